@@ -1,0 +1,1 @@
+"""Treadle: the tool loop of a language-model agent."""

@@ -1,0 +1,187 @@
+"""Budgets: frozen limits, and the meter that compares them with what is spent. Values only; reads no clock."""
+
+import difflib
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from treadle.errors import ConfigurationError, UnknownBudget
+from treadle.messages import Usage
+
+__all__ = ["Budget", "BudgetReached", "Meter", "Price", "Spent", "budget_from", "plain"]
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The ten limits of one run. None means no limit.
+
+    Example:
+        Budget(max_model_turns=20, max_total_cost=0.50)
+
+    Raises:
+        ConfigurationError: A limit is negative, not a number, or of the wrong kind.
+    """
+
+    max_model_turns: int | None = 50
+    """Model responses in one run, the closing request not counted."""
+    max_tool_calls: int | None = 500
+    """Calls proposed in one run. Denied, invalid and unknown calls count."""
+    max_parallel_tool_calls: int | None = 16
+    """Calls that run at the same time; the others queue."""
+    max_wall_time_seconds: float | None = 3600
+    """Seconds of running time; time spent paused does not count."""
+    max_input_tokens: int | None = 5_000_000
+    """Prompt tokens of all model calls together, cached ones included."""
+    max_output_tokens: int | None = 500_000
+    """Completion tokens of all model calls together."""
+    max_total_cost: float | Decimal | None = None
+    """Money, in the currency of the model's price (US dollars in the price data)."""
+    max_tool_result_chars: int | None = 50_000
+    """Characters of one result that the model is shown."""
+    max_retries_per_model_call: int | None = 4
+    """Attempts of one model call beyond the first."""
+    max_retries_per_tool_call: int | None = 2
+    """Attempts of one tool call beyond the first, where its effect allows any."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            _check_limit(name, getattr(self, name))
+
+
+def _check_limit(name: str, value: Any) -> None:
+    if value is None:
+        return
+    whole = name not in ("max_wall_time_seconds", "max_total_cost")
+    kinds = (int,) if whole else (int, float, Decimal)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        kind = "a whole number" if whole else "a number"
+        raise ConfigurationError(f"Budget {name} must be {kind} or None; got {value!r}.")
+    if not value >= 0 or value == float("inf"):
+        raise ConfigurationError(f"Budget {name} must be a finite number of 0 or more, or None for no limit; got {value!r}.")
+    if value == 0 and name in ("max_parallel_tool_calls", "max_tool_result_chars"):
+        raise ConfigurationError(f"Budget {name} must be at least 1; got 0.")
+
+
+def budget_from(limits: Mapping[str, Any], base: Budget | None = None) -> Budget:
+    """Make a budget from names and values, as a configuration file or a command line gives them.
+
+    Raises:
+        UnknownBudget: A name is none of the ten; the message suggests the nearest.
+        ConfigurationError: A value is not a limit.
+    """
+    known = Budget.__struct_fields__
+    for name in limits:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise UnknownBudget(f"Unknown budget {name!r}.{hint} The ten budgets are: {', '.join(known)}.")
+    return msgspec.structs.replace(base or Budget(), **limits)
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model costs, per million tokens.
+
+    Example:
+        Price(input=1.25, output=10)
+    """
+
+    input: Decimal | float | int
+    output: Decimal | float | int
+    cached_input: Decimal | float | int | None = None
+    """Price of input tokens read from the provider's cache; None for the price of `input`."""
+
+    def cost(self, usage: Usage) -> Decimal:
+        """Return the exact cost of one model call."""
+        cached = self.input if self.cached_input is None else self.cached_input
+        fresh = max(usage.input_tokens - usage.cached_input_tokens, 0)
+        millionths = (
+            fresh * _decimal(self.input)
+            + usage.cached_input_tokens * _decimal(cached)
+            + usage.output_tokens * _decimal(self.output)
+        )
+        return millionths / 1_000_000
+
+
+def _decimal(number: Decimal | float) -> Decimal:
+    """Turn 0.1 into the decimal that a person wrote, not into its binary neighbour."""
+    return number if isinstance(number, Decimal) else Decimal(repr(number))
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run has used so far, folded from its events."""
+
+    model_turns: int = 0
+    tool_calls: int = 0
+    usage: Usage = Usage()
+    cost: Decimal | None = Decimal(0)
+    """None as soon as one model call was unpriced."""
+    wall_seconds: float = 0.0
+
+
+class BudgetReached(msgspec.Struct, frozen=True, kw_only=True):
+    """One limit and what stands against it."""
+
+    budget: str
+    used: int | float | str
+    limit: int | float | str
+
+
+class Meter:
+    """Compares what a run has spent with its budget. Asked before each model call and before each tool call."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+
+    def reached(self, spent: Spent) -> BudgetReached | None:
+        """Return the first limit that leaves no room for another model call, or None."""
+        used_by_name: tuple[tuple[str, int | float | Decimal | None], ...] = (
+            ("max_model_turns", spent.model_turns),
+            ("max_tool_calls", spent.tool_calls or None),
+            *self._consumption(spent),
+        )
+        return self._first_reached(used_by_name)
+
+    def exhausted(self, spent: Spent) -> BudgetReached | None:
+        """Return the first spent limit but turns and calls: those leave room for the closing request."""
+        return self._first_reached(self._consumption(spent))
+
+    def limit_after(self, spent: Spent, calls: int) -> BudgetReached | None:
+        """Return the turn or call limit that a batch of `calls` more calls arrives at, or None."""
+        return self._first_reached(
+            (("max_tool_calls", spent.tool_calls + calls), ("max_model_turns", spent.model_turns))
+        )
+
+    def calls_left(self, spent: Spent) -> int | None:
+        """Return how many more calls may run; None for no limit."""
+        limit = self.budget.max_tool_calls
+        return None if limit is None else max(limit - spent.tool_calls, 0)
+
+    def seconds_left(self, spent: Spent) -> float | None:
+        """Return the running time left in seconds; None for no limit."""
+        limit = self.budget.max_wall_time_seconds
+        return None if limit is None else max(limit - spent.wall_seconds, 0.0)
+
+    def _consumption(self, spent: Spent) -> tuple[tuple[str, int | float | Decimal | None], ...]:
+        return (
+            ("max_wall_time_seconds", spent.wall_seconds),
+            ("max_input_tokens", spent.usage.input_tokens),
+            ("max_output_tokens", spent.usage.output_tokens),
+            ("max_total_cost", spent.cost),
+        )
+
+    def _first_reached(self, counts: tuple[tuple[str, int | float | Decimal | None], ...]) -> BudgetReached | None:
+        for name, used in counts:
+            limit = getattr(self.budget, name)
+            if limit is None or used is None:
+                continue
+            if used >= (_decimal(limit) if isinstance(used, Decimal) else limit):
+                return BudgetReached(budget=name, used=plain(used), limit=plain(limit))
+        return None
+
+
+def plain(number: Decimal | float) -> int | float | str:
+    """Return a number as reports show it: money as an exact string, seconds rounded to milliseconds."""
+    if isinstance(number, Decimal):
+        return format(number.normalize(), "f")
+    return number if isinstance(number, int) else round(number, 3)

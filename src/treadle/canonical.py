@@ -1,0 +1,87 @@
+"""Canonical JSON and digests: one text for one value, whatever the order of its keys. Knows no tool and no model."""
+
+import hashlib
+import math
+from typing import Any
+
+import msgspec
+
+__all__ = ["digest", "encode", "find_unencodable", "idempotency_key"]
+
+_ordered = msgspec.json.Encoder(order="sorted")
+
+
+def encode(value: Any) -> bytes:
+    """Return the canonical JSON of a JSON value: keys sorted, no spaces, `1.0` and `1` the same number."""
+    return _ordered.encode(_fold_numbers(value))
+
+
+def digest(value: Any) -> str:
+    """Return the SHA-256 of the canonical JSON, in hexadecimal."""
+    return hashlib.sha256(encode(value)).hexdigest()
+
+
+def idempotency_key(session_id: str, step: int, position: int, tool: str, arguments: Any) -> str:
+    """Return the key of one logical call: stable over attempts, resumes and processes.
+
+    Never derived from the provider's call id, which servers repeat.
+    """
+    return "tk_" + digest([session_id, step, position, tool, arguments])[:40]
+
+
+def _fold_numbers(value: Any) -> Any:
+    match value:
+        case float() if value.is_integer() and abs(value) < 2**53:
+            return int(value)
+        case dict():
+            return {key: _fold_numbers(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_fold_numbers(item) for item in value]
+        case _:
+            return value
+
+
+def find_unencodable(value: Any, *, max_depth: int = 200) -> str | None:
+    """Say what keeps a value from being plain JSON, and where; None when nothing does.
+
+    Finds what encoders change in silence: NaN and infinities, sets, bytes, lone surrogates, cycles, keys that are no text.
+    """
+    return _find(value, "$", max_depth)
+
+
+def _find(value: Any, path: str, depth: int) -> str | None:
+    if depth < 0:
+        return f"{path} is nested too deeply or contains itself"
+    match value:
+        case None | bool() | int():
+            return None
+        case str():
+            return None if _is_unicode(value) else f"{path} holds a lone surrogate, which is not text"
+        case float():
+            return None if math.isfinite(value) else f"{path} is {value}, which JSON cannot hold"
+        case dict():
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    return f"{path} has the key {key!r}, which is not text"
+                if not _is_unicode(key):
+                    return f"{path} has a key with a lone surrogate"
+                if found := _find(item, f"{path}.{key}", depth - 1):
+                    return found
+            return None
+        case list() | tuple():
+            for index, item in enumerate(value):
+                if found := _find(item, f"{path}[{index}]", depth - 1):
+                    return found
+            return None
+        case _:
+            return f"{path} is a {type(value).__name__}, which JSON cannot hold"
+
+
+def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,189 @@
+"""The exception tree. What the programmer or the machine did is an exception; what the model did is a ToolResult.
+
+    TreadleError
+    ├── ConfigurationError          an option, name or file is wrong; says which and what to do
+    │   ├── UnknownModel            no adapter by that name
+    │   ├── MissingCredential       a provider needs a key that is not set
+    │   ├── UnknownBudget           a misspelt budget name
+    │   ├── ToolNameConflict        two tools with one name
+    │   └── ToolDefinitionError     a tool that cannot be described to a model
+    ├── SessionError
+    │   ├── SessionHeld             another process (or task) runs this session
+    │   ├── SessionConflict         the journal has moved on: this writer is fenced
+    │   ├── NothingToResume         the session has no paused or stopped run
+    │   ├── UnknownSession          no session by that id
+    │   └── UnknownApproval         no pending approval by that id, or it has been answered
+    ├── JournalError                the store failed: full, read-only, corrupt, newer than this program
+    ├── ModelError                  a model call failed
+    │   ├── ModelUnavailable        transient: may be retried (429, 5xx, connection, stall)
+    │   ├── IncompleteStream        the stream ended without its terminal event; may be retried
+    │   ├── ModelRejected           the provider says no (other 4xx)
+    │   ├── ContextOverflow         the request does not fit the model's context
+    │   └── ModelResponseInvalid    an answer that is not the protocol (HTML, empty, too large)
+    └── (raised by tools, to say what happened)
+        ├── Rejected                the service says no; its body reaches the model
+        ├── Transient               a passing fault; may be retried unless the tool is unsafe
+        └── InvalidArguments        the arguments do not fit, found by the tool's own conversion
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = [
+    "ConfigurationError",
+    "ContextOverflow",
+    "IncompleteStream",
+    "InvalidArguments",
+    "JournalError",
+    "MissingCredential",
+    "ModelError",
+    "ModelRejected",
+    "ModelResponseInvalid",
+    "ModelUnavailable",
+    "NothingToResume",
+    "Rejected",
+    "SessionConflict",
+    "SessionError",
+    "SessionHeld",
+    "ToolDefinitionError",
+    "ToolNameConflict",
+    "Transient",
+    "TreadleError",
+    "UnknownApproval",
+    "UnknownBudget",
+    "UnknownModel",
+    "UnknownSession",
+]
+
+
+class TreadleError(Exception):
+    """The root of every exception that Treadle raises on purpose."""
+
+
+class ConfigurationError(TreadleError):
+    """An option, a name or a file is wrong. The message says which, and what to do."""
+
+
+class UnknownModel(ConfigurationError):
+    """No adapter answers to this model name."""
+
+
+class MissingCredential(ConfigurationError):
+    """A provider needs a key and none is set. Raised before any request."""
+
+
+class UnknownBudget(ConfigurationError):
+    """A budget's name is misspelt."""
+
+
+class ToolNameConflict(ConfigurationError):
+    """Two tools of one agent share a name."""
+
+
+class ToolDefinitionError(ConfigurationError):
+    """A tool that cannot be described to a model: an annotation without a schema, a schema that is none."""
+
+
+class SessionError(TreadleError):
+    """Something about a session forbids the request."""
+
+
+class SessionHeld(SessionError):
+    """Another process or task is running this session. The message says who."""
+
+
+class SessionConflict(SessionError):
+    """The journal moved on under this writer. Nothing was written."""
+
+
+class NothingToResume(SessionError):
+    """The session has no paused, stopped or interrupted run."""
+
+
+class UnknownSession(SessionError):
+    """The journal holds no session by that id."""
+
+
+class UnknownApproval(SessionError):
+    """No pending approval has that id, or it has been answered already: the first answer wins."""
+
+
+class JournalError(TreadleError):
+    """The store failed or is not ours: full, read-only, locked, corrupt, or written by a newer version."""
+
+
+class ModelError(TreadleError):
+    """A model call failed.
+
+    Args:
+        status: The HTTP status, or None when no answer came.
+        retry_after_seconds: What the provider asked us to wait, or None.
+    """
+
+    may_retry = False
+
+    def __init__(
+        self, message: str, *, status: int | None = None, retry_after_seconds: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_seconds = retry_after_seconds
+
+
+class ModelUnavailable(ModelError):
+    """A passing fault: rate limit, overload, server error, refused or lost connection, a stall."""
+
+    may_retry = True
+
+
+class IncompleteStream(ModelError):
+    """The stream ended without its terminal event. What came is never final."""
+
+    may_retry = True
+
+
+class ModelRejected(ModelError):
+    """The provider refuses the request as it is: a bad key, an unknown model, an invalid body."""
+
+
+class ContextOverflow(ModelError):
+    """The request is longer than the model's context."""
+
+
+class ModelResponseInvalid(ModelError):
+    """The server answered with something that is not the protocol: HTML, nothing, no JSON, too many bytes."""
+
+    may_retry = True
+
+
+class Rejected(TreadleError):
+    """Raised by a tool when its service says no. The body reaches the model unchanged and is never retried.
+
+    Example:
+        raise Rejected({"error": "TIME_CORRIDOR_UNAVAILABLE", "retry_after": 1800})
+
+    Args:
+        body: The service's own words: any JSON value.
+        code: A finer word for the model, such as `not_found` or `rate_limited`.
+    """
+
+    def __init__(self, body: Any, *, code: str | None = None) -> None:
+        super().__init__(body)
+        self.body = body
+        self.code = code
+
+
+class Transient(TreadleError):
+    """Raised by a tool for a passing fault. Retried for every effect but `unsafe`."""
+
+
+class InvalidArguments(TreadleError):
+    """Raised while arguments are converted to Python values. Carries every violation.
+
+    Args:
+        details: One mapping a violation: field, constraint, value.
+    """
+
+    def __init__(self, message: str, details: Sequence[Mapping[str, Any]] = ()) -> None:
+        super().__init__(message)
+        self.details = tuple(details)

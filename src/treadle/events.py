@@ -1,0 +1,363 @@
+"""Events: everything that happens in a session, typed, numbered and versioned. Facts only; nobody acts on them here.
+
+An event is journaled as JSON and must open for ever: fields are added with defaults, never renamed or removed.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import msgspec
+
+from treadle.effects import Effect
+from treadle.messages import Finish, Message, ToolCall, Usage
+from treadle.tools import JsonObject, ToolResult
+
+__all__ = [
+    "AnyEvent",
+    "ApprovalAnswered",
+    "ApprovalRequested",
+    "BudgetReachedEvent",
+    "BudgetWarned",
+    "CallDecided",
+    "ContextCompacted",
+    "ContractViolated",
+    "DecisionRejected",
+    "Event",
+    "HistoryRepaired",
+    "MessageAdded",
+    "ModelDelta",
+    "ModelDiscarded",
+    "ModelFailed",
+    "ModelFinished",
+    "ModelStarted",
+    "RepeatNoticed",
+    "RunFinished",
+    "RunPaused",
+    "RunResumed",
+    "RunStarted",
+    "Subscriber",
+    "ToolAttemptFailed",
+    "ToolFinished",
+    "ToolInDoubt",
+    "ToolLate",
+    "ToolProgress",
+    "ToolStarted",
+    "decode_event",
+    "encode_event",
+    "on",
+]
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """The fields that all events share. The ledger fills them in when the event is recorded."""
+
+    session_id: str = ""
+    run_id: str = ""
+    step: int = 0
+    """The step it belongs to; 0 before the first."""
+    call_id: str | None = None
+    seq: int = 0
+    """Its number in the session, from 1, without gaps; 0 for live events, which are not journaled."""
+    at: float = 0.0
+    """Seconds since 1970, by the machine's clock."""
+    version: int = 1
+    """Of this event type's fields."""
+    parent: str | None = None
+    """The run that this one is a child of."""
+
+    is_live: ClassVar[bool] = False
+
+    @property
+    def type(self) -> str:
+        """The event's name, such as `tool.started`."""
+        return str(self.__struct_config__.tag)
+
+
+class RunStarted(Event, tag="run.started"):
+    task: str
+    model: str = ""
+    profile: str | None = None
+    budget: dict[str, Any] | None = None
+    tools: tuple[str, ...] = ()
+
+
+class RunPaused(Event, tag="run.paused"):
+    reason: str
+    wall_seconds: float = 0.0
+    """Running time of the run so far."""
+
+
+class RunResumed(Event, tag="run.resumed"):
+    budget: dict[str, Any] | None = None
+    profile: str | None = None
+    in_doubt_seconds: float = 0.0
+
+
+class RunFinished(Event, tag="run.finished"):
+    reason: str
+    status: str
+    completed: bool
+    message: str = ""
+    text: str = ""
+    profile: str | None = None
+    budget: str | None = None
+    used: int | float | str | None = None
+    limit: int | float | str | None = None
+    details: dict[str, Any] | None = None
+    output: Any = None
+    wall_seconds: float = 0.0
+
+
+class MessageAdded(Event, tag="message.added"):
+    message: Message
+    source: Literal["task", "steer", "runtime", "import"] = "task"
+    message_id: str | None = None
+    """The inbox message that brought it, so that it is added once."""
+
+
+class ModelStarted(Event, tag="model.started"):
+    attempt: int = 1
+    model: str = ""
+    tools: tuple[str, ...] = ()
+    """Names of the tools offered."""
+    tool_choice: str = "auto"
+    messages: int = 0
+    closing: bool = False
+    """Whether this is the one request after a limit, which may not call tools."""
+
+
+class ModelDelta(Event, tag="model.delta"):
+    """Live only: a piece of the answer as it streams."""
+
+    is_live: ClassVar[bool] = True
+    text: str = ""
+    thinking: str = ""
+    call: ToolCall | None = None
+    """A call whose arguments are complete."""
+
+
+class ModelFinished(Event, tag="model.finished"):
+    message: Message
+    finish: Finish = Finish.UNKNOWN
+    usage: Usage = Usage()
+    cost: str | None = None
+    """Exact decimal; None when the model has no price."""
+    attempt: int = 1
+    duration_seconds: float = 0.0
+    first_token_seconds: float | None = None
+    closing: bool = False
+
+
+class ModelFailed(Event, tag="model.failed"):
+    error: str
+    """The error's class."""
+    message: str
+    attempt: int = 1
+    status: int | None = None
+    retry_in_seconds: float | None = None
+    """None when there is no further attempt."""
+    usage: Usage | None = None
+
+
+class ModelDiscarded(Event, tag="model.discarded"):
+    """A response broke off after calls of it had started early. Their results may answer equal calls of the retry."""
+
+    attempt: int = 1
+    reason: str = ""
+    calls: tuple[str, ...] = ()
+
+
+class CallDecided(Event, tag="call.decided"):
+    tool: str
+    decision: str
+    """allow, deny, ask, sandbox; `none` for a call that never came to a decision."""
+    rule: str
+    reason: str = ""
+    effect: Effect | None = None
+    digest: str = ""
+    key: str = ""
+    position: int = 0
+    arguments: JsonObject | None = None
+    """The arguments that were decided on, where they differ from the model's."""
+    early: bool = False
+
+
+class ApprovalRequested(Event, tag="approval.requested"):
+    approval_id: str
+    tool: str
+    arguments: JsonObject
+    digest: str
+    effect: Effect
+    expires_at: float
+    rule: str = ""
+    reason: str = ""
+
+
+class ApprovalAnswered(Event, tag="approval.answered"):
+    approval_id: str
+    answer: Literal["allow", "deny"]
+    reason: str = ""
+    approved_by: str = "person"
+    arguments: JsonObject | None = None
+    """Edited arguments, or None for those that were asked about."""
+
+
+class ToolStarted(Event, tag="tool.started"):
+    tool: str
+    key: str = ""
+    execution_id: str = ""
+    position: int = 0
+    effect: Effect = Effect.UNSAFE
+    early: bool = False
+    attempt: int = 1
+    """The model attempt that proposed it."""
+    call: ToolCall | None = None
+    """Of an early call, which starts before its message is recorded."""
+    digest: str = ""
+
+
+class ToolProgress(Event, tag="tool.progress"):
+    """Live only: how far a running call is."""
+
+    is_live: ClassVar[bool] = True
+    message: str
+    done: float | None = None
+    total: float | None = None
+
+
+class ToolAttemptFailed(Event, tag="tool.attempt_failed"):
+    attempt: int
+    failure_class: str
+    message: str
+    retry_in_seconds: float | None = None
+    traceback: str | None = None
+    """For operators; never shown to the model."""
+
+
+class ToolFinished(Event, tag="tool.finished"):
+    result: ToolResult
+    failure_class: str | None = None
+    """The result's status where it is an error."""
+    reused_from: str | None = None
+    """The call of a discarded response whose result answers this one."""
+
+
+class ToolLate(Event, tag="tool.late"):
+    """A call that had been given up ended after all. Recorded; never sent to the model."""
+
+    tool: str
+    outcome: str
+    content: str = ""
+
+
+class ToolInDoubt(Event, tag="tool.in_doubt"):
+    """A call that changes the world had started and nobody knows how it ended."""
+
+    tool: str
+    key: str = ""
+    asked: str | None = None
+    answer: str | None = None
+
+
+class RepeatNoticed(Event, tag="repeat.noticed"):
+    tool: str
+    digest: str
+    count: int
+
+
+class BudgetWarned(Event, tag="budget.warned"):
+    budget: str
+    used: int | float | str
+    limit: int | float | str
+
+
+class BudgetReachedEvent(Event, tag="budget.reached"):
+    budget: str
+    used: int | float | str
+    limit: int | float | str
+    profile: str | None = None
+
+
+class ContractViolated(Event, tag="contract.violated"):
+    tool: str
+    details: tuple[dict[str, Any], ...] = ()
+    artifact: str | None = None
+    """Digest of the raw result in the journal, kept out of the model's sight."""
+
+
+class HistoryRepaired(Event, tag="history.repaired"):
+    repairs: tuple[str, ...] = ()
+
+
+class ContextCompacted(Event, tag="context.compacted"):
+    summary: str = ""
+
+
+class DecisionRejected(Event, tag="decision.rejected"):
+    reason: str
+    text: str = ""
+    attempt: int = 1
+
+
+AnyEvent: TypeAlias = (
+    RunStarted
+    | RunPaused
+    | RunResumed
+    | RunFinished
+    | MessageAdded
+    | ModelStarted
+    | ModelDelta
+    | ModelFinished
+    | ModelFailed
+    | ModelDiscarded
+    | CallDecided
+    | ApprovalRequested
+    | ApprovalAnswered
+    | ToolStarted
+    | ToolProgress
+    | ToolAttemptFailed
+    | ToolFinished
+    | ToolLate
+    | ToolInDoubt
+    | RepeatNoticed
+    | BudgetWarned
+    | BudgetReachedEvent
+    | ContractViolated
+    | HistoryRepaired
+    | ContextCompacted
+    | DecisionRejected
+)
+
+Subscriber: TypeAlias = Callable[[AnyEvent], None]
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(AnyEvent)
+
+
+def encode_event(event: Event) -> bytes:
+    """Return an event as one JSON object."""
+    return _encoder.encode(event)
+
+
+def decode_event(body: bytes | str) -> AnyEvent:
+    """Read an event back.
+
+    Raises:
+        msgspec.DecodeError: It is no event that this version knows.
+    """
+    return _decoder.decode(body)
+
+
+def on(*types: str, call: Subscriber) -> Subscriber:
+    """Make a subscriber that hears only the named events.
+
+    Example:
+        Agent(model, subscribers=[on("tool.started", "tool.finished", call=print)])
+    """
+    wanted = frozenset(types)
+
+    def hear(event: AnyEvent) -> None:
+        if event.type in wanted:
+            call(event)
+
+    return hear

@@ -1,0 +1,142 @@
+"""Messages: what was said in a session, neutral of any provider. Values only; no wire format is known here."""
+
+from enum import StrEnum
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+__all__ = [
+    "Finish",
+    "Media",
+    "Message",
+    "Opaque",
+    "Part",
+    "Result",
+    "Text",
+    "Thinking",
+    "ToolCall",
+    "Usage",
+    "user_message",
+]
+
+
+class Text(msgspec.Struct, frozen=True, tag="text", tag_field="kind"):
+    """Words that a person may read."""
+
+    text: str
+    signature: str | None = None
+    """The provider's proof of origin that must travel back with this part, or None."""
+
+
+class Thinking(msgspec.Struct, frozen=True, kw_only=True, tag="thinking", tag_field="kind"):
+    """A model's reasoning. Never shown as text; goes back unchanged to the provider that made it."""
+
+    text: str = ""
+    signature: str | None = None
+    """The provider's signature over the text, or None."""
+    payload: Any = None
+    """The provider's own block (a JSON value), when it must go back exactly as it came."""
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, tag="call", tag_field="kind"):
+    """One call that the model proposes, as received."""
+
+    id: str
+    """Unique in its session. A provider's repeated or missing id is replaced."""
+    name: str
+    arguments: str
+    """The raw text of the arguments, as the model wrote it; not yet known to be JSON."""
+    signature: str | None = None
+    """The provider's proof of origin that must travel back with this call, or None."""
+
+
+class Media(msgspec.Struct, frozen=True, kw_only=True, tag="media", tag_field="kind"):
+    """An image, a sound or a file."""
+
+    media_type: str
+    """The MIME type, such as `image/png`."""
+    base64: str | None = None
+    """The content, or None when `url` names it."""
+    url: str | None = None
+    name: str | None = None
+
+
+class Opaque(msgspec.Struct, frozen=True, kw_only=True, tag="opaque", tag_field="kind"):
+    """An item that only its provider understands (a server-side tool's block). Carried back unchanged, never executed."""
+
+    provider: str
+    payload: Any
+    """The item: a JSON value."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result", tag_field="kind"):
+    """What the model is told of one call."""
+
+    call_id: str
+    name: str
+    content: str
+    is_error: bool = False
+    execution_id: str = ""
+    """Ties the message to the events of the execution that made it."""
+    media: tuple[Media, ...] = ()
+
+
+Part: TypeAlias = Text | Thinking | ToolCall | Media | Opaque | Result
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
+    """One message of the transcript. `tool` messages hold the results of one whole step, in call order."""
+
+    role: Literal["user", "assistant", "tool"]
+    parts: tuple[Part, ...]
+    origin: str | None = None
+    """The dialect and model that wrote it, such as `openai-chat:gpt-5-mini`; None for people and tools."""
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Result))
+
+
+def user_message(text: str) -> Message:
+    """Make a user's message of plain text."""
+    return Message(role="user", parts=(Text(text),))
+
+
+class Finish(StrEnum):
+    """Why the model's response ended, in neutral words. It never decides whether a run goes on: the calls do."""
+
+    STOP = "stop"
+    CALLS = "calls"
+    LENGTH = "length"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Tokens of one or more model calls."""
+
+    input_tokens: int = 0
+    """Prompt tokens, cached ones included."""
+    output_tokens: int = 0
+    """Completion tokens, reasoning ones included."""
+    cached_input_tokens: int = 0
+    reasoning_tokens: int = 0
+    estimated: bool = False
+    """Whether any of it is our estimate, because the server sent none."""
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+            estimated=self.estimated or other.estimated,
+        )

@@ -1,0 +1,349 @@
+"""Ports: what the core needs from the world, as Protocols. Each docstring is the contract; nothing is implemented here."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from enum import StrEnum
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from treadle.budgets import Price
+from treadle.events import AnyEvent
+from treadle.messages import Finish, Message, Part, ToolCall, Usage
+from treadle.state import SessionState
+from treadle.tools import CheckedCall, JsonObject, Tool, ToolResult
+
+__all__ = [
+    "BoundDriver",
+    "CallReady",
+    "Clock",
+    "Compiler",
+    "Decision",
+    "DecisionKind",
+    "Driver",
+    "Executor",
+    "InboxMessage",
+    "Interceptor",
+    "Journal",
+    "Model",
+    "ModelEnd",
+    "ModelPart",
+    "ModelRequest",
+    "Policy",
+    "Randomness",
+    "SessionInfo",
+    "SessionView",
+    "TextDelta",
+    "ThinkingDelta",
+    "Timer",
+    "ToolChoice",
+    "ToolSpec",
+]
+
+# --- the model -------------------------------------------------------------------------------------------------------
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model is told of one tool."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+
+
+ToolChoice: TypeAlias = str
+"""`auto`, `required`, `none`, or a tool's name: that tool must be called."""
+
+
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request to a model, in neutral words."""
+
+    messages: tuple[Message, ...]
+    instructions: str | None = None
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    output_schema: JsonObject | None = None
+    """JSON Schema of the final answer; None for free text."""
+    session_id: str = ""
+
+
+class TextDelta(msgspec.Struct, frozen=True, tag="text"):
+    """A piece of the answer."""
+
+    text: str
+
+
+class ThinkingDelta(msgspec.Struct, frozen=True, tag="thinking"):
+    """A piece of the model's reasoning."""
+
+    text: str
+
+
+class CallReady(msgspec.Struct, frozen=True, tag="call"):
+    """A call whose arguments are complete while the response may still stream.
+
+    Yielded at most once a call, in call order, and equal to the call in the final message. A driver that cannot tell
+    when arguments are complete yields none.
+    """
+
+    call: ToolCall
+
+
+class ModelEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
+    """The terminal part: the whole message. Without it a response is incomplete, never final."""
+
+    parts: tuple[Part, ...]
+    finish: Finish = Finish.UNKNOWN
+    usage: Usage | None = None
+    """None when the server sent none."""
+    cut_calls: frozenset[str] = frozenset()
+    """Ids of calls that the response may have cut off: they must not run."""
+
+
+ModelPart: TypeAlias = TextDelta | ThinkingDelta | CallReady | ModelEnd
+
+
+class Model(Protocol):
+    """The port to a language model."""
+
+    @property
+    def name(self) -> str:
+        """The dialect and model, such as `openai-chat:gpt-5-mini`."""
+        ...
+
+    @property
+    def price(self) -> Price | None:
+        """What it costs, or None when nobody knows."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
+        """Send one request and yield the parts of the one response, `ModelEnd` last.
+
+        Never retries: the runtime does. Closing the iterator ends the connection.
+
+        Raises:
+            ModelError: The call failed; the class says whether another attempt may help.
+        """
+        ...
+
+
+class BoundDriver(Protocol):
+    """A driver that knows the tools and the executor of one run."""
+
+    def propose(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
+        """Obtain one step: yield the parts of the model's response, `ModelEnd` last. Executes nothing.
+
+        Raises:
+            ModelError: The model call failed.
+        """
+        ...
+
+
+class Executor(Protocol):
+    """What takes calls and gives results. The loop hands it to the driver, so that a driver can ask what is callable."""
+
+    async def execute(self, calls: Sequence[ToolCall]) -> Sequence[ToolResult]:
+        """Return exactly one result a call, in call order.
+
+        Never raises for a tool's own failure; cancellation passes through.
+        """
+        ...
+
+
+class Driver(Protocol):
+    """How a step is obtained from a model: native tool calling, ReAct, or a script."""
+
+    def bind(self, model: Model, tools: Sequence[Tool], executor: Executor) -> BoundDriver:
+        """Return the driver of one run. Called once a run, before its first step; may return itself when stateless."""
+        ...
+
+
+class Compiler(Protocol):
+    """What the model sees of the stored messages. The store is never changed by it."""
+
+    def compile(self, session: "SessionView") -> Sequence[Message]:
+        """Return the messages of the next request: the same for the same state, pairs of calls and results whole."""
+        ...
+
+
+# --- decisions -------------------------------------------------------------------------------------------------------
+
+
+class DecisionKind(StrEnum):
+    """What may become of a call."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    ASK = "ask"
+    SANDBOX = "sandbox"
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """The word on one call, with the rule that spoke and its reason."""
+
+    kind: DecisionKind | Literal["allow", "deny", "ask", "sandbox"]
+    rule: str = ""
+    reason: str = ""
+
+
+class SessionView(Protocol):
+    """What policies, compilers and tools may know of a session. Read only."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def messages(self) -> tuple[Message, ...]: ...
+    @property
+    def state(self) -> SessionState: ...
+
+
+class Policy(Protocol):
+    """Turns a valid call into a decision, before anything runs."""
+
+    def decide(self, call: CheckedCall, session: SessionView) -> "Decision | None | Awaitable[Decision | None]":
+        """Return the decision, or None for no opinion. One that raises denies the call."""
+        ...
+
+
+class Interceptor(Protocol):
+    """Stands before and after each tool call. It may change or block, and it can never widen what policy allows."""
+
+    def before(self, call: ToolCall) -> "ToolCall | Decision | Awaitable[ToolCall | Decision]":
+        """Return the call, perhaps with other arguments (they are validated again), or a Decision such as deny."""
+        ...
+
+    def after(self, call: ToolCall, result: ToolResult) -> "ToolResult | Awaitable[ToolResult]":
+        """Return the result, perhaps changed. Its call_id stays."""
+        ...
+
+
+# --- the world -------------------------------------------------------------------------------------------------------
+
+
+class Timer(Protocol):
+    """A call that waits for its time."""
+
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Time. The only source of it in the core."""
+
+    def now(self) -> float:
+        """Seconds since 1970, as people know them; may jump."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back; only differences mean anything."""
+        ...
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call back on the event loop after so many seconds."""
+        ...
+
+
+class Randomness(Protocol):
+    """Chance: jitter and names. The only source of it in the core."""
+
+    def random(self) -> float:
+        """Return a number from 0 up to, not including, 1."""
+        ...
+
+    def token(self) -> str:
+        """Return a new name: 16 lower-case letters and digits, never seen before."""
+        ...
+
+
+# --- the journal -----------------------------------------------------------------------------------------------------
+
+
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a journal's list of sessions."""
+
+    id: str
+    state: str
+    """active, running, paused, stopped, completed, failed."""
+    head: int
+    """Number of its last event."""
+    updated_at: float
+    task: str = ""
+    """The first words of the first task."""
+
+
+class InboxMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that another process left for a session."""
+
+    id: str
+    """Unique in the session: the first of two with one id wins."""
+    kind: Literal["message", "answer", "cancel"]
+    body: JsonObject
+
+
+class Journal(Protocol):
+    """The append-only log of all sessions in one store. Safe to use from many tasks of one event loop."""
+
+    @property
+    def location(self) -> str:
+        """Where it is, for people: a path or an address without secrets."""
+        ...
+
+    async def create(self, session_id: str) -> bool:
+        """Make the session if there is none. Return whether it was made."""
+        ...
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        """Append numbered events; all of them or none.
+
+        Without `durable` it may return before they are stored, in order; with it they survive a power cut, together with
+        everything appended before.
+
+        Raises:
+            SessionConflict: Another writer has appended: nothing was written.
+            JournalError: The store failed. Also raised, once, by the next call after a deferred append failed.
+        """
+        ...
+
+    async def flush(self) -> None:
+        """Return when everything appended so far is stored (not necessarily synced).
+
+        Raises:
+            JournalError: An append failed.
+        """
+        ...
+
+    async def read(self, session_id: str, *, after: int = 0) -> Sequence[AnyEvent]:
+        """Return the session's events with a number above `after`, in order; none for an unknown session."""
+        ...
+
+    async def sessions(self) -> Sequence[SessionInfo]:
+        """Return all sessions, the last changed first."""
+        ...
+
+    async def put(self, session_id: str, message: InboxMessage) -> bool:
+        """Leave a message in the inbox. Return False when one with its id is there already, consumed or not.
+
+        Raises:
+            UnknownSession: There is no such session.
+        """
+        ...
+
+    async def inbox(self, session_id: str) -> Sequence[InboxMessage]:
+        """Return the messages that nobody has consumed yet, in order of arrival."""
+        ...
+
+    async def consume(self, session_id: str, message_ids: Sequence[str], seq: int) -> None:
+        """Mark messages as consumed by the event numbered `seq`."""
+        ...
+
+    async def put_blob(self, content: bytes) -> str:
+        """Store bytes by their SHA-256 and return it in hexadecimal."""
+        ...
+
+    async def blob(self, digest: str) -> bytes | None:
+        """Return stored bytes, or None."""
+        ...
+
+    async def close(self) -> None:
+        """Store what is pending and let go of the store. May be called twice."""
+        ...
+
+

@@ -1,0 +1,111 @@
+"""Stops: why a run ended, what that means for a person, and the report of it. Values only."""
+
+from enum import StrEnum
+from typing import Any, Literal
+
+import msgspec
+
+from treadle.budgets import BudgetReached
+
+__all__ = ["EXIT_SESSION_HELD", "EXIT_USAGE", "Status", "Stop", "StopReason", "exit_code"]
+
+EXIT_USAGE = 2
+"""Exit code for a wrong option or configuration."""
+EXIT_SESSION_HELD = 16
+"""Exit code when another process runs the session."""
+
+
+class Status(StrEnum):
+    """The state of a run that has ended, in one word."""
+
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    PAUSED = "paused"
+    FAILED = "failed"
+
+
+class StopReason(StrEnum):
+    """Every way in which a run can end."""
+
+    COMPLETED = "completed"
+    DONE_CONDITION_SATISFIED = "done_condition_satisfied"
+    STEP_LIMIT_REACHED = "step_limit_reached"
+    BUDGET_EXCEEDED = "budget_exceeded"
+    APPROVAL_REQUIRED = "approval_required"
+    INPUT_REQUIRED = "input_required"
+    TASK_DENIED = "task_denied"
+    REPEATED_TOOL_CALL = "repeated_tool_call"
+    REPEATED_FAILURES = "repeated_failures"
+    INVALID_CALL_LIMIT = "invalid_call_limit"
+    REFUSED = "refused"
+    TOOL_UNAVAILABLE = "tool_unavailable"
+    NO_FINAL_ANSWER_OR_TOOL_CALL = "no_final_answer_or_tool_call"
+    OUTPUT_TRUNCATED = "output_truncated"
+    INCOMPLETE_STREAM = "incomplete_stream"
+    MODEL_ERROR = "model_error"
+    CONTEXT_OVERFLOW = "context_overflow"
+    CANCELLED = "cancelled"
+
+    @property
+    def status(self) -> Status:
+        return _MEANING[self][0]
+
+    @property
+    def is_completed(self) -> bool:
+        return self.status is Status.COMPLETED
+
+    @property
+    def next_safe_action(self) -> str:
+        """What a person or program may safely do next."""
+        return _MEANING[self][2]
+
+
+_LARGER_BUDGET = "Ask the user whether to continue with a larger budget."
+
+_MEANING: dict[StopReason, tuple[Status, int, str]] = {
+    StopReason.COMPLETED: (Status.COMPLETED, 0, "None needed: the task is answered."),
+    StopReason.DONE_CONDITION_SATISFIED: (Status.COMPLETED, 0, "None needed: the done condition holds."),
+    StopReason.STEP_LIMIT_REACHED: (Status.STOPPED, 10, _LARGER_BUDGET),
+    StopReason.BUDGET_EXCEEDED: (Status.STOPPED, 10, _LARGER_BUDGET),
+    StopReason.APPROVAL_REQUIRED: (Status.PAUSED, 11, "Ask the user to allow or deny the pending call, then resume."),
+    StopReason.INPUT_REQUIRED: (Status.PAUSED, 11, "Ask the user the question, then resume with the answer."),
+    StopReason.TASK_DENIED: (Status.STOPPED, 12, "Tell the user that policy denies this task."),
+    StopReason.REPEATED_TOOL_CALL: (
+        Status.STOPPED, 13, "Look at why the call does not move the task forward, then rephrase the task or mend the tool.",
+    ),
+    StopReason.REPEATED_FAILURES: (Status.STOPPED, 13, "Look at the failed calls, mend their cause, then resume."),
+    StopReason.INVALID_CALL_LIMIT: (
+        Status.STOPPED, 13, "Use a model that writes valid calls, or simplify the tool's parameters.",
+    ),
+    StopReason.REFUSED: (Status.STOPPED, 14, "Tell the user that the model refused; rephrase the task."),
+    StopReason.TOOL_UNAVAILABLE: (Status.STOPPED, 15, "Bring the required tool back, then resume."),
+    StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL: (Status.STOPPED, 1, "Ask the model again, or use another model."),
+    StopReason.OUTPUT_TRUNCATED: (Status.STOPPED, 1, "Raise the model's output limit, or ask for less at once."),
+    StopReason.INCOMPLETE_STREAM: (Status.FAILED, 1, "Try again: the model's answer broke off and nothing in it was run."),
+    StopReason.MODEL_ERROR: (Status.FAILED, 1, "Read the message, mend the connection or the configuration, then resume."),
+    StopReason.CONTEXT_OVERFLOW: (Status.FAILED, 1, "Start a new session with a shorter history, or use a larger model."),
+    StopReason.CANCELLED: (Status.STOPPED, 1, "Resume the session to go on from where it stopped."),
+}
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a run: the reason, and the facts that a report shows."""
+
+    reason: StopReason
+    message: str = ""
+    """One sentence for a person: what happened, with what."""
+    reached: BudgetReached | None = None
+    """The budget that ended the run, where one did."""
+    details: dict[str, Any] | None = None
+    """Facts of the reason, such as the tool and the count of a repeated call. JSON values."""
+    phase: Literal["model", "tool"] | None = None
+    """What was under way when the run was cancelled."""
+    output: Any = None
+    """The payload of a tool that ends the run: a JSON value."""
+
+
+def exit_code(reason: StopReason, signal: int | None = None) -> int:
+    """Return the documented exit code. A cancelled run's is 128 plus the signal, where there was one."""
+    if reason is StopReason.CANCELLED and signal is not None:
+        return 128 + signal
+    return _MEANING[reason][1]

@@ -1,0 +1,227 @@
+"""Tools: what a tool is, what it may know of its call, and the one result that each call gets. Runs nothing."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from treadle.effects import Effect
+from treadle.errors import ToolDefinitionError
+from treadle.messages import Media, Message, ToolCall
+
+__all__ = [
+    "CallStatus",
+    "CheckedCall",
+    "JsonObject",
+    "NotDone",
+    "Permission",
+    "Tool",
+    "ToolContext",
+    "ToolOutput",
+    "ToolResult",
+    "Unknown",
+]
+
+JsonObject: TypeAlias = dict[str, Any]  # Any: JSON of strangers, checked against a schema before it is used
+Permission: TypeAlias = Literal["allow", "ask", "deny"]
+
+
+class CallStatus(StrEnum):
+    """What became of one call. All but `ok` are errors to the model."""
+
+    OK = "ok"
+    INVALID_JSON = "invalid_json"
+    INVALID_ARGUMENTS = "invalid_arguments"
+    UNKNOWN_TOOL = "unknown_tool"
+    DENIED = "denied"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    UNEXPECTED_RESULT_SHAPE = "unexpected_result_shape"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+    OUTCOME_UNKNOWN = "outcome_unknown"
+
+
+class ToolContext(Protocol):
+    """What a tool may know of its call. A parameter annotated with it is injected, and the model never sees it."""
+
+    @property
+    def call(self) -> ToolCall:
+        """The call that triggered this execution, with its raw arguments."""
+        ...
+
+    @property
+    def idempotency_key(self) -> str:
+        """Stable for one logical call over attempts, resumes and processes. Pass it to the service."""
+        ...
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first attempt."""
+        ...
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the run has asked this call to stop. A blocking tool should look now and then."""
+        ...
+
+    @property
+    def deps(self) -> Any:  # Any: the application's own object, passed to run(deps=...)
+        """What the application gave to the run."""
+        ...
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The session's messages so far. A copy of frozen values: changing the list changes nothing."""
+        ...
+
+    def progress(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
+        """Tell people how far the call is. Never sent to the model."""
+        ...
+
+
+class NotDone:
+    """Answer of a tool's `check`: the call surely did not happen."""
+
+
+class Unknown:
+    """Answer of a tool's `check`: nobody can tell."""
+
+
+class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """A result with more than one face. Return it from a tool to set them apart."""
+
+    data: Any = None
+    """The value: checked against the output contract and shown to the model as JSON."""
+    media: tuple[Media, ...] = ()
+    """Images and files for the model."""
+    display: str | None = None
+    """What a person sees instead of the data."""
+
+
+Run: TypeAlias = Callable[[JsonObject, ToolContext], Awaitable[Any] | Any]
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """One tool: what the model reads, what the runtime enforces, and the function that acts.
+
+    Example:
+        Tool(name="get_rate", description="Today's rate.", parameters={"type": "object", "properties": {}},
+             effect="read", run=get_rate)
+    """
+
+    name: str
+    description: str
+    parameters: JsonObject
+    """JSON Schema of the arguments: what the model sees is what is enforced."""
+    run: Run
+    """Called as run(arguments, ctx). A coroutine function, or a function that runs in a thread."""
+    output_schema: JsonObject | None = None
+    """JSON Schema of the result; None to accept any JSON value."""
+    error_schema: JsonObject | None = None
+    """A result that fits this and not the output schema is the service saying no: `rejected`."""
+    effect: Effect | Literal["read", "idempotent", "keyed", "unsafe"] | Callable[[JsonObject], Effect | str] = Effect.UNSAFE
+    """What it does to the world, or a function of the arguments that says so; one that raises means `unsafe`."""
+    timeout: float | None = 120.0
+    """Seconds that one attempt may take; None for the run's own limit only."""
+    retries: int | None = None
+    """Attempts beyond the first, where the effect allows any; None for the budget's."""
+    resources: Callable[[JsonObject], Mapping[str, str]] | None = None
+    """What a call touches, such as {"file:/a": "write"}: calls on different things may run side by side."""
+    check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None
+    """Asked whether a call of unknown outcome was done: a value when it was, NotDone, or Unknown."""
+    permission: Permission | None = None
+    """The author's decision where no policy speaks; None for the effect's default."""
+    result_limit: int | None = None
+    """Characters of a result that the model is shown, where that is less than the budget's."""
+    visible: bool | Callable[[Any], bool] = True
+    """Whether the tool is offered; a function of the session's view decides before each request."""
+    guidance: str | None = None
+    """Longer advice for the model, placed in the instructions."""
+    ends_run: bool = False
+    """Whether an `ok` result ends the run with its value as the output."""
+    examples: Sequence[JsonObject] = ()
+    """Arguments of good calls, shown to the model."""
+    validate: Callable[[JsonObject], Awaitable[None] | None] | None = None
+    """A check beyond the schema, before any decision. Raises InvalidArguments."""
+    convert: Callable[[JsonObject], JsonObject] | None = None
+    """Turns checked JSON arguments into Python values. Raises InvalidArguments."""
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.name.isprintable() or len(self.name) > 256:
+            raise ToolDefinitionError(f"Tool name {self.name!r:.80} must be 1 to 256 printable characters.")
+        if not callable(self.effect) and self.effect not in set(Effect):
+            words = ", ".join(Effect)
+            raise ToolDefinitionError(f"Tool {self.name!r}: effect {self.effect!r} is none of {words}, nor a function.")
+        if self.permission not in (None, "allow", "ask", "deny"):
+            raise ToolDefinitionError(f"Tool {self.name!r}: permission {self.permission!r} must be allow, ask or deny.")
+        if self.timeout is not None and not self.timeout > 0:
+            raise ToolDefinitionError(f"Tool {self.name!r}: timeout must be more than 0 seconds; got {self.timeout!r}.")
+
+    def effect_of(self, arguments: JsonObject) -> Effect:
+        """Return the effect of a call with these arguments. Fails closed: anything unclear is `unsafe`."""
+        if not callable(self.effect):
+            return Effect(self.effect)
+        try:
+            return Effect(self.effect(dict(arguments)))
+        except Exception:  # noqa: BLE001 - a predicate that raises means unsafe (design section 1)
+            return Effect.UNSAFE
+
+
+class CheckedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call whose tool is known and whose arguments are valid: what policies decide on and the scheduler orders."""
+
+    call: ToolCall
+    tool: Tool
+    arguments: JsonObject
+    """Parsed, complete with the schema's defaults."""
+    values: JsonObject
+    """The same as Python values, for the tool."""
+    effect: Effect
+    position: int
+    """Place of the call in its response."""
+    digest: str
+    """Of tool and canonical arguments: equal calls have equal digests."""
+    key: str
+    """The idempotency key."""
+
+    @property
+    def id(self) -> str:
+        return self.call.id
+
+    @property
+    def name(self) -> str:
+        return self.tool.name
+
+
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The one observation that each call gets."""
+
+    call_id: str
+    name: str
+    status: CallStatus
+    content: str
+    """What the model is shown: bounded text, JSON where the value is not text."""
+    data: Any = None
+    """The value itself (JSON), where the status is `ok` or `rejected` and it was not too large."""
+    display: str | None = None
+    """What a person sees instead of the content."""
+    message: str | None = None
+    """One sentence on an error."""
+    code: str | None = None
+    """A finer word than the status."""
+    media: tuple[Media, ...] = ()
+    attempts: int = 0
+    """Times the tool was started; 0 when it never was."""
+    duration_seconds: float = 0.0
+    execution_id: str = ""
+    artifact: str | None = None
+    """Digest of the whole text in the journal, where the content shows only a part."""
+    may_have_acted: bool = False
+    """Whether the world may have changed although the call failed."""
+
+    @property
+    def is_error(self) -> bool:
+        return self.status is not CallStatus.OK
