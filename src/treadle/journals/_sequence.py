@@ -1,0 +1,60 @@
+"""What every journal asks of an append: that its events follow. Knows no store; stores nothing."""
+
+from collections.abc import Sequence
+
+from treadle.errors import ConfigurationError, SessionConflict
+from treadle.events import AnyEvent, RunStarted
+
+__all__ = ["TASK_CHARS", "check_numbers", "check_session_id", "conflict", "task_of"]
+
+TASK_CHARS = 80
+"""Length of the first words of a task in a list of sessions."""
+
+_MAX_ID_CHARS = 200
+
+
+def check_session_id(session_id: str) -> None:
+    """Refuse a name that cannot be stored, listed or typed.
+
+    Raises:
+        ConfigurationError: It is empty, too long, or holds control characters or lone surrogates.
+    """
+    if not session_id or len(session_id) > _MAX_ID_CHARS or not session_id.isprintable():
+        raise ConfigurationError(
+            f"A session id is 1 to {_MAX_ID_CHARS} printable characters; got {session_id[:_MAX_ID_CHARS]!r}."
+        )
+
+
+def check_numbers(events: Sequence[AnyEvent]) -> None:
+    """Refuse events that are live, or whose numbers are not one after the other.
+
+    Raises:
+        ValueError: The caller numbered them wrongly. That is a mistake in the program, never a lost race.
+    """
+    if not events:
+        return
+    expected = events[0].seq
+    for event in events:
+        if event.is_live or event.seq != expected or expected < 1:
+            raise ValueError(
+                f"Event {event.type} has the number {event.seq}; a journaled one here has {max(expected, 1)}."
+            )
+        expected += 1
+
+
+def conflict(session_id: str, head: int, seq: int) -> SessionConflict:
+    """Return the error of an append whose first event does not follow the stored head."""
+    return SessionConflict(
+        f"Session {session_id!r} stands at event {head}, so event {seq} cannot follow: another writer has gone on. "
+        "Nothing was written; open the session again."
+    )
+
+
+def task_of(events: Sequence[AnyEvent]) -> str:
+    """Return the first words of the first task among the events, on one line; empty when no run starts here."""
+    for event in events:
+        if isinstance(event, RunStarted):
+            # Twice the length is read, so that a long task full of control characters costs little.
+            shown = "".join(char if char.isprintable() else " " for char in event.task[: 2 * TASK_CHARS])
+            return " ".join(shown.split())[:TASK_CHARS]
+    return ""
