@@ -1,0 +1,84 @@
+"""Gates: where a scripted turn waits until a test lets it go. They replace sleeping; they know no turn."""
+
+import asyncio
+import contextlib
+import threading
+
+__all__ = ["Gate", "Gates"]
+
+
+class Gate:
+    """A gate that stands shut until somebody opens it. Any thread and any event loop may use it.
+
+    Example:
+        gate = provider.gate("mid-stream")
+        await gate.wait_reached()   # the turn stands here now
+        gate.open()
+    """
+
+    def __init__(self) -> None:
+        self._opened = _Latch()
+        self._reached = _Latch()
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened.is_set
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether a turn stands or stood here."""
+        return self._reached.is_set
+
+    def open(self) -> None:
+        """Let everything pass, now and later."""
+        self._opened.set()
+
+    async def wait(self) -> None:
+        """Stand at the gate: what a turn does."""
+        self._reached.set()
+        await self._opened.wait()
+
+    async def wait_reached(self) -> None:
+        """Return when a turn stands at the gate: what a test does."""
+        await self._reached.wait()
+
+
+class Gates:
+    """Gates by name, made when first named."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Gate] = {}
+
+    def named(self, name: str) -> Gate:
+        return self._by_name.setdefault(name, Gate())
+
+
+class _Latch:
+    """A flag that is set once and wakes its waiters on their own event loops."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+
+    def set(self) -> None:
+        with self._lock:
+            self.is_set = True
+            waiting, self._waiting = self._waiting, []
+        for loop, future in waiting:
+            with contextlib.suppress(RuntimeError):  # that loop is closed: nobody waits there any more
+                loop.call_soon_threadsafe(_wake, future)
+
+    async def wait(self) -> None:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if self.is_set:
+                return
+            future = loop.create_future()
+            self._waiting.append((loop, future))
+        await future
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
