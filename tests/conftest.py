@@ -1,0 +1,106 @@
+"""What every test shares: the row mark, loud skips, the recordings, and the guard against hanging. No doubles here."""
+
+import faulthandler
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+
+from requirements import read_rows, report
+
+PROJECT = Path(__file__).resolve().parent.parent
+RECORDINGS = PROJECT.parent / "shared" / "recordings"
+
+NO_SKIPS = os.environ.get("TREADLE_NO_SKIPS") == "1"
+"""Whether a skipped test fails. Set where everything that a test may need is known to be installed."""
+
+HANG_SECONDS = float(os.environ.get("TREADLE_HANG_SECONDS", "120"))
+"""A test that takes this long hangs: all stacks are printed and its process ends."""
+
+_stderr = pytest.StashKey[TextIO]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # pytest replaces descriptor 2 while a test runs; the stacks of a hanging one must reach the person all the same.
+    config.stash[_stderr] = os.fdopen(os.dup(2), "w")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_stderr].close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True, file=item.config.stash[_stderr])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    report_ = yield
+    if NO_SKIPS and report_.skipped and not _is_expected_failure(report_):
+        _fail(report_)
+    return report_
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Iterator[None]:
+    report_ = yield
+    if NO_SKIPS and report_.skipped:
+        _fail(report_)
+    return report_
+
+
+def _is_expected_failure(skipped: pytest.TestReport) -> bool:
+    return "wasxfail" in vars(skipped)
+
+
+def _fail(skipped: pytest.TestReport | pytest.CollectReport) -> None:
+    skipped.outcome = "failed"
+    skipped.longrepr = f"skipped where nothing may be skipped (TREADLE_NO_SKIPS=1): {_reason(skipped)}"
+
+
+def _reason(skipped: pytest.TestReport | pytest.CollectReport) -> str:
+    match skipped.longrepr:
+        case (_, _, str(reason)):
+            return reason.removeprefix("Skipped: ")
+        case other:
+            return str(other)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    _tell_skips(terminalreporter)
+    _tell_rows(terminalreporter)
+
+
+def _tell_skips(terminal: pytest.TerminalReporter) -> None:
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for skipped in terminal.getreports("skipped"):
+        by_reason[_reason(skipped)].append(skipped.nodeid)
+    if not by_reason:
+        return
+    terminal.section(f"SKIPPED: {sum(map(len, by_reason.values()))} tests proved nothing", yellow=True, bold=True)
+    for reason, tests in by_reason.items():
+        terminal.line(f"{reason}")
+        for test in tests:
+            terminal.line(f"    {test}")
+
+
+def _tell_rows(terminal: pytest.TerminalReporter) -> None:
+    terminal.section("requirements")
+    for line in report(read_rows()):
+        terminal.line(line)
+
+
+@pytest.fixture(scope="session")
+def recordings() -> Path:
+    """The folder of recorded provider traffic. It lies beside the project and is no part of it."""
+    if not RECORDINGS.is_dir():
+        pytest.skip("no recorded provider traffic: expected ../shared/recordings beside the project")
+    return RECORDINGS
