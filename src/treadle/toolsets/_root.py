@@ -1,0 +1,244 @@
+"""The root guard: opens what lies below one folder, and nothing else. Reads no content and knows no tool.
+
+Every path is walked one name at a time, each name opened relative to the folder opened before it and never through a
+symbolic link; links are read and walked the same way. So what was checked is what is open, whatever has its name later.
+`openat2(RESOLVE_BENEATH)` does the same in one system call, but Linux alone has it and Python does not expose it.
+"""
+
+import difflib
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from treadle.errors import ConfigurationError, Rejected
+
+__all__ = ["Entry", "Opened", "Root", "refusal", "shown", "split"]
+
+_MAX_PATH_CHARS = 4096
+_MAX_DETOURS = 100  # links and `..` of one path: enough for people, an end for a ring of links
+_MAX_SIBLINGS = 2000  # names compared with a misspelt one
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a FIFO would block without NONBLOCK
+_KERNEL_FOLDERS = frozenset({"dev", "proc", "sys"})  # not files, though some look like them; matters for the root "/"
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """A file or folder that was checked and is open."""
+
+    descriptor: int
+    """Closed by the guard, when its `with` block ends."""
+    names: tuple[str, ...]
+    """Where it really is below the root, links resolved."""
+    is_folder: bool
+    size: int
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One name in a folder. A link is neither file nor folder here."""
+
+    name: str
+    is_file: bool
+    is_folder: bool
+    is_link: bool
+    size: int = 0
+    """Bytes, of a file."""
+
+
+class Root:
+    """One folder, and everything below it.
+
+    Example:
+        with Root("docs").open("guide/start.md") as opened: ...
+
+    Args:
+        folder: The folder. `~` and variables are not expanded, here or in any path below it.
+
+    Raises:
+        ConfigurationError: There is no such folder.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        given = os.path.abspath(folder)  # noqa: PTH100 - Path.absolute keeps `..`, which must go without reading links
+        self._path = os.path.realpath(given)
+        if not Path(self._path).is_dir():
+            raise ConfigurationError(f"The root of the file tools is not a folder: {given}")
+        self._spellings = tuple(split(path) for path in dict.fromkeys((self._path, given)))
+
+    @contextmanager
+    def open(self, path: str | Sequence[str]) -> Iterator[Opened]:
+        """Open a file or folder for reading, and close it after the block.
+
+        Args:
+            path: As the model wrote it (relative to the root, or absolute within it), or names below the root.
+
+        Raises:
+            Rejected: It is outside, missing, unreadable, or neither a file nor a folder.
+        """
+        asked = path if isinstance(path, str) else "/".join(path)
+        names = self.names(path) if isinstance(path, str) else tuple(path)
+        try:
+            opened = self._resolve(asked, names)
+        except OSError as error:
+            raise _from_os_error(asked, error) from error
+        try:
+            yield opened
+        finally:
+            os.close(opened.descriptor)
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """Return the names below the root that a path spells, `..` and links not yet resolved.
+
+        Raises:
+            Rejected: The path is absolute and not below the root, or can be no path.
+        """
+        if "\0" in path or len(path) > _MAX_PATH_CHARS or not _is_encodable(path):
+            raise refusal(f"Not a path: {shown(path)}", "invalid_path")
+        return self._below(path, asked=path) if path.startswith("/") else split(path)
+
+    def entries(self, opened: Opened) -> list[Entry]:
+        """Return what an opened folder holds, in the order of the full paths below it."""
+        with os.scandir(opened.descriptor) as scan:
+            found = [_entry(item) for item in scan]
+        return sorted(found, key=lambda entry: entry.name + "/" if entry.is_folder else entry.name)
+
+    def _below(self, path: str, *, asked: str) -> tuple[str, ...]:
+        names = split(path)
+        for root in self._spellings:
+            if names[: len(root)] == root:  # names, not characters: the sibling `root_evil` is outside
+                return names[len(root) :]
+        raise _outside(asked)
+
+    def _resolve(self, asked: str, names: tuple[str, ...]) -> Opened:
+        for _ in range(_MAX_DETOURS):
+            found = self._descend(asked, names)
+            if isinstance(found, Opened):
+                return found
+            names = found
+        raise refusal(f"Too many links on the way to {shown(asked)}", "invalid_path")
+
+    def _descend(self, asked: str, names: tuple[str, ...]) -> Opened | tuple[str, ...]:
+        """Walk down from the root. Return what is open there, or, at a link or `..`, the names to walk instead."""
+        if self._path == "/" and names[:1] and names[0] in _KERNEL_FOLDERS:
+            raise refusal(f"Not a file of the person: {shown(asked)}", "outside_root")
+        folder = os.open(self._path, _FOLDER)
+        try:
+            for index, name in enumerate(names):
+                before, rest = names[:index], names[index + 1 :]
+                if name == "..":
+                    if not before:
+                        raise _outside(asked)
+                    return before[:-1] + rest
+                status = _status(name, folder, asked, before)
+                if stat.S_ISLNK(status.st_mode):
+                    return self._detour(asked, before, os.readlink(name, dir_fd=folder)) + rest
+                inner = _open_checked(name, folder, status, asked)
+                os.close(folder)
+                folder = inner
+            return _hand_over(folder, names)
+        finally:
+            os.close(folder)
+
+    def _detour(self, asked: str, before: tuple[str, ...], target: str) -> tuple[str, ...]:
+        return self._below(target, asked=asked) if target.startswith("/") else before + split(target)
+
+
+def split(path: str) -> tuple[str, ...]:
+    """Return the names of a path, empty ones and `.` left out."""
+    return tuple(name for name in path.split("/") if name not in ("", "."))
+
+
+def shown(path: str) -> str:
+    """Return a path as text that any encoder takes, on one line, of bounded length."""
+    text = path.encode("utf-8", "backslashreplace").decode()
+    text = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return text if len(text) <= 300 else text[:300] + "…"
+
+
+def refusal(message: str, code: str, near: Sequence[str] = ()) -> Rejected:
+    """Return the one form of error that these tools raise."""
+    body: dict[str, object] = {"error": message}
+    if near:
+        body["did_you_mean"] = list(near)
+    return Rejected(body, code=code)
+
+
+def _outside(asked: str) -> Rejected:
+    return refusal(f"Outside the root folder: {shown(asked)}. Paths are relative to the root folder.", "outside_root")
+
+
+def _from_os_error(asked: str, error: OSError) -> Exception:
+    match error.errno:
+        case errno.ENOENT | errno.ENOTDIR | errno.ELOOP | errno.EINVAL:
+            # The last two: what was a file became a link, or the reverse, between two looks at it.
+            return refusal(f"File not found: {shown(asked)}", "not_found")
+        case errno.EACCES | errno.EPERM:
+            return refusal(f"Permission denied: {shown(asked)}", "permission_denied")
+        case errno.ENAMETOOLONG:
+            return refusal(f"Not a path: {shown(asked)}", "invalid_path")
+        case _:
+            return error
+
+
+def _is_encodable(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _status(name: str, folder: int, asked: str, before: tuple[str, ...]) -> os.stat_result:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        raise refusal(f"File not found: {shown(asked)}", "not_found", _near(name, folder, before)) from None
+
+
+def _near(name: str, folder: int, before: tuple[str, ...]) -> list[str]:
+    with os.scandir(folder) as scan:
+        siblings = {item.name.casefold(): item.name for item in islice(scan, _MAX_SIBLINGS)}
+    close = difflib.get_close_matches(name.casefold(), siblings, n=3, cutoff=0.75)
+    return [shown("/".join((*before, siblings[key]))) for key in close]
+
+
+def _open_checked(name: str, folder: int, status: os.stat_result, asked: str) -> int:
+    """Open a file or folder that `status` describes. The kind is asked again of what is open: names may change."""
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise refusal(f"Neither a file nor a folder: {shown(asked)}", "not_a_file")
+    flags = _FOLDER if stat.S_ISDIR(status.st_mode) else _FILE
+    opened = os.open(name, flags, dir_fd=folder)
+    if stat.S_IFMT(os.fstat(opened).st_mode) != stat.S_IFMT(status.st_mode):
+        os.close(opened)
+        raise refusal(f"File not found: {shown(asked)}", "not_found")
+    return opened
+
+
+def _hand_over(descriptor: int, names: tuple[str, ...]) -> Opened:
+    status = os.fstat(descriptor)
+    return Opened(
+        descriptor=os.dup(descriptor), names=names, is_folder=stat.S_ISDIR(status.st_mode), size=status.st_size
+    )
+
+
+def _entry(item: "os.DirEntry[str]") -> Entry:
+    is_file = item.is_file(follow_symlinks=False)
+    return Entry(
+        name=item.name,
+        is_file=is_file,
+        is_folder=item.is_dir(follow_symlinks=False),
+        is_link=item.is_symlink(),
+        size=_size(item) if is_file else 0,
+    )
+
+
+def _size(item: "os.DirEntry[str]") -> int:
+    try:
+        return item.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:  # deleted since it was listed
+        return 0

@@ -1,0 +1,182 @@
+"""Searching file contents: the `grep` tool. Writes nothing, starts no process, and follows no link out of the root.
+
+Patterns run on the Rust `regex` engine (through pydantic-core, which Treadle depends on anyway): it takes time in
+proportion to pattern and text, where Python's `re` can be made to backtrack for ever and a thread that runs it cannot be
+stopped. The price is that look-around and back-references are refused, as in ripgrep.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import takewhile
+
+import msgspec
+from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+from treadle.errors import Rejected
+from treadle.tools import JsonObject, Tool, ToolContext
+from treadle.toolsets._root import Opened, Root, refusal, shown
+from treadle.toolsets._schemas import ERROR_SCHEMA, FOLDER_ROOTED, listing_schema
+from treadle.toolsets._text import pieces, text_stream
+from treadle.toolsets._walk import Glob, walk
+
+__all__ = ["grep_tool"]
+
+_MAX_MATCHES = 1000
+_DEFAULT_MATCHES = 200
+_MAX_LINE_CHARS = 300
+_MAX_OUTPUT_CHARS = 40_000
+_LINES_BETWEEN_LOOKS = 1000
+
+Matcher = Callable[[str], bool]
+
+_DESCRIPTION = f"""\
+Search file contents with a regular expression. Use it to find where something is said; use glob to find files by name, \
+and read to see the lines around a match. Independent searches may be issued in parallel.
+Output: one `file:line: text` per matching line; `count` is their number.
+{FOLDER_ROOTED} A folder is searched with all below it, except hidden folders, node_modules, venv, site-packages and \
+__pycache__ (name such a folder in `path` to search it). Binary files are skipped and counted in `skipped`. At most \
+`max_matches` lines are returned; `truncated` says when there are more. No look-around, no back-references, and a \
+match never spans lines. A line over 4 KiB is searched in pieces."""
+
+_PARAMETERS: JsonObject = {
+    "type": "object",
+    "properties": {
+        "pattern": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 500,
+            "description": "Regular expression. Escape . ( ) [ ] { } * + ? ^ $ | \\ to mean the character itself.",
+        },
+        "path": {"type": "string", "default": ".", "description": "File or folder to search."},
+        "include": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 500,
+            "description": "Glob of the files to search in, relative to `path`, such as *.py or src/**/*.{ts,tsx}. "
+            "Without a slash it is matched against the file's name alone.",
+        },
+        "ignore_case": {"type": "boolean", "default": False},
+        "max_matches": {"type": "integer", "minimum": 1, "maximum": _MAX_MATCHES, "default": _DEFAULT_MATCHES},
+    },
+    "required": ["pattern"],
+    "additionalProperties": False,
+}
+
+
+def grep_tool(root: Root) -> Tool:
+    """Return the `grep` tool over one folder.
+
+    Its result is `{"output": "src/main.c:12: log_error();", "count": 1}`.
+    """
+    return Tool(
+        name="grep",
+        description=_DESCRIPTION,
+        parameters=_PARAMETERS,
+        output_schema=listing_schema(skipped={"type": "integer", "minimum": 1}),
+        error_schema=ERROR_SCHEMA,
+        effect="read",
+        timeout=60.0,
+        run=partial(_grep, root),
+        examples=({"pattern": "error", "path": "src/main.c"}, {"pattern": "TODO|FIXME", "include": "*.py"}),
+    )
+
+
+class _Findings(msgspec.Struct, kw_only=True):
+    """What one search has found so far."""
+
+    max_matches: int
+    lines: list[str] = []
+    chars: int = 0
+    skipped: int = 0
+    is_full: bool = False
+
+    def add(self, line: str) -> None:
+        """Keep a line, unless there is no room: then note that there was more."""
+        if len(self.lines) >= self.max_matches or self.chars + len(line) > _MAX_OUTPUT_CHARS:
+            self.is_full = True
+            return
+        self.lines.append(line)
+        self.chars += len(line)
+
+    def result(self) -> JsonObject:
+        result: JsonObject = {"output": "\n".join(self.lines), "count": len(self.lines)}
+        if self.skipped:
+            result["skipped"] = self.skipped
+        if self.is_full:
+            result["truncated"] = True
+            result["hint"] = "There are more matches. Narrow the pattern, the path or include."
+        return result
+
+
+def _grep(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
+    matches = _compile(arguments["pattern"], ignore_case=arguments.get("ignore_case", False))
+    findings = _Findings(max_matches=arguments.get("max_matches", _DEFAULT_MATCHES))
+    files = _files(root, arguments.get("path", "."), arguments.get("include"))
+    for names in takewhile(lambda _: not (ctx.cancelled or findings.is_full), files):
+        _search_file(root, names, matches, findings, ctx)
+    return findings.result()
+
+
+def _compile(pattern: str, *, ignore_case: bool) -> Matcher:
+    try:
+        pattern.encode()  # the engine would take a lone surrogate for some other character
+        validator = SchemaValidator(core_schema.str_schema(pattern=("(?i)" if ignore_case else "") + pattern))
+    except (SchemaError, UnicodeEncodeError) as error:
+        raise refusal(f"Not a regular expression: {shown(pattern)}: {_reason(error)}", "invalid_pattern") from error
+    return validator.isinstance_python
+
+
+def _reason(error: Exception) -> str:
+    """Return the engine's own sentence: the last line of what it says."""
+    last = str(error).strip().splitlines()[-1].strip()
+    return last.removeprefix("SchemaError: ").removeprefix("error: ")
+
+
+def _files(root: Root, path: str, include: str | None) -> Iterator[tuple[str, ...]]:
+    with root.open(path) as opened:
+        names, is_folder = opened.names, opened.is_folder
+    if not is_folder:
+        yield names
+        return
+    glob = None if include is None else Glob(include if "/" in include else f"**/{include}")
+    for file in walk(root, names, keep=glob.folders if glob else frozenset()):
+        if glob is None or glob.matches(file[len(names) :]):
+            yield file
+
+
+def _search_file(root: Root, names: tuple[str, ...], matches: Matcher, findings: _Findings, ctx: ToolContext) -> None:
+    try:
+        with root.open(names) as opened:
+            _search(opened, shown("/".join(names)), matches, findings, ctx)
+    except Rejected:  # gone or unreadable since it was listed: one file must not end the search
+        findings.skipped += 1
+
+
+def _search(opened: Opened, path: str, matches: Matcher, findings: _Findings, ctx: ToolContext) -> None:
+    stream = text_stream(opened)
+    if stream is None:
+        findings.skipped += 1
+        return
+    last = 0
+    for looked, (number, text) in enumerate(pieces(stream)):
+        if looked % _LINES_BETWEEN_LOOKS == 0 and ctx.cancelled:
+            return
+        if number != last and matches(text):
+            last = number
+            findings.add(f"{path}:{number}: {_shorten(text, matches)}")
+            if findings.is_full:
+                return
+
+
+def _shorten(text: str, matches: Matcher) -> str:
+    """Halve a long line, keeping a half that still matches, until it is short or the match would be lost."""
+    start, end = 0, len(text)
+    while end - start > _MAX_LINE_CHARS:
+        half = (end - start) // 2
+        windows = ((start, start + half), (start + half, end), (start + half // 2, end - half // 2))
+        kept = next(((a, b) for a, b in windows if matches(text[a:b])), None)
+        if kept is None:
+            break
+        start, end = kept
+    short = text[start : min(end, start + _MAX_LINE_CHARS)]
+    return ("…" if start else "") + short + ("…" if start + len(short) < len(text) else "")
