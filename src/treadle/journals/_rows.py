@@ -1,0 +1,66 @@
+"""Events as rows and back. Knows the form of a stored event; knows no connection."""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from treadle.errors import JournalError
+from treadle.events import AnyEvent, decode_event, encode_event
+
+__all__ = ["EventRow", "event_of", "events_of", "rows_of"]
+
+EventRow: TypeAlias = tuple[int, float, str, int, str]
+"""seq, at, type, version, body."""
+
+
+def rows_of(events: Sequence[AnyEvent]) -> list[EventRow]:
+    """Encode events now, so that what is stored is what they were when they were appended.
+
+    Raises:
+        JournalError: One holds what JSON cannot; none may be stored.
+    """
+    return [(event.seq, event.at, event.type, event.version, _body_of(event)) for event in events]
+
+
+def _body_of(event: AnyEvent) -> str:
+    try:
+        body = encode_event(event)
+        # The encoder turns NaN and infinity into null, and a number field that is null would never open again.
+        if b"null" in body:
+            decode_event(body)
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as exc:
+        raise JournalError(f"Event {event.seq} ({event.type}) holds what a journal cannot store: {exc}.") from exc
+    return body.decode()
+
+
+def events_of(session_id: str, after: int, rows: Iterable[tuple[int, str]]) -> tuple[AnyEvent, ...]:
+    """Decode a session's events after a number, and see that none is missing among them.
+
+    Raises:
+        JournalError: One is missing, damaged, or of a kind that only a newer version knows.
+    """
+    events = []
+    for expected, (seq, body) in enumerate(rows, start=after + 1):
+        if seq != expected:
+            raise JournalError(f"Session {session_id!r} is damaged: event {expected} is missing.")
+        events.append(event_of(session_id, seq, body))
+    return tuple(events)
+
+
+def event_of(session_id: str, seq: int, body: str) -> AnyEvent:
+    """Decode one event.
+
+    Raises:
+        JournalError: It is damaged, or of a kind that only a newer version knows.
+    """
+    try:
+        event = decode_event(body)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
+        raise JournalError(
+            f"Event {seq} of session {session_id!r} cannot be read ({exc}): it is damaged, or a newer Treadle wrote it. "
+            "Nothing was changed."
+        ) from exc
+    if event.seq != seq:
+        raise JournalError(f"Session {session_id!r} is damaged: event {seq} says that it is number {event.seq}.")
+    return event

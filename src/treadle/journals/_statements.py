@@ -1,0 +1,153 @@
+"""What is done to the tables, one function an act. Opens no connection and no transaction; decides nothing about durability."""
+
+import sqlite3
+from collections.abc import Sequence
+
+import msgspec
+
+from treadle.errors import SessionConflict, UnknownSession
+from treadle.journals._rows import EventRow
+from treadle.journals._sequence import conflict
+from treadle.ports import InboxMessage, SessionInfo
+
+__all__ = [
+    "Append",
+    "append",
+    "consume",
+    "create",
+    "epoch_of",
+    "put",
+    "put_blob",
+    "select_blob",
+    "select_events",
+    "select_inbox",
+    "select_sessions",
+]
+
+
+class Append(msgspec.Struct, frozen=True, kw_only=True):
+    """Events that are to follow a session's head, encoded."""
+
+    session_id: str
+    rows: Sequence[EventRow]
+    state: str
+    task: str = ""
+    """First words of the run's task where one starts here; kept only by a session that has none yet."""
+
+
+def create(connection: sqlite3.Connection, session_id: str, now: float) -> bool:
+    made = connection.execute(
+        "INSERT INTO session (id, created_at, updated_at) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
+        (session_id, now, now),
+    )
+    return made.rowcount == 1
+
+
+def epoch_of(connection: sqlite3.Connection, session_id: str) -> int:
+    """Return the number of times that the session has changed hands.
+
+    Raises:
+        UnknownSession: There is no such session.
+    """
+    row = connection.execute("SELECT epoch FROM session WHERE id = ?", (session_id,)).fetchone()
+    if row is None:
+        raise _unknown(session_id)
+    (epoch,) = row
+    return int(epoch)
+
+
+def append(connection: sqlite3.Connection, job: Append, epoch: int) -> None:
+    """Move the head, where it and the epoch still hold, and add the events. Nothing is written when they do not.
+
+    Raises:
+        SessionConflict: Another writer has gone on, or has taken the session over.
+        UnknownSession: There is no such session.
+    """
+    head, at = (job.rows[-1][0], job.rows[-1][1]) if job.rows else (None, None)
+    before = job.rows[0][0] - 1 if job.rows else None
+    moved = connection.execute(
+        "UPDATE session SET state = ?, version = version + 1, head = coalesce(?, head), "
+        "updated_at = coalesce(?, updated_at), task = CASE task WHEN '' THEN ? ELSE task END "
+        "WHERE id = ? AND epoch = ? AND head = coalesce(?, head)",
+        (job.state, head, at, job.task, job.session_id, epoch, before),
+    )
+    if moved.rowcount == 0:
+        raise _fenced(connection, job, epoch)
+    connection.executemany(
+        "INSERT INTO event (session_id, epoch, seq, at, type, version, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [(job.session_id, epoch, *row) for row in job.rows],
+    )
+
+
+def _fenced(connection: sqlite3.Connection, job: Append, epoch: int) -> SessionConflict | UnknownSession:
+    row = connection.execute("SELECT head, epoch FROM session WHERE id = ?", (job.session_id,)).fetchone()
+    if row is None:
+        return _unknown(job.session_id)
+    head, stored_epoch = row
+    if stored_epoch != epoch:
+        return SessionConflict(f"Session {job.session_id!r} was taken over by another process. Nothing was written.")
+    return conflict(job.session_id, head, job.rows[0][0])
+
+
+def put(connection: sqlite3.Connection, session_id: str, message: InboxMessage, body: str) -> bool:
+    """Leave a message; the first of two with one id wins.
+
+    Raises:
+        UnknownSession: There is no such session.
+    """
+    if connection.execute("SELECT 1 FROM session WHERE id = ?", (session_id,)).fetchone() is None:
+        raise _unknown(session_id)
+    put = connection.execute(
+        "INSERT INTO inbox (session_id, msg_id, kind, body) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (session_id, msg_id) DO NOTHING",
+        (session_id, message.id, message.kind, body),
+    )
+    return put.rowcount == 1
+
+
+def consume(connection: sqlite3.Connection, session_id: str, message_ids: Sequence[str], seq: int) -> None:
+    """Mark messages as consumed. The first event that consumed one stays on record."""
+    epoch_of(connection, session_id)
+    connection.executemany(
+        "UPDATE inbox SET consumed_seq = ? WHERE session_id = ? AND msg_id = ? AND consumed_seq IS NULL",
+        [(seq, session_id, message_id) for message_id in message_ids],
+    )
+
+
+def put_blob(connection: sqlite3.Connection, digest: str, content: bytes) -> None:
+    connection.execute(
+        "INSERT INTO blob (sha256, bytes) VALUES (?, ?) ON CONFLICT (sha256) DO NOTHING", (digest, content)
+    )
+
+
+def select_events(connection: sqlite3.Connection, session_id: str, after: int) -> list[tuple[int, str]]:
+    return connection.execute(
+        "SELECT seq, body FROM event WHERE session_id = ? AND seq > ? ORDER BY seq", (session_id, after)
+    ).fetchall()
+
+
+def select_sessions(connection: sqlite3.Connection) -> tuple[SessionInfo, ...]:
+    rows = connection.execute(
+        "SELECT id, state, head, updated_at, task FROM session ORDER BY updated_at DESC, seat DESC"
+    )
+    return tuple(
+        SessionInfo(id=session_id, state=state, head=head, updated_at=updated_at, task=task)
+        for session_id, state, head, updated_at, task in rows
+    )
+
+
+def select_inbox(connection: sqlite3.Connection, session_id: str) -> tuple[InboxMessage, ...]:
+    rows = connection.execute(
+        "SELECT msg_id, kind, body FROM inbox WHERE session_id = ? AND consumed_seq IS NULL ORDER BY arrival",
+        (session_id,),
+    )
+    return tuple(InboxMessage(id=msg_id, kind=kind, body=msgspec.json.decode(body)) for msg_id, kind, body in rows)
+
+
+def select_blob(connection: sqlite3.Connection, digest: str) -> bytes | None:
+    row = connection.execute("SELECT bytes FROM blob WHERE sha256 = ?", (digest,)).fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def _unknown(session_id: str) -> UnknownSession:
+    return UnknownSession(f"The journal holds no session {session_id!r}.")

@@ -1,0 +1,156 @@
+"""The writing side of a journal file: all that is queued goes into one transaction. Runs on the writer's thread only.
+
+Durability: in a write-ahead log, `synchronous = FULL` makes COMMIT sync the log before it returns, and a sync covers all
+of the file, so also the commits before it that went without. `NORMAL` syncs only when the log is folded into the database;
+after a power cut the last such commits may be gone, always from the end. kill -9 loses neither: the kernel has the bytes.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from treadle.errors import JournalError, SessionError, TreadleError
+from treadle.journals import _statements
+from treadle.journals._faults import OWN_FAULTS, describe
+from treadle.journals._files import open_writer
+from treadle.journals._worker import Job
+
+__all__ = ["Writer"]
+
+
+class Writer:
+    """Serves jobs that write. Opens the file with the first, and again after the store has failed."""
+
+    def __init__(self, path: Path, busy_seconds: float) -> None:
+        self._path = path
+        self._busy_seconds = busy_seconds
+        self._connection: sqlite3.Connection | None = None
+        self._synchronous = ""
+        self._epochs: dict[str, int] = {}
+        self._refused: dict[str, TreadleError] = {}
+        self._unreported: dict[str, TreadleError] = {}
+
+    # --- asked on any thread
+
+    def check(self, session_id: str) -> None:
+        """Raise what became of a deferred append of this session, if it failed.
+
+        Invariant: nothing follows an append that failed, until somebody opens the session anew.
+        """
+        if (error := self._refused.get(session_id)) is not None:
+            self._unreported.pop(session_id, None)
+            raise _again(error)
+
+    def report(self) -> None:
+        """Raise, once, that deferred appends have failed.
+
+        Raises:
+            JournalError: The first of them.
+        """
+        if self._unreported:
+            error = next(iter(self._unreported.values()))
+            self._unreported.clear()
+            raise JournalError(f"An event could not be stored. {error}") from error
+
+    # --- acts of jobs
+
+    def create(self, connection: sqlite3.Connection, session_id: str, now: float) -> bool:
+        made = _statements.create(connection, session_id, now)
+        self._epochs[session_id] = _statements.epoch_of(connection, session_id)
+        self._refused.pop(session_id, None)
+        return made
+
+    def append(self, connection: sqlite3.Connection, append: _statements.Append) -> None:
+        session_id = append.session_id
+        if (error := self._refused.get(session_id)) is not None:
+            raise _again(error)
+        if session_id not in self._epochs:
+            self._epochs[session_id] = _statements.epoch_of(connection, session_id)
+        _statements.append(connection, append, self._epochs[session_id])
+
+    # --- the thread
+
+    def serve(self, jobs: Sequence[Job[Any]]) -> None:
+        """Do all jobs in one transaction. One that is fenced, or cannot be stored, fails alone."""
+        try:
+            self._transact(jobs)
+        except OWN_FAULTS as exc:
+            self._roll_back()
+            if len(jobs) > 1:
+                for job in jobs:
+                    self.serve([job])
+            else:
+                jobs[0].error = describe(self._path, exc)
+        except sqlite3.Error as exc:
+            self._abandon()
+            _fail(jobs, describe(self._path, exc))
+        except JournalError as exc:
+            self._abandon()
+            _fail(jobs, exc)
+        self._refuse_what_follows(jobs)
+
+    def finish(self) -> None:
+        """Fold the log into the database, so that all is synced, and let go of the file."""
+        if self._connection is not None:
+            with suppress(sqlite3.Error):  # what is in the log is safe there; whoever opens the file next folds it
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            self._abandon()
+
+    def _transact(self, jobs: Sequence[Job[Any]]) -> None:
+        connection = self._open()
+        if all(job.act is None for job in jobs):
+            return
+        self._set_synchronous(connection, "FULL" if any(job.is_durable for job in jobs) else "NORMAL")
+        connection.execute("BEGIN IMMEDIATE")
+        for job in jobs:
+            _do(job, connection)
+        connection.execute("COMMIT")
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = open_writer(self._path, self._busy_seconds)
+            self._synchronous = ""
+        return self._connection
+
+    def _set_synchronous(self, connection: sqlite3.Connection, level: str) -> None:
+        if level != self._synchronous:
+            connection.execute(f"PRAGMA synchronous = {level}")
+            self._synchronous = level
+
+    def _roll_back(self) -> None:
+        if self._connection is not None and self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def _abandon(self) -> None:
+        """Close the connection, which rolls back; after a failed sync no connection's word on its file counts."""
+        if self._connection is not None:
+            with suppress(sqlite3.Error):  # nothing more can be done for it, and what was committed is safe
+                self._connection.close()
+            self._connection = None
+
+    def _refuse_what_follows(self, jobs: Sequence[Job[Any]]) -> None:
+        for job in jobs:
+            if job.error is not None and job.future is None and job.session_id not in self._refused:
+                self._refused[job.session_id] = self._unreported[job.session_id] = job.error
+
+
+def _do(job: Job[Any], connection: sqlite3.Connection) -> None:
+    job.error = None
+    if job.act is None:
+        return
+    try:
+        job.outcome = job.act(connection)
+    except (SessionError, JournalError) as exc:  # raised before anything of this job was written
+        job.error = exc
+
+
+def _fail(jobs: Sequence[Job[Any]], error: JournalError) -> None:
+    for job in jobs:
+        job.error = _again(error)
+
+
+def _again(error: TreadleError) -> TreadleError:
+    """Return the error anew: one object raised twice would gather the tracebacks of both."""
+    return type(error)(str(error))

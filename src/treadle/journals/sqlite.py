@@ -1,0 +1,211 @@
+"""A journal in one SQLite file, shared by any number of processes. It decides nothing about who may run a session.
+
+One thread writes and one reads, so that no event loop ever waits for a disk. Appends of all sessions that are queued
+together are one transaction and one sync.
+"""
+
+import asyncio
+import hashlib
+import os
+import sqlite3
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from treadle import canonical
+from treadle.errors import JournalError
+from treadle.events import AnyEvent
+from treadle.journals import _statements
+from treadle.journals._reader import Reader, StillReader
+from treadle.journals._rows import events_of, rows_of
+from treadle.journals._sequence import check_numbers, check_session_id, task_of
+from treadle.journals._worker import Job, Worker
+from treadle.journals._writer import Writer
+from treadle.ports import InboxMessage, SessionInfo
+
+__all__ = ["SqliteJournal", "open_sqlite"]
+
+_T = TypeVar("_T")
+
+_MAX_BATCH = 1000
+_MAX_BACKLOG = 256
+"""Deferred appends that may wait; past it an append waits for the store, so that a slow disk cannot fill the memory."""
+
+_EXIT_SECONDS = 5.0
+
+
+async def open_sqlite(
+    path: str | os.PathLike[str], *, read_only: bool = False, busy_seconds: float = 5.0
+) -> "SqliteJournal":
+    """Open a journal file now; make it, private to its owner, when there is none.
+
+    Example:
+        journal = await open_sqlite("state/journal.db")
+
+    Args:
+        path: The file.
+        read_only: Make and change nothing; a missing file is an error.
+        busy_seconds: How long to wait for another program that keeps the file locked.
+
+    Raises:
+        JournalError: The file is not ours, newer, damaged, locked, or cannot be reached. It was not changed.
+    """
+    journal = SqliteJournal(path, read_only=read_only, busy_seconds=busy_seconds)
+    try:
+        await journal.open()
+    except BaseException:  # a task cancelled here must leave no thread behind either
+        await journal.close()
+        raise
+    return journal
+
+
+class SqliteJournal:
+    """The `Journal` port over one SQLite file. The file is opened by the first call; see `open_sqlite`.
+
+    An append whose task is cancelled is stored all the same. After a deferred append has failed, appends of its session
+    are refused until `create` names the session again: whoever opens it goes on from what is stored.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False, busy_seconds: float = 5.0) -> None:
+        self._path = _path_of(path)
+        self._read_only = read_only
+        self._is_open = False
+        self._writer = Writer(self._path, busy_seconds)
+        reader = (StillReader if read_only else Reader)(self._path, busy_seconds)
+        exit_seconds = busy_seconds + _EXIT_SECONDS
+        self._writing = Worker(
+            "treadle-journal-writer", self._writer.serve, self._writer.finish,
+            max_batch=_MAX_BATCH, exit_seconds=exit_seconds,
+        )  # fmt: skip
+        self._reading = Worker(
+            "treadle-journal-reader", reader.serve, reader.finish, max_batch=1, exit_seconds=exit_seconds
+        )
+        weakref.finalize(self, _forsake, self._writing, self._reading).atexit = False  # workers end themselves then
+
+    @property
+    def location(self) -> str:
+        return str(self._path)
+
+    async def open(self) -> None:
+        """Open the file now instead of with the first call.
+
+        Raises:
+            JournalError: As `open_sqlite` says.
+        """
+        await self._ask(None)
+
+    async def create(self, session_id: str) -> bool:
+        check_session_id(session_id)
+        return await self._write(partial(self._writer.create, session_id=session_id, now=time.time()))
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        self._writer.check(session_id)
+        check_numbers(events)
+        append = _statements.Append(session_id=session_id, rows=rows_of(events), state=state, task=task_of(events))
+        act = partial(self._writer.append, append=append)
+        if durable or self._writing.backlog > _MAX_BACKLOG:
+            await self._write(act, durable=durable)
+        else:
+            self._check_writable()
+            self._writing.submit(Job(act, session_id=session_id))
+
+    async def flush(self) -> None:
+        await self._catch_up()
+        self._writer.report()
+
+    async def read(self, session_id: str, *, after: int = 0) -> Sequence[AnyEvent]:
+        await self._catch_up()
+        after = max(after, 0)
+
+        def read(connection: sqlite3.Connection) -> Sequence[AnyEvent]:
+            return events_of(session_id, after, _statements.select_events(connection, session_id, after))
+
+        return await self._ask(read)
+
+    async def sessions(self) -> Sequence[SessionInfo]:
+        await self._catch_up()
+        return await self._ask(_statements.select_sessions)
+
+    async def put(self, session_id: str, message: InboxMessage) -> bool:
+        if (fault := canonical.find_unencodable(message.body)) is not None:
+            raise JournalError(f"The message {message.id!r} cannot be stored: {fault}.")
+        body = msgspec.json.encode(message.body).decode()
+        act = partial(_statements.put, session_id=session_id, message=message, body=body)
+        return await self._write(act, durable=True)  # a person's answer is not to be asked for twice
+
+    async def inbox(self, session_id: str) -> Sequence[InboxMessage]:
+        return await self._ask(partial(_statements.select_inbox, session_id=session_id))
+
+    async def consume(self, session_id: str, message_ids: Sequence[str], seq: int) -> None:
+        act = partial(_statements.consume, session_id=session_id, message_ids=tuple(message_ids), seq=seq)
+        await self._write(act)
+
+    async def put_blob(self, content: bytes) -> str:
+        digest = hashlib.sha256(content).hexdigest()
+        await self._write(partial(_statements.put_blob, digest=digest, content=bytes(content)))
+        return digest
+
+    async def blob(self, digest: str) -> bytes | None:
+        content = await self._ask(partial(_statements.select_blob, digest=digest))
+        if content is not None and hashlib.sha256(content).hexdigest() != digest:
+            raise JournalError(f"The journal {self._path} is damaged: the bytes stored as {digest} are others.")
+        return content
+
+    async def close(self) -> None:
+        """Store what is pending, fold the log into the database and let go of the file. May be called twice.
+
+        Raises:
+            JournalError: A deferred append had failed. The file is closed all the same.
+        """
+        loop = asyncio.get_running_loop()
+        # The reader first: the last connection to close folds the log, and a reader may not.
+        for worker in (self._reading, self._writing):
+            farewell: asyncio.Future[None] = loop.create_future()
+            worker.stop(Job(None, future=farewell))
+            await farewell
+        self._writer.report()
+
+    async def _write(self, act: Callable[[sqlite3.Connection], _T], *, durable: bool = False) -> _T:
+        self._check_writable()
+        outcome = await _done(self._writing, act, is_durable=durable)
+        self._is_open = True
+        return outcome
+
+    async def _catch_up(self) -> None:
+        """Return when everything appended so far has been tried. What failed is told by `flush` and the next append."""
+        if not self._read_only:
+            await _done(self._writing, None)
+            self._is_open = True
+
+    async def _ask(self, act: Callable[[sqlite3.Connection], _T] | None) -> _T:
+        if not self._is_open:  # the writer makes the file
+            await self._catch_up()
+        return await _done(self._reading, act)
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise JournalError(f"The journal {self._path} was opened for reading only.")
+
+
+async def _done(worker: Worker, act: Callable[[sqlite3.Connection], _T] | None, *, is_durable: bool = False) -> _T:
+    future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+    worker.submit(Job(act, future=future, is_durable=is_durable))
+    return await future
+
+
+def _forsake(*workers: Worker) -> None:
+    """Let the threads of a journal that nobody closed and nobody can reach end, once they have stored what is queued."""
+    for worker in workers:
+        worker.stop()
+
+
+def _path_of(path: str | os.PathLike[str]) -> Path:
+    text = os.fspath(path)
+    if not text or "\0" in text:
+        raise JournalError(f"{text!r} is no file name. Name a file for the journal.")
+    return Path(text).absolute()  # the folder of work may change before the file is opened
