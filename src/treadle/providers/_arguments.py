@@ -1,0 +1,67 @@
+"""Arguments: tell when the JSON object of a call's arguments closes, while it still arrives in pieces. Parses no values."""
+
+import re
+
+__all__ = ["ObjectEnd"]
+
+_OUTSIDE_TEXT = re.compile(r'["{}]')
+_INSIDE_TEXT = re.compile(r'["\\]')
+
+
+class ObjectEnd:
+    """Follows braces and strings through the pieces of one JSON object. Each character is looked at once.
+
+    Example:
+        end = ObjectEnd()
+        end.feed('{"a": "}')  # False: that brace is text
+        end.feed('"}')  # True
+    """
+
+    __slots__ = ("_depth", "_is_escaped", "_is_in_text", "_is_started", "has_tail", "is_closed")
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        """Whether the first object is complete."""
+        self.has_tail = False
+        """Whether something other than blanks came after it: then it was not one object after all."""
+        self._depth = 0
+        self._is_in_text = False
+        self._is_escaped = False
+        self._is_started = False
+
+    def feed(self, piece: str) -> bool:
+        """Take the next piece. Return whether the object is complete and nothing follows it."""
+        if not self._is_started:
+            piece = piece.lstrip()
+            if not piece:
+                return False
+            self._is_started = True
+            # Whatever does not begin as an object never ends as one.
+            self.has_tail = not piece.startswith("{")
+        if not self.is_closed and not self.has_tail:
+            piece = piece[self._scan(piece) :]
+        if self.is_closed and piece and not piece.isspace():
+            self.has_tail = True
+        return self.is_closed and not self.has_tail
+
+    def _scan(self, piece: str) -> int:
+        """Follow the piece to where the object closes, or to the end; return that place."""
+        at = 0
+        if self._is_escaped:
+            at, self._is_escaped = 1, False
+        while found := (_INSIDE_TEXT if self._is_in_text else _OUTSIDE_TEXT).search(piece, at):
+            at = found.end()
+            match found[0]:
+                case '"':
+                    self._is_in_text = not self._is_in_text
+                case "\\":
+                    self._is_escaped = at == len(piece)
+                    at += 1
+                case "{":
+                    self._depth += 1
+                case _:
+                    self._depth -= 1
+                    if self._depth == 0:
+                        self.is_closed = True
+                        return at
+        return len(piece)

@@ -1,0 +1,200 @@
+"""Chat Completions, outward: from a neutral request to the bytes of its body. Sends nothing, keeps no session."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from treadle.errors import ConfigurationError
+from treadle.messages import Media, Message, Result, Text, Thinking, ToolCall
+from treadle.ports import ModelRequest, ToolChoice, ToolSpec
+from treadle.providers._encoded import EncodedMessages, to_json
+from treadle.providers._names import own_names, wire_id, wire_name
+
+__all__ = ["ChatRequests"]
+
+_Wire: TypeAlias = dict[str, Any]  # Any: a JSON object on its way out
+
+_OURS = frozenset({"messages", "model", "stream", "tool_choice", "tools"})
+"""Fields of the body that come from the request; an option may not replace them."""
+
+_MAX_BROKEN_CHARS = 2_000
+_MAX_TOOL_SETS = 64
+_AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+
+
+class ChatRequests:
+    """Writes request bodies for one model.
+
+    Args:
+        model: As the server knows it.
+        origin: What messages of this model are marked with; signatures and thinking go back to no other.
+        options: Further fields of the body; one that is None takes the field away.
+        stream: Whether to ask for a stream.
+        thinking_field: Where earlier reasoning goes back, or None to keep it.
+
+    Raises:
+        ConfigurationError: An option is no JSON, or names a field that the request itself fills.
+    """
+
+    def __init__(
+        self, model: str, *, origin: str, options: Mapping[str, Any], stream: bool, thinking_field: str | None
+    ) -> None:
+        self._origin = origin
+        self._thinking_field = thinking_field
+        self._opening = _opening(model, options, stream=stream)
+        self._messages = EncodedMessages(self._encode)
+        self._tools: dict[int, tuple[tuple[ToolSpec, ...], bytes, dict[str, str]]] = {}
+
+    def body(self, request: ModelRequest) -> bytes:
+        """Return the body. What changes least stands first, and the messages last: the bytes of one step begin those of the next."""
+        pieces = self._messages.pieces(request.messages)
+        if request.instructions:
+            pieces.insert(0, to_json({"role": "system", "content": request.instructions}))
+        opening = [self._opening]
+        if request.output_schema is not None:
+            opening.append(b',"response_format":' + to_json(_response_format(request.output_schema)))
+        if request.tools:
+            opening += [b',"tools":', self._known_tools(request.tools)[1]]
+            opening += [b',"tool_choice":', to_json(_tool_choice(request.tool_choice))]
+        return b"".join((*opening, b',"messages":[', b",".join(pieces), b"]}"))
+
+    def own_names(self, request: ModelRequest) -> Mapping[str, str]:
+        """Return our names of those tools that had to be renamed for the wire."""
+        return self._known_tools(request.tools)[2] if request.tools else {}
+
+    def _known_tools(self, tools: tuple[ToolSpec, ...]) -> tuple[tuple[ToolSpec, ...], bytes, dict[str, str]]:
+        known = self._tools.get(id(tools))
+        if known is None:
+            if len(self._tools) >= _MAX_TOOL_SETS:
+                self._tools.clear()
+            # The tuple is kept, so that its id stays its own.
+            known = (tools, to_json([_tool(spec) for spec in _sorted(tools)]), own_names(spec.name for spec in tools))
+            self._tools[id(tools)] = known
+        return known
+
+    def _encode(self, message: Message) -> bytes:
+        return b",".join(to_json(wire) for wire in self._wire(message))
+
+    def _wire(self, message: Message) -> Iterator[_Wire]:
+        match message.role:
+            case "user":
+                yield {"role": "user", "content": _user_content(message)}
+            case "assistant":
+                yield self._assistant(message)
+            case "tool":
+                yield from _results(message.results)
+
+    def _assistant(self, message: Message) -> _Wire:
+        is_own = message.origin == self._origin
+        wire: _Wire = {"role": "assistant"}
+        calls = [_call(call, is_own=is_own) for call in message.calls]
+        # Content may be absent only beside calls.
+        if (text := message.text) or not calls:
+            wire["content"] = text
+        if self._thinking_field is not None and is_own:
+            thought = "".join(part.text for part in message.parts if isinstance(part, Thinking))
+            if thought:
+                wire[self._thinking_field] = thought
+        if calls:
+            wire["tool_calls"] = calls
+        return wire
+
+
+def _opening(model: str, options: Mapping[str, Any], *, stream: bool) -> bytes:
+    if taken := _OURS & options.keys():
+        raise ConfigurationError(f"Options may not set {', '.join(sorted(taken))}: the request itself does.")
+    fields: _Wire = {"model": model, "stream": stream}
+    if stream:
+        fields["stream_options"] = {"include_usage": True}
+    fields.update(options)
+    try:
+        encoded = to_json({name: value for name, value in fields.items() if value is not None})
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise ConfigurationError(f"The model's options are not plain JSON: {exc}.") from exc
+    return encoded.removesuffix(b"}")
+
+
+def _response_format(schema: Mapping[str, Any]) -> _Wire:
+    return {"type": "json_schema", "json_schema": {"name": "output", "schema": schema}}
+
+
+def _sorted(tools: tuple[ToolSpec, ...]) -> list[ToolSpec]:
+    return sorted(tools, key=lambda spec: spec.name)
+
+
+def _tool(spec: ToolSpec) -> _Wire:
+    function = {"name": wire_name(spec.name), "description": spec.description, "parameters": spec.parameters}
+    return {"type": "function", "function": function}
+
+
+def _tool_choice(choice: ToolChoice) -> str | _Wire:
+    if choice in ("auto", "none", "required"):
+        return choice
+    return {"type": "function", "function": {"name": wire_name(choice)}}
+
+
+def _call(call: ToolCall, *, is_own: bool) -> _Wire:
+    function = {"name": wire_name(call.name), "arguments": _arguments(call.arguments)}
+    wire: _Wire = {"id": wire_id(call.id), "type": "function", "function": function}
+    if call.signature is not None and is_own:
+        # Gemini's compatible endpoint refuses a history whose calls have lost their signatures.
+        wire["extra_content"] = {"google": {"thought_signature": call.signature}}
+    return wire
+
+
+def _arguments(raw: str) -> str:
+    """Return the arguments as the model wrote them; broken ones inside an object, since servers parse the history too.
+
+    llama.cpp answers 500 to arguments that are no JSON. The call's result tells the model what was wrong with them.
+    """
+    if not raw.strip():
+        return "{}"
+    try:
+        if isinstance(msgspec.json.decode(raw), dict):
+            return raw
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        pass
+    return to_json({"_invalid": raw[:_MAX_BROKEN_CHARS]}).decode()
+
+
+def _results(results: tuple[Result, ...]) -> Iterator[_Wire]:
+    for result in results:
+        yield {"role": "tool", "tool_call_id": wire_id(result.call_id), "content": result.content}
+    # Tool messages carry text only; and they must follow their calls without another message between them.
+    shown = [result for result in results if result.media]
+    if shown:
+        yield {"role": "user", "content": [part for result in shown for part in _attachments(result)]}
+
+
+def _attachments(result: Result) -> Iterator[_Wire]:
+    yield _text(f"Attached to the result of {result.name} ({wire_id(result.call_id)}):")
+    for media in result.media:
+        yield _media(media)
+
+
+def _user_content(message: Message) -> str | list[_Wire]:
+    if not any(isinstance(part, Media) for part in message.parts):
+        return message.text
+    return [
+        _text(part.text) if isinstance(part, Text) else _media(part)
+        for part in message.parts
+        if isinstance(part, Text | Media)
+    ]
+
+
+def _text(text: str) -> _Wire:
+    return {"type": "text", "text": text}
+
+
+def _media(media: Media) -> _Wire:
+    data = f"data:{media.media_type};base64,{media.base64}" if media.base64 is not None else None
+    if media.media_type.startswith("image/") and (url := data or media.url):
+        return {"type": "image_url", "image_url": {"url": url}}
+    if media.media_type in _AUDIO_FORMATS and media.base64 is not None:
+        audio = {"data": media.base64, "format": _AUDIO_FORMATS[media.media_type]}
+        return {"type": "input_audio", "input_audio": audio}
+    if data is not None:
+        return {"type": "file", "file": {"filename": media.name or "attachment", "file_data": data}}
+    # The dialect has no file by address: the model is told of it at least.
+    return _text(f"[{media.media_type}: {media.url or media.name or 'no content'}]")

@@ -1,0 +1,126 @@
+"""Endpoint: where the requests of one model go, under which limits, and what of it may be shown. Sends nothing."""
+
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+from multidict import CIMultiDict
+from yarl import URL
+
+from treadle.errors import ConfigurationError
+
+__all__ = ["Endpoint", "Timeouts", "check_header"]
+
+
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long one model call may take, in seconds.
+
+    Example:
+        Timeouts(first_byte_seconds=600)  # a large model on a small machine reads its prompt for minutes
+
+    Raises:
+        ConfigurationError: A limit is no positive number.
+    """
+
+    connect_seconds: float = 10
+    """To reach the server: name, connection and TLS."""
+    first_byte_seconds: float = 120
+    """From the request to the first byte of the answer's body. Raise it for slow local models."""
+    idle_seconds: float = 60
+    """Between two pieces of the answer."""
+    total_seconds: float = 600
+    """For the whole answer, however steadily it drips."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+                raise ConfigurationError(f"Timeouts.{name} must be a number of seconds above 0; got {value!r}.")
+
+
+class Endpoint:
+    """Where the requests of one model go.
+
+    Args:
+        base_url: As the person gave it; user name, password and query are used and never shown.
+        path: What the dialect adds to it, such as `chat/completions`; not added twice.
+        headers: Of every request.
+        timeouts: Of every request.
+        secrets: What no message may show.
+
+    Raises:
+        ConfigurationError: The URL or a header cannot be used.
+    """
+
+    def __init__(
+        self, base_url: str, path: str, *, headers: Mapping[str, str], timeouts: Timeouts, secrets: Iterable[str] = ()
+    ) -> None:
+        parsed = _parse(base_url)
+        self.url = _join(parsed.with_user(None), path)
+        self.headers = CIMultiDict({name: check_header(name, value) for name, value in headers.items()})
+        self.timeouts = timeouts
+        self.shown = str(parsed.with_user(None).with_query(None).with_fragment(None))
+        """The base URL without user name, password and query."""
+        self.redact = _redactor((*secrets, parsed.password or ""))
+        """Hides the secrets in a text."""
+        if parsed.user is not None:
+            self._log_in(parsed)
+
+    def _log_in(self, parsed: URL) -> None:
+        if "Authorization" in self.headers:
+            raise ConfigurationError(
+                f"The base URL {self.shown} holds a user name, and an API key is set too. Use one of them."
+            )
+        self.headers["Authorization"] = _basic(parsed.user or "", parsed.password or "")
+
+
+def check_header(name: str, value: str) -> str:
+    """Return a header's value without blanks around it.
+
+    Raises:
+        ConfigurationError: It holds what no header can hold. The value is not shown: it may be a key.
+    """
+    value = value.strip()
+    if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+        raise ConfigurationError(f"{name!r:.80} is no name of an HTTP header.")
+    if not value.isascii() or not value.isprintable():
+        raise ConfigurationError(
+            f"The value of the header {name} (the API key, perhaps) holds a character that no header may hold, such as a line break."
+        )
+    return value
+
+
+def _parse(base_url: str) -> URL:
+    try:
+        url = URL(base_url.strip())
+        is_usable = url.scheme in ("http", "https") and bool(url.host) and url.port is not None
+    except (ValueError, TypeError, UnicodeError):
+        is_usable = False
+    if not is_usable:
+        # The text itself may hold a password, so only its shape is shown.
+        raise ConfigurationError("The base URL must look like https://host/v1 or http://127.0.0.1:8080/v1.")
+    return url
+
+
+def _join(base: URL, path: str) -> URL:
+    stem = base.path.rstrip("/")
+    joined = stem if stem.endswith("/" + path) else f"{stem}/{path}"
+    return base.with_path(joined).with_query(base.query)
+
+
+def _basic(user: str, password: str) -> str:
+    return "Basic " + b64encode(f"{user}:{password}".encode()).decode("ascii")
+
+
+def _redactor(secrets: Iterable[str]) -> Callable[[str], str]:
+    """Return a function that hides every secret; a short one only where it stands alone, or it would eat half of the words."""
+    patterns = [
+        re.escape(secret) if len(secret) >= 8 else rf"(?<!\w){re.escape(secret)}(?!\w)"
+        for secret in sorted({secret.strip() for secret in secrets}, key=len, reverse=True)
+        if secret
+    ]
+    if not patterns:
+        return str
+    pattern = re.compile("|".join(patterns))
+    return lambda text: pattern.sub("[redacted]", text)

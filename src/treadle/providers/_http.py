@@ -1,0 +1,271 @@
+"""HTTP: one client for each event loop, and answers that are read under our own limits. Knows no dialect and no model."""
+
+import asyncio
+import io
+import ssl
+from asyncio import AbstractEventLoop
+from collections.abc import AsyncGenerator, Mapping
+from typing import NamedTuple, NoReturn
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from yarl import URL
+
+from treadle.errors import (
+    ConfigurationError,
+    IncompleteStream,
+    ModelError,
+    ModelRejected,
+    ModelResponseInvalid,
+    ModelUnavailable,
+)
+from treadle.providers._endpoint import Endpoint, Timeouts
+
+__all__ = ["MAX_RESPONSE_BYTES", "Answer", "Endpoint", "HttpClient", "Timeouts", "shared_client"]
+
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+"""Bytes of one answer, after decompression."""
+
+_LARGE_BODY = 1024 * 1024
+"""From here on aiohttp wants a body that it can send in pieces."""
+
+_DRAIN_SECONDS = 0.25
+"""What a kept connection is worth: the wait for the last bytes of an answer that is whole already."""
+
+
+class Answer:
+    """The answer to one request: its head, and its body as it comes. Close it when done."""
+
+    def __init__(self, response: aiohttp.ClientResponse, endpoint: Endpoint, *, sent_at: float, max_bytes: int) -> None:
+        timeouts = endpoint.timeouts
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self.content_type = response.content_type if "Content-Type" in response.headers else ""
+        self.endpoint = endpoint
+        self._response = response
+        self._loop = asyncio.get_running_loop()
+        self._ends_at = sent_at + timeouts.total_seconds
+        self._first_byte_at: float | None = sent_at + timeouts.first_byte_seconds
+        self._idle_seconds = timeouts.idle_seconds
+        self._bytes_left = max_bytes
+        self._max_bytes = max_bytes
+
+    async def read(self) -> bytes:
+        """Return the next piece of the body; nothing at its end.
+
+        Raises:
+            ModelUnavailable: The server fell silent or takes too long.
+            IncompleteStream: The connection broke.
+            ModelResponseInvalid: The body is larger than the limit.
+        """
+        content = self._response.content
+        try:
+            piece = content.read_nowait()
+            if not piece and not content.at_eof():
+                piece = await self._wait()
+        except (aiohttp.ClientError, OSError) as exc:
+            self.close()
+            raise IncompleteStream(
+                f"The connection to {self.endpoint.shown} broke in the middle of the answer: {_words(exc)}."
+            ) from exc
+        self._first_byte_at = None
+        self._bytes_left -= len(piece)
+        if self._bytes_left < 0:
+            self.close()
+            raise ModelResponseInvalid(f"The answer of {self.endpoint.shown} is larger than {self._max_bytes} bytes.")
+        return piece
+
+    async def read_rest(self) -> bytes:
+        """Return the whole of the body that is left. Raises as `read` does."""
+        pieces = []
+        while piece := await self.read():
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def hasten(self, idle_seconds: float) -> None:
+        """Wait no longer than this for each further piece."""
+        self._idle_seconds = min(self._idle_seconds, idle_seconds)
+
+    async def drain(self) -> None:
+        """Read a little on to the end of the body, so that the connection can be used again. Never fails."""
+        self.hasten(_DRAIN_SECONDS)
+        self._bytes_left = min(self._bytes_left, 64 * 1024)
+        try:
+            await self.read_rest()
+        except ModelError:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the connection: kept when the body was read to its end, else closed."""
+        self._response.close()
+
+    async def _wait(self) -> bytes:
+        now = self._loop.time()
+        silence_ends_at = self._first_byte_at or now + self._idle_seconds
+        timer = asyncio.timeout_at(min(silence_ends_at, self._ends_at))
+        try:
+            async with timer:
+                return await self._response.content.readany()
+        except TimeoutError as exc:
+            if not timer.expired():
+                raise
+            self.close()
+            raise ModelUnavailable(self._complaint(is_total=self._ends_at <= silence_ends_at)) from exc
+
+    def _complaint(self, *, is_total: bool) -> str:
+        timeouts, shown = self.endpoint.timeouts, self.endpoint.shown
+        if is_total:
+            return f"The answer of {shown} took longer than {timeouts.total_seconds:g} s (Timeouts.total_seconds)."
+        if self._first_byte_at is not None:
+            return _no_first_byte(shown, timeouts)
+        return f"{shown} sent nothing for {self._idle_seconds:g} s in the middle of the answer (Timeouts.idle_seconds)."
+
+
+class _Held(NamedTuple):
+    session: aiohttp.ClientSession
+    holder: AsyncGenerator[None]
+    """Suspended in its `try`: the event loop closes it when it shuts down, and so the session with it."""
+
+
+class HttpClient:
+    """Sends requests, over one `aiohttp.ClientSession` for each running event loop, closed with its loop.
+
+    Connections are kept and not limited in number: each run has one model call at a time, and a hidden queue would look like a
+    slow server. Proxies come from the environment, read once for each host; `.netrc` is never read, since its passwords belong
+    to people, and its lookup costs a thread for each request.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[AbstractEventLoop, _Held] = {}
+        self._proxies: dict[tuple[str, str], URL | None] = {}
+
+    async def send(self, endpoint: Endpoint, body: bytes, *, max_bytes: int = MAX_RESPONSE_BYTES) -> Answer:
+        """Post one JSON body and return the answer as soon as its head has come. Follows no redirect, never retries.
+
+        Raises:
+            ModelUnavailable: The server could not be reached, hung up, or stayed silent.
+            ModelRejected: TLS or a proxy forbids it.
+            ModelResponseInvalid: The answer is not HTTP.
+        """
+        session = await self._session()
+        timeouts = endpoint.timeouts
+        sent_at = asyncio.get_running_loop().time()
+        timer = asyncio.timeout(min(timeouts.first_byte_seconds, timeouts.total_seconds))
+        try:
+            async with timer:
+                response = await session.post(
+                    endpoint.url,
+                    data=body if len(body) < _LARGE_BODY else io.BytesIO(body),
+                    headers=endpoint.headers,
+                    allow_redirects=False,
+                    proxy=self._proxy(endpoint),
+                    timeout=aiohttp.ClientTimeout(total=None, connect=timeouts.connect_seconds),
+                )
+        except (aiohttp.ClientError, OSError) as exc:
+            if timer.expired():
+                raise ModelUnavailable(_no_first_byte(endpoint.shown, timeouts)) from exc
+            _raise_unreachable(endpoint, exc)
+        return Answer(response, endpoint, sent_at=sent_at, max_bytes=max_bytes)
+
+    async def close(self) -> None:
+        """Close the session of the running event loop. The next request makes a new one."""
+        held = self._held.get(asyncio.get_running_loop())
+        if held is not None:
+            await held.holder.aclose()
+
+    async def _session(self) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        held = self._held.get(loop)
+        if held is None:
+            await self._forget_closed_loops()
+            connector = aiohttp.TCPConnector(limit=0)
+            session = aiohttp.ClientSession(
+                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), headers={"User-Agent": "treadle"}
+            )
+            holder = self._hold(loop, session)
+            self._held[loop] = held = _Held(session, holder)
+            await anext(holder)
+        return held.session
+
+    async def _hold(self, loop: AbstractEventLoop, session: aiohttp.ClientSession) -> AsyncGenerator[None]:
+        """Close the session when this generator is closed: `asyncio.run` closes what is suspended when its loop ends."""
+        try:
+            yield
+        finally:
+            self._held.pop(loop, None)
+            await session.close()
+
+    async def _forget_closed_loops(self) -> None:
+        """Drop the sessions of loops that were closed without shutting down their generators."""
+        for loop in [loop for loop in list(self._held) if loop.is_closed()]:
+            held = self._held.pop(loop, None)
+            if held is not None:
+                await held.session.close()
+
+    def _proxy(self, endpoint: Endpoint) -> URL | None:
+        place = (endpoint.url.scheme, endpoint.url.authority)
+        if place not in self._proxies:
+            self._proxies[place] = _proxy_for(*place)
+        return self._proxies[place]
+
+
+shared_client = HttpClient()
+"""The client of all models of this process: connections to one server are shared."""
+
+
+def _proxy_for(scheme: str, authority: str) -> URL | None:
+    proxies = getproxies()
+    proxy = proxies.get(scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(authority):
+        return None
+    url = URL(proxy if "://" in proxy else f"http://{proxy}")
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigurationError(
+            f"The environment names a proxy of the kind {url.scheme!r:.20}; only http and https work. Change {scheme.upper()}_PROXY, or put {authority} into NO_PROXY."
+        )
+    return url
+
+
+def _no_first_byte(shown: str, timeouts: Timeouts) -> str:
+    seconds = min(timeouts.first_byte_seconds, timeouts.total_seconds)
+    return f"{shown} sent no answer within {seconds:g} s. For a slow model raise Timeouts.first_byte_seconds."
+
+
+def _raise_unreachable(endpoint: Endpoint, exc: aiohttp.ClientError | OSError) -> NoReturn:
+    shown = endpoint.shown
+    match exc:
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError() | ssl.SSLError():
+            raise ModelRejected(
+                f"TLS with {shown} failed: {_words(exc)}. Check the certificate, and https or http in the base URL."
+            ) from exc
+        case aiohttp.ClientHttpProxyError():
+            # From None here and below: the representation of this error shows the request's headers, the key among them.
+            raise ModelRejected(f"The proxy refuses to connect to {shown}: {exc.status}.", status=exc.status) from None
+        case aiohttp.ClientResponseError():
+            raise ModelResponseInvalid(
+                f"{shown} answered with something that is not HTTP. Check the base URL."
+            ) from None
+        case aiohttp.ClientProxyConnectionError():
+            raise ModelUnavailable(
+                f"The proxy to {shown} cannot be reached: {_words(exc)}. Check HTTPS_PROXY and NO_PROXY."
+            ) from exc
+        case aiohttp.ClientConnectorDNSError():
+            raise ModelUnavailable(f"The host of {shown} cannot be found. Check the base URL and the network.") from exc
+        case aiohttp.ServerTimeoutError():
+            seconds = endpoint.timeouts.connect_seconds
+            raise ModelUnavailable(
+                f"{shown} did not accept a connection within {seconds:g} s (Timeouts.connect_seconds)."
+            ) from exc
+        case aiohttp.ClientConnectorError():
+            raise ModelUnavailable(
+                f"Cannot connect to {shown}: {_words(exc)}. Check that the server runs, and the base URL."
+            ) from exc
+        case _:
+            raise ModelUnavailable(f"{shown} hung up without an answer: {_words(exc)}.") from exc
+
+
+def _words(exc: BaseException) -> str:
+    """Say in a few words what the system says; never an address, which may hold a password."""
+    if isinstance(exc, OSError) and exc.strerror:
+        return exc.strerror
+    return type(exc).__name__

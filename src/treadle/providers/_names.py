@@ -1,0 +1,35 @@
+"""Names: write a tool's name and a call's id in the letters that a provider takes, and the name back. Knows no dialect."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+__all__ = ["own_names", "wire_id", "wire_name"]
+
+_PLAIN_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_STRANGE = re.compile(r"[^a-zA-Z0-9_-]+")
+_PLAIN_ID = re.compile(r"[!-~]{1,40}")
+
+
+def wire_name(name: str) -> str:
+    """Return the name itself where providers take it, else its letters and a digest of the whole: the same for the same name."""
+    if _PLAIN_NAME.fullmatch(name):
+        return name
+    return f"{_STRANGE.sub('_', name)[:51]}_{_digest(name)[:12]}"
+
+
+def own_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the way back for those names that `wire_name` changes."""
+    return {wire: name for name in names if (wire := wire_name(name)) != name}
+
+
+def wire_id(call_id: str) -> str:
+    """Return the id itself where providers take it (OpenAI: up to 40 characters), else a digest of it.
+
+    Ids of another server may be longer, and no answer ever names one: calls and results only have to agree.
+    """
+    return call_id if _PLAIN_ID.fullmatch(call_id) else f"call_{_digest(call_id)[:32]}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
