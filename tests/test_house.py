@@ -226,6 +226,14 @@ def test_the_loop_stays_small():
     assert not loop.exists() or len(loop.read_text(encoding="utf-8").splitlines()) <= 200
 
 
+@pytest.mark.row("L30")
+def test_the_core_names_no_provider():
+    vendors = re.compile("openai|anthropic|claude|gemini|gpt|ollama|mistral|bedrock", re.IGNORECASE)
+    core = [path for path in source_files() if path.parent == PACKAGE and path.stem in CORE]
+
+    assert [where for path in core for where, line in lines(path) if vendors.search(line)] == []
+
+
 # --- what no file may hold -------------------------------------------------------------------------------------------
 
 # Written in pieces, so that this file does not find itself.

@@ -1,0 +1,95 @@
+# One entry for people and machines. `make help` lists the words.
+# A fresh machine needs make and Python 3.11 or newer; everything else goes into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.set-up
+
+# Branch coverage of src/treadle in percent, below which `make test` fails.
+COVERAGE_MIN ?= 0
+# Processes that run the tests.
+WORKERS ?= 2
+# Words for pytest, such as TESTS="tests/journals -k lease".
+TESTS ?=
+# How long `make soak` runs.
+SOAK_SECONDS ?= 3600
+
+# State of the demo stays in the project's folder, away from the person's own sessions.
+DEMO_HOME := build/demo
+DEMO_TASK := Keep searching for errors in every file
+DEMO_CALLS := 8
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help:  ## List these words
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: setup
+setup: $(STAMP)  ## Make .venv and install the project with what its development needs
+
+$(STAMP): pyproject.toml scripts/dev_requirements.py
+	@command -v $(PYTHON) >/dev/null 2>&1 || { \
+	  echo "Treadle needs Python 3.11 or newer, and $(PYTHON) was not found: install it, or say make PYTHON=/path/to/python3." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Treadle needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1): say make PYTHON=python3.11 or newer." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "This Python has no venv module with pip: install it (on Debian and Ubuntu: apt-get install python3-venv)." >&2; exit 1; }
+	@[ -x $(BIN)/python ] && $(BIN)/python -c 'import pip' 2>/dev/null || { \
+	  rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/python scripts/dev_requirements.py pyproject.toml > $(VENV)/dev-requirements.txt
+	@echo "Installing into $(VENV) (once, and again when pyproject.toml changes)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cli]' -r $(VENV)/dev-requirements.txt || { \
+	  echo "pip could not install what Treadle needs: is the package index reachable from here? Its own words stand above." >&2; exit 1; }
+	@touch $@
+
+.PHONY: demo
+demo: $(STAMP)  ## Run the main job on a small sample folder: no key, no network
+	@mkdir -p $(DEMO_HOME)
+	@echo '$$ treadle run -m demo "$(DEMO_TASK)" -C docs_src/sample --max-tool-calls $(DEMO_CALLS)'
+	@code=0; TREADLE_HOME="$(abspath $(DEMO_HOME))" $(BIN)/treadle run -m demo "$(DEMO_TASK)" \
+	  -C docs_src/sample --max-tool-calls $(DEMO_CALLS) || code=$$?; \
+	if [ $$code -ne 10 ]; then \
+	  echo "The demo should have stopped at its limit with exit code 10, and ended with $$code." >&2; exit 1; fi; \
+	echo; \
+	echo "As it should, the run stopped at its limit of $(DEMO_CALLS) calls and summed up: exit code 10 means a budget was reached."
+
+.PHONY: lint
+lint: $(STAMP)  ## Check style, form, types and imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache >$(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
+
+.PHONY: format
+format: $(STAMP)  ## Let the formatter and the linter mend what they can
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+.PHONY: docs
+docs: $(STAMP)  ## Put the samples of docs_src into the pages that show them
+	$(BIN)/python scripts/docs.py
+
+.PHONY: test
+test: lint  ## Lint, then run every test with branch coverage
+	@$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n $(WORKERS) $(TESTS)
+	@$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered --fail-under=$(COVERAGE_MIN)
+
+.PHONY: bench
+bench: $(STAMP)  ## Measure the overhead of the loop
+	@set -- benchmarks/bench_*.py; [ -e "$$1" ] || { echo "No benchmark stands in benchmarks/ yet." >&2; exit 1; }; \
+	for benchmark; do echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done
+
+.PHONY: soak
+soak: $(STAMP)  ## Run the loop with random faults for SOAK_SECONDS
+	@[ -e benchmarks/soak.py ] || { echo "No soak test stands in benchmarks/ yet." >&2; exit 1; }
+	$(BIN)/python benchmarks/soak.py --seconds $(SOAK_SECONDS)
+
+.PHONY: clean
+clean:  ## Remove all that these words made
+	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
