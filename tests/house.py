@@ -9,7 +9,9 @@ from pathlib import Path
 import grimp
 
 __all__ = [
+    "CORE",
     "EDGES",
+    "FACE",
     "NOUNS",
     "PACKAGE",
     "PROJECT",
@@ -41,6 +43,11 @@ NOUNS = (
     "ports",
 )
 EDGES = ("cli", "web", "wire", "engine", "otel")
+FACE = ("__init__", "__main__", "agent", "background", "decorators", "decorating", "resolve", "goals")
+WORLD = ("world",)
+"""The machine's own clock and chance, behind their ports."""
+CORE = tuple(sorted({path.stem for path in PACKAGE.glob("*.py")} - {*NOUNS, *FACE, *WORLD}))
+"""Whatever stands between the face and the adapters, a module of tomorrow included."""
 
 _NOT_OURS = {".git", ".venv", "__pycache__", "build", "dist", "htmlcov"}
 
