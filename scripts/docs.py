@@ -9,6 +9,7 @@ differs from its files.
 import ast
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 __all__ = ["PROJECT", "drawn", "fences", "pages", "shown", "written_anew"]
@@ -61,9 +62,11 @@ def written_anew(text: str, project: Path = PROJECT) -> str:
 
 
 def drawn(module: Path) -> str:
-    """Return the tree that a module's docstring draws, indented by four."""
+    """Return the tree that a module's docstring draws: its root, and every branch below it."""
     docstring = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
-    return "".join(line[4:] + "\n" for line in docstring.splitlines() if line.startswith("    "))
+    lines = docstring.splitlines()
+    branches = [number for number, line in enumerate(lines) if "── " in line]
+    return textwrap.dedent("".join(f"{line}\n" for line in lines[branches[0] - 1 : branches[-1] + 1]))
 
 
 if __name__ == "__main__":
