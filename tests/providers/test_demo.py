@@ -9,6 +9,8 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
+from treadle.agent import Agent
+from treadle.budgets import Budget
 from treadle.errors import Rejected
 from treadle.messages import Message, Result, ToolCall, Usage, user_message
 from treadle.ports import CallReady, ModelEnd, ModelRequest, TextDelta, ToolSpec
@@ -140,7 +142,7 @@ def test_at_a_limit_it_says_what_it_knows_and_what_is_left(project, max_calls):
 
     answer = loop.run("Keep searching for errors in every file")
 
-    assert f"I was stopped before I was done (Tool call limit reached ({max_calls}).)." in answer
+    assert f"I was stopped before I was done: Tool call limit reached ({max_calls})." in answer
     done = [result for (name, _), result in zip(loop.calls, loop.results, strict=True) if name == "grep"]
     searched = [result for result in done if "count" in result]
     found = sum(result["count"] for result in searched)
@@ -383,9 +385,40 @@ async def test_tasks_side_by_side_share_one_server(project):
 
 def test_each_event_loop_gets_its_own_server_which_ends_with_it(project):
     model = DemoModel()
+    asyncio.run(drive(model, project, "find milk"))
+    before = open_descriptors()
 
-    for _ in range(2):
+    for _ in range(3):
         answer, _, _ = asyncio.run(drive(model, project, "find milk"))
         assert "1 line with “milk”" in answer
 
-    assert model.name == "demo"
+    assert open_descriptors() == before
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+async def test_in_the_real_loop_a_limit_is_reached_summarised_and_raised(project):
+    agent = Agent(DemoModel(), tools=file_tools(project), budget=Budget(max_tool_calls=3))
+
+    stopped = await agent.run("Keep searching for errors in every file")
+    report = stopped.report()
+    finished = await agent.resume(stopped.session, budget=Budget())
+
+    assert (report["status"], report["budget"], report["completed"]) == ("stopped", "max_tool_calls", False)
+    assert "Tool call limit reached (3)." in stopped.text
+    assert "in the 2 places that I searched." in stopped.text
+    assert "Not searched yet: " in stopped.text
+    assert finished.completed
+    assert "3 lines with “error” in 2 files; 6 places searched." in finished.text
+
+
+async def test_in_the_real_loop_the_mistake_is_seen_and_mended(project):
+    result = await Agent(DemoModel(), tools=file_tools(project)).run("Which files mention parse?")
+
+    statuses = [call["status"] for call in result.report()["tool_calls"]]
+    assert result.completed
+    assert statuses.count("invalid_arguments") == 1
+    assert statuses.count("ok") == len(statuses) - 1
+    assert "2 lines with “parse” in 2 files" in result.text

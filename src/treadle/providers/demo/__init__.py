@@ -1,1 +1,5 @@
-"""The demo model: rules in place of a language model, behind a real server. Names nothing: import its files."""
+"""The demo model: rules in place of a language model, behind a real server. Talks to no network but loopback."""
+
+from treadle.providers.demo.model import DemoModel
+
+__all__ = ["DemoModel"]

@@ -45,8 +45,8 @@ def report(transcript: Transcript, task: Task, findings: Findings) -> str:
 def _stopped(transcript: Transcript) -> str:
     if not transcript.must_stop:
         return ""
-    reason = f" ({transcript.stop_message})" if transcript.stop_message else ""
-    return f"I was stopped before I was done{reason}. This is what I know so far."
+    reason = transcript.stop_message or "no further call is allowed."
+    return f"I was stopped before I was done: {reason} This is what I know so far."
 
 
 # --- a search ---------------------------------------------------------------------------------------------------------
