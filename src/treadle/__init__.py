@@ -1,1 +1,98 @@
-"""Treadle: the tool loop of a language-model agent."""
+"""Treadle: the tool loop of a language-model agent. Every call decided, recorded, bounded, and done once.
+
+Names load on first use: importing the package costs and does nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from treadle.agent import Agent as Agent
+    from treadle.budgets import Budget as Budget
+    from treadle.budgets import Price as Price
+    from treadle.decorators import tool as tool
+    from treadle.effects import Effect as Effect
+    from treadle.errors import ConfigurationError as ConfigurationError
+    from treadle.errors import InvalidArguments as InvalidArguments
+    from treadle.errors import JournalError as JournalError
+    from treadle.errors import ModelError as ModelError
+    from treadle.errors import NothingToResume as NothingToResume
+    from treadle.errors import Rejected as Rejected
+    from treadle.errors import SessionHeld as SessionHeld
+    from treadle.errors import Transient as Transient
+    from treadle.errors import TreadleError as TreadleError
+    from treadle.errors import UnknownApproval as UnknownApproval
+    from treadle.guards import Guards as Guards
+    from treadle.messages import Message as Message
+    from treadle.messages import ToolCall as ToolCall
+    from treadle.ports import Decision as Decision
+    from treadle.reports import RunResult as RunResult
+    from treadle.resolve import open_journal as open_journal
+    from treadle.resolve import open_session as open_session
+    from treadle.resolve import resolve_model as resolve_model
+    from treadle.run import Run as Run
+    from treadle.runtime.permission import allow as allow
+    from treadle.runtime.permission import ask as ask
+    from treadle.runtime.permission import deny as deny
+    from treadle.runtime.permission import first_of as first_of
+    from treadle.session import Session as Session
+    from treadle.stops import StopReason as StopReason
+    from treadle.tools import NotDone as NotDone
+    from treadle.tools import Tool as Tool
+    from treadle.tools import ToolContext as ToolContext
+    from treadle.tools import ToolOutput as ToolOutput
+    from treadle.tools import ToolResult as ToolResult
+    from treadle.tools import Unknown as Unknown
+
+_HOMES = {
+    "Agent": "agent",
+    "Budget": "budgets",
+    "ConfigurationError": "errors",
+    "Decision": "ports",
+    "Effect": "effects",
+    "Guards": "guards",
+    "InvalidArguments": "errors",
+    "JournalError": "errors",
+    "Message": "messages",
+    "ModelError": "errors",
+    "NotDone": "tools",
+    "NothingToResume": "errors",
+    "Price": "budgets",
+    "Rejected": "errors",
+    "Run": "run",
+    "RunResult": "reports",
+    "Session": "session",
+    "SessionHeld": "errors",
+    "StopReason": "stops",
+    "Tool": "tools",
+    "ToolCall": "messages",
+    "ToolContext": "tools",
+    "ToolOutput": "tools",
+    "ToolResult": "tools",
+    "Transient": "errors",
+    "TreadleError": "errors",
+    "Unknown": "tools",
+    "UnknownApproval": "errors",
+    "allow": "runtime.permission",
+    "ask": "runtime.permission",
+    "deny": "runtime.permission",
+    "first_of": "runtime.permission",
+    "open_journal": "resolve",
+    "open_session": "resolve",
+    "resolve_model": "resolve",
+    "tool": "decorators",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - one list of names, not two
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'treadle' has no attribute {name!r}")
+    value = getattr(import_module(f"treadle.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

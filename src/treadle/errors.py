@@ -20,10 +20,11 @@
     │   ├── ModelRejected           the provider says no (other 4xx)
     │   ├── ContextOverflow         the request does not fit the model's context
     │   └── ModelResponseInvalid    an answer that is not the protocol (HTML, empty, too large)
-    └── (raised by tools, to say what happened)
+    └── (about one call)
         ├── Rejected                the service says no; its body reaches the model
         ├── Transient               a passing fault; may be retried unless the tool is unsafe
-        └── InvalidArguments        the arguments do not fit, found by the tool's own conversion
+        ├── InvalidJson             the arguments are no JSON; says where
+        └── InvalidArguments        the arguments do not fit; carries every violation
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ __all__ = [
     "ContextOverflow",
     "IncompleteStream",
     "InvalidArguments",
+    "InvalidJson",
     "JournalError",
     "MissingCredential",
     "ModelError",
@@ -174,11 +176,31 @@ class Rejected(TreadleError):
 
 
 class Transient(TreadleError):
-    """Raised by a tool for a passing fault. Retried for every effect but `unsafe`."""
+    """Raised by a tool for a passing fault. Retried for every effect but `unsafe`.
+
+    Args:
+        retry_after_seconds: What the service asked us to wait, or None. Too long a wait is told to the model instead.
+    """
+
+    def __init__(self, message: str = "", *, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class InvalidJson(TreadleError):
+    """The arguments of a call are no JSON.
+
+    Args:
+        where: line, column, snippet and reason.
+    """
+
+    def __init__(self, message: str, where: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.where = dict(where)
 
 
 class InvalidArguments(TreadleError):
-    """Raised while arguments are converted to Python values. Carries every violation.
+    """The arguments of a call do not fit. Also for a tool's own `validate`. Carries every violation.
 
     Args:
         details: One mapping a violation: field, constraint, value.

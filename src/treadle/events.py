@@ -157,6 +157,8 @@ class ModelFailed(Event, tag="model.failed"):
     retry_in_seconds: float | None = None
     """None when there is no further attempt."""
     usage: Usage | None = None
+    """What the failed attempt used, where it is known."""
+    cost: str | None = None
 
 
 class ModelDiscarded(Event, tag="model.discarded"):

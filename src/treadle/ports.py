@@ -139,13 +139,10 @@ class BoundDriver(Protocol):
 
 
 class Executor(Protocol):
-    """What takes calls and gives results. The loop hands it to the driver, so that a driver can ask what is callable."""
+    """What takes the calls of a response and gives results. It belongs to the loop; a driver may only ask about it."""
 
-    async def execute(self, calls: Sequence[ToolCall]) -> Sequence[ToolResult]:
-        """Return exactly one result a call, in call order.
-
-        Never raises for a tool's own failure; cancellation passes through.
-        """
+    def offers(self, name: str) -> bool:
+        """Whether a call of this name would find a tool now."""
         ...
 
 

@@ -1,12 +1,374 @@
-"""State: what a session's events add up to. One fold, used while events happen and when they are read back."""
+"""State: what a session's events add up to. One fold, used while events happen and when they are read back.
 
-from treadle.messages import Message
+Not a store: it holds nothing that the events do not say.
+"""
 
-__all__ = ["SessionState"]
+from decimal import Decimal
+from typing import Literal
+
+import msgspec
+
+from treadle.budgets import Spent
+from treadle.effects import Effect
+from treadle.events import (
+    AnyEvent,
+    ApprovalAnswered,
+    ApprovalRequested,
+    CallDecided,
+    MessageAdded,
+    ModelDiscarded,
+    ModelFailed,
+    ModelFinished,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    ToolFinished,
+    ToolStarted,
+)
+from treadle.messages import Message, Result, ToolCall, Usage
+from treadle.tools import CallStatus, JsonObject, ToolResult
+
+__all__ = ["Approval", "CallRecord", "CallState", "Denial", "RunState", "SessionState", "Streaks", "streak_key"]
+
+RunPhase = Literal["running", "paused", "stopped", "completed", "failed"]
+
+_FAILURES = frozenset(
+    {
+        CallStatus.FAILED,
+        CallStatus.REJECTED,
+        CallStatus.UNEXPECTED_RESULT_SHAPE,
+        CallStatus.TIMEOUT,
+        CallStatus.OUTCOME_UNKNOWN,
+        CallStatus.UNKNOWN_TOOL,
+    }
+)
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for consent to exactly one call."""
+
+    id: str
+    session_id: str
+    call_id: str
+    tool: str
+    arguments: JsonObject
+    digest: str
+    """Of session, call, tool, arguments, effect and the tool's schema: what the consent is bound to."""
+    effect: Effect
+    requested_at: float
+    expires_at: float
+    rule: str = ""
+    reason: str = ""
+    answer: ApprovalAnswered | None = None
+
+
+class CallState(msgspec.Struct, kw_only=True):
+    """How far one call has come."""
+
+    call: ToolCall
+    position: int
+    decision: CallDecided | None = None
+    approval: Approval | None = None
+    started: ToolStarted | None = None
+    result: ToolResult | None = None
+
+
+class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a report's list of calls."""
+
+    id: str
+    name: str
+    status: str
+    attempts: int
+    duration_seconds: float
+
+
+class Denial(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a report's list of denials."""
+
+    call_id: str
+    tool: str
+    rule: str
+    reason: str
+
+
+class Streaks(msgspec.Struct, frozen=True, kw_only=True):
+    """What has happened several times in a row, in call order."""
+
+    repeated: str = ""
+    """Tool and digest of the last call."""
+    repeats: int = 0
+    failures: int = 0
+    invalid_json: int = 0
+    invalid_arguments: int = 0
+
+    def after(self, key: str, status: CallStatus) -> "Streaks":
+        """Return the streaks after one more call."""
+        is_bad_json = status is CallStatus.INVALID_JSON
+        is_bad_arguments = status is CallStatus.INVALID_ARGUMENTS
+        is_valid = not (is_bad_json or is_bad_arguments)
+        is_failure = status in _FAILURES
+        return Streaks(
+            repeated=key,
+            repeats=self.repeats + 1 if key == self.repeated else 1,
+            failures=self.failures + 1 if is_failure else 0 if status is CallStatus.OK else self.failures,
+            invalid_json=self.invalid_json + 1 if is_bad_json else 0 if is_valid else self.invalid_json,
+            invalid_arguments=self.invalid_arguments + 1 if is_bad_arguments else 0 if is_valid else self.invalid_arguments,
+        )
+
+
+class RunState(msgspec.Struct, kw_only=True):
+    """One task's run: what it has used, done and become. Starts at zero with each new task."""
+
+    id: str
+    task: str
+    phase: RunPhase = "running"
+    reason: str | None = None
+    profile: str | None = None
+    budget: JsonObject | None = None
+    spent: Spent = Spent()
+    streaks: Streaks = Streaks()
+    calls: list[CallRecord] = msgspec.field(default_factory=list)
+    denials: list[Denial] = msgspec.field(default_factory=list)
+    text: str = ""
+    """The last text that the model gave."""
+    steps: int = 0
+    """Responses of the model, the closing one included."""
+    has_closed: bool = False
+    """Whether the closing request after a limit has been made."""
+    segment_at: float = 0.0
+    last_at: float = 0.0
 
 
 class SessionState:
-    """The sum of a session's events."""
+    """The sum of a session's events. Changed by `apply` only."""
 
-    def __init__(self) -> None:
+    def __init__(self, session_id: str) -> None:
+        self.id = session_id
+        self.head = 0
+        self.step = 0
         self.messages: list[Message] = []
+        self.open: dict[str, CallState] = {}
+        """Calls of the last step, in call order, until all have results."""
+        self.early: dict[str, CallState] = {}
+        """Calls that started while their response still streamed."""
+        self.salvaged: list[CallState] = []
+        """Early calls of discarded responses of this step: their results may answer equal calls."""
+        self.approvals: dict[str, Approval] = {}
+        """Pending and answered but not yet used."""
+        self.call_ids: set[str] = set()
+        self.message_ids: set[str] = set()
+        self.run: RunState | None = None
+        self._missing = 0  # open calls without a result; counted, because a step may hold a thousand
+
+    @property
+    def has_open_calls(self) -> bool:
+        return bool(self.open)
+
+    @property
+    def unanswered(self) -> list[CallState]:
+        return [state for state in self.open.values() if state.result is None]
+
+    @property
+    def phase(self) -> str:
+        """The session's state for lists: `active` before its first run, then its last run's phase."""
+        return self.run.phase if self.run else "active"
+
+    def pending_approvals(self) -> tuple[Approval, ...]:
+        return tuple(approval for approval in self.approvals.values() if approval.answer is None)
+
+    def apply(self, event: AnyEvent) -> None:
+        """Add one event. Events that change nothing here are passed over, so that new ones can be added."""
+        self.head = event.seq
+        if self.run is not None:
+            self.run.last_at = event.at
+        match event:
+            case ToolStarted():
+                self._tool_started(event)
+            case ToolFinished():
+                self._tool_finished(event)
+            case CallDecided():
+                self._call_decided(event)
+            case ModelFinished():
+                self._model_finished(event)
+            case MessageAdded():
+                self._message_added(event)
+            case RunStarted():
+                self._run_started(event)
+            case RunFinished() | RunPaused():
+                self._run_ended(event)
+            case RunResumed():
+                self._run_resumed(event)
+            case ModelFailed():
+                self._model_failed(event)
+            case ModelDiscarded():
+                self._salvage()
+            case ApprovalRequested():
+                self._approval_requested(event)
+            case ApprovalAnswered():
+                self._approval_answered(event)
+            case _:
+                pass
+
+    # --- runs
+
+    def _run_started(self, event: RunStarted) -> None:
+        self.run = RunState(
+            id=event.run_id, task=event.task, profile=event.profile, budget=event.budget,
+            segment_at=event.at, last_at=event.at,
+        )  # fmt: skip
+        self._salvage()
+
+    def _run_ended(self, event: RunFinished | RunPaused) -> None:
+        run = self._running()
+        run.reason = event.reason
+        run.spent = msgspec.structs.replace(run.spent, wall_seconds=event.wall_seconds)
+        run.phase = "paused" if isinstance(event, RunPaused) else event.status  # type: ignore[assignment]  # a Status
+
+    def _run_resumed(self, event: RunResumed) -> None:
+        run = self._running()
+        if run.phase == "running":  # the process died: its last event says how long it surely ran
+            lived = max(run.last_at - run.segment_at, 0.0)
+            run.spent = msgspec.structs.replace(run.spent, wall_seconds=run.spent.wall_seconds + lived)
+        run.phase, run.reason = "running", None
+        run.budget = event.budget or run.budget
+        run.profile = event.profile or run.profile
+        run.has_closed = False
+        run.segment_at = event.at
+        self._salvage()
+
+    def _running(self) -> RunState:
+        if self.run is None:
+            self.run = RunState(id="", task="")
+        return self.run
+
+    # --- messages and model calls
+
+    def _message_added(self, event: MessageAdded) -> None:
+        self.messages.append(event.message)
+        if event.message_id:
+            self.message_ids.add(event.message_id)
+
+    def _model_failed(self, event: ModelFailed) -> None:
+        if event.usage is not None:
+            self._spend(event.usage, event.cost, turns=0, calls=0)
+
+    def _model_finished(self, event: ModelFinished) -> None:
+        run = self._running()
+        calls = event.message.calls
+        self.step = event.step
+        self.messages.append(event.message)
+        run.text = event.message.text or run.text
+        run.steps += 1
+        run.has_closed = run.has_closed or event.closing
+        self._spend(event.usage, event.cost, turns=0 if event.closing else 1, calls=0 if event.closing else len(calls))
+        for position, call in enumerate(calls):
+            self.call_ids.add(call.id)
+            early = self.early.pop(call.id, None)
+            self.open[call.id] = early or CallState(call=call, position=position)
+        self._salvage()
+        self._missing = len(self.unanswered)
+        if calls and not self._missing:
+            self._close_step()
+
+    def _spend(self, usage: Usage, cost: str | None, *, turns: int, calls: int) -> None:
+        run = self._running()
+        spent = run.spent
+        total = None if cost is None or spent.cost is None else spent.cost + Decimal(cost)
+        run.spent = Spent(
+            model_turns=spent.model_turns + turns,
+            tool_calls=spent.tool_calls + calls,
+            usage=spent.usage + usage,
+            cost=total,
+            wall_seconds=spent.wall_seconds,
+        )
+
+    def _salvage(self) -> None:
+        self.salvaged.extend(self.early.values())
+        self.early.clear()
+
+    # --- calls
+
+    def _find(self, call_id: str | None) -> CallState | None:
+        if call_id is None:
+            return None
+        found = self.open.get(call_id) or self.early.get(call_id)
+        return found or next((state for state in self.salvaged if state.call.id == call_id), None)
+
+    def _call_decided(self, event: CallDecided) -> None:
+        if (state := self._find(event.call_id)) is not None:
+            state.decision = event
+        if event.decision == "deny":
+            denial = Denial(call_id=event.call_id or "", tool=event.tool, rule=event.rule, reason=event.reason)
+            self._running().denials.append(denial)
+
+    def _approval_requested(self, event: ApprovalRequested) -> None:
+        approval = Approval(
+            id=event.approval_id, session_id=self.id, call_id=event.call_id or "", tool=event.tool,
+            arguments=event.arguments, digest=event.digest, effect=event.effect, requested_at=event.at,
+            expires_at=event.expires_at, rule=event.rule, reason=event.reason,
+        )  # fmt: skip
+        self.approvals[approval.id] = approval
+        if (state := self._find(event.call_id)) is not None:
+            state.approval = approval
+
+    def _approval_answered(self, event: ApprovalAnswered) -> None:
+        approval = self.approvals.get(event.approval_id)
+        if approval is None or approval.answer is not None:
+            return
+        answered = msgspec.structs.replace(approval, answer=event)
+        self.approvals[approval.id] = answered
+        if (state := self._find(approval.call_id)) is not None:
+            state.approval = answered
+
+    def _tool_started(self, event: ToolStarted) -> None:
+        if event.early and event.call is not None:
+            self.call_ids.add(event.call.id)
+            self.early[event.call.id] = CallState(call=event.call, position=event.position, started=event)
+        elif (state := self._find(event.call_id)) is not None:
+            state.started = event
+            if state.approval is not None:  # single use
+                self.approvals.pop(state.approval.id, None)
+
+    def _tool_finished(self, event: ToolFinished) -> None:
+        state = self._find(event.call_id)
+        if state is None or state.result is not None:
+            return
+        state.result = event.result
+        if state.approval is not None:
+            self.approvals.pop(state.approval.id, None)
+        if event.call_id in self.open:
+            self._missing -= 1
+            if not self._missing:
+                self._close_step()
+
+    def _close_step(self) -> None:
+        """Invariant: the results enter the transcript together and in call order, whatever order they finished in."""
+        run = self._running()
+        results: list[Result] = []
+        for state in self.open.values():
+            result = state.result
+            assert result is not None
+            key = streak_key(state.call, state.decision.digest if state.decision else "")
+            run.streaks = run.streaks.after(key, result.status)
+            run.calls.append(
+                CallRecord(
+                    id=result.call_id, name=result.name, status=result.status.value, attempts=result.attempts,
+                    duration_seconds=result.duration_seconds,
+                )
+            )  # fmt: skip
+            results.append(
+                Result(
+                    call_id=result.call_id, name=result.name, content=result.content, is_error=result.is_error,
+                    execution_id=result.execution_id, media=result.media,
+                )
+            )  # fmt: skip
+        self.messages.append(Message(role="tool", parts=tuple(results)))
+        self.open.clear()
+        self.salvaged.clear()
+
+
+def streak_key(call: ToolCall, digest: str) -> str:
+    """Return what makes two calls equal: tool and canonical arguments; the raw text where it is no valid call."""
+    return digest or f"{call.name} {call.arguments}"

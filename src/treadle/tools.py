@@ -16,6 +16,7 @@ __all__ = [
     "JsonObject",
     "NotDone",
     "Permission",
+    "SessionSnapshot",
     "Tool",
     "ToolContext",
     "ToolOutput",
@@ -73,13 +74,22 @@ class ToolContext(Protocol):
         ...
 
     @property
-    def messages(self) -> tuple[Message, ...]:
-        """The session's messages so far. A copy of frozen values: changing the list changes nothing."""
+    def session(self) -> "SessionSnapshot":
+        """The session as it stands: frozen values, nothing of it can be changed."""
         ...
 
     def progress(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
         """Tell people how far the call is. Never sent to the model."""
         ...
+
+
+class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool may read of its session."""
+
+    id: str
+    run_id: str
+    step: int
+    messages: tuple[Message, ...]
 
 
 class NotDone:

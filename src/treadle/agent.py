@@ -1,0 +1,188 @@
+"""Agent: an immutable description of who acts: model, tools, instructions, policy, budget. Runs nothing by itself."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from treadle.background import run_in_background
+from treadle.budgets import Budget
+from treadle.drivers.native import NativeDriver
+from treadle.errors import ConfigurationError
+from treadle.events import Subscriber
+from treadle.guards import Guards
+from treadle.messages import Message
+from treadle.ports import Compiler, Driver, Interceptor, Model, Policy
+from treadle.reports import RunResult
+from treadle.resolve import check_model_name, memory_session, resolve_model
+from treadle.run import Description, Run
+from treadle.runtime.context import WholeHistory
+from treadle.session import Session
+from treadle.toolbox import Toolbox
+from treadle.tools import Tool
+
+__all__ = ["Agent"]
+
+
+class Agent:
+    """Who acts, described once; run as often and as much side by side as you like.
+
+    Example:
+        agent = Agent("openai-chat:gpt-5-mini", tools=[get_character], instructions="Answer briefly.",
+                      budget=Budget(max_model_turns=20))
+        result = await agent.run("Compare Frodo and Sam")
+
+    Args:
+        model: A model, or its name such as `openai-chat:gpt-5-mini` or `demo`.
+        tools: Tools made by `@tool` or `Tool(...)`; their names are unique.
+        policy: Decides on each call; without one, reads are allowed and everything else asks.
+        driver: How a step is obtained from the model; native tool calling without one.
+        budget: The ten limits of one run.
+        profile: What kind of task this is, for reports, such as `research`.
+        compiler: What the model sees of the stored messages.
+        tool_choice: `auto`, `none`, `required` or a tool's name; the last two hold for a run's first request.
+        on_limit: At a turn or call limit, `summarize` asks the model for a partial answer, `report` stops at once.
+        subscribers: Called with every event; what they do or raise changes nothing.
+        interceptors: Stand before and after each tool call.
+
+    Raises:
+        ConfigurationError: Something in the description is wrong; the message says what to do.
+    """
+
+    def __init__(
+        self,
+        model: str | Model,
+        *,
+        instructions: str | None = None,
+        tools: Sequence[Tool] = (),
+        policy: Policy | None = None,
+        driver: Driver | None = None,
+        budget: Budget | None = None,
+        profile: str | None = None,
+        compiler: Compiler | None = None,
+        compactor: None = None,
+        output: None = None,
+        tool_choice: str = "auto",
+        history: Literal["all"] = "all",
+        guards: Guards | None = None,
+        on_limit: Literal["summarize", "report"] = "summarize",
+        subscribers: Sequence[Subscriber] = (),
+        interceptors: Sequence[Interceptor] = (),
+    ) -> None:
+        if isinstance(model, str):
+            check_model_name(model)
+        if on_limit not in ("summarize", "report"):
+            raise ConfigurationError(f"on_limit is 'summarize' or 'report'; got {on_limit!r}.")
+        for name, value in (("compactor", compactor), ("output", output)):
+            if value is not None:
+                raise ConfigurationError(f"Agent({name}=...) is not built yet; leave it out.")
+        if history != "all":
+            raise ConfigurationError(f"history={history!r} is not built yet; only 'all' is.")
+        self._model = model
+        self._toolbox = Toolbox(_checked(tools))
+        self._check_choice(tool_choice)
+        self._description = {
+            "toolbox": self._toolbox,
+            "instructions": instructions,
+            "policy": policy,
+            "driver": driver or NativeDriver(),
+            "budget": budget or Budget(),
+            "profile": profile,
+            "compiler": compiler or WholeHistory(),
+            "tool_choice": tool_choice,
+            "guards": guards or Guards(),
+            "on_limit": on_limit,
+            "subscribers": tuple(subscribers),
+            "interceptors": tuple(interceptors),
+        }
+        self._made: Description | None = None
+
+    async def run(
+        self, task: str | Message, *, session: Session | None = None, deps: Any = None, budget: Budget | None = None
+    ) -> RunResult:
+        """Carry out one task and return how it ended. An abnormal stop is a result, not an exception.
+
+        Args:
+            session: The conversation to go on with; without one, an in-memory session is made (`result.session`).
+            deps: Your own object; tools find it in `ctx.deps`.
+            budget: In place of the agent's.
+
+        Raises:
+            ConfigurationError: The model's name, key or price is missing or wrong.
+            SessionHeld: The session is being run already.
+            JournalError: The session's store failed.
+        """
+        return await self.stream(task, session=session, deps=deps, budget=budget).finish()
+
+    async def resume(self, session: Session, *, deps: Any = None, budget: Budget | None = None) -> RunResult:
+        """Go on with a run that was paused, stopped or broke off. Nothing that was done is done again.
+
+        Args:
+            budget: A larger one, where a limit stopped the run; what is spent counts on.
+
+        Raises:
+            NothingToResume: The session has no such run.
+        """
+        return await self.stream_resume(session, deps=deps, budget=budget).finish()
+
+    def stream(
+        self, task: str | Message, *, session: Session | None = None, deps: Any = None, budget: Budget | None = None
+    ) -> Run:
+        """Carry out one task and see it as events.
+
+        Example:
+            async with agent.stream("Compare Frodo and Sam") as run:
+                async for event in run: ...
+        """
+        return Run(self._describe(), _opening(session), task=task, deps=deps, budget=budget)
+
+    def stream_resume(self, session: Session, *, deps: Any = None, budget: Budget | None = None) -> Run:
+        """Go on with a run, seen as events."""
+        return Run(self._describe(), _opening(session), task=None, deps=deps, budget=budget)
+
+    def run_sync(
+        self, task: str | Message, *, session: Session | None = None, deps: Any = None, budget: Budget | None = None
+    ) -> RunResult:
+        """`run` for code that is not async. One background event loop serves the whole process."""
+        return run_in_background(self.run(task, session=session, deps=deps, budget=budget))
+
+    def resume_sync(self, session: Session, *, deps: Any = None, budget: Budget | None = None) -> RunResult:
+        """`resume` for code that is not async."""
+        return run_in_background(self.resume(session, deps=deps, budget=budget))
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        return tuple(self._toolbox)
+
+    def check(self) -> None:
+        """Compile every tool's contracts and find the model, without any request.
+
+        Raises:
+            ConfigurationError: Something is wrong; the message says what to do.
+        """
+        self._toolbox.compile()
+        self._describe()
+
+    def _describe(self) -> Description:
+        """Find the model on first use: a missing key is told before any request, and importing needs none."""
+        if self._made is None:
+            model = resolve_model(self._model) if isinstance(self._model, str) else self._model
+            self._made = Description(model=model, **self._description)
+        return self._made
+
+    def _check_choice(self, choice: str) -> None:
+        names = [tool.name for tool in self._toolbox]
+        if choice not in ("auto", "none", "required") and choice not in names:
+            raise ConfigurationError(f"tool_choice {choice!r} is neither auto, none, required nor one of {names}.")
+
+
+def _checked(tools: Sequence[Tool]) -> Sequence[Tool]:
+    for one in tools:
+        if not isinstance(one, Tool):
+            raise ConfigurationError(f"{one!r:.80} is no Tool: decorate the function with @tool, or make a Tool(...).")
+    return tools
+
+
+def _opening(session: Session | None) -> Callable[[], Any]:
+    async def opening() -> Session:
+        return session if session is not None else await memory_session()
+
+    return opening

@@ -1,0 +1,57 @@
+"""Background: one event loop in a daemon thread, for callers that are not async. An HTTP client dies with its loop, so
+there is one loop for the whole process. Not a second body of anything: it only waits for coroutines.
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+__all__ = ["run_in_background"]
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+def run_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the process's background loop and wait for it. Ctrl-C cancels it and waits for its end.
+
+    Raises:
+        RuntimeError: Called from inside a running event loop, which it would block.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        coroutine.close()
+        raise RuntimeError("run_sync() would block this event loop. Inside async code write `await agent.run(...)`.")
+    future = asyncio.run_coroutine_threadsafe(coroutine, _background_loop())
+    try:
+        return future.result()
+    except BaseException:
+        if future.cancel():  # we were interrupted: let the run record its end
+            _drain()
+        raise
+
+
+def _background_loop() -> asyncio.AbstractEventLoop:
+    global _loop  # noqa: PLW0603 - one loop a process is the point
+    with _lock:
+        if _loop is None or _loop.is_closed():
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_loop.run_forever, name="treadle-loop", daemon=True).start()
+        return _loop
+
+
+def _drain() -> None:
+    """Wait until what was cancelled has ended."""
+
+    async def others() -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
+
+    asyncio.run_coroutine_threadsafe(others(), _background_loop()).result()

@@ -1,0 +1,168 @@
+"""Checking: from a proposed call to a decided one. Look up, parse, validate, intercept, decide; nothing runs here."""
+
+import inspect
+import logging
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from treadle.canonical import digest, idempotency_key
+from treadle.errors import InvalidArguments, InvalidJson
+from treadle.events import CallDecided
+from treadle.messages import ToolCall
+from treadle.ports import Decision, DecisionKind, Interceptor, Policy, SessionView
+from treadle.runtime.observations import failed_result
+from treadle.runtime.permission import decide, stricter
+from treadle.toolbox import Toolbox
+from treadle.tools import CallStatus, CheckedCall, JsonObject, Tool, ToolResult
+
+__all__ = ["Checked", "Checker", "Decided", "Refused"]
+
+logger = logging.getLogger(__name__)
+
+
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """A valid call and the word on it."""
+
+    call: CheckedCall
+    decision: Decision
+    is_rewritten: bool = False
+    """Whether an interceptor or approver changed the model's arguments."""
+
+    def event(self, *, early: bool = False, step: int = 0) -> CallDecided:
+        return CallDecided(
+            call_id=self.call.id, step=step, tool=self.call.name, decision=str(self.decision.kind),
+            rule=self.decision.rule, reason=self.decision.reason, effect=self.call.effect, digest=self.call.digest,
+            key=self.call.key, position=self.call.position, early=early,
+            arguments=self.call.arguments if self.is_rewritten else None,
+        )  # fmt: skip
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that can never run, with its result."""
+
+    result: ToolResult
+    position: int
+    rule: str
+
+    def event(self) -> CallDecided:
+        return CallDecided(
+            call_id=self.result.call_id, tool=self.result.name, decision="none", rule=self.rule, position=self.position
+        )
+
+
+Checked: TypeAlias = Decided | Refused
+
+
+class Checker:
+    """The first half of the pipeline, in one order: look up > parse > validate > intercept > decide (V05)."""
+
+    def __init__(
+        self, *, toolbox: Toolbox, policy: Policy | None, interceptors: Sequence[Interceptor], session: SessionView
+    ) -> None:
+        self._toolbox = toolbox
+        self._policy = policy
+        self._interceptors = interceptors
+        self._session = session
+
+    async def check(
+        self, call: ToolCall, *, position: int, step: int, edited: JsonObject | None = None
+    ) -> Checked:
+        """Return the decided call, or why it can never run. Never raises for what the model wrote.
+
+        Args:
+            edited: Arguments that an approver put in the place of the model's; validated like any others.
+        """
+        tool = self._toolbox.find(call.name, self._session)
+        if tool is None:
+            return Refused(result=self._unknown(call), position=position, rule="unknown_tool")
+        try:
+            checked = await self._validated(tool, call, position=position, step=step, edited=edited)
+            blocked, changed = await self._intercept(call)
+            if changed is not call:
+                checked = await self._validated(tool, changed, position=position, step=step, edited=None)
+        except _Unfit as unfit:
+            return Refused(result=unfit.result, position=position, rule=unfit.result.status.value)
+        decision = blocked
+        if decision is None or decision.kind != DecisionKind.DENY:
+            own = await decide(self._policy, checked, self._session)
+            decision = own if decision is None else stricter(own, decision)
+        return Decided(call=checked, decision=decision, is_rewritten=changed is not call or edited is not None)
+
+    def _unknown(self, call: ToolCall) -> ToolResult:
+        near = self._toolbox.near(call.name, self._session)
+        name = call.name if len(call.name) <= 100 else call.name[:100] + "..."
+        hint = f" Did you mean {' or '.join(near)}?" if near else " Call one of the listed tools."
+        return failed_result(
+            call, CallStatus.UNKNOWN_TOOL, f"There is no tool named {name!r}.{hint}",
+            extra={"name": name, "did_you_mean": near},
+        )  # fmt: skip
+
+    async def _validated(
+        self, tool: Tool, call: ToolCall, *, position: int, step: int, edited: JsonObject | None
+    ) -> CheckedCall:
+        arguments = self._complete(tool, call, self._parse(call) if edited is None else edited)
+        try:
+            if tool.validate is not None and inspect.isawaitable(checking := tool.validate(dict(arguments))):
+                await checking
+            values = tool.convert(arguments) if tool.convert is not None else arguments
+        except InvalidArguments as error:
+            raise _Unfit(_invalid_arguments(call, error)) from error
+        effect = tool.effect_of(arguments)
+        return CheckedCall(
+            call=call, tool=tool, arguments=arguments, values=values, effect=effect, position=position,
+            digest=digest([tool.name, arguments]),
+            key=idempotency_key(self._session.id, step, position, tool.name, arguments),
+        )  # fmt: skip
+
+    def _parse(self, call: ToolCall) -> JsonObject:
+        try:
+            return self._toolbox.parse(call.arguments)
+        except InvalidArguments as error:
+            raise _Unfit(_invalid_arguments(call, error)) from error
+        except InvalidJson as error:
+            raise _Unfit(_invalid_json(call, error)) from error
+
+    def _complete(self, tool: Tool, call: ToolCall, arguments: JsonObject) -> JsonObject:
+        try:
+            return self._toolbox.complete(tool, arguments)
+        except InvalidArguments as error:
+            raise _Unfit(_invalid_arguments(call, error)) from error
+
+    async def _intercept(self, call: ToolCall) -> tuple[Decision | None, ToolCall]:
+        """Let every interceptor see the call. One may change its arguments or forbid it, none may rename or allow it."""
+        strictest: Decision | None = None
+        for interceptor in self._interceptors:
+            try:
+                answer = interceptor.before(call)
+                answer = await answer if inspect.isawaitable(answer) else answer
+            except Exception as error:  # noqa: BLE001 - an interceptor that raises has not let the call through
+                reason = f"{type(interceptor).__name__} failed before the call ({type(error).__name__})."
+                logger.warning("%s", reason, exc_info=True)
+                return Decision(kind=DecisionKind.DENY, rule="interceptor raised", reason=reason), call
+            if isinstance(answer, ToolCall):
+                if answer.arguments != call.arguments:
+                    call = msgspec.structs.replace(call, arguments=answer.arguments)
+            else:
+                word = msgspec.structs.replace(answer, rule=answer.rule or f"interceptor {type(interceptor).__name__}")
+                strictest = word if strictest is None else stricter(strictest, word)
+        return strictest, call
+
+
+class _Unfit(Exception):  # noqa: N818 - a result on its way out of three frames, not an error of the program
+    def __init__(self, result: ToolResult) -> None:
+        super().__init__(result.message)
+        self.result = result
+
+
+def _invalid_arguments(call: ToolCall, error: InvalidArguments) -> ToolResult:
+    return failed_result(
+        call, CallStatus.INVALID_ARGUMENTS, f"The arguments do not fit the schema: {error}", details=error.details
+    )
+
+
+def _invalid_json(call: ToolCall, error: InvalidJson) -> ToolResult:
+    return failed_result(
+        call, CallStatus.INVALID_JSON, f"The arguments are not valid JSON: {error}", details=[error.where]
+    )

@@ -1,0 +1,126 @@
+"""Early calls: reads that start while the model's response still streams (design section 4, "Early start").
+
+Not a second scheduler: only a `read`, allowed and valid, whose every predecessor in the response is one too.
+"""
+
+import asyncio
+
+import msgspec
+
+from treadle.attempts import Attempts
+from treadle.checking import Checker, Decided
+from treadle.events import ModelDiscarded, ToolStarted
+from treadle.ledger import Ledger
+from treadle.messages import ToolCall
+from treadle.outcomes import Outcomes
+from treadle.ports import DecisionKind
+from treadle.runtime.observations import failed_result
+from treadle.state import streak_key
+from treadle.tools import CallStatus, CheckedCall, ToolResult
+
+__all__ = ["EarlyCalls"]
+
+
+class _Running(msgspec.Struct, eq=False):
+    checked: CheckedCall
+    task: "asyncio.Task[ToolResult]"
+
+
+class EarlyCalls:
+    """The early calls of one run's current step."""
+
+    def __init__(
+        self, *, ledger: Ledger, checker: Checker, attempts: Attempts, parallel: int | None, repeats: int | None
+    ) -> None:
+        self._ledger = ledger
+        self._checker = checker
+        self._attempts = attempts
+        self._parallel = parallel or 1_000_000
+        self._repeats = repeats
+        self._current: dict[str, _Running] = {}
+        self._kept: list[_Running] = []
+        self._room = 0
+        self._seen = 0
+        self._streak = ("", 0)
+
+    def open(self, room: int) -> None:
+        """Begin a response of which at most `room` calls may start early."""
+        self._room, self._seen = min(room, self._parallel), 0
+        run = self._ledger.state.run
+        self._streak = (run.streaks.repeated, run.streaks.repeats) if run is not None else ("", 0)
+
+    async def offer(self, call: ToolCall, *, position: int, step: int, attempt: int) -> None:
+        """Start the call if it may start now; else it and all after it wait for the whole response."""
+        if position != self._seen or position >= self._room:
+            return
+        checked = await self._checker.check(call, position=position, step=step)
+        if not isinstance(checked, Decided) or not self._may_start(checked):
+            return
+        self._seen += 1
+        if self._is_kept(checked.call):
+            return  # a discarded response has started an equal call: its result will answer this one
+        started = ToolStarted(
+            step=step, call_id=call.id, tool=call.name, key=checked.call.key, position=position,
+            effect=checked.call.effect, early=True, attempt=attempt, call=call, digest=checked.call.digest,
+        )  # fmt: skip
+        await self._ledger.record(checked.event(early=True, step=step), started)
+        task = asyncio.create_task(self._run(checked.call, step))
+        self._current[call.id] = _Running(checked.call, task)
+
+    def _may_start(self, checked: Decided) -> bool:
+        key = streak_key(checked.call.call, checked.call.digest)
+        count = self._streak[1] + 1 if key == self._streak[0] else 1
+        self._streak = (key, count)
+        is_repeat = self._repeats is not None and count >= self._repeats
+        return checked.call.effect.is_read and checked.decision.kind == DecisionKind.ALLOW and not is_repeat
+
+    async def _run(self, checked: CheckedCall, step: int) -> ToolResult:
+        try:
+            result = await self._attempts.run(checked)
+        except asyncio.CancelledError:
+            message = "The response that proposed this call was discarded."
+            result = failed_result(checked.call, CallStatus.CANCELLED, message, code="response_discarded")
+        outcomes = Outcomes(run_id=self._ledger.run_id, step=step, last_id="")
+        await self._ledger.record(outcomes.finished(checked.call, result))
+        return result
+
+    def find(self, call: ToolCall) -> CheckedCall | None:
+        """Return the early call that this one is, if it started exactly as it now stands in the whole response."""
+        running = self._current.get(call.id)
+        if running is None or running.checked.call.arguments != call.arguments:
+            return None
+        return running.checked
+
+    def take(self, checked: CheckedCall) -> CheckedCall | None:
+        """Return an early call of a discarded response that is equal to this one; each answers once."""
+        for running in self._kept:
+            if running.checked.digest == checked.digest:
+                self._kept.remove(running)
+                self._current[running.checked.id] = running
+                return running.checked
+        return None
+
+    def _is_kept(self, checked: CheckedCall) -> bool:
+        return any(running.checked.digest == checked.digest for running in self._kept)
+
+    async def result_of(self, checked: CheckedCall) -> ToolResult:
+        """Wait for an early call's result. Its `tool.finished` is recorded by itself."""
+        return await self._current.pop(checked.id).task
+
+    async def discard(self, *, attempt: int, step: int, reason: str) -> None:
+        """The response broke off: keep what it started for equal calls of the retry."""
+        await self._ledger.record(
+            ModelDiscarded(step=step, attempt=attempt, reason=reason, calls=tuple(self._current))
+        )
+        self._kept.extend(self._current.values())
+        self._current.clear()
+
+    async def drop(self) -> None:
+        """Stop what nobody wants any more. Reads only, so nothing is lost; each still gets its `tool.finished`."""
+        unwanted = [*self._kept, *self._current.values()]
+        self._kept.clear()
+        self._current.clear()
+        for running in unwanted:
+            running.task.cancel()
+        for running in unwanted:
+            await asyncio.wait({running.task})

@@ -1,0 +1,189 @@
+"""Execution: carry out one batch of calls: plan > schedule > attempt > finish.
+
+Invariant: every call of the batch ends in exactly one `tool.finished`, or waits for a person. Knows no model and no wire.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from treadle.attempts import Attempts
+from treadle.early import EarlyCalls
+from treadle.events import AnyEvent, ToolStarted
+from treadle.guards import Guards
+from treadle.ledger import Ledger
+from treadle.messages import ToolCall
+from treadle.outcomes import Outcomes
+from treadle.planning import Batch, Planner
+from treadle.runtime.interrupts import Interrupt
+from treadle.runtime.observations import failed_result
+from treadle.runtime.scheduling import conflicts, group
+from treadle.stops import Stop, StopReason
+from treadle.tools import CallStatus, CheckedCall
+
+__all__ = ["Batch", "Execution"]
+
+logger = logging.getLogger(__name__)
+
+
+class Execution:
+    """Carries out the batches of one run."""
+
+    def __init__(
+        self, *, ledger: Ledger, planner: Planner, attempts: Attempts, early: EarlyCalls, interrupt: Interrupt,
+        guards: Guards, parallel: int | None, result_chars: int | None,
+    ) -> None:  # fmt: skip
+        self._ledger = ledger
+        self._planner = planner
+        self._attempts = attempts
+        self._early = early
+        self._interrupt = interrupt
+        self._guards = guards
+        self._parallel = parallel or 1_000_000
+        self._result_chars = result_chars
+        self._outcomes = Outcomes(run_id="", step=0, last_id="")
+        self._done: Stop | None = None
+
+    async def execute(self, batch: Batch) -> Stop | None:
+        """Give every call of the batch its result, but those that wait for a person. Return why the run must end, if so.
+
+        Cancelling the caller interrupts the calls; their results are recorded before the cancellation goes on.
+        """
+        work = asyncio.ensure_future(self._execute(batch))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message="The run was cancelled.", phase="tool"))
+            await _see_through(work)
+            raise
+
+    async def _execute(self, batch: Batch) -> Stop | None:
+        self._done = None
+        self._outcomes = Outcomes(
+            run_id=self._ledger.run_id, step=batch.step, last_id=batch.calls[-1].call.id, notice=batch.notice,
+            result_chars=self._result_chars,
+        )  # fmt: skip
+        plan = await self._planner.plan(batch, self._outcomes)
+        groups = group(plan.ready)
+        first = groups[0] if groups else []
+        before: list[AnyEvent] = [] if batch.finished is None else [batch.finished]
+        await self._ledger.record(*before, *plan.events, *self._starts(first), durable=_acts(first))
+        await self._run(groups)
+        await self._adopt(plan.adopted)
+        await self._early.drop()
+        return self._interrupt.stop or plan.stop or self._done or self._guarded()
+
+    async def _run(self, groups: Sequence[Sequence[CheckedCall]]) -> None:
+        for index, calls in enumerate(groups):
+            if self._interrupt.stop is not None or self._done is not None:
+                await self._leave([call for rest in groups[index:] for call in rest], recorded=index == 0)
+                return
+            await self._wait_for_abandoned(calls)
+            if index:
+                await self._ledger.record(*self._starts(calls), durable=_acts(calls))
+            await self._run_group(calls)
+
+    def _starts(self, calls: Sequence[CheckedCall]) -> list[AnyEvent]:
+        """The calls of a group that start at once; those beyond the cap record their own start."""
+        return [_started(call) for call in calls[: self._parallel]]
+
+    async def _run_group(self, calls: Sequence[CheckedCall]) -> None:
+        if len(calls) == 1:
+            return await self._carry_out(calls[0])
+        slots = asyncio.Semaphore(self._parallel)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for index, call in enumerate(calls):
+                    tasks.create_task(self._in_slot(call, slots, is_started=index < self._parallel))
+        except BaseExceptionGroup as raised:
+            # Only the journal can fail in there: a tool's own failure is a result.
+            raise raised.exceptions[0] from None
+
+    async def _in_slot(self, call: CheckedCall, slots: asyncio.Semaphore, *, is_started: bool) -> None:
+        async with slots:
+            if not is_started:
+                if self._interrupt.stop is not None:
+                    return await self._leave([call], recorded=False)
+                await self._ledger.record(_started(call), durable=_acts([call]))
+            await self._carry_out(call)
+
+    async def _carry_out(self, call: CheckedCall) -> None:
+        result = await self._attempts.run(call)
+        await self._ledger.record(self._outcomes.finished(call.call, result))
+        if call.tool.ends_run and result.status is CallStatus.OK and self._done is None:
+            self._done = Stop(reason=StopReason.DONE_CONDITION_SATISFIED, output=result.data or result.content)
+
+    async def _leave(self, calls: Sequence[CheckedCall], *, recorded: bool) -> None:
+        """Answer calls that will not start. `recorded` calls have a start in the journal although nothing ran."""
+        stop = self._interrupt.stop
+        is_cancel = stop is not None and stop.reason is StopReason.CANCELLED
+        status = CallStatus.CANCELLED if is_cancel else CallStatus.SKIPPED
+        code = "run_stopped" if stop is not None else "run_ended"
+        message = "Not executed: the run was stopped." if stop is not None else "Not executed: the run has ended."
+        results = [failed_result(call.call, status, message, code=code) for call in calls]
+        if results:
+            await self._ledger.record(
+                *(self._outcomes.finished(call.call, result) for call, result in zip(calls, results, strict=True))
+            )
+
+    async def _wait_for_abandoned(self, calls: Sequence[CheckedCall]) -> None:
+        """A non-read that was given up keeps its resource until it ends: wait for it, or for the run's own end."""
+        while blocking := [
+            future
+            for future, held in self._attempts.abandoned.items()
+            if not held.effect.is_read and any(conflicts(call, held) for call in calls if not call.effect.is_read)
+        ]:
+            logger.info("Waiting for %d abandoned calls before the next one that acts", len(blocking))
+            if not await self._interrupt.wait_for(blocking):
+                return
+            await asyncio.sleep(0)  # let the future's own callback take it off the list
+
+    async def _adopt(self, adopted: Sequence[tuple[ToolCall, CheckedCall]]) -> None:
+        """Wait for calls that started while the response streamed; give theirs to equal calls of a retry."""
+        for call, early in adopted:
+            result = await self._early.result_of(early)
+            if call.id != early.id:
+                reused = msgspec.structs.replace(result, call_id=call.id)
+                await self._ledger.record(self._outcomes.finished(call, reused, reused_from=early.id))
+
+    def _guarded(self) -> Stop | None:
+        """Return the stop of a guard that the finished batch has tripped."""
+        run, guards = self._ledger.state.run, self._guards
+        if run is None or self._ledger.state.has_open_calls:
+            return None
+        streaks = run.streaks
+        for limit, count, words, reason in (
+            (guards.invalid_json, streaks.invalid_json, "were not valid JSON", StopReason.INVALID_CALL_LIMIT),
+            (guards.invalid_arguments, streaks.invalid_arguments, "broke the schema", StopReason.INVALID_CALL_LIMIT),
+            (guards.failures, streaks.failures, "failed", StopReason.REPEATED_FAILURES),
+        ):
+            if limit is not None and count >= limit:
+                last = run.calls[-1]
+                details = {"count": count, "limit": limit, "tool": last.name, "class": last.status}
+                return Stop(reason=reason, message=f"{count} calls in a row {words}.", details=details)
+        return None
+
+
+def _started(call: CheckedCall) -> ToolStarted:
+    return ToolStarted(
+        call_id=call.id, tool=call.name, key=call.key, position=call.position, effect=call.effect, digest=call.digest
+    )
+
+
+def _acts(calls: Sequence[CheckedCall]) -> bool:
+    """Whether any of them may change the world: then its start must survive a power cut."""
+    return any(not call.effect.is_read for call in calls)
+
+
+async def _see_through(work: "asyncio.Future[Any]") -> None:
+    """Wait until interrupted work has recorded its results; a second cancellation does not lose them (TF10)."""
+    while not work.done():
+        try:
+            await asyncio.wait({work})
+        except asyncio.CancelledError:
+            continue
+    if not work.cancelled() and work.exception() is not None:
+        logger.error("Recording the results of a cancelled run failed", exc_info=work.exception())

@@ -1,0 +1,68 @@
+"""Inbox: what other processes left for a session, turned into facts. Reads the inbox; writes only through the ledger."""
+
+from collections.abc import Sequence
+
+from treadle.events import AnyEvent, ApprovalAnswered, MessageAdded
+from treadle.ledger import Ledger
+from treadle.messages import user_message
+from treadle.ports import InboxMessage
+
+__all__ = ["Inbox"]
+
+
+class Inbox:
+    """One session's inbox, seen from the process that runs it."""
+
+    def __init__(self, ledger: Ledger, *, every_seconds: float = 0.25) -> None:
+        self._ledger = ledger
+        self._every = every_seconds
+        self._next = 0.0
+
+    def nudge(self) -> None:
+        """Look at once next time: something has just been left."""
+        self._next = 0.0
+
+    async def read(self, *, at_once: bool = False) -> bool:
+        """Take in what has arrived. Return whether somebody asked to cancel.
+
+        A busy loop asks the store only now and then; `at_once` asks in any case.
+        """
+        now = self._ledger.clock.monotonic()
+        if not at_once and now < self._next:
+            return False
+        self._next = now + self._every
+        waiting = await self._ledger.journal.inbox(self._ledger.state.id)
+        if not waiting:
+            return False
+        facts = [fact for message in waiting if (fact := self._fact(message)) is not None]
+        if facts:
+            await self._ledger.record(*facts, durable=True)
+        await self._ledger.journal.consume(
+            self._ledger.state.id, [message.id for message in waiting], self._ledger.state.head
+        )
+        return any(message.kind == "cancel" for message in waiting)
+
+    def _fact(self, message: InboxMessage) -> AnyEvent | None:
+        state = self._ledger.state
+        match message.kind:
+            case "message" if message.id not in state.message_ids:
+                text = str(message.body.get("text", ""))
+                return MessageAdded(message=user_message(text), source="steer", message_id=message.id)
+            case "answer":
+                return _answered(message, known=[approval.id for approval in state.pending_approvals()])
+            case _:
+                return None
+
+
+def _answered(message: InboxMessage, *, known: Sequence[str]) -> ApprovalAnswered | None:
+    body = message.body
+    approval_id, arguments = str(body.get("approval_id", "")), body.get("arguments")
+    if approval_id not in known:
+        return None
+    return ApprovalAnswered(
+        approval_id=approval_id,
+        answer="allow" if body.get("answer") == "allow" else "deny",
+        reason=str(body.get("reason", "")),
+        approved_by=str(body.get("approved_by", "person")),
+        arguments=arguments if isinstance(arguments, dict) else None,
+    )

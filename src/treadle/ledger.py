@@ -1,0 +1,95 @@
+"""Ledger: the one way by which facts enter a session. Numbers events, journals them, folds them, tells subscribers.
+
+It decides nothing: what to record is the loop's and the pipeline's business.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from treadle.events import AnyEvent, Subscriber
+from treadle.ports import Clock, Journal, Randomness
+from treadle.state import SessionState
+
+__all__ = ["Ledger"]
+
+logger = logging.getLogger(__name__)
+
+
+class Ledger:
+    """One session's log, its folded state, and those who listen."""
+
+    def __init__(
+        self, *, state: SessionState, journal: Journal, clock: Clock, randomness: Randomness, parent: str | None = None
+    ) -> None:
+        self.state = state
+        self.journal = journal
+        self.clock = clock
+        self.randomness = randomness
+        self.parent = parent
+        self.run_id = state.run.id if state.run else ""
+        self.subscribers: list[Subscriber] = []
+        # Invariant: numbers are given, stored and folded in one order, although calls finish side by side.
+        self._order = asyncio.Lock()
+
+    async def record(self, *events: AnyEvent, durable: bool = False) -> None:
+        """Append events as one commit; all of them or none. With `durable` they survive a power cut.
+
+        Raises:
+            JournalError: The store failed; nothing was folded and nobody was told.
+            SessionConflict: Another process has written to this session.
+        """
+        async with self._order:
+            stamped = self._stamp(events)
+            await self.journal.append(self.state.id, stamped, state=self._phase_after(stamped), durable=durable)
+            for event in stamped:
+                self.state.apply(event)
+        for event in stamped:
+            self._tell(event)
+
+    def publish(self, event: AnyEvent) -> None:
+        """Tell subscribers of something live, which is not journaled."""
+        if self.subscribers:
+            self._tell(self._stamped(event, seq=0, step=event.step or self.state.step, at=self.clock.now()))
+
+    def _stamp(self, events: Sequence[AnyEvent]) -> list[AnyEvent]:
+        at, seq, step = self.clock.now(), self.state.head, self.state.step
+        stamped = []
+        for event in events:
+            seq += 1
+            step = event.step or step  # a commit may begin a step: what follows in it belongs to that step
+            stamped.append(self._stamped(event, seq=seq, step=step, at=at))
+        return stamped
+
+    def _stamped(self, event: AnyEvent, *, seq: int, step: int, at: float) -> AnyEvent:
+        return msgspec.structs.replace(
+            event,
+            session_id=self.state.id,
+            run_id=self.run_id,
+            step=step,
+            seq=seq,
+            at=at,
+            parent=self.parent,
+        )
+
+    def _phase_after(self, events: Sequence[AnyEvent]) -> str:
+        """Say what the session's state is once these events are stored, for the journal's list of sessions."""
+        for event in reversed(events):
+            match event.type:
+                case "run.started" | "run.resumed":
+                    return "running"
+                case "run.paused":
+                    return "paused"
+                case "run.finished":
+                    return event.status  # type: ignore[union-attr]  # the type's name says which event it is
+        return self.state.phase
+
+    def _tell(self, event: AnyEvent) -> None:
+        for subscriber in tuple(self.subscribers):
+            try:
+                subscriber(event)
+            except Exception:
+                # A listener cannot change the run (E02): its failure is the operator's to see.
+                logger.exception("A subscriber raised at %s; the run goes on", event.type)

@@ -1,0 +1,200 @@
+"""The loop: steer, propose, record, execute, record; until an answer, a limit, a person or a fault ends it.
+
+Knows no provider, no store and no screen. A feature enters through its own room, not through here; what may refuse a call
+belongs to planning, what may end a run to the Meter or to a result's status.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from treadle.budgets import BudgetReached, Meter
+from treadle.events import AnyEvent, BudgetReachedEvent, ModelFinished, RunFinished, RunPaused
+from treadle.execution import Batch, Execution
+from treadle.inbox import Inbox
+from treadle.ledger import Ledger
+from treadle.messages import Finish
+from treadle.ports import ModelRequest
+from treadle.proposal import Proposal, Proposer
+from treadle.runtime.interrupts import Interrupt
+from treadle.state import CallState, RunState
+from treadle.stops import Status, Stop, StopReason
+
+__all__ = ["Loop"]
+
+_TURN_OR_CALL = {"max_model_turns": "Model turn", "max_tool_calls": "Tool call"}
+
+
+class Loop:
+    """One run, from its first request (or from where it stopped) to its Stop."""
+
+    def __init__(
+        self, *, ledger: Ledger, inbox: Inbox, proposer: Proposer, execution: Execution, meter: Meter,
+        interrupt: Interrupt, request: Callable[[bool], ModelRequest], on_limit: Literal["summarize", "report"],
+    ) -> None:  # fmt: skip
+        self._ledger = ledger
+        self._inbox = inbox
+        self._proposer = proposer
+        self._execution = execution
+        self._meter = meter
+        self._interrupt = interrupt
+        self._request = request
+        self._closes = on_limit == "summarize"
+        self._phase: Literal["model", "tool"] = "model"
+        self._answer: ModelFinished | None = None
+        self._begun = ledger.clock.monotonic()
+        assert ledger.state.run is not None
+        self._run: RunState = ledger.state.run
+        self._wall_before = self._run.spent.wall_seconds
+
+    async def run(self) -> Stop:
+        """Go on until the run ends, and record its end. Cancellation records it too, and goes on."""
+        self._limit_wall_time()
+        try:
+            stop = await self._until_stop()
+        except asyncio.CancelledError:
+            stop = self._interrupt.stop or Stop(reason=StopReason.CANCELLED, message="The run was cancelled.")
+            await asyncio.shield(self._stop(stop))
+            raise
+        finally:
+            self._interrupt.disarm()
+        return await self._stop(stop)
+
+    async def _until_stop(self) -> Stop:
+        stop: Stop | None = None
+        while stop is None:
+            stop = await self._step()
+        return stop
+
+    async def _step(self) -> Stop | None:
+        """One model call and the results of all calls that it proposed. A step left half done goes on at execute."""
+        if await self._inbox.read():
+            self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message="The run was cancelled."))
+        if self._ledger.state.has_open_calls:
+            return await self._execute(self._ledger.state.unanswered, None)
+        if self._interrupt.stop is not None:
+            return self._interrupt.stop
+        reached = self._meter.reached(self._run.spent)
+        if reached is not None and not self._may_close(reached):
+            return self._limit_stop(reached)
+        proposal = await self._propose(closing=reached is not None)
+        if isinstance(proposal, Stop):
+            return proposal
+        calls = proposal.finished.message.calls
+        if not calls:
+            return self._conclude(proposal.finished, reached)
+        states = [CallState(call=call, position=position) for position, call in enumerate(calls)]
+        stop = await self._execute(states, proposal)
+        return stop or (None if reached is None else self._limit_stop(reached))
+
+    async def _propose(self, *, closing: bool) -> Proposal | Stop:
+        self._phase = "model"
+        spent = self._run.spent
+        left = self._meter.calls_left(spent)
+        is_last = self._meter.limit_after(msgspec.structs.replace(spent, model_turns=spent.model_turns + 1), 0)
+        # The call that arrives at a limit carries the limit's notice, so it is not started before that is known.
+        room = 0 if is_last else 1_000_000 if left is None else left - 1
+        seconds = self._meter.seconds_left(msgspec.structs.replace(spent, wall_seconds=self._wall_seconds()))
+        return await self._proposer.propose(self._request(closing), closing=closing, room=room, seconds_left=seconds)
+
+    async def _execute(self, calls: list[CallState], proposal: Proposal | None) -> Stop | None:
+        self._phase = "tool"
+        finished = None if proposal is None else proposal.finished
+        spent = self._run.spent
+        turns = 0 if finished is None else 1
+        after = msgspec.structs.replace(spent, model_turns=spent.model_turns + turns)
+        reached = self._meter.limit_after(after, len(calls) * turns)
+        batch = Batch(
+            calls=calls,
+            step=self._ledger.state.step if finished is None else finished.step,
+            finished=finished,
+            allowance=None if finished is None else self._meter.calls_left(spent),
+            notice=self._notice(reached),
+            refusal=None if proposal is None else proposal.refusal,
+        )
+        stop = await self._execution.execute(batch)
+        return stop or self._waiting()
+
+    # --- endings
+
+    def _waiting(self) -> Stop | None:
+        """Pause when calls wait for a person."""
+        if not self._ledger.state.has_open_calls:
+            return None
+        names = ", ".join(f"{one.tool} ({one.id})" for one in self._ledger.state.pending_approvals())
+        message = f"Waiting for approval of {names}. Allow it with session.answer(id, 'allow') or `treadle approve ID`, then resume."
+        return Stop(reason=StopReason.APPROVAL_REQUIRED, message=message)
+
+    def _conclude(self, finished: ModelFinished, reached: BudgetReached | None) -> Stop:
+        """A response without calls ends the run: an answer, a partial one after a limit, or none."""
+        self._answer = finished
+        if reached is not None:
+            return self._limit_stop(reached)
+        match finished.finish:
+            case Finish.REFUSED:
+                return Stop(reason=StopReason.REFUSED, message="The model or its provider refused.")
+            case Finish.LENGTH:
+                return Stop(reason=StopReason.OUTPUT_TRUNCATED, message="The answer was cut off by the output limit.")
+        if not finished.message.text.strip():
+            message = "The model gave neither an answer nor a call."
+            return Stop(reason=StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL, message=message)
+        return Stop(reason=StopReason.COMPLETED, message="The model answered.")
+
+    def _may_close(self, reached: BudgetReached) -> bool:
+        """Whether one more request may ask for a summary (seed 002): once, at a turn or call limit, with means left."""
+        is_spent = self._run.has_closed or self._run.spent.model_turns == 0
+        return (
+            self._closes and not is_spent and reached.budget in _TURN_OR_CALL and not self._meter.exhausted(self._run.spent)
+        )
+
+    def _limit_stop(self, reached: BudgetReached) -> Stop:
+        is_turns = reached.budget == "max_model_turns"
+        reason = StopReason.STEP_LIMIT_REACHED if is_turns else StopReason.BUDGET_EXCEEDED
+        message = f"The budget {reached.budget} is used up: {reached.used} of {reached.limit}."
+        return Stop(reason=reason, message=message, reached=reached)
+
+    def _notice(self, reached: BudgetReached | None) -> dict[str, Any] | None:
+        if reached is None or not self._closes:
+            return None
+        words = f"{_TURN_OR_CALL[reached.budget]} limit reached ({reached.limit}). Stopping tool loop."
+        return {"limit_reached": True, "limit_message": words}
+
+    async def _stop(self, stop: Stop) -> Stop:
+        """Record the end of the run. Every ending passes here, once."""
+        if stop.reason is StopReason.CANCELLED and stop.phase is None:
+            stop = msgspec.structs.replace(stop, phase=self._phase)
+        events: list[AnyEvent] = [] if self._answer is None else [self._answer]
+        if stop.reached is not None:
+            reached, profile = stop.reached, self._run.profile
+            events.append(
+                BudgetReachedEvent(budget=reached.budget, used=reached.used, limit=reached.limit, profile=profile)
+            )
+        await self._ledger.record(*events, self._ended(stop), durable=True)
+        return stop
+
+    def _ended(self, stop: Stop) -> AnyEvent:
+        if stop.reason.status is Status.PAUSED:
+            return RunPaused(reason=stop.reason.value, wall_seconds=self._wall_seconds())
+        text = self._answer.message.text if self._answer is not None else self._run.text
+        reached = stop.reached
+        return RunFinished(
+            reason=stop.reason.value, status=stop.reason.status.value, completed=stop.reason.is_completed,
+            message=stop.message, text=text, profile=self._run.profile, budget=reached.budget if reached else None,
+            used=reached.used if reached else None, limit=reached.limit if reached else None, details=stop.details,
+            output=stop.output, wall_seconds=self._wall_seconds(),
+        )  # fmt: skip
+
+    # --- time
+
+    def _wall_seconds(self) -> float:
+        return self._wall_before + self._ledger.clock.monotonic() - self._begun
+
+    def _limit_wall_time(self) -> None:
+        """Let the wall-time budget cut into whatever runs: a tool, a silent stream, a pause between attempts."""
+        left = self._meter.seconds_left(self._run.spent)
+        limit = self._meter.budget.max_wall_time_seconds
+        if left is not None and limit is not None:
+            reached = BudgetReached(budget="max_wall_time_seconds", used=limit, limit=limit)
+            self._interrupt.trip_after(left, self._limit_stop(reached))

@@ -1,0 +1,203 @@
+"""Planning: what becomes of each call of a batch: refused, denied, asked about, adopted, or ready to run.
+
+Reads answers that persons gave and counts repeats; starts nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from treadle.checking import Checked, Checker, Decided, Refused
+from treadle.early import EarlyCalls
+from treadle.events import AnyEvent, ApprovalRequested, CallDecided, ModelFinished, RepeatNoticed
+from treadle.guards import Guards
+from treadle.ledger import Ledger
+from treadle.messages import ToolCall
+from treadle.outcomes import Outcomes
+from treadle.ports import Decision, DecisionKind
+from treadle.runtime.interrupts import Interrupt
+from treadle.runtime.observations import failed_result
+from treadle.runtime.permission import APPROVAL_LIFETIME_SECONDS, action_digest
+from treadle.state import CallState, streak_key
+from treadle.stops import Stop, StopReason
+from treadle.tools import CallStatus, CheckedCall, ToolResult
+
+__all__ = ["Batch", "Plan", "Planner"]
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """The calls of one step that have no result yet."""
+
+    calls: Sequence[CallState]
+    step: int
+    finished: ModelFinished | None = None
+    """The response that proposed them, where it is not recorded yet: it enters the same commit as the decisions."""
+    allowance: int | None = None
+    """How many of the calls the budget still covers; None for all."""
+    notice: dict[str, Any] | None = None
+    """Fields that the last result gains because a limit is reached."""
+    refusal: str | None = None
+    """Why no call of this response may start (it was cut off, or calling was not allowed); None when they may."""
+
+
+class Plan(msgspec.Struct, kw_only=True):
+    """What becomes of each call of the batch, in call order."""
+
+    outcomes: Outcomes
+    events: list[AnyEvent] = msgspec.field(default_factory=list)
+    ready: list[CheckedCall] = msgspec.field(default_factory=list)
+    adopted: list[tuple[ToolCall, CheckedCall]] = msgspec.field(default_factory=list)
+    stop: Stop | None = None
+
+
+class Planner:
+    """Plans the batches of one run."""
+
+    def __init__(
+        self, *, ledger: Ledger, checker: Checker, early: EarlyCalls, interrupt: Interrupt, guards: Guards
+    ) -> None:
+        self._ledger = ledger
+        self._checker = checker
+        self._early = early
+        self._interrupt = interrupt
+        self._guards = guards
+
+    async def plan(self, batch: Batch, outcomes: Outcomes) -> Plan:
+        """Return one decision a call, in call order. Nothing has run yet."""
+        plan = Plan(outcomes=outcomes)
+        run = self._ledger.state.run
+        streaks = run.streaks if run is not None else None
+        repeated, count = (streaks.repeated, streaks.repeats) if streaks is not None else ("", 0)
+        for index, state in enumerate(batch.calls):
+            call = state.call
+            if (early := self._early.find(call)) is not None:
+                key = streak_key(call, early.digest)
+                repeated, count = key, count + 1 if key == repeated else 1
+                plan.adopted.append((call, early))
+            elif (reason := self._skip_reason(batch, index, plan)) is not None:
+                self._refuse(plan, failed_result(call, CallStatus.SKIPPED, reason[1], code=reason[0]), state.position)
+            else:
+                checked = await self._check(state, batch.step)
+                key = streak_key(call, checked.call.digest if isinstance(checked, Decided) else "")
+                repeated, count = key, count + 1 if key == repeated else 1
+                self._route(plan, state, checked, count)
+        return plan
+
+    def _skip_reason(self, batch: Batch, index: int, plan: Plan) -> tuple[str, str] | None:
+        if batch.refusal is not None:
+            return "not_started", batch.refusal
+        if batch.allowance is not None and index >= batch.allowance:
+            return "budget_exceeded", "Not executed: the tool call budget is used up."
+        if plan.stop is not None:
+            return "run_stopped", "Not executed: the run stops here."
+        if self._interrupt.stop is not None:
+            return "run_stopped", "Not executed: the run was stopped."
+        return None
+
+    async def _check(self, state: CallState, step: int) -> Checked:
+        checked = await self._checker.check(state.call, position=state.position, step=step)
+        answer = state.approval.answer if state.approval else None
+        if answer is None or answer.answer != "allow" or answer.arguments is None or isinstance(checked, Refused):
+            return checked
+        if not self._covers(state, checked):
+            return checked
+        return await self._checker.check(state.call, position=state.position, step=step, edited=answer.arguments)
+
+    def _route(self, plan: Plan, state: CallState, checked: Checked, count: int) -> None:
+        """Send a checked call where its decision says."""
+        limit = self._guards.repeats
+        is_invalid = isinstance(checked, Refused) and checked.result.status is not CallStatus.UNKNOWN_TOOL
+        if limit is not None and not is_invalid:
+            if count > 1:
+                digest = checked.call.digest if isinstance(checked, Decided) else ""
+                plan.events.append(
+                    RepeatNoticed(call_id=state.call.id, tool=state.call.name, digest=digest, count=count)
+                )
+            if count >= limit:
+                return self._stop_repeating(plan, state, checked, count)
+        if isinstance(checked, Refused):
+            return self._refuse(plan, checked.result, state.position, rule=checked.rule)
+        decision = self._consented(state, checked)
+        decided = msgspec.structs.replace(checked, decision=decision)
+        match decision.kind:
+            case DecisionKind.ALLOW:
+                plan.events.append(decided.event())
+                if (kept := self._early.take(checked.call)) is not None:
+                    plan.adopted.append((state.call, kept))
+                else:
+                    plan.ready.append(checked.call)
+            case DecisionKind.ASK:
+                plan.events.append(decided.event())
+                self._request(plan, state, decided)
+            case _:
+                plan.events.extend((decided.event(), plan.outcomes.finished(state.call, _denied(decided))))
+        return None
+
+    def _stop_repeating(self, plan: Plan, state: CallState, checked: Checked, count: int) -> None:
+        name = state.call.name
+        message = f"{name} was called {count} times in a row with the same arguments; the last call was not run."
+        digest = checked.call.digest if isinstance(checked, Decided) else ""
+        details = {"tool": name, "arguments_digest": digest, "count": count}
+        self._refuse(
+            plan, failed_result(state.call, CallStatus.SKIPPED, message, code="repeated_tool_call", details=[details]),
+            state.position, rule="guard repeats", digest=digest,
+        )  # fmt: skip
+        plan.stop = Stop(reason=StopReason.REPEATED_TOOL_CALL, message=message, details=details)
+
+    def _refuse(
+        self, plan: Plan, result: ToolResult, position: int, *, rule: str = "", digest: str = ""
+    ) -> None:
+        decided = CallDecided(
+            call_id=result.call_id, tool=result.name, decision="none", rule=rule or result.code or result.status.value,
+            position=position, digest=digest,
+        )  # fmt: skip
+        call = ToolCall(id=result.call_id, name=result.name, arguments="")
+        plan.events.extend((decided, plan.outcomes.finished(call, result)))
+
+    # --- consent
+
+    def _consented(self, state: CallState, checked: Decided) -> Decision:
+        """Replace `ask` by a person's answer, where there is one for exactly this call."""
+        if checked.decision.kind != DecisionKind.ASK or state.approval is None or state.approval.answer is None:
+            return checked.decision
+        approval, answer = state.approval, state.approval.answer
+        if answer.answer == "deny":
+            return Decision(kind=DecisionKind.DENY, rule=f"approval {approval.id}", reason=answer.reason)
+        if answer.arguments is None and not self._covers(state, checked):
+            return checked.decision
+        return Decision(kind=DecisionKind.ALLOW, rule=f"approval {approval.id}", reason=answer.reason)
+
+    def _covers(self, state: CallState, checked: Decided) -> bool:
+        """Whether the consent was given in time and for this very action."""
+        approval = state.approval
+        if approval is None or approval.answer is None or approval.answer.at > approval.expires_at:
+            return False
+        return action_digest(self._ledger.state.id, checked.call) == approval.digest
+
+    def _request(self, plan: Plan, state: CallState, decided: Decided) -> None:
+        """Ask for consent, unless the very same question is open already."""
+        now = self._ledger.clock.now()
+        digest = action_digest(self._ledger.state.id, decided.call)
+        pending = state.approval
+        if pending is not None and pending.answer is None and pending.digest == digest and now < pending.expires_at:
+            return
+        plan.events.append(
+            ApprovalRequested(
+                call_id=state.call.id, approval_id="ap_" + self._ledger.randomness.token(), tool=decided.call.name,
+                arguments=decided.call.arguments, digest=digest, effect=decided.call.effect,
+                expires_at=now + APPROVAL_LIFETIME_SECONDS, rule=decided.decision.rule, reason=decided.decision.reason,
+            )  # fmt: skip
+        )
+
+
+def _denied(decided: Decided) -> ToolResult:
+    decision, call = decided.decision, decided.call.call
+    if decision.kind == DecisionKind.SANDBOX:
+        message = f"{call.name} may run in a sandbox only, and none is available here."
+        return failed_result(call, CallStatus.DENIED, message, code="sandbox_unavailable")
+    reason = f": {decision.reason}" if decision.reason else "."
+    return failed_result(
+        call, CallStatus.DENIED, f"{call.name} was denied{reason}", code="permission_denied",
+        extra={"reason": decision.reason, "rule": decision.rule},
+    )  # fmt: skip

@@ -1,0 +1,241 @@
+"""Proposal: obtain one response of the model: stream it, start reads early, try again where that may help.
+
+Executes nothing itself and records everything but the final `model.finished`, which belongs to the commit of the decisions.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from decimal import Decimal
+
+import msgspec
+
+from treadle.budgets import Budget, BudgetReached
+from treadle.early import EarlyCalls
+from treadle.errors import ContextOverflow, IncompleteStream, ModelError
+from treadle.events import ModelDelta, ModelFailed, ModelFinished, ModelStarted
+from treadle.ledger import Ledger
+from treadle.messages import Finish, Message, Part, ToolCall, Usage
+from treadle.ports import BoundDriver, CallReady, Model, ModelEnd, ModelRequest, TextDelta, ThinkingDelta
+from treadle.runtime.interrupts import Interrupt
+from treadle.runtime.naming import CallNames
+from treadle.runtime.retries import model_wait_seconds
+from treadle.stops import Stop, StopReason
+
+__all__ = ["Proposal", "Proposer"]
+
+
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+    """One whole response, not recorded yet."""
+
+    finished: ModelFinished
+    refusal: str | None = None
+    """Why none of its calls may start; None when they may."""
+
+
+class _Response(msgspec.Struct, kw_only=True):
+    """What has come of one attempt so far."""
+
+    names: CallNames
+    begun: float
+    first_at: float | None = None
+    ready: list[ToolCall] = msgspec.field(default_factory=list)
+    end: ModelEnd | None = None
+    has_emitted: bool = False
+
+
+class Proposer:
+    """Asks the model on behalf of one run."""
+
+    def __init__(
+        self, *, ledger: Ledger, driver: BoundDriver, model: Model, early: EarlyCalls, interrupt: Interrupt,
+        budget: Budget,
+    ) -> None:  # fmt: skip
+        self._ledger = ledger
+        self._driver = driver
+        self._model = model
+        self._early = early
+        self._interrupt = interrupt
+        self._allowed = budget.max_retries_per_model_call
+
+    async def propose(self, request: ModelRequest, *, closing: bool, room: int, seconds_left: float | None) -> Proposal | Stop:
+        """Return the model's whole response, or why there is none.
+
+        Args:
+            closing: Whether this is the request after a limit, whose response may call nothing.
+            room: How many of its calls may start before the response is whole.
+            seconds_left: Running time left, which no pause between attempts may outlast.
+        """
+        step = self._ledger.state.step + 1
+        attempt = 0
+        while True:
+            attempt += 1
+            await self._ledger.record(self._started(request, step=step, attempt=attempt, closing=closing))
+            names = CallNames(self._ledger.state.call_ids, step)
+            response = _Response(names=names, begun=self._ledger.clock.monotonic())
+            self._early.open(0 if closing else room)
+            error = await self._attempt(request, response, step=step, attempt=attempt)
+            if error is None and self._interrupt.stop is None:
+                return self._proposal(request, response, step=step, attempt=attempt, closing=closing)
+            if (stop := await self._failed(error, response, step, attempt, seconds_left)) is not None:
+                return stop
+
+    def _started(self, request: ModelRequest, *, step: int, attempt: int, closing: bool) -> ModelStarted:
+        return ModelStarted(
+            step=step, attempt=attempt, model=self._model.name, tools=tuple(spec.name for spec in request.tools),
+            tool_choice=request.tool_choice, messages=len(request.messages), closing=closing,
+        )  # fmt: skip
+
+    async def _attempt(self, request: ModelRequest, response: _Response, *, step: int, attempt: int) -> ModelError | None:
+        """Receive one response; return what failed. An interrupt ends it without an error."""
+        receiving = asyncio.create_task(self._receive(request, response, step, attempt))
+        try:
+            is_done = await self._interrupt.wait_for([receiving])
+            if not is_done:
+                receiving.cancel()
+                await asyncio.wait({receiving})
+                return None
+            await receiving
+        except ModelError as error:
+            return error
+        finally:
+            if not receiving.done():  # we are being cancelled: the connection is ended, not left behind
+                receiving.cancel()
+        if response.end is None and self._interrupt.stop is None:
+            return IncompleteStream("The driver ended its response without a terminal part.")
+        return None
+
+    async def _receive(self, request: ModelRequest, response: _Response, step: int, attempt: int) -> None:
+        stream = self._driver.propose(request)
+        try:
+            async for part in stream:
+                match part:
+                    case ModelEnd():
+                        response.end = part
+                    case CallReady():
+                        await self._ready(part.call, response, step, attempt)
+                    case TextDelta():
+                        self._delta(response, ModelDelta(step=step, text=part.text))
+                    case ThinkingDelta():
+                        self._delta(response, ModelDelta(step=step, thinking=part.text))
+        finally:
+            if isinstance(stream, AsyncGenerator):
+                await stream.aclose()
+
+    def _delta(self, response: _Response, delta: ModelDelta) -> None:
+        if response.first_at is None:
+            response.first_at = self._ledger.clock.monotonic()
+        response.has_emitted = True
+        self._ledger.publish(delta)
+
+    async def _ready(self, call: ToolCall, response: _Response, step: int, attempt: int) -> None:
+        position = len(response.ready)
+        call = msgspec.structs.replace(call, id=response.names.name(position, call.id))
+        response.ready.append(call)
+        self._delta(response, ModelDelta(step=step, call=call))
+        await self._early.offer(call, position=position, step=step, attempt=attempt)
+
+    # --- a whole response
+
+    def _proposal(self, request: ModelRequest, response: _Response, *, step: int, attempt: int, closing: bool) -> Proposal:
+        end = response.end
+        assert end is not None
+        now = self._ledger.clock.monotonic()
+        parts = tuple(self._named(end.parts, response))
+        usage = end.usage or _estimate(request, parts)
+        price = self._model.price
+        finished = ModelFinished(
+            step=step, message=Message(role="assistant", parts=parts, origin=self._model.name), finish=end.finish,
+            usage=usage, cost=None if price is None else _money(price.cost(usage)), attempt=attempt, closing=closing,
+            duration_seconds=round(now - response.begun, 6),
+            first_token_seconds=None if response.first_at is None else round(response.first_at - response.begun, 6),
+        )  # fmt: skip
+        return Proposal(finished=finished, refusal=_refusal(end, closing=closing))
+
+    def _named(self, parts: tuple[Part, ...], response: _Response) -> list[Part]:
+        """Give every call an id that is unique in the session, the one it had when it was ready early."""
+        named: list[Part] = []
+        position = 0
+        for part in parts:
+            if not isinstance(part, ToolCall):
+                named.append(part)
+                continue
+            name = response.names.name(position, part.id)
+            early = response.ready[position] if position < len(response.ready) else None
+            if early is not None and (early.name, early.arguments) != (part.name, part.arguments):
+                name = response.names.rename(position)  # it went on after it looked complete: another call
+            named.append(msgspec.structs.replace(part, id=name))
+            position += 1
+        return named
+
+    # --- a failed one
+
+    async def _failed(
+        self, error: ModelError | None, response: _Response, step: int, attempt: int, seconds_left: float | None
+    ) -> Stop | None:
+        """Record the failed attempt and wait. Return why there will be no other, or None to try again."""
+        if error is None:
+            reason = self._interrupt.stop.message if self._interrupt.stop else ""
+            await self._record_failure("Interrupted", reason, response, step, attempt, None, None)
+            await self._early.drop()
+            return self._interrupt.stop
+        wait = None
+        is_allowed = self._allowed is None or attempt <= self._allowed
+        if error.may_retry and is_allowed:
+            chance = self._ledger.randomness.random()
+            wait = model_wait_seconds(error, attempt, chance, seconds_left)
+        await self._record_failure(type(error).__name__, str(error), response, step, attempt, error.status, wait)
+        if wait is not None and await self._interrupt.sleep(wait):
+            return None
+        await self._early.drop()
+        return self._interrupt.stop or self._stop_for(error, attempt, is_used_up=error.may_retry and not is_allowed)
+
+    async def _record_failure(
+        self, name: str, message: str, response: _Response, step: int, attempt: int, status: int | None,
+        wait: float | None,
+    ) -> None:  # fmt: skip
+        await self._ledger.record(
+            ModelFailed(step=step, error=name, message=message, attempt=attempt, status=status, retry_in_seconds=wait)
+        )
+        if response.has_emitted:
+            await self._early.discard(attempt=attempt, step=step, reason=message)
+
+    def _stop_for(self, error: ModelError, attempt: int, *, is_used_up: bool) -> Stop:
+        match error:
+            case ContextOverflow():
+                reason = StopReason.CONTEXT_OVERFLOW
+            case IncompleteStream():
+                reason = StopReason.INCOMPLETE_STREAM
+            case _:
+                reason = StopReason.MODEL_ERROR
+        reached = None
+        if is_used_up and self._allowed is not None:
+            reached = BudgetReached(budget="max_retries_per_model_call", used=attempt - 1, limit=self._allowed)
+        details = {"error": type(error).__name__, "status": error.status, "attempts": attempt}
+        return Stop(reason=reason, message=str(error), reached=reached, details=details)
+
+
+def _refusal(end: ModelEnd, *, closing: bool) -> str | None:
+    if closing:
+        return "Not executed: the run is at its limit and calling tools is over."
+    match end.finish:
+        case Finish.LENGTH:
+            return "Not executed: the response was cut off by its output limit. Issue the calls again, fewer at a time."
+        case Finish.REFUSED:
+            return "Not executed: the response was ended by the provider's content filter."
+        case _:
+            return None
+
+
+def _money(cost: Decimal) -> str:
+    return format(cost.normalize(), "f")
+
+
+def _estimate(request: ModelRequest, parts: tuple[Part, ...]) -> Usage:
+    """Estimate tokens at four characters each, where the server sends no usage: a budget must not count 0."""
+    told = len(request.instructions or "") + sum(_length(message.parts) for message in request.messages)
+    told += sum(len(spec.description) + len(msgspec.json.encode(spec.parameters)) for spec in request.tools)
+    return Usage(input_tokens=told // 4 + 1, output_tokens=_length(parts) // 4 + 1, estimated=True)
+
+
+def _length(parts: tuple[Part, ...]) -> int:
+    return sum(len(msgspec.json.encode(part)) for part in parts)

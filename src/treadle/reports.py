@@ -1,0 +1,119 @@
+"""Reports: what a run came to, as a value and as the one JSON object that people and programs read. Decides nothing."""
+
+from typing import Any
+
+import msgspec
+
+from treadle.budgets import Spent, plain
+from treadle.messages import Message, Usage
+from treadle.state import Approval, CallRecord, Denial, SessionState
+from treadle.stops import Status, Stop, StopReason
+
+__all__ = ["RunResult", "conclude"]
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of one run, with everything that was done until then. An abnormal stop is a value, not an exception."""
+
+    session_id: str
+    session: Any
+    """The Session, so that a paused or stopped run can go on. (Any: the session stands above this module.)"""
+    stop: Stop
+    text: str
+    """The answer, or the last words before an abnormal stop."""
+    output: Any = None
+    """The payload of a tool that ended the run, or the structured answer."""
+    profile: str | None = None
+    spent: Spent = Spent()
+    steps: int = 0
+    tool_calls: tuple[CallRecord, ...] = ()
+    approvals: tuple[Approval, ...] = ()
+    """Requests for consent that wait for an answer."""
+    denials: tuple[Denial, ...] = ()
+    messages: tuple[Message, ...] = ()
+    """The whole transcript of the session."""
+
+    @property
+    def reason(self) -> StopReason:
+        return self.stop.reason
+
+    @property
+    def status(self) -> Status:
+        return self.stop.reason.status
+
+    @property
+    def completed(self) -> bool:
+        return self.stop.reason.is_completed
+
+    @property
+    def message(self) -> str:
+        """One sentence on how the run ended, for a person."""
+        return self.stop.message
+
+    @property
+    def usage(self) -> Usage:
+        return self.spent.usage
+
+    def report(self) -> dict[str, Any]:
+        """Return the report as plain JSON values: the object of the command line's `--json`."""
+        reached, cost = self.stop.reached, self.spent.cost
+        return {
+            "status": self.status.value,
+            "reason": self.reason.value,
+            "completed": self.completed,
+            "next_safe_action": self.reason.next_safe_action,
+            "message": self.message,
+            "details": self.stop.details,
+            "phase": self.stop.phase,
+            "budget": reached.budget if reached else None,
+            "used": reached.used if reached else None,
+            "limit": reached.limit if reached else None,
+            "profile": self.profile,
+            "text": self.text,
+            "output": self.output,
+            "session_id": self.session_id,
+            "usage": _usage(self.usage),
+            "cost": None if cost is None else str(plain(cost)),
+            "wall_seconds": round(self.spent.wall_seconds, 3),
+            "steps": self.steps,
+            "tool_calls": [msgspec.structs.asdict(call) for call in self.tool_calls],
+            "failed_tool_calls": sum(call.status != "ok" for call in self.tool_calls),
+            "approvals": [_approval(approval) for approval in self.approvals],
+            "denials": [msgspec.structs.asdict(denial) for denial in self.denials],
+        }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return msgspec.structs.asdict(usage)
+
+
+def _approval(approval: Approval) -> dict[str, Any]:
+    return {
+        "id": approval.id,
+        "call_id": approval.call_id,
+        "tool": approval.tool,
+        "arguments": approval.arguments,
+        "digest": approval.digest,
+        "expires_at": approval.expires_at,
+    }
+
+
+def conclude(state: SessionState, stop: Stop, session: Any, *, has_price: bool) -> RunResult:
+    """Make the result of the run that has just ended."""
+    run = state.run
+    assert run is not None
+    spent = run.spent if has_price else msgspec.structs.replace(run.spent, cost=None)
+    return RunResult(
+        session_id=state.id,
+        session=session,
+        stop=stop,
+        text=run.text,
+        output=stop.output,
+        profile=run.profile,
+        spent=spent,
+        steps=run.steps,
+        tool_calls=tuple(run.calls),
+        approvals=state.pending_approvals(),
+        denials=tuple(run.denials),
+        messages=tuple(state.messages),
+    )

@@ -1,0 +1,162 @@
+"""Resolve: the one composition root. Adapters by name, imported on first use; nothing else in the core knows any of them."""
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from treadle.budgets import Price
+from treadle.errors import ConfigurationError, MissingCredential, UnknownModel
+from treadle.ports import Clock, Journal, Model, Randomness
+from treadle.session import Session, fold
+from treadle.world import SystemClock, SystemRandomness
+
+__all__ = ["check_model_name", "memory_session", "open_journal", "open_session", "resolve_model"]
+
+_DIALECTS = {
+    "openai-chat": "Chat Completions, and every compatible server",
+    "demo": "the built-in rule-based demo model",
+    "script": "a script file that plays a model's turns",
+}
+_NEEDS_NAME = ("openai-chat", "script")
+
+
+def check_model_name(name: str) -> tuple[str, str]:
+    """Return dialect and model of a name such as `openai-chat:gpt-5-mini`.
+
+    Raises:
+        UnknownModel: The name is none; the message lists what there is.
+    """
+    dialect, _, model = name.partition(":")
+    if dialect not in _DIALECTS or (dialect in _NEEDS_NAME and not model):
+        known = ", ".join(f"{known}:NAME" if known in _NEEDS_NAME else known for known in _DIALECTS)
+        raise UnknownModel(f"Unknown model {name!r}. Write one of: {known}.")
+    return dialect, model
+
+
+def resolve_model(
+    name: str, *, base_url: str | None = None, api_key: str | None = None, price: Price | None = None,
+    stream: bool = True, options: Mapping[str, Any] | None = None,
+) -> Model:  # fmt: skip
+    """Make a model from its name.
+
+    Example:
+        resolve_model("openai-chat:gpt-5-mini", base_url="http://127.0.0.1:8080/v1", api_key="...")
+
+    Args:
+        base_url: The server's address; else the vendor's variable (OPENAI_BASE_URL), else the vendor.
+        api_key: The key; else the vendor's variable (OPENAI_API_KEY). A server of your own needs none.
+        price: What it costs per million tokens.
+        stream: Whether answers are streamed.
+        options: Further fields of the request body, such as temperature.
+
+    Raises:
+        UnknownModel: No adapter answers to the name.
+        MissingCredential: The vendor needs a key and none is set.
+    """
+    dialect, model = check_model_name(name)
+    match dialect:
+        case "openai-chat":
+            return _openai_chat(model, base_url, api_key, price, stream=stream, options=options)
+        case "script":
+            return _script(model)
+        case _:
+            from treadle.providers.demo import DemoModel
+
+            return DemoModel()
+
+
+_OPENAI_URL = "https://api.openai.com/v1"
+
+
+def _openai_chat(
+    model: str, base_url: str | None, api_key: str | None, price: Price | None, *, stream: bool,
+    options: Mapping[str, Any] | None,
+) -> Model:  # fmt: skip
+    from treadle.providers.openai_chat import OpenAIChat
+
+    url = _checked_url(base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI_URL)
+    key = api_key or os.environ.get("OPENAI_API_KEY") or None
+    if key is None and url == _OPENAI_URL:
+        raise MissingCredential(
+            "OPENAI_API_KEY is not set. Set it, pass api_key=, or name a server of your own with base_url "
+            "(--base-url). `demo` needs neither."
+        )
+    return OpenAIChat(model, base_url=url, api_key=key, price=price, stream=stream, options=options)
+
+
+def _checked_url(url: str) -> str:
+    if not url.startswith(("http://", "https://")) or not url.partition("://")[2].strip("/"):
+        raise ConfigurationError(f"The base URL {url!r} is none: write it as http://HOST:PORT/v1 or https://HOST/v1.")
+    return url.rstrip("/")
+
+
+def _script(path: str) -> Model:
+    from treadle.providers.scripted import ScriptedModel
+
+    return ScriptedModel.from_file(path)
+
+
+async def open_journal(path: str | Path) -> Journal:
+    """Open a journal: a file's path, or `memory:`. It lists sessions; close it when done.
+
+    Raises:
+        JournalError: It cannot be opened. A file that is not ours stays untouched.
+    """
+    if str(path) == "memory:":
+        from treadle.journals.memory import MemoryJournal
+
+        return MemoryJournal()
+    from treadle.journals.sqlite import open_sqlite
+
+    return await open_sqlite(Path(path))
+
+
+@asynccontextmanager
+async def open_session(
+    journal: str | Path | Journal, *, id: str | None = None,  # noqa: A002 - the face's word (design section 6)
+    clock: Clock | None = None, randomness: Randomness | None = None,
+) -> AsyncIterator[Session]:  # fmt: skip
+    """Open a session, new or old, by its id; one is made when left out.
+
+    Example:
+        async with open_session("agent.db", id="invoice-7") as session: ...
+
+    Args:
+        journal: A file's path, `memory:`, or a journal that is open (it stays open).
+
+    Raises:
+        JournalError: The journal cannot be opened.
+        ConfigurationError: The id is none.
+    """
+    chance = randomness or SystemRandomness()
+    session_id = _checked_id(id) if id is not None else "s_" + chance.token()
+    is_ours = isinstance(journal, str | Path)
+    store = await open_journal(journal) if isinstance(journal, str | Path) else journal
+    try:
+        await store.create(session_id)
+        state = fold(session_id, await store.read(session_id))
+        async with Session(state=state, journal=store, clock=clock or SystemClock(), randomness=chance) as session:
+            yield session
+    finally:
+        if is_ours:
+            await store.close()
+
+
+def _checked_id(session_id: str) -> str:
+    if not session_id or len(session_id) > 200 or not session_id.isprintable():
+        raise ConfigurationError(f"A session id has 1 to 200 printable characters; got {session_id!r:.80}.")
+    return session_id
+
+
+async def memory_session() -> Session:
+    """Make a session that lives as long as this process."""
+    from treadle.journals.memory import MemoryJournal
+    from treadle.state import SessionState
+
+    chance = SystemRandomness()
+    journal = MemoryJournal()
+    session_id = "s_" + chance.token()
+    await journal.create(session_id)
+    return Session(state=SessionState(session_id), journal=journal, clock=SystemClock(), randomness=chance)

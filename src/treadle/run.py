@@ -1,0 +1,342 @@
+"""Run: one task under way. Puts the parts of a run together, and shows them as events, as steps, as a result.
+
+The loop is elsewhere; this is its handle.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import msgspec
+
+from treadle.attempts import Attempts
+from treadle.budgets import Budget, Meter, budget_from
+from treadle.checking import Checker
+from treadle.early import EarlyCalls
+from treadle.errors import ConfigurationError
+from treadle.events import AnyEvent, MessageAdded, RunResumed, RunStarted, Subscriber
+from treadle.execution import Execution
+from treadle.guards import Guards
+from treadle.inbox import Inbox
+from treadle.loop import Loop
+from treadle.messages import Message, Usage, user_message
+from treadle.outcomes import Outcomes
+from treadle.planning import Planner
+from treadle.ports import Compiler, Driver, Interceptor, Model, ModelRequest, Policy
+from treadle.proposal import Proposer
+from treadle.reports import RunResult, conclude
+from treadle.runtime.context import instructions_with_guidance
+from treadle.runtime.interrupts import Interrupt
+from treadle.runtime.observations import failed_result
+from treadle.session import Session
+from treadle.state import CallState
+from treadle.stops import Stop, StopReason
+from treadle.toolbox import Toolbox
+from treadle.tools import CallStatus, ToolResult
+
+__all__ = ["Description", "Run", "Step"]
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Everything about an agent, made ready for runs."""
+
+    model: Model
+    toolbox: Toolbox
+    instructions: str | None
+    policy: Policy | None
+    driver: Driver
+    budget: Budget
+    profile: str | None
+    compiler: Compiler
+    tool_choice: str
+    guards: Guards
+    on_limit: Literal["summarize", "report"]
+    subscribers: tuple[Subscriber, ...]
+    interceptors: tuple[Interceptor, ...]
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """The session after one model call and the results of all calls that it proposed."""
+
+    number: int
+    """From 1, in this run."""
+    message: Message
+    results: Message | None
+    messages: tuple[Message, ...]
+    usage: Usage
+
+
+class Run:
+    """A run as it happens.
+
+    Example:
+        async with agent.stream("Compare Frodo and Sam") as run:
+            async for event in run:
+                print(event.type)
+        print(run.result.text)
+    """
+
+    def __init__(
+        self, description: Description, open_session: Callable[[], Awaitable[Session]], *, task: str | Message | None,
+        deps: Any = None, budget: Budget | None = None,
+    ) -> None:  # fmt: skip
+        self._description = description
+        self._open_session = open_session
+        self._task_text = task
+        self._deps = deps
+        self._own_budget = budget
+        self._session: Session | None = None
+        self._interrupt: Interrupt | None = None
+        self._inbox: Inbox | None = None
+        self._queue: asyncio.Queue[AnyEvent | Step | None] | None = None
+        self._running: asyncio.Task[RunResult] | None = None
+        self._result: RunResult | None = None
+
+    # --- the result
+
+    @property
+    def result(self) -> RunResult:
+        """How the run ended. Only there once it has."""
+        if self._result is None:
+            raise RuntimeError("The run has not ended: go through its events, or await run.finish().")
+        return self._result
+
+    async def finish(self) -> RunResult:
+        """Wait for the end of the run. Raises what the run raised."""
+        if self._running is not None:
+            return await self._running
+        return await self._carry_out()
+
+    # --- as a stream
+
+    async def __aenter__(self) -> Self:
+        self._queue = asyncio.Queue()
+        self._running = asyncio.create_task(self._carry_out())
+        self._running.add_done_callback(lambda _: self._put(None))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._running is not None
+        if kind is not None and not self._running.done():
+            self._running.cancel()
+        try:
+            await self._running
+        except asyncio.CancelledError:
+            if kind is None:
+                raise
+        except Exception:
+            if kind is None:
+                raise
+
+    async def __aiter__(self) -> AsyncIterator[AnyEvent]:
+        async for item in self._items():
+            if not isinstance(item, Step):
+                yield item
+
+    async def steps(self) -> AsyncIterator[Step]:
+        """Go through the run step by step."""
+        async for item in self._items():
+            if isinstance(item, Step):
+                yield item
+
+    async def _items(self) -> AsyncIterator[AnyEvent | Step]:
+        if self._queue is None or self._running is None:
+            raise RuntimeError("Enter the run first: `async with agent.stream(task) as run:`.")
+        while (item := await self._queue.get()) is not None:
+            yield item
+        await self._running  # raise what it raised
+
+    def _put(self, item: AnyEvent | Step | None) -> None:
+        if self._queue is not None:
+            self._queue.put_nowait(item)
+
+    # --- steering
+
+    def steer(self, text: str) -> "asyncio.Future[None]":
+        """Give the model a message after the results of the step that is under way. May be awaited."""
+        return asyncio.ensure_future(self._steer(text))
+
+    async def _steer(self, text: str) -> None:
+        if self._session is None or self._inbox is None:
+            raise RuntimeError("The run has not begun: wait for its first event before steering it.")
+        self._inbox.nudge()
+        await self._session.steer(text)
+
+    def cancel(self) -> None:
+        """Stop the run: what is under way is cut, every open call gets its result, and the run's result says `cancelled`."""
+        if self._interrupt is not None:
+            self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message="The run was cancelled."))
+        elif self._running is not None:
+            self._running.cancel()
+
+    # --- one body
+
+    async def _carry_out(self) -> RunResult:
+        session = await self._open_session()
+        session.hold()
+        try:
+            self._session = session
+            ledger = session.ledger
+            ledger.subscribers = [*self._description.subscribers]
+            if self._queue is not None:
+                ledger.subscribers.append(self._show)
+            self._check_price()
+            budget = self._budget(session)
+            await self._begin(session, budget)
+            stop = await self._loop(session, budget).run()
+            await session.journal.flush()
+            has_price = self._description.model.price is not None
+            self._result = conclude(session.state, stop, session, has_price=has_price)
+            return self._result
+        finally:
+            session.ledger.subscribers = []
+            session.release()
+
+    def _budget(self, session: Session) -> Budget:
+        if self._own_budget is not None:
+            return self._own_budget
+        run = session.state.run
+        if self._task_text is None and run is not None and run.budget is not None:
+            return budget_from(run.budget)
+        return self._description.budget
+
+    def _check_price(self) -> None:
+        budget = self._own_budget or self._description.budget
+        model = self._description.model
+        if budget.max_total_cost is not None and model.price is None:
+            raise ConfigurationError(
+                f"max_total_cost is set, but nobody knows what {model.name} costs. "
+                "Give its price with resolve_model(..., price=Price(input=, output=)), or leave the budget out."
+            )
+
+    async def _begin(self, session: Session, budget: Budget) -> None:
+        """Record that a task begins, or that a run goes on."""
+        ledger, description = session.ledger, self._description
+        own = None if self._own_budget is None else msgspec.to_builtins(self._own_budget)
+        if self._task_text is None:
+            session.check_resumable()
+            await ledger.record(RunResumed(budget=own, profile=description.profile))
+            await self._settle(session, session.state.salvaged)
+            await self._go_on(session)
+            return
+        message = _task_message(self._task_text)
+        await self._settle(session, [*session.state.salvaged, *session.state.unanswered])
+        ledger.run_id = "r_" + ledger.randomness.token()
+        started = RunStarted(
+            task=message.text, model=description.model.name, profile=description.profile, budget=own,
+            tools=tuple(tool.name for tool in description.toolbox.visible(session)),
+        )  # fmt: skip
+        await ledger.record(started, MessageAdded(message=message, source="task"))
+
+    async def _settle(self, session: Session, left: Sequence[CallState]) -> None:
+        """Answer calls that nobody will run any more, so that the history stays whole."""
+        outcomes = Outcomes(run_id=session.ledger.run_id, step=session.state.step, last_id="")
+        results = [(state.call, _abandoned(state)) for state in left if state.result is None]
+        if results:
+            await session.ledger.record(*(outcomes.finished(call, result) for call, result in results))
+
+    async def _go_on(self, session: Session) -> None:
+        """A history that ends with the model's words needs a word of the user before the next request."""
+        messages = session.state.messages
+        if messages and messages[-1].role == "assistant" and not session.state.has_open_calls:
+            message = user_message("Please go on.")
+            await session.ledger.record(MessageAdded(message=message, source="runtime"))
+
+    def _loop(self, session: Session, budget: Budget) -> Loop:
+        """Put the parts of this run together."""
+        about, ledger = self._description, session.ledger
+        self._interrupt = interrupt = Interrupt(session.clock)
+        self._inbox = inbox = Inbox(ledger)
+        checker = Checker(
+            toolbox=about.toolbox, policy=about.policy, interceptors=about.interceptors, session=session
+        )
+        attempts = Attempts(
+            ledger=ledger, toolbox=about.toolbox, interrupt=interrupt, budget=budget,
+            interceptors=about.interceptors, deps=self._deps,
+        )  # fmt: skip
+        parallel, repeats = budget.max_parallel_tool_calls, about.guards.repeats
+        early = EarlyCalls(ledger=ledger, checker=checker, attempts=attempts, parallel=parallel, repeats=repeats)
+        planner = Planner(ledger=ledger, checker=checker, early=early, interrupt=interrupt, guards=about.guards)
+        execution = Execution(
+            ledger=ledger, planner=planner, attempts=attempts, early=early, interrupt=interrupt, guards=about.guards,
+            parallel=parallel, result_chars=budget.max_tool_result_chars,
+        )  # fmt: skip
+        tools = about.toolbox.visible(session)
+        driver = about.driver.bind(about.model, tools, _Offer(about.toolbox, session))
+        proposer = Proposer(
+            ledger=ledger, driver=driver, model=about.model, early=early, interrupt=interrupt, budget=budget
+        )
+        return Loop(
+            ledger=ledger, inbox=inbox, proposer=proposer, execution=execution, meter=Meter(budget),
+            interrupt=interrupt, request=lambda closing: self._request(session, closing=closing),
+            on_limit=about.on_limit,
+        )  # fmt: skip
+
+    def _request(self, session: Session, *, closing: bool) -> ModelRequest:
+        about = self._description
+        tools = about.toolbox.visible(session)
+        return ModelRequest(
+            messages=tuple(about.compiler.compile(session)),
+            instructions=instructions_with_guidance(about.instructions, tools),
+            tools=about.toolbox.specs(session),
+            tool_choice="none" if closing else self._tool_choice(session),
+            session_id=session.id,
+        )
+
+    def _tool_choice(self, session: Session) -> str:
+        """A forced choice holds for the first request only: for ever, it would never let the model answer."""
+        choice, run = self._description.tool_choice, session.state.run
+        is_first = run is None or run.spent.model_turns == 0
+        return choice if choice in ("auto", "none") or is_first else "auto"
+
+    def _show(self, event: AnyEvent) -> None:
+        self._put(event)
+        session = self._session
+        if session is None or event.type not in ("model.finished", "tool.finished") or session.state.has_open_calls:
+            return
+        if (step := _step_of(session)) is not None and (event.type == "tool.finished" or step.results is None):
+            self._put(step)
+
+
+class _Offer:
+    """What a driver may know of the executor."""
+
+    def __init__(self, toolbox: Toolbox, session: Session) -> None:
+        self._toolbox = toolbox
+        self._session = session
+
+    def offers(self, name: str) -> bool:
+        return self._toolbox.find(name, self._session) is not None
+
+
+def _step_of(session: Session) -> Step | None:
+    run, messages = session.state.run, session.messages
+    if run is None or not messages:
+        return None
+    results = messages[-1] if messages[-1].role == "tool" else None
+    spoken = messages[-2] if results is not None else messages[-1]
+    if spoken.role != "assistant":
+        return None
+    return Step(number=run.steps, message=spoken, results=results, messages=messages, usage=run.spent.usage)
+
+
+def _abandoned(state: CallState) -> ToolResult:
+    """Return the result of a call that was left open: unknown where it may have acted, cancelled where it did not."""
+    if state.started is not None and not state.started.effect.is_read:
+        message = f"{state.call.name} had started when the run broke off. Its outcome is unknown; check before you repeat it."
+        return failed_result(state.call, CallStatus.OUTCOME_UNKNOWN, message, may_have_acted=True)
+    message = "Not executed: the run went on without this call."
+    return failed_result(state.call, CallStatus.CANCELLED, message, code="superseded")
+
+
+def _task_message(task: str | Message) -> Message:
+    if isinstance(task, Message):
+        return task
+    if not task.strip():
+        raise ConfigurationError("The task is empty. Say what to do.")
+    return user_message(task.encode("utf-8", "replace").decode())
+
+

@@ -1,0 +1,75 @@
+"""Bounds: keep what the model is shown of a result within its limit, whole and marked. Text in, text out."""
+
+from typing import Any
+
+import msgspec
+
+__all__ = ["bound", "with_fields"]
+
+_encode = msgspec.json.encode
+
+
+def bound(value: Any, text: str, limit: int | None) -> tuple[str, bool]:
+    """Return the text for the model, and whether it had to be shortened.
+
+    A text keeps its head and tail around a marker that says what is shown and how much there is. An object or list stays
+    JSON: its longest texts are shortened first, and only when that is not enough it becomes a preview of itself.
+
+    Args:
+        value: The result as JSON value; a str when the result is plain text.
+        text: The same as the model would read it.
+        limit: Characters; None for no limit.
+    """
+    if limit is None or len(text) <= limit:
+        return text, False
+    if isinstance(value, str):
+        return _shorten(text, limit), True
+    if isinstance(value, dict) and (slim := _shorten_fields(value, text, limit)) is not None:
+        return slim, True
+    return _preview(text, limit), True
+
+
+def _shorten(text: str, limit: int) -> str:
+    marker = f"\n[... truncated: shown {{shown}} of {len(text)} characters ...]\n"
+    room = limit - len(marker) - len(str(limit))
+    if room <= 0:
+        return text[:limit]
+    tail = room // 4
+    head = room - tail
+    return text[:head] + marker.format(shown=room) + (text[-tail:] if tail else "")
+
+
+def _shorten_fields(value: dict[str, Any], text: str, limit: int) -> str | None:
+    """Shorten the longest text of an object so that the whole fits; None when no one text is to blame."""
+    texts = [key for key, item in value.items() if isinstance(item, str)]
+    if not texts:
+        return None
+    longest = max(texts, key=lambda key: len(value[key]))
+    original = value[longest]
+    # JSON escapes make a text longer than its characters, so the room is found by shrinking until it fits.
+    room = limit - (len(text) - len(_json(original))) - 2
+    while room > 80:
+        slim = _json({**value, longest: _shorten(original, room)})
+        if len(slim) <= limit:
+            return slim
+        room -= max(len(slim) - limit, room // 8)
+    return None
+
+
+def _preview(text: str, limit: int) -> str:
+    room = limit - 80
+    while room > 0:
+        slim = _json({"truncated": True, "shown_chars": room, "total_chars": len(text), "preview": text[:room]})
+        if len(slim) <= limit:
+            return slim
+        room -= max(len(slim) - limit, 1)
+    return text[:limit]
+
+
+def _json(value: Any) -> str:
+    return _encode(value).decode()
+
+
+def with_fields(value: Any, fields: dict[str, Any]) -> Any:
+    """Add the runtime's own fields beside a result's; a result that is not an object becomes `{"output": result, ...}`."""
+    return {**value, **fields} if isinstance(value, dict) else {"output": value, **fields}

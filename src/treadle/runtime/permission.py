@@ -1,0 +1,204 @@
+"""Permission: turn a valid call into a decision. Policies, rules and defaults; asks nobody and runs nothing."""
+
+import fnmatch
+import inspect
+import re
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+import msgspec
+
+from treadle.canonical import digest
+from treadle.effects import Effect
+from treadle.errors import ConfigurationError
+from treadle.ports import Decision, DecisionKind, Policy, SessionView
+from treadle.tools import CheckedCall, Tool
+
+__all__ = [
+    "APPROVAL_LIFETIME_SECONDS",
+    "NamedPolicy",
+    "Rule",
+    "action_digest",
+    "allow",
+    "ask",
+    "decide",
+    "deny",
+    "first_of",
+    "is_same_action",
+    "stricter",
+]
+
+APPROVAL_LIFETIME_SECONDS = 7 * 24 * 3600.0
+"""After so long a request for approval is void, and the call is asked about again."""
+
+_RULE = re.compile(r"^(?P<tool>[^()]+?)(?:\((?P<pattern>.*)\))?$", re.DOTALL)
+_STRICTNESS = {DecisionKind.ALLOW: 0, DecisionKind.SANDBOX: 1, DecisionKind.ASK: 2, DecisionKind.DENY: 3}
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """Which calls a word applies to: `tool`, a glob such as `fs_*`, or `tool(key=glob)` on one argument."""
+
+    text: str
+    tool: str
+    key: str | None = None
+    glob: str | None = None
+
+    @staticmethod
+    def parse(text: str) -> "Rule":
+        """Read a rule as people write it.
+
+        Raises:
+            ConfigurationError: It is no rule. A rule that is not understood is never passed over.
+        """
+        match = _RULE.match(text.strip())
+        if match is None or not match["tool"].strip():
+            raise ConfigurationError(f"Rule {text!r} is none: write `tool`, or `tool(key=glob)`.")
+        tool, pattern = match["tool"].strip(), match["pattern"]
+        if pattern is None or pattern == "*":
+            return Rule(text=text, tool=tool)
+        key, sign, glob = pattern.partition("=")
+        if not sign or not key.strip().isidentifier():
+            raise ConfigurationError(
+                f"Rule {text!r}: only `tool` and `tool(key=glob)` are understood for {tool!r}; "
+                f"for example `{tool}(path=src/*)`."
+            )
+        return Rule(text=text, tool=tool, key=key.strip(), glob=glob)
+
+    def matches(self, call: CheckedCall) -> bool:
+        if not fnmatch.fnmatchcase(call.name, self.tool):
+            return False
+        if self.key is None or self.glob is None:
+            return True
+        return self.key in call.arguments and fnmatch.fnmatchcase(_as_text(call.arguments[self.key]), self.glob)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """One word for every call that one of the rules matches, and no opinion on the others."""
+
+    kind: DecisionKind
+    rules: tuple[Rule, ...]
+    reason: str = ""
+
+    def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
+        for rule in self.rules:
+            if rule.matches(call):
+                return Decision(kind=self.kind, rule=f"{self.kind} {rule.text}", reason=self.reason)
+        return None
+
+
+class FirstOf(msgspec.Struct, frozen=True, kw_only=True):
+    """The first policy with an opinion speaks."""
+
+    policies: tuple[Policy, ...]
+
+    async def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
+        for policy in self.policies:
+            answer = policy.decide(call, session)
+            decision = await answer if inspect.isawaitable(answer) else answer
+            if decision is not None:
+                return decision
+        return None
+
+
+def allow(*names: str) -> NamedPolicy:
+    """Allow the named tools (rules: `tool`, `fs_*`, `tool(key=glob)`).
+
+    Example:
+        Agent(model, tools=[pay], policy=allow("pay"))
+    """
+    return _named(DecisionKind.ALLOW, names, "")
+
+
+def deny(*names: str, reason: str = "") -> NamedPolicy:
+    """Deny the named tools; the reason reaches the model.
+
+    Example:
+        Agent(model, tools=[rm], policy=deny("rm", reason="This session is read only."))
+    """
+    return _named(DecisionKind.DENY, names, reason)
+
+
+def ask(*names: str) -> NamedPolicy:
+    """Ask a person before each call of the named tools.
+
+    Example:
+        Agent(model, tools=[fetch], policy=ask("fetch"))
+    """
+    return _named(DecisionKind.ASK, names, "")
+
+
+def first_of(*policies: Policy) -> FirstOf:
+    """Let the first policy with an opinion decide.
+
+    Example:
+        Agent(model, policy=first_of(deny("rm"), allow("fs_*")))
+    """
+    return FirstOf(policies=policies)
+
+
+def _named(kind: DecisionKind, names: Sequence[str], reason: str) -> NamedPolicy:
+    if not names:
+        raise ConfigurationError(f"{kind}() needs at least one tool's name, or '*' for every tool.")
+    return NamedPolicy(kind=kind, rules=tuple(Rule.parse(name) for name in names), reason=reason)
+
+
+async def decide(policy: Policy | None, call: CheckedCall, session: SessionView) -> Decision:
+    """Decide on a call: the policy's word, else the tool author's, else the effect's default."""
+    if policy is not None:
+        try:
+            answer = policy.decide(call, session)
+            decision = await answer if inspect.isawaitable(answer) else answer
+        except Exception as error:  # noqa: BLE001 - a policy that raises has not allowed anything
+            reason = f"The policy failed ({type(error).__name__}); nothing is run without its word."
+            return Decision(kind=DecisionKind.DENY, rule="policy raised", reason=reason)
+        if decision is not None:
+            return _checked(decision)
+    if call.tool.permission is not None:
+        return Decision(kind=DecisionKind(call.tool.permission), rule=f"tool {call.name} permission")
+    return _default(call.effect)
+
+
+def _checked(decision: Decision) -> Decision:
+    """Hold a policy to the port: what is not a decision allows nothing."""
+    if isinstance(decision, Decision) and decision.kind in set(DecisionKind):
+        return msgspec.structs.replace(decision, kind=DecisionKind(decision.kind), rule=decision.rule or "policy")
+    reason = f"The policy answered {decision!r:.80}, which is no Decision."
+    return Decision(kind=DecisionKind.DENY, rule="policy broke its contract", reason=reason)
+
+
+def _default(effect: Effect) -> Decision:
+    match effect:
+        case Effect.READ:
+            return _READ_DEFAULT
+        case Effect.IDEMPOTENT | Effect.KEYED | Effect.UNSAFE:
+            return Decision(kind=DecisionKind.ASK, rule=f"default for {effect}")
+        case _:
+            assert_never(effect)
+
+
+_READ_DEFAULT = Decision(kind=DecisionKind.ALLOW, rule="default for read")
+
+
+def stricter(one: Decision, other: Decision) -> Decision:
+    """Return the stricter of two decisions; the first of equals."""
+    return other if _STRICTNESS[DecisionKind(other.kind)] > _STRICTNESS[DecisionKind(one.kind)] else one
+
+
+def action_digest(session_id: str, call: CheckedCall) -> str:
+    """Return what a consent is bound to: session, call, tool, arguments, effect and the tool's schema."""
+    return digest(
+        [session_id, call.id, call.name, call.arguments, call.effect.value, _schema_digest(call.tool)]
+    )
+
+
+def is_same_action(session_id: str, call: CheckedCall, bound: str) -> bool:
+    """Whether a consent given for `bound` covers this call as it is now."""
+    return action_digest(session_id, call) == bound
+
+
+def _schema_digest(tool: Tool) -> str:
+    return digest([tool.parameters, tool.output_schema])

@@ -1,0 +1,174 @@
+"""Session: the lasting conversation, rebuilt from its journal. Answers questions about it and takes messages for it.
+
+It runs nothing: an Agent does, and only one run at a time.
+"""
+
+from collections.abc import AsyncIterator, Generator, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from treadle.errors import NothingToResume, SessionHeld, UnknownApproval
+from treadle.events import AnyEvent
+from treadle.ledger import Ledger
+from treadle.messages import Message
+from treadle.ports import Clock, InboxMessage, Journal, Randomness
+from treadle.state import Approval, SessionState
+from treadle.tools import JsonObject
+
+__all__ = ["Approvals", "Session", "SessionEvents", "fold"]
+
+
+class Approvals(tuple[Approval, ...]):
+    """The requests for consent that wait for an answer. Await it to look into the journal again first."""
+
+    _session: "Session"
+
+    def __await__(self) -> Generator[Any, None, "Approvals"]:
+        return self._session._fresh_approvals().__await__()  # noqa: SLF001 - two faces of one object
+
+
+class SessionEvents:
+    """A session's events: `await` it for a list, or go through it with `async for`."""
+
+    def __init__(self, journal: Journal, session_id: str, after: int) -> None:
+        self._journal = journal
+        self._session_id = session_id
+        self._after = after
+
+    def __await__(self) -> Generator[Any, None, Sequence[AnyEvent]]:
+        return self._journal.read(self._session_id, after=self._after).__await__()
+
+    async def __aiter__(self) -> AsyncIterator[AnyEvent]:
+        for event in await self._journal.read(self._session_id, after=self._after):
+            yield event
+
+
+class Session:
+    """One conversation in one journal.
+
+    Example:
+        async with open_session("agent.db", id="invoice-7") as session:
+            result = await agent.run("Pay the invoice", session=session)
+    """
+
+    def __init__(
+        self, *, state: SessionState, journal: Journal, clock: Clock, randomness: Randomness, parent: str | None = None
+    ) -> None:
+        self.journal = journal
+        self.clock = clock
+        self.randomness = randomness
+        self.ledger = Ledger(state=state, journal=journal, clock=clock, randomness=randomness, parent=parent)
+        self.is_running = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.journal.flush()
+
+    @property
+    def id(self) -> str:
+        return self.state.id
+
+    @property
+    def state(self) -> SessionState:
+        """The sum of its events, as far as this process has seen them."""
+        return self.ledger.state
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return tuple(self.state.messages)
+
+    def approvals(self) -> Approvals:
+        """Return the requests for consent that wait for an answer; await it to look into the journal again first."""
+        found = Approvals(self.state.pending_approvals())
+        found._session = self  # noqa: SLF001 - two faces of one object
+        return found
+
+    async def _fresh_approvals(self) -> Approvals:
+        await self.refresh()
+        return self.approvals()
+
+    def events(self, after: int = 0) -> SessionEvents:
+        """Return its events with a number above `after`: await it, or iterate with `async for`."""
+        return SessionEvents(self.journal, self.id, after)
+
+    async def answer(
+        self, approval_id: str, answer: Literal["allow", "deny"], *, reason: str = "",
+        arguments: JsonObject | None = None, by: str = "person",
+    ) -> None:  # fmt: skip
+        """Answer a request for consent, from this or any other process. `resume` then goes on.
+
+        Args:
+            arguments: Edited arguments for the call; they are validated like the model's own.
+
+        Raises:
+            UnknownApproval: Nothing by that id waits, or it has been answered: the first answer wins.
+        """
+        if answer not in ("allow", "deny"):
+            raise ValueError(f"An approval is answered with 'allow' or 'deny'; got {answer!r}.")
+        await self.refresh()
+        waiting = {approval.id for approval in self.state.pending_approvals()}
+        if approval_id not in waiting:
+            known = ", ".join(sorted(waiting)) or "none"
+            raise UnknownApproval(f"No approval {approval_id!r} waits in session {self.id!r}. Waiting: {known}.")
+        body: JsonObject = {"approval_id": approval_id, "answer": answer, "reason": reason, "approved_by": by}
+        if arguments is not None:
+            body["arguments"] = arguments
+        if not await self.journal.put(self.id, InboxMessage(id=f"answer:{approval_id}", kind="answer", body=body)):
+            raise UnknownApproval(f"Approval {approval_id!r} has been answered already: the first answer wins.")
+
+    async def steer(self, text: str) -> None:
+        """Leave a message for the run: it is added after the results of the step that is under way."""
+        message = InboxMessage(id="m_" + self.randomness.token(), kind="message", body={"text": text})
+        await self.journal.put(self.id, message)
+
+    async def cancel(self) -> None:
+        """Ask the run, in whatever process it is, to stop at its next checkpoint."""
+        message = InboxMessage(id="c_" + self.randomness.token(), kind="cancel", body={})
+        await self.journal.put(self.id, message)
+
+    async def refresh(self) -> None:
+        """Take in what other processes have recorded since. Does nothing while a run is under way here."""
+        if self.is_running:
+            return
+        for event in await self.journal.read(self.id, after=self.state.head):
+            self.state.apply(event)
+
+    # --- for runs
+
+    def hold(self) -> None:
+        """Begin a run.
+
+        Raises:
+            SessionHeld: Another run of this session is under way.
+        """
+        if self.is_running:
+            raise SessionHeld(
+                f"Session {self.id!r} is being run already, in this process. Wait for that run, or open another session."
+            )
+        self.is_running = True
+
+    def release(self) -> None:
+        """End a run."""
+        self.is_running = False
+
+    def check_resumable(self) -> None:
+        """Raise NothingToResume unless a run was paused, stopped or broke off."""
+        run = self.state.run
+        if run is None:
+            raise NothingToResume(f"Session {self.id!r} has no run yet. Start one with a task.")
+        if run.phase == "completed":
+            raise NothingToResume(f"The last run of session {self.id!r} is completed. Give it a new task instead.")
+
+
+def fold(session_id: str, events: Sequence[AnyEvent]) -> SessionState:
+    """Add up a session's events."""
+    state = SessionState(session_id)
+    for event in events:
+        state.apply(event)
+    return state
+
+

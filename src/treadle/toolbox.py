@@ -1,0 +1,164 @@
+"""Toolbox: the tools of one agent, with their compiled contracts. Looks up and checks; decides and runs nothing."""
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from treadle.errors import InvalidArguments, InvalidJson, ToolNameConflict
+from treadle.ports import SessionView, ToolSpec
+from treadle.tools import JsonObject, Tool
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from treadle.runtime.validation import Schema
+
+__all__ = ["Toolbox"]
+
+
+class Toolbox:
+    """Immutable after construction; shared by all runs of an agent."""
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.name in self._tools:
+                raise ToolNameConflict(f"Two tools are named {tool.name!r}. Rename one of them.")
+            self._tools[tool.name] = tool
+        self._schemas: dict[tuple[str, str], Schema | None] = {}
+        self._specs: dict[tuple[str, ...], tuple[ToolSpec, ...]] = {}
+        self._is_fixed = all(tool.visible is True for tool in self._tools.values())
+        self._sorted = tuple(self._tools[name] for name in sorted(self._tools))
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._sorted)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def find(self, name: str, session: SessionView) -> Tool | None:
+        """Return the tool by that exact name, if it is offered in this session."""
+        tool = self._tools.get(name)
+        return tool if tool is not None and _is_visible(tool, session) else None
+
+    def near(self, name: str, session: SessionView) -> list[str]:
+        """Return the names that the model may have meant, nearest first."""
+        names = [tool.name for tool in self.visible(session)]
+        folded = {known.casefold(): known for known in names}
+        close = difflib.get_close_matches(name[:100].casefold(), folded, n=3, cutoff=0.6)
+        return [folded[match] for match in close]
+
+    def visible(self, session: SessionView) -> tuple[Tool, ...]:
+        """Return the tools that are offered now, sorted by name."""
+        return self._sorted if self._is_fixed else tuple(tool for tool in self._sorted if _is_visible(tool, session))
+
+    def specs(self, session: SessionView) -> tuple[ToolSpec, ...]:
+        """Return what the model is told of them: the same object for the same tools, so that it is encoded once."""
+        tools = self.visible(session)
+        names = tuple(tool.name for tool in tools)
+        if names not in self._specs:
+            self._specs[names] = tuple(_spec(tool) for tool in tools)
+        return self._specs[names]
+
+    def parse(self, raw: str) -> JsonObject:
+        """Read raw arguments strictly.
+
+        Raises:
+            InvalidJson: They are no JSON.
+            InvalidArguments: They are JSON, but no object.
+        """
+        validation = _validation()
+        try:
+            arguments: JsonObject = validation.parse_arguments(raw)
+        except validation.NotJson as error:
+            where = {"line": error.line, "column": error.column, "snippet": error.snippet, "reason": error.reason}
+            raise InvalidJson(str(error), where) from error
+        return arguments
+
+    def complete(self, tool: Tool, arguments: JsonObject) -> JsonObject:
+        """Check arguments against the full schema and fill in its defaults.
+
+        Raises:
+            InvalidArguments: With every violation.
+        """
+        schema = self._schema(tool, "parameters", tool.parameters)
+        if schema is None:
+            return arguments
+        if violations := schema.violations(arguments):
+            raise InvalidArguments(_sentence(violations), violations)
+        return schema.with_defaults(arguments)
+
+    def result_violations(self, tool: Tool, value: Any) -> list[dict[str, Any]]:
+        """Return every way in which a result breaks the tool's output contract."""
+        schema = self._schema(tool, "output_schema", tool.output_schema)
+        return [] if schema is None else schema.check_result(value)
+
+    def plain(self, value: Any) -> tuple[Any, str | None]:
+        """Return a tool's value as plain JSON, and what keeps it from being that, or None."""
+        validation = _validation()
+        try:
+            return validation.data_of(value), None
+        except validation.NotData as error:
+            return None, str(error)
+
+    def shape_mismatch(self, tool: Tool, value: Any) -> str:
+        """Say in one sentence what was expected of a result and what came."""
+        return str(_validation().shape_mismatch(tool.output_schema, value))
+
+    def fits_error_schema(self, tool: Tool, value: Any) -> bool:
+        """Whether a result is the service saying no, in the form that the tool declares."""
+        schema = self._schema(tool, "error_schema", tool.error_schema)
+        return schema is not None and not schema.check_result(value)
+
+    def _schema(self, tool: Tool, kind: str, schema: JsonObject | None) -> "Schema | None":
+        key = (tool.name, kind)
+        if key not in self._schemas:
+            compiled = None
+            if schema is not None:
+                compiled = _validation().Schema(schema, where=f"{kind} of tool {tool.name!r}")
+            self._schemas[key] = compiled
+        return self._schemas[key]
+
+    def compile(self) -> None:
+        """Compile every contract now.
+
+        Raises:
+            ToolDefinitionError: A schema is none.
+        """
+        for tool in self._sorted:
+            self._schema(tool, "parameters", tool.parameters)
+            self._schema(tool, "output_schema", tool.output_schema)
+            self._schema(tool, "error_schema", tool.error_schema)
+
+
+def _is_visible(tool: Tool, session: SessionView) -> bool:
+    return bool(tool.visible(session)) if callable(tool.visible) else tool.visible
+
+
+def _spec(tool: Tool) -> ToolSpec:
+    description = tool.description
+    if tool.examples:
+        shown = "\n".join(msgspec.json.encode(example).decode() for example in tool.examples)
+        description = f"{description}\n\nExamples of arguments:\n{shown}"
+    return ToolSpec(name=tool.name, description=description, parameters=tool.parameters)
+
+
+def _sentence(violations: list[dict[str, Any]]) -> str:
+    first = violations[0]
+    field = first.get("field") or "the arguments"
+    more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
+    return f"`{field}`: expected {first.get('constraint')}; got {_brief(first.get('value'))}{more}."
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _validation() -> "ModuleType":
+    """Load the validators on first use: `from treadle import Agent` must stay cheap (design section 8)."""
+    from treadle.runtime import validation
+
+    return validation
