@@ -1,7 +1,37 @@
-"""Doubles for tests of agents: a scripted model, a strict provider on loopback, clocks and faults. Mocks nothing."""
+"""Doubles for tests of agents: a scripted model, a strict provider on loopback, clocks and faults. Patches nothing."""
 
-from treadle.providers.mock.script import Script, load_script, parse_script
-from treadle.providers.mock.turns import ScriptedCall, Turn
+from treadle.providers.mock import (
+    Gate,
+    MockProvider,
+    RecordedRequest,
+    Refusal,
+    Script,
+    ScriptedCall,
+    Turn,
+    check_chat_history,
+    load_script,
+    parse_script,
+)
 from treadle.providers.scripted import ScriptedModel, call, text
+from treadle.testing.clocks import FakeClock, FixedRandomness
+from treadle.testing.faults import FaultyJournal, FaultyModel
 
-__all__ = ["Script", "ScriptedCall", "ScriptedModel", "Turn", "call", "load_script", "parse_script", "text"]
+__all__ = [
+    "FakeClock",
+    "FaultyJournal",
+    "FaultyModel",
+    "FixedRandomness",
+    "Gate",
+    "MockProvider",
+    "RecordedRequest",
+    "Refusal",
+    "Script",
+    "ScriptedCall",
+    "ScriptedModel",
+    "Turn",
+    "call",
+    "check_chat_history",
+    "load_script",
+    "parse_script",
+    "text",
+]

@@ -1,1 +1,24 @@
 """The mock provider: a strict vendor on loopback, played from a script. No real model is near."""
+
+from treadle.providers.mock.answers import Refusal
+from treadle.providers.mock.gates import Gate
+from treadle.providers.mock.pairing import check_chat_history
+from treadle.providers.mock.script import Script, load_script, parse_script
+from treadle.providers.mock.server import MockProvider
+from treadle.providers.mock.turns import ScriptedCall, Turn, call, text
+from treadle.providers.mock.vendor import RecordedRequest
+
+__all__ = [
+    "Gate",
+    "MockProvider",
+    "RecordedRequest",
+    "Refusal",
+    "Script",
+    "ScriptedCall",
+    "Turn",
+    "call",
+    "check_chat_history",
+    "load_script",
+    "parse_script",
+    "text",
+]
