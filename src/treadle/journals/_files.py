@@ -22,6 +22,8 @@ __all__ = ["Stamp", "open_reader", "open_still", "open_writer", "stamp"]
 _Prepare: TypeAlias = Callable[[sqlite3.Connection, Path, float], None]
 
 _WAL_PAUSE_SECONDS = 0.01
+_SMALLEST_BYTES = 512
+"""Size of the smallest page, so of the smallest database."""
 
 # Between making the file and connecting to it, a descriptor of ours is closed: nobody else may have connected.
 _opening = threading.Lock()
@@ -117,13 +119,15 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _check_regular(path: Path) -> None:
-    mode = path.stat().st_mode
-    if stat.S_ISDIR(mode):
+    status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
         raise JournalError(
             f"{path} is a folder, and a journal is a file. Name a file in it, such as {path / 'journal.db'}."
         )
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(status.st_mode):
         raise JournalError(f"{path} is no regular file. Name another file for the journal.")
+    if 0 < status.st_size < _SMALLEST_BYTES:  # SQLite would take it for an empty one, and write over it
+        raise JournalError(f"{path} is not a Treadle journal. Name another file; this one was not changed.")
 
 
 def _check_writable(path: Path) -> None:

@@ -34,8 +34,8 @@ def _body_of(event: AnyEvent) -> str:
     return body.decode()
 
 
-def events_of(session_id: str, after: int, rows: Iterable[tuple[int, str]]) -> tuple[AnyEvent, ...]:
-    """Decode a session's events after a number, and see that none is missing among them.
+def events_of(session_id: str, after: int, head: int, rows: Iterable[tuple[int, str]]) -> tuple[AnyEvent, ...]:
+    """Decode a session's events after a number, and see that none is missing up to its head.
 
     Raises:
         JournalError: One is missing, damaged, or of a kind that only a newer version knows.
@@ -45,6 +45,8 @@ def events_of(session_id: str, after: int, rows: Iterable[tuple[int, str]]) -> t
         if seq != expected:
             raise JournalError(f"Session {session_id!r} is damaged: event {expected} is missing.")
         events.append(event_of(session_id, seq, body))
+    if after + len(events) < head:
+        raise JournalError(f"Session {session_id!r} is damaged: event {after + len(events) + 1} is missing.")
     return tuple(events)
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "put_blob",
     "select_blob",
     "select_events",
+    "select_head",
     "select_inbox",
     "select_sessions",
 ]
@@ -118,6 +119,12 @@ def put_blob(connection: sqlite3.Connection, digest: str, content: bytes) -> Non
     connection.execute(
         "INSERT INTO blob (sha256, bytes) VALUES (?, ?) ON CONFLICT (sha256) DO NOTHING", (digest, content)
     )
+
+
+def select_head(connection: sqlite3.Connection, session_id: str) -> int:
+    """Return the number of the last event; 0 for an unknown session."""
+    row = connection.execute("SELECT head FROM session WHERE id = ?", (session_id,)).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def select_events(connection: sqlite3.Connection, session_id: str, after: int) -> list[tuple[int, str]]:

@@ -76,7 +76,7 @@ class Worker:
         self._gate = threading.RLock()
         self._is_stopped = False
         self._is_finished = False
-        self._farewells: list[Job[None] | None] = []
+        self._farewells: list[Job[None]] = []
         self._pid = os.getpid()
 
     @property
@@ -103,17 +103,18 @@ class Worker:
     def stop(self, farewell: Job[None] | None = None) -> None:
         """Take no more jobs; do those that are queued; then finish, and tell the farewell. Returns at once.
 
-        May be called twice, and by the garbage collector.
+        May be called twice, and by the garbage collector. A farewell's future belongs to the loop that calls.
         """
         if os.getpid() != self._pid:  # a fork has no such thread, and must leave the files alone
-            _tell([farewell])
+            _settle([] if farewell is None else [farewell])
             return
         with self._gate:
             is_first, self._is_stopped = not self._is_stopped, True
             if self._is_finished or self._thread.ident is None:
-                _tell([farewell])
+                _settle([] if farewell is None else [farewell])
                 return
-            self._farewells.append(farewell)
+            if farewell is not None:
+                self._farewells.append(farewell)
             if is_first:
                 self._queue.put(None)
 
@@ -159,11 +160,11 @@ class Worker:
         return batch, True
 
 
-def _tell(jobs: Sequence[Job[Any] | None]) -> None:
+def _tell(jobs: Sequence[Job[Any]]) -> None:
     """Wake those who wait: one call an event loop, because each call is a system call."""
     waiting: defaultdict[asyncio.AbstractEventLoop, list[Job[Any]]] = defaultdict(list)
     for job in jobs:
-        if job is not None and job.future is not None:
+        if job.future is not None:
             waiting[job.future.get_loop()].append(job)
     for loop, done in waiting.items():
         with suppress(RuntimeError):  # a closed loop: nobody waits any more

@@ -82,14 +82,13 @@ class Writer:
                 for job in jobs:
                     self.serve([job])
             else:
-                jobs[0].error = describe(self._path, exc)
+                self._fail(jobs[0], describe(self._path, exc))
         except sqlite3.Error as exc:
             self._abandon()
-            _fail(jobs, describe(self._path, exc))
+            self._fail_all(jobs, describe(self._path, exc))
         except JournalError as exc:
             self._abandon()
-            _fail(jobs, exc)
-        self._refuse_what_follows(jobs)
+            self._fail_all(jobs, exc)
 
     def finish(self) -> None:
         """Fold the log into the database, so that all is synced, and let go of the file."""
@@ -105,7 +104,7 @@ class Writer:
         self._set_synchronous(connection, "FULL" if any(job.is_durable for job in jobs) else "NORMAL")
         connection.execute("BEGIN IMMEDIATE")
         for job in jobs:
-            _do(job, connection)
+            self._do(job, connection)
         connection.execute("COMMIT")
 
     def _open(self) -> sqlite3.Connection:
@@ -130,25 +129,23 @@ class Writer:
                 self._connection.close()
             self._connection = None
 
-    def _refuse_what_follows(self, jobs: Sequence[Job[Any]]) -> None:
+    def _do(self, job: Job[Any], connection: sqlite3.Connection) -> None:
+        job.error = None
+        if job.act is None:
+            return
+        try:
+            job.outcome = job.act(connection)
+        except (SessionError, JournalError) as exc:  # raised before anything of this job was written
+            self._fail(job, exc)
+
+    def _fail_all(self, jobs: Sequence[Job[Any]], error: JournalError) -> None:
         for job in jobs:
-            if job.error is not None and job.future is None and job.session_id not in self._refused:
-                self._refused[job.session_id] = self._unreported[job.session_id] = job.error
+            self._fail(job, _again(error))
 
-
-def _do(job: Job[Any], connection: sqlite3.Connection) -> None:
-    job.error = None
-    if job.act is None:
-        return
-    try:
-        job.outcome = job.act(connection)
-    except (SessionError, JournalError) as exc:  # raised before anything of this job was written
-        job.error = exc
-
-
-def _fail(jobs: Sequence[Job[Any]], error: JournalError) -> None:
-    for job in jobs:
-        job.error = _again(error)
+    def _fail(self, job: Job[Any], error: TreadleError) -> None:
+        job.error = error
+        if job.future is None and job.session_id not in self._refused:
+            self._refused[job.session_id] = self._unreported[job.session_id] = error
 
 
 def _again(error: TreadleError) -> TreadleError:

@@ -123,7 +123,8 @@ class SqliteJournal:
         after = max(after, 0)
 
         def read(connection: sqlite3.Connection) -> Sequence[AnyEvent]:
-            return events_of(session_id, after, _statements.select_events(connection, session_id, after))
+            head = _statements.select_head(connection, session_id)  # first: whatever it names is there a moment later
+            return events_of(session_id, after, head, _statements.select_events(connection, session_id, after))
 
         return await self._ask(read)
 

@@ -1,0 +1,58 @@
+"""The journals under test, and other processes that use them."""
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from treadle.journals.memory import MemoryJournal
+from treadle.journals.sqlite import SqliteJournal
+from treadle.ports import Journal
+
+CHILD = Path(__file__).parent / "journal_child.py"
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
+    opened: Journal = MemoryJournal() if request.param == "memory" else SqliteJournal(tmp_path / "journal.db")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def start_child() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start a process that does one act of `journal_child.py`. It is ended with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(act: str, *arguments: object) -> subprocess.Popen[str]:
+        child = subprocess.Popen(
+            [sys.executable, str(CHILD), act, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        started.append(child)
+        return child
+
+    yield start
+    for child in started:
+        child.kill()
+        child.communicate()
+
+
+@pytest.fixture
+def run_child(start_child: Callable[..., subprocess.Popen[str]]) -> Callable[..., list[str]]:
+    """Do one act in another process and return the lines that it said."""
+
+    def run(act: str, *arguments: object) -> list[str]:
+        child = start_child(act, *arguments)
+        said, complaints = child.communicate(timeout=60)
+        assert child.returncode == 0, complaints
+        return said.splitlines()
+
+    return run

@@ -1,0 +1,128 @@
+"""What another process does with a journal, one act a run: `python journal_child.py ACT ARGUMENT...`."""
+
+import asyncio
+import os
+import resource
+import signal
+import sys
+import warnings
+from pathlib import Path
+
+from journal_events import note, notes
+
+from treadle.errors import JournalError
+from treadle.journals.sqlite import open_sqlite
+
+NOBODY = 65534
+
+
+async def append_for_ever(path: str) -> None:
+    """Say the number of each event once its append has returned."""
+    journal = await open_sqlite(path)
+    await journal.create("s")
+    seq = len(await journal.read("s"))
+    while True:
+        seq += 1
+        await journal.append("s", [note(seq)], state="running", durable=True)
+        print(seq)
+
+
+async def crash(path: str) -> None:
+    journal = await open_sqlite(path)
+    await journal.create("s")
+    await journal.append("s", notes(1, 3), state="running", durable=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def leave(path: str) -> None:
+    """End without closing, with appends still queued."""
+    journal = await open_sqlite(path)
+    await journal.create("s")
+    for seq in range(1, 201):
+        await journal.append("s", [note(seq)], state="running", durable=False)
+
+
+async def leave_when_told(path: str) -> None:
+    """End without closing, while somebody else keeps the file locked."""
+    journal = await open_sqlite(path, busy_seconds=0.1)
+    await journal.create("s")
+    print("open")
+    sys.stdin.readline()
+    await journal.append("s", notes(1, 1), state="running", durable=False)
+
+
+async def make(path: str, umask: str) -> None:
+    """Say the rights of what is made."""
+    os.umask(int(umask, 8))
+    journal = await open_sqlite(path)
+    await journal.create("s")
+    await journal.append("s", notes(1, 1), state="running", durable=True)
+    file = Path(path)
+    for made in (file.parent.parent, file.parent, file, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        print(oct(made.stat().st_mode & 0o777))
+    await journal.close()
+
+
+async def open_as_nobody(path: str, read_only: str) -> None:
+    """Say what opening brings to somebody who may not."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+    try:
+        journal = await open_sqlite(path, read_only=read_only == "read_only")
+        print("opened", len(await journal.read("s")))
+        await journal.close()
+    except JournalError as exc:
+        print(exc)
+
+
+async def write_session(path: str, session_id: str, count: str) -> None:
+    journal = await open_sqlite(path, busy_seconds=60)
+    await journal.create(session_id)
+    for seq in range(1, int(count) + 1):
+        await journal.append(session_id, [note(seq, session_id)], state="running", durable=seq % 5 == 0)
+    await journal.close()
+
+
+async def fill(path: str, limit: str) -> None:
+    """Append until no file may grow any more; say the last number that was stored, and the error."""
+    journal = await open_sqlite(path)
+    await journal.create("s")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
+    seq = 0
+    try:
+        while True:
+            await journal.append("s", [note(seq + 1, "x" * 1000)], state="running", durable=True)
+            seq += 1
+    except JournalError as exc:
+        print(seq)
+        print(exc)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    await journal.append("s", [note(seq + 1, "after")], state="completed", durable=True)
+    await journal.close()
+
+
+def fork(path: str) -> None:
+    """Say what the journal tells a fork of its process, then what it tells the process itself."""
+    journal = asyncio.run(open_sqlite(path))
+    asyncio.run(journal.create("s"))
+    warnings.simplefilter("ignore")  # Python 3.12 and later warn of forks beside threads: that is what is tested
+    child = os.fork()
+    try:
+        asyncio.run(journal.append("s", notes(1, 1), state="running", durable=True))
+    except JournalError as exc:
+        print(exc)
+    if child:
+        os.waitpid(child, 0)
+        print(len(asyncio.run(journal.read("s"))))
+    asyncio.run(journal.close())
+
+
+ACTS = (append_for_ever, crash, leave, leave_when_told, make, open_as_nobody, write_session, fill)
+
+if __name__ == "__main__":
+    if sys.argv[1] == "fork":
+        fork(sys.argv[2])
+    else:
+        asyncio.run({act.__name__: act for act in ACTS}[sys.argv[1]](*sys.argv[2:]))

@@ -1,0 +1,26 @@
+"""Make the file of one schema version: `python make_corpus.py corpus/v1.sqlite`. Run once a version, then never again."""
+
+import asyncio
+import sys
+
+from journal_events import one_of_each, whole_session
+
+from treadle.journals.sqlite import open_sqlite
+from treadle.ports import InboxMessage
+
+
+async def make(path: str) -> None:
+    journal = await open_sqlite(path)
+    await journal.create("weather")
+    await journal.append("weather", whole_session("weather"), state="completed", durable=True)
+    await journal.create("kinds")
+    await journal.append("kinds", one_of_each(), state="completed", durable=True)
+    for name in ("m1", "m2"):
+        await journal.put("weather", InboxMessage(id=name, kind="message", body={"text": name}))
+    await journal.consume("weather", ["m1"], 2)
+    await journal.put_blob(b"kept bytes")
+    await journal.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(make(sys.argv[1]))

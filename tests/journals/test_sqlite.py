@@ -1,0 +1,765 @@
+"""The journal in a SQLite file: what survives, what is refused, and what it leaves alone. With real files and processes."""
+
+import asyncio
+import gc
+import hashlib
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import chdir, closing, contextmanager
+from pathlib import Path
+
+import pytest
+from journal_events import fold, note, notes, one_of_each, whole_session
+
+from treadle.errors import JournalError, SessionConflict
+from treadle.events import AnyEvent, BudgetReachedEvent, RunFinished
+from treadle.journals._schema import VERSION
+from treadle.journals.sqlite import SqliteJournal, open_sqlite
+from treadle.ports import InboxMessage, SessionInfo
+
+V1 = Path(__file__).parent / "corpus" / "v1.sqlite"
+
+StartChild = Callable[..., subprocess.Popen[str]]
+RunChild = Callable[..., list[str]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+async def store(path: Path, events: tuple[AnyEvent, ...] = notes(1, 3)) -> None:
+    """Leave a closed journal with one session."""
+    journal = await open_sqlite(path)
+    await journal.create("s")
+    await journal.append("s", events, state="completed", durable=True)
+    await journal.close()
+
+
+async def stored(path: Path) -> tuple[AnyEvent, ...]:
+    journal = await open_sqlite(path)
+    try:
+        return tuple(await journal.read("s"))
+    finally:
+        await journal.close()
+
+
+@contextmanager
+def raw(path: Path) -> Iterator[sqlite3.Connection]:
+    """Reach into the file as another program would."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        yield connection
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    with raw(path) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("ROLLBACK")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+
+
+# --- what survives ---------------------------------------------------------------------------------------------------
+
+
+def test_kill_9_after_a_durable_append_loses_nothing(path: Path, start_child: StartChild):
+    acknowledged = 0
+    for goal in (1, 7, 40):
+        child = start_child("append_for_ever", path)
+        assert child.stdout is not None
+        for _ in range(goal):
+            acknowledged = int(child.stdout.readline())
+        child.send_signal(signal.SIGKILL)
+        rest = child.stdout.read().split("\n")[:-1]  # said before it died
+        acknowledged = int(rest[-1]) if rest else acknowledged
+        child.wait()
+
+        events = asyncio.run(stored(path))
+
+        assert len(events) >= acknowledged
+        assert events == notes(1, len(events))
+
+
+def test_an_unclosed_journal_stores_what_is_queued_when_its_process_ends(path: Path, run_child: RunChild):
+    run_child("leave", path)
+
+    assert asyncio.run(stored(path)) == notes(1, 200)
+
+
+def test_a_locked_file_does_not_keep_a_process_from_ending(path: Path, start_child: StartChild):
+    child = start_child("leave_when_told", path)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "open\n"
+    with locked(path):
+        child.communicate("go\n", timeout=60)
+    assert child.returncode == 0
+    assert asyncio.run(stored(path)) == ()
+
+
+async def test_a_journal_that_nobody_reaches_any_more_stores_what_is_queued_and_ends_its_threads(path: Path):
+    before = set(threading.enumerate())
+    journal = await open_sqlite(path)
+    await journal.create("s")
+    await journal.append("s", notes(1, 2), state="running", durable=False)
+    started = set(threading.enumerate()) - before
+
+    del journal
+    gc.collect()
+    for thread in started:
+        await asyncio.to_thread(thread.join, 60)
+
+    assert not any(thread.is_alive() for thread in started)
+    assert await stored(path) == notes(1, 2)
+
+
+async def test_closing_stores_what_is_queued_and_leaves_one_file(path: Path):
+    journal = await open_sqlite(path)
+    await journal.create("s")
+    await journal.append("s", notes(1, 100), state="running", durable=False)
+    await journal.close()
+
+    assert names(path.parent) == [path.name]
+    assert await stored(path) == notes(1, 100)
+
+
+async def test_an_append_whose_task_is_cancelled_is_stored(path: Path):
+    journal = await open_sqlite(path, busy_seconds=60)
+    await journal.create("s")
+    with locked(path):
+        waiting = asyncio.create_task(journal.append("s", notes(1, 1), state="running", durable=True))
+        await asyncio.sleep(0)  # the append is queued and cannot end: the file is locked
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert await journal.read("s") == notes(1, 1)
+    await journal.close()
+
+
+def test_one_journal_serves_one_event_loop_after_another(path: Path):
+    journal = SqliteJournal(path)
+    asyncio.run(journal.create("s"))
+    asyncio.run(journal.append("s", notes(1, 1), state="running", durable=False))
+    assert asyncio.run(journal.read("s")) == notes(1, 1)
+    asyncio.run(journal.close())
+
+
+@pytest.mark.row("SF8")
+async def test_a_session_of_ten_thousand_events_is_read_whole(path: Path):
+    await store(path, notes(1, 10_000))
+    assert await stored(path) == notes(1, 10_000)
+
+
+# --- several writers -------------------------------------------------------------------------------------------------
+
+
+async def test_a_fenced_append_fails_alone_in_a_group(path: Path):
+    journal = await open_sqlite(path, busy_seconds=60)
+    for name in ("s", "other", "third"):
+        await journal.create(name)
+    appends = [
+        ("other", notes(1, 2)),
+        ("s", notes(5, 6)),
+        ("third", notes(1, 1)),
+        ("s", notes(1, 1)),
+    ]
+    with locked(path):  # all of them wait, and become one group
+        waiting = asyncio.gather(
+            *(journal.append(name, events, state="running", durable=True) for name, events in appends),
+            return_exceptions=True,
+        )
+        await asyncio.sleep(0)
+    outcomes = await waiting
+
+    assert [type(outcome) for outcome in outcomes] == [type(None), SessionConflict, type(None), type(None)]
+    assert [len(await journal.read(name)) for name in ("s", "other", "third")] == [1, 2, 1]
+    await journal.close()
+
+
+async def test_an_append_that_cannot_be_stored_fails_alone_in_a_group(path: Path):
+    journal = await open_sqlite(path, busy_seconds=60)
+    for name in ("s", "other"):
+        await journal.create(name)
+    with locked(path):
+        waiting = asyncio.gather(
+            journal.append("other", notes(1, 2), state="running", durable=True),
+            journal.append("s", [note(1, at=float("nan"))], state="running", durable=True),
+            journal.append("s", [note(2**70)], state="running", durable=True),
+            journal.put("other", InboxMessage(id="\ud800", kind="message", body={})),
+            journal.append("s", notes(1, 1), state="running", durable=True),
+            return_exceptions=True,
+        )
+        await asyncio.sleep(0)
+    outcomes = await waiting
+
+    assert [type(outcome) for outcome in outcomes] == [type(None), JournalError, JournalError, JournalError, type(None)]
+    assert await journal.read("s") == notes(1, 1)
+    assert await journal.read("other") == notes(1, 2)
+    await journal.close()
+
+
+async def test_two_journals_on_one_file_fence_each_other(path: Path):
+    one, two = await open_sqlite(path), await open_sqlite(path)
+    assert (await one.create("s"), await two.create("s")) == (True, False)
+    await one.append("s", notes(1, 2), state="running", durable=False)
+    await one.flush()
+
+    assert await two.read("s") == notes(1, 2)
+    with pytest.raises(SessionConflict):
+        await two.append("s", notes(1, 1), state="running", durable=True)
+    await two.append("s", notes(3, 3), state="running", durable=True)
+    with pytest.raises(SessionConflict):
+        await one.append("s", notes(3, 3), state="running", durable=True)
+
+    await two.close()
+    assert await one.read("s") == notes(1, 3)
+    await one.close()
+
+
+async def test_a_session_that_has_changed_hands_takes_no_append_of_its_former_writer(path: Path):
+    journal = await open_sqlite(path)
+    await journal.create("s")
+    await journal.append("s", notes(1, 1), state="running", durable=True)
+    with raw(path) as connection:
+        connection.execute("UPDATE session SET epoch = epoch + 1")
+
+    with pytest.raises(SessionConflict, match="taken over"):
+        await journal.append("s", notes(2, 2), state="running", durable=True)
+    await journal.create("s")  # opened anew
+    await journal.append("s", notes(2, 2), state="running", durable=True)
+
+    assert await journal.read("s") == notes(1, 2)
+    with raw(path) as connection:
+        assert connection.execute("SELECT epoch FROM event ORDER BY seq").fetchall() == [(0,), (1,)]
+    await journal.close()
+
+
+def test_many_processes_make_and_share_one_file(path: Path, start_child: StartChild):
+    children = [start_child("write_session", path, f"s{number}", 40) for number in range(4)]
+    for child in children:
+        _, complaints = child.communicate(timeout=100)
+        assert child.returncode == 0, complaints
+
+    async def read() -> list[int]:
+        journal = await open_sqlite(path)
+        counts = [len(await journal.read(f"s{number}")) for number in range(4)]
+        await journal.close()
+        return counts
+
+    assert asyncio.run(read()) == [40, 40, 40, 40]
+
+
+def test_a_fork_is_told_to_open_the_journal_itself(path: Path, run_child: RunChild):
+    assert run_child("fork", path) == ["This journal was opened before a fork. Open it again in the new process.", "1"]
+
+
+# --- appends that nobody waits for -----------------------------------------------------------------------------------
+
+
+async def test_after_a_deferred_append_failed_nothing_follows_until_the_session_is_opened_anew(path: Path):
+    journal = await open_sqlite(path)
+    await journal.create("s")
+    await journal.create("other")
+    await journal.append("s", notes(1, 1), state="running", durable=False)
+    await journal.append("s", notes(5, 5), state="running", durable=False)
+    await journal.append("s", notes(2, 2), state="running", durable=False)
+
+    with pytest.raises(JournalError, match=r"could not be stored.*stands at event 1"):
+        await journal.flush()
+    await journal.flush()  # told once
+    with pytest.raises(SessionConflict, match="stands at event 1"):
+        await journal.append("s", notes(2, 2), state="running", durable=False)
+    await journal.append("other", notes(1, 1), state="running", durable=True)
+    assert await journal.read("s") == notes(1, 1)
+
+    await journal.create("s")
+    await journal.append("s", notes(2, 2), state="running", durable=True)
+    assert await journal.read("s") == notes(1, 2)
+    await journal.close()
+
+
+async def test_closing_tells_of_a_deferred_append_that_failed(path: Path):
+    journal = await open_sqlite(path)
+    await journal.create("s")
+    await journal.append("s", notes(2, 2), state="running", durable=False)
+    with pytest.raises(JournalError, match="could not be stored"):
+        await journal.close()
+    await journal.close()
+
+
+async def test_more_appends_than_may_wait_are_all_stored_in_order(path: Path):
+    journal = await open_sqlite(path, busy_seconds=60)
+    await journal.create("s")
+
+    async def append_all() -> None:
+        for seq in range(1, 2001):
+            await journal.append("s", [note(seq)], state="running", durable=False)
+
+    with locked(path):
+        appending = asyncio.create_task(append_all())
+        await asyncio.sleep(0)
+        assert not appending.done()  # it waits for the store instead of filling the memory
+    await appending
+    assert await journal.read("s") == notes(1, 2000)
+    await journal.close()
+
+
+@pytest.mark.parametrize(
+    "output",
+    [{"a": "\ud800"}, {"a": object()}, {1, 2} | {object()}],
+    ids=["surrogate", "object", "set of objects"],
+)
+async def test_an_event_that_is_no_json_is_refused_at_once(path: Path, output: object):
+    journal = await open_sqlite(path)
+    await journal.create("s")
+    bad = RunFinished(seq=2, at=2.0, reason="completed", status="completed", completed=True, output=output)
+
+    with pytest.raises(JournalError, match="Event 2"):
+        await journal.append("s", [note(1), bad], state="running", durable=False)
+
+    assert await journal.read("s") == ()
+    await journal.append("s", notes(1, 1), state="running", durable=True)
+    await journal.close()
+
+
+async def test_a_number_that_could_not_be_read_again_is_refused_at_once(path: Path):
+    journal = await open_sqlite(path)
+    await journal.create("s")
+    with pytest.raises(JournalError, match=r"Event 1 \(budget.reached\)"):
+        await journal.append(
+            "s", [BudgetReachedEvent(seq=1, at=1.0, budget="b", used=1, limit=float("inf"))], state="x", durable=False
+        )
+    with pytest.raises(JournalError, match="lone surrogate"):
+        await journal.put("s", InboxMessage(id="m", kind="message", body={"text": "\ud800"}))
+    assert await journal.read("s") == ()
+    await journal.close()
+
+
+# --- files that are refused ------------------------------------------------------------------------------------------
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(bytes(range(256)) * 64)
+
+
+def one_letter(path: Path) -> None:
+    path.write_bytes(b"x")
+
+
+def text(path: Path) -> None:
+    path.write_text("[defaults]\nmodel = demo\n" * 1000)
+
+
+def foreign(path: Path) -> None:
+    with raw(path) as connection:
+        connection.execute("CREATE TABLE bookmarks (url TEXT)")
+
+
+def foreign_with_id(path: Path) -> None:
+    with raw(path) as connection:
+        connection.execute("PRAGMA application_id = 7")
+
+
+def truncated(path: Path) -> None:
+    asyncio.run(store(path, notes(1, 200)))
+    os.truncate(path, 4096 * 2)
+
+
+def cut_in_its_first_page(path: Path) -> None:
+    asyncio.run(store(path))
+    os.truncate(path, 700)
+
+
+@pytest.mark.row("SF3")
+@pytest.mark.parametrize("read_only", [False, True], ids=["writing", "reading"])
+@pytest.mark.parametrize(
+    "make", [garbage, one_letter, text, foreign, foreign_with_id, truncated, cut_in_its_first_page]
+)
+def test_a_file_that_is_no_journal_is_refused_and_stays_untouched(path: Path, make: Callable, read_only: bool):
+    make(path)
+    before = snapshot(path.parent)
+
+    with pytest.raises(JournalError, match=str(path)) as refusal:
+        asyncio.run(open_and_list(path, read_only=read_only))
+
+    assert snapshot(path.parent) == before
+    assert "\n" not in str(refusal.value)
+
+
+async def open_and_list(path: Path, *, read_only: bool = False) -> None:
+    journal = await open_sqlite(path, read_only=read_only)
+    try:
+        await journal.sessions()
+    finally:
+        await journal.close()
+
+
+@pytest.mark.row("SF3")
+def test_another_programs_unfinished_log_stays_untouched(path: Path, tmp_path: Path):
+    live = tmp_path / "live" / "theirs.db"
+    live.parent.mkdir()
+    with raw(live) as connection:
+        connection.execute("CREATE TABLE bookmarks (url TEXT)")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("INSERT INTO bookmarks VALUES ('x')")
+        crashed = tmp_path / "crashed"
+        shutil.copytree(live.parent, crashed)
+    before = snapshot(crashed)
+    assert set(before) == {"theirs.db", "theirs.db-wal", "theirs.db-shm"}
+
+    with pytest.raises(JournalError, match="another program"):
+        asyncio.run(open_sqlite(crashed / "theirs.db"))
+
+    assert snapshot(crashed) == before
+
+
+@pytest.mark.row("SF3")
+def test_a_newer_journal_is_refused_with_what_to_do_and_stays_untouched(path: Path):
+    asyncio.run(store(path))
+    with raw(path) as connection:
+        connection.execute("PRAGMA user_version = 7")
+    before = snapshot(path.parent)
+
+    with pytest.raises(JournalError) as refusal:
+        asyncio.run(open_sqlite(path))
+
+    assert str(refusal.value) == (
+        f"{path} was written by a newer Treadle (schema 7; this one knows {VERSION}). "
+        "Upgrade Treadle; the file was not changed."
+    )
+    assert snapshot(path.parent) == before
+
+
+async def test_a_folder_and_a_pipe_are_no_journals(tmp_path: Path):
+    with pytest.raises(JournalError, match="is a folder"):
+        await open_sqlite(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(JournalError, match="no regular file"):
+        await open_sqlite(tmp_path / "pipe")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(JournalError, match="cannot be opened"):
+        await open_sqlite(tmp_path / "file" / "journal.db")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "missing" / "journal.db")
+    with pytest.raises(JournalError, match="cannot be opened"):
+        await open_sqlite(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["", "a\0b"])
+def test_what_is_no_file_name_is_refused(name: str):
+    with pytest.raises(JournalError, match="no file name"):
+        SqliteJournal(name)
+
+
+@pytest.mark.row("SF3")
+async def test_corrupt_pages_are_told_when_they_are_read_and_the_file_is_left_as_it_is(path: Path):
+    await store(path, notes(1, 2000))
+    content = bytearray(path.read_bytes())
+    for page in range(len(content) // 4096 // 2, len(content) // 4096):
+        content[page * 4096 : page * 4096 + 4096] = b"\xa5" * 4096
+    path.write_bytes(content)
+
+    journal = await open_sqlite(path)
+    with pytest.raises(JournalError, match=r"is damaged.*safe place"):
+        await journal.read("s")
+    await journal.close()
+
+    assert path.read_bytes() == content
+
+
+@pytest.mark.row("SF3")
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        ('UPDATE event SET body = \'{"type": "brain.melted", "seq": 2}\' WHERE seq = 2', "newer Treadle wrote it"),
+        ("UPDATE event SET body = 'no json' WHERE seq = 2", "Event 2 of session 's' cannot be read"),
+        ("UPDATE event SET body = replace(body, '\"seq\":2', '\"seq\":9') WHERE seq = 2", "says that it is number 9"),
+        ("DELETE FROM event WHERE seq = 2", "event 2 is missing"),
+        ("DELETE FROM event WHERE seq = 3", "event 3 is missing"),
+    ],
+)
+async def test_a_damaged_event_is_told_with_its_number(path: Path, damage: str, complaint: str):
+    await store(path)
+    with raw(path) as connection:
+        connection.execute("DROP TRIGGER event_is_never_changed")
+        connection.execute("DROP TRIGGER event_leaves_with_its_session")
+        connection.execute(damage)
+
+    with pytest.raises(JournalError, match=complaint):
+        await stored(path)
+
+
+async def test_damaged_bytes_are_told(path: Path):
+    journal = await open_sqlite(path)
+    digest = await journal.put_blob(b"kept")
+    with raw(path) as connection:
+        connection.execute("UPDATE blob SET bytes = x'00'")
+    with pytest.raises(JournalError, match="damaged"):
+        await journal.blob(digest)
+    await journal.close()
+
+
+# --- rights, locks, full disks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("umask", ["000", "022", "077", "777"])
+def test_all_files_are_private_whatever_the_umask(tmp_path: Path, run_child: RunChild, umask: str):
+    rights = run_child("make", tmp_path / "state" / "treadle" / "journal.db", umask)
+    assert rights == ["0o700", "0o700", "0o600", "0o600", "0o600"]
+
+
+async def test_an_empty_file_becomes_a_private_journal(path: Path):
+    path.touch()
+    path.chmod(0o644)
+    await store(path)
+    assert await stored(path) == notes(1, 3)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user of the machine can reach."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+        folder.chmod(0o700)
+
+
+@pytest.mark.row("SF4")
+def test_a_read_only_folder_is_told(open_folder: Path, run_child: RunChild):
+    open_folder.chmod(0o555)
+    (said,) = run_child("open_as_nobody", open_folder / "journal.db", "writing")
+    assert said.startswith(f"The journal {open_folder / 'journal.db'} cannot be opened: Permission denied")
+    assert names(open_folder) == []
+
+
+@pytest.mark.row("SF4")
+def test_a_read_only_file_is_told_before_the_first_event_and_can_be_read(open_folder: Path, run_child: RunChild):
+    path = open_folder / "journal.db"
+    asyncio.run(store(path))
+    path.chmod(0o444)
+    open_folder.chmod(0o555)
+
+    (said,) = run_child("open_as_nobody", path, "writing")
+    (read,) = run_child("open_as_nobody", path, "read_only")
+
+    assert said == f"The journal {path} cannot be written: {path} is read-only. Change its rights or name another."
+    assert read == "opened 3"
+    assert names(open_folder) == [path.name]
+
+
+@pytest.mark.row("SF4")
+@pytest.mark.parametrize("mode", ["writing", "read_only"])
+def test_an_unreadable_file_is_told(open_folder: Path, run_child: RunChild, mode: str):
+    path = open_folder / "journal.db"
+    asyncio.run(store(path))
+    path.chmod(0o000)
+    (said,) = run_child("open_as_nobody", path, mode)
+    assert said.startswith(f"The journal {path} cannot be")
+
+
+@pytest.mark.row("SF2")
+async def test_a_locked_file_is_told_after_a_bounded_wait_and_the_journal_goes_on(path: Path):
+    journal = await open_sqlite(path, busy_seconds=0.05)
+    await journal.create("s")
+    with locked(path):
+        with pytest.raises(JournalError, match="locked"):
+            await journal.append("s", notes(1, 1), state="running", durable=True)
+        assert await journal.read("s") == ()  # readers never wait for writers
+    await journal.append("s", notes(1, 1), state="running", durable=True)
+    assert await journal.read("s") == notes(1, 1)
+    await journal.close()
+
+
+@pytest.mark.row("SF2")
+async def test_a_file_locked_while_it_is_opened_is_told_after_a_bounded_wait(path: Path):
+    path.touch()
+    with locked(path), pytest.raises(JournalError, match="locked"):
+        await open_sqlite(path, busy_seconds=0.05)
+    await store(path)
+
+
+@pytest.mark.row("SF1")
+def test_a_file_that_may_not_grow_is_told_and_keeps_what_it_has(path: Path, run_child: RunChild):
+    last, complaint = run_child("fill", path, 300_000)
+
+    assert complaint.startswith(f"The journal {path} cannot be read or written")
+    assert int(last) > 10
+    assert asyncio.run(stored(path)) == (
+        *(note(seq, "x" * 1000) for seq in range(1, int(last) + 1)),
+        note(int(last) + 1, "after"),
+    )
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(disk)], capture_output=True, text=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"a full disk needs the right to mount a small one: {mounted.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.row("SF1")
+async def test_a_full_disk_is_told_and_the_journal_goes_on_when_there_is_room(small_disk: Path):
+    journal = await open_sqlite(small_disk / "journal.db")
+    await journal.create("s")
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(700_000))
+    kept: list[AnyEvent] = []
+
+    async def fill() -> None:
+        while True:
+            event = note(len(kept) + 1, "x" * 5000)
+            await journal.append("s", [event], state="running", durable=True)
+            kept.append(event)
+
+    with pytest.raises(JournalError, match=r"is full\. Free some space"):
+        await fill()
+    assert await journal.read("s") == tuple(kept)
+
+    ballast.unlink()
+    last = note(len(kept) + 1, "after")
+    await journal.append("s", [last], state="running", durable=True)
+    await journal.close()
+
+    assert await stored(small_disk / "journal.db") == (*kept, last)
+
+
+@pytest.mark.row("SF1")
+async def test_a_journal_on_a_full_disk_is_told_when_it_is_opened(small_disk: Path):
+    with pytest.raises(OSError, match="No space"):
+        (small_disk / "ballast").write_bytes(bytes(2_000_000))
+    with pytest.raises(JournalError, match=r"is full|No space"):
+        await open_sqlite(small_disk / "journal.db")
+
+
+# --- reading only ----------------------------------------------------------------------------------------------------
+
+
+async def test_reading_only_makes_nothing(path: Path):
+    with pytest.raises(JournalError, match="No such file"):
+        await open_sqlite(path.parent / "folder" / "journal.db", read_only=True)
+    assert names(path.parent) == []
+
+    await store(path, whole_session("s"))
+    before = snapshot(path.parent)
+    journal = await open_sqlite(path, read_only=True)
+    assert await journal.read("s") == whole_session("s")
+    assert [info.id for info in await journal.sessions()] == ["s"]
+    assert await journal.inbox("s") == ()
+    assert await journal.blob("0" * 64) is None
+    for write in (
+        journal.create("t"),
+        journal.append("s", notes(11, 11), state="running", durable=False),
+        journal.put("s", InboxMessage(id="m", kind="cancel", body={})),
+        journal.put_blob(b"x"),
+    ):
+        with pytest.raises(JournalError, match="reading only"):
+            await write
+    await journal.flush()
+    await journal.close()
+    assert snapshot(path.parent) == before
+
+
+async def test_an_empty_file_is_no_journal_to_read(path: Path):
+    path.touch()
+    with pytest.raises(JournalError, match="is empty"):
+        await open_sqlite(path, read_only=True)
+    assert snapshot(path.parent) == {path.name: b""}
+
+
+async def test_reading_only_sees_what_a_live_writer_stores(path: Path):
+    writer = await open_sqlite(path)
+    reader = await open_sqlite(path, read_only=True)
+    await writer.create("s")
+    for seq in range(1, 4):
+        await writer.append("s", notes(seq, seq), state="running", durable=True)
+        assert await reader.read("s") == notes(1, seq)
+    await writer.close()
+    assert await reader.read("s") == notes(1, 3)
+    await reader.close()
+
+
+def test_reading_only_sees_what_a_killed_process_left(path: Path, start_child: StartChild):
+    assert start_child("crash", path).wait() == -signal.SIGKILL
+    before = names(path.parent)
+
+    async def read() -> tuple[AnyEvent, ...]:
+        journal = await open_sqlite(path, read_only=True)
+        try:
+            return tuple(await journal.read("s"))
+        finally:
+            await journal.close()
+
+    assert asyncio.run(read()) == notes(1, 3)
+    assert names(path.parent) == before
+
+
+# --- the tables ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("Q02")
+async def test_events_are_neither_changed_nor_removed_unless_their_session_is_deleted(path: Path):
+    await store(path)
+    with raw(path) as connection:
+        for statement in (
+            "UPDATE event SET body = '{}'",
+            "DELETE FROM event",
+            "DELETE FROM event WHERE seq = 3",
+        ):
+            with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+                connection.execute(statement)
+        connection.execute("UPDATE session SET state = 'deleted' WHERE id = 's'")
+        assert connection.execute("DELETE FROM event WHERE session_id = 's'").rowcount == 3
+
+
+async def test_a_path_may_hold_any_character(tmp_path: Path):
+    path = tmp_path / "a?b#c%20 ü'\"&mode=ro" / "j;:memory:.db"
+    await store(path)
+    assert await stored(path) == notes(1, 3)
+    with chdir(path.parent):
+        journal = SqliteJournal(path.name)
+    assert await journal.read("s") == notes(1, 3)
+    assert journal.location == str(path)
+    await journal.close()
+    assert names(path.parent) == [path.name]
+
+
+async def test_a_journal_never_used_leaves_no_file(path: Path):
+    await SqliteJournal(path).close()
+    assert names(path.parent) == []
+
+
+async def test_a_file_of_the_first_schema_opens_and_folds(path: Path):
+    shutil.copyfile(V1, path)
+    journal = await open_sqlite(path)
+
+    assert await journal.read("weather") == whole_session("weather")
+    assert await journal.read("kinds") == one_of_each()
+    assert fold("weather", await journal.read("weather")).phase == "completed"
+    assert await journal.sessions() == (
+        SessionInfo(id="kinds", state="completed", head=24, updated_at=24.0, task="t"),
+        SessionInfo(id="weather", state="completed", head=10, updated_at=6.0, task="What is the weather in Zürich?"),
+    )
+    assert [message.id for message in await journal.inbox("weather")] == ["m2"]
+    assert await journal.blob(hashlib.sha256(b"kept bytes").hexdigest()) == b"kept bytes"
+    await journal.append("weather", notes(11, 11), state="running", durable=True)
+    await journal.close()
