@@ -1,6 +1,7 @@
 """What the house rules look at: the project's files, their syntax trees and the import graph. Judges nothing."""
 
 import ast
+import importlib
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -105,14 +106,13 @@ def functions(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def all_names(path: Path) -> list[str] | None:
-    """Return what a module's `__all__` says, or None where it has none."""
+    """Return what a module's `__all__` says, or None where it has none. One that is computed is asked for."""
     for node in tree(path).body:
         match node:
-            case (
-                ast.Assign(targets=[ast.Name(id="__all__")], value=value)
-                | ast.AnnAssign(target=ast.Name(id="__all__"), value=ast.expr() as value)
-            ):
-                return list(ast.literal_eval(value))
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List()):
+                return list(ast.literal_eval(node.value))
+            case ast.Assign(targets=[ast.Name(id="__all__")]):
+                return list(importlib.import_module(module_name(path)).__all__)
     return None
 
 
