@@ -163,6 +163,20 @@ def test_a_stopped_search_goes_on_where_it_stood(project):
     assert len(proposed) == len(set(proposed))
 
 
+@pytest.mark.parametrize("words", ["Please go on.", "continue", "Go on!"])
+def test_a_wish_to_go_on_continues_the_task(project, words):
+    loop = Loop(project, max_calls=3)
+    loop.run("Keep searching for errors in every file")
+    if words == "continue":
+        loop.messages.pop()  # as when the limit was reported without a last request
+
+    loop.max_calls = 1000
+    answer = loop.run(words)
+
+    assert "3 lines with “error” in 2 files; 6 places searched." in answer
+    assert brain({"messages": [{"role": "user", "content": words}]}).calls == ()
+
+
 def test_a_new_task_in_the_same_session_starts_afresh_and_ids_stay_unique(project):
     loop = Loop(project)
     loop.run("Find errors")
@@ -412,6 +426,12 @@ async def test_in_the_real_loop_a_limit_is_reached_summarised_and_raised(project
     assert "Not searched yet: " in stopped.text
     assert finished.completed
     assert "3 lines with “error” in 2 files; 6 places searched." in finished.text
+
+
+async def test_in_the_real_loop_a_refusal_is_told_in_the_tools_own_words(project):
+    result = await Agent(DemoModel(), tools=file_tools(project)).run("Read none.txt")
+
+    assert "File not found: none.txt" in result.text
 
 
 async def test_in_the_real_loop_the_mistake_is_seen_and_mended(project):

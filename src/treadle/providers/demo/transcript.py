@@ -3,6 +3,7 @@
 Parses; understands no task and decides nothing.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from typing import Any
@@ -13,6 +14,7 @@ from treadle.tools import JsonObject
 
 __all__ = ["Exchange", "Transcript", "read_request"]
 
+_GO_ON = re.compile(r"(?:please\s+)?(?:go on|continue|carry on|keep going|resume|proceed)[\s.!]*", re.IGNORECASE)
 _NEVER_RUN = ("skipped", "cancelled")
 """Such a call may be proposed again."""
 
@@ -44,7 +46,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     """What one request tells."""
 
     task: str
-    """The words of the last user message."""
+    """The words of the last user message that is more than a wish to go on."""
     tools: Mapping[str, JsonObject]
     """The schemas of the tools offered, by name."""
     exchanges: tuple[Exchange, ...]
@@ -79,7 +81,7 @@ def read_request(body: JsonObject) -> Transcript:
         msgspec.ValidationError: It is none.
     """
     request = msgspec.convert(body, _Request)
-    users = [index for index, message in enumerate(request.messages) if message.role == "user"]
+    users = [index for index, message in enumerate(request.messages) if _is_task(message)]
     recent = request.messages[users[-1] + 1 :] if users else []
     limits = _limits(recent)
     return Transcript(
@@ -90,6 +92,11 @@ def read_request(body: JsonObject) -> Transcript:
         must_stop=request.tool_choice == "none" or bool(limits),
         stop_message=limits[-1] if limits else "",
     )
+
+
+def _is_task(message: "_Message") -> bool:
+    """Tell a task from a wish to go on with the one before."""
+    return message.role == "user" and not _GO_ON.fullmatch(_text(message.content).strip())
 
 
 class _Function(msgspec.Struct):
@@ -125,9 +132,9 @@ class _Request(msgspec.Struct):
 
 
 def _limits(messages: list[_Message]) -> list[str]:
-    """Return what the results since the last response say of a limit. Older ones no longer hold: the run goes on."""
-    newest = takewhile(lambda message: message.role != "assistant", reversed(messages))
-    results = [_object(_text(message.content)) or {} for message in newest if message.role == "tool"]
+    """Return what the results since the last response say of a limit. Once the run goes on, it no longer holds."""
+    newest = takewhile(lambda message: message.role == "tool", reversed(messages))
+    results = [_object(_text(message.content)) or {} for message in newest]
     return [str(result.get("limit_message", "")) for result in results if result.get("limit_reached") is True]
 
 
@@ -151,6 +158,8 @@ def _problem(result: JsonObject | None) -> tuple[str | None, str]:
     match result:
         case None:
             return "not_readable", "The result came shortened or is no JSON object."
+        case {"status": "error", "type": "rejected", "details": [{"error": str(reason)}, *_]}:
+            return "rejected", reason
         case {"status": "error", "type": str(kind)}:
             return kind, str(result.get("message", ""))
         case {"error": reason}:
