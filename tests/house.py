@@ -44,7 +44,7 @@ NOUNS = (
     "ports",
 )
 EDGES = ("cli", "web", "wire", "engine", "otel")
-FACE = ("__init__", "__main__", "agent", "background", "decorators", "decorating", "resolve", "goals")
+FACE = ("__init__", "__main__", "agent", "background", "decorators", "resolve", "goals")
 WORLD = ("world",)
 """The machine's own clock and chance, behind their ports."""
 CORE = tuple(sorted({path.stem for path in PACKAGE.glob("*.py")} - {*NOUNS, *FACE, *WORLD}))
