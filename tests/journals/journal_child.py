@@ -27,6 +27,17 @@ async def append_for_ever(path: str) -> None:
         print(seq)
 
 
+async def append_durably(path: str) -> None:
+    """Tell on standard error when three durable appends begin and have returned."""
+    journal = await open_sqlite(path)
+    await journal.create("s")
+    for seq in range(1, 4):
+        os.write(2, b"BEGINS\n")
+        await journal.append("s", [note(seq)], state="running", durable=True)
+        os.write(2, b"RETURNED\n")
+    await journal.close()
+
+
 async def crash(path: str) -> None:
     journal = await open_sqlite(path)
     await journal.create("s")
@@ -119,7 +130,7 @@ def fork(path: str) -> None:
     asyncio.run(journal.close())
 
 
-ACTS = (append_for_ever, crash, leave, leave_when_told, make, open_as_nobody, write_session, fill)
+ACTS = (append_durably, append_for_ever, crash, leave, leave_when_told, make, open_as_nobody, write_session, fill)
 
 if __name__ == "__main__":
     if sys.argv[1] == "fork":

@@ -8,10 +8,12 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import chdir, closing, contextmanager
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ from treadle.journals._schema import VERSION
 from treadle.journals.sqlite import SqliteJournal, open_sqlite
 from treadle.ports import InboxMessage, SessionInfo
 
+CHILD = Path(__file__).parent / "journal_child.py"
 V1 = Path(__file__).parent / "corpus" / "v1.sqlite"
 
 StartChild = Callable[..., subprocess.Popen[str]]
@@ -92,6 +95,40 @@ def test_kill_9_after_a_durable_append_loses_nothing(path: Path, start_child: St
 
         assert len(events) >= acknowledged
         assert events == notes(1, len(events))
+
+
+def test_a_durable_append_returns_after_its_log_is_synced(path: Path, tmp_path: Path):
+    """The kernel is asked: a killed process proves nothing of a power cut."""
+    if shutil.which("strace") is None:
+        pytest.skip("seeing what is synced needs strace")
+    trace = tmp_path / "trace.txt"
+    traced = subprocess.run(
+        ["strace", "-f", "-y", "-o", str(trace), "-e", "trace=fsync,fdatasync,pwrite64,write", "-e", "signal=none",
+         sys.executable, str(CHILD), "append_durably", str(path)],
+        capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    if "ptrace" in traced.stderr:
+        pytest.skip("seeing what is synced needs the right to trace a process")
+    assert traced.returncode == 0, traced.stderr
+
+    acts = [act for line in trace.read_text().splitlines() if (act := act_in(line, f"{path}-wal>"))]
+    first, last = acts.index("begins"), len(acts) - acts[::-1].index("returned")
+
+    assert [act for act, _ in groupby(acts[first:last])] == ["begins", "log written", "log synced", "returned"] * 3
+
+
+def act_in(line: str, log: str) -> str | None:
+    """Return what a line of the trace says has happened, when it has ended."""
+    is_over = "<unfinished" not in line
+    if "BEGINS" in line:
+        return "begins"
+    if "RETURNED" in line:
+        return "returned"
+    if "pwrite64(" in line and log in line:
+        return "log written"
+    if is_over and ("sync resumed>" in line or ("sync(" in line and log in line)):
+        return "log synced"
+    return None
 
 
 def test_an_unclosed_journal_stores_what_is_queued_when_its_process_ends(path: Path, run_child: RunChild):

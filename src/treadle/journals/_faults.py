@@ -51,7 +51,9 @@ def describe(path: Path, fault: Exception) -> JournalError:
 
 def describe_os_error(path: Path, fault: OSError) -> JournalError:
     """Return the error to raise when a file or folder cannot even be reached."""
-    return JournalError(f"The journal {path} cannot be opened: {fault.strerror or fault}. Name another with --journal.")
+    return JournalError(
+        f"The journal {path} cannot be opened: {fault.strerror or fault}. Check its folder, or name another file."
+    )
 
 
 def _code_of(fault: Exception) -> int | None:
