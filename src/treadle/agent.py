@@ -79,21 +79,21 @@ class Agent:
         self._model = model
         self._toolbox = Toolbox(_checked(tools))
         self._check_choice(tool_choice)
-        self._description = {
-            "toolbox": self._toolbox,
-            "instructions": instructions,
-            "policy": policy,
-            "driver": driver or NativeDriver(),
-            "budget": budget or Budget(),
-            "profile": profile,
-            "compiler": compiler or WholeHistory(),
-            "tool_choice": tool_choice,
-            "guards": guards or Guards(),
-            "on_limit": on_limit,
-            "subscribers": tuple(subscribers),
-            "interceptors": tuple(interceptors),
-        }
-        self._made: Description | None = None
+        self._description = Description(
+            toolbox=self._toolbox,
+            instructions=instructions,
+            policy=policy,
+            driver=driver or NativeDriver(),
+            budget=budget or Budget(),
+            profile=profile,
+            compiler=compiler or WholeHistory(),
+            tool_choice=tool_choice,
+            guards=guards or Guards(),
+            on_limit=on_limit,
+            subscribers=tuple(subscribers),
+            interceptors=tuple(interceptors),
+        )
+        self._found: Model | None = None
 
     async def run(
         self, task: str | Message, *, session: Session | None = None, deps: Any = None, budget: Budget | None = None
@@ -132,11 +132,11 @@ class Agent:
             async with agent.stream("Compare Frodo and Sam") as run:
                 async for event in run: ...
         """
-        return Run(self._describe(), _opening(session), task=task, deps=deps, budget=budget)
+        return Run(self._description, self.model, _opening(session), task=task, deps=deps, budget=budget)
 
     def stream_resume(self, session: Session, *, deps: Any = None, budget: Budget | None = None) -> Run:
         """Go on with a run, seen as events."""
-        return Run(self._describe(), _opening(session), task=None, deps=deps, budget=budget)
+        return Run(self._description, self.model, _opening(session), task=None, deps=deps, budget=budget)
 
     def run_sync(
         self, task: str | Message, *, session: Session | None = None, deps: Any = None, budget: Budget | None = None
@@ -159,14 +159,14 @@ class Agent:
             ConfigurationError: Something is wrong; the message says what to do.
         """
         self._toolbox.compile()
-        self._describe()
+        _ = self.model
 
-    def _describe(self) -> Description:
-        """Find the model on first use: a missing key is told before any request, and importing needs none."""
-        if self._made is None:
-            model = resolve_model(self._model) if isinstance(self._model, str) else self._model
-            self._made = Description(model=model, **self._description)
-        return self._made
+    @property
+    def model(self) -> Model:
+        """The model, found on first use: a missing key is told before any request, and importing needs none."""
+        if self._found is None:
+            self._found = resolve_model(self._model) if isinstance(self._model, str) else self._model
+        return self._found
 
     def _check_choice(self, choice: str) -> None:
         names = [tool.name for tool in self._toolbox]

@@ -77,7 +77,7 @@ class CallContext:
             return  # the loop has been closed: nobody listens to an abandoned call
 
 
-class _Cut(Exception):  # noqa: N818 - how an attempt ended, not an error of the program
+class _Cut(Exception):
     """The attempt did not end by itself: its time was up, or the run was interrupted."""
 
     def __init__(self, *, by_limit: bool, seconds: float) -> None:
@@ -90,9 +90,15 @@ class Attempts:
     """Runs calls of one run. One instance a run; calls run side by side through it."""
 
     def __init__(
-        self, *, ledger: Ledger, toolbox: Toolbox, interrupt: Interrupt, budget: Budget,
-        interceptors: Sequence[Interceptor] = (), deps: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        ledger: Ledger,
+        toolbox: Toolbox,
+        interrupt: Interrupt,
+        budget: Budget,
+        interceptors: Sequence[Interceptor] = (),
+        deps: Any = None,
+    ) -> None:
         self._ledger = ledger
         self._toolbox = toolbox
         self._interrupt = interrupt
@@ -113,7 +119,7 @@ class Attempts:
                 value = await self._once(checked, attempt)
                 result = await self._returned(checked, value)
                 break
-            except BaseException as error:  # noqa: BLE001 - the one broad catch: a tool may raise anything (TF1)
+            except BaseException as error:
                 if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
                     raise
                 if not await self._retry(checked, error, attempt):
@@ -193,9 +199,13 @@ class Attempts:
         wait = self._wait_before_retry(checked, error, attempt)
         await self._ledger.record(
             ToolAttemptFailed(
-                call_id=checked.id, attempt=attempt, failure_class=_failure_class(checked.effect, error).value,
-                message=_describe(error), retry_in_seconds=wait, traceback=_traceback(error),
-            )  # fmt: skip
+                call_id=checked.id,
+                attempt=attempt,
+                failure_class=_failure_class(checked.effect, error).value,
+                message=_describe(error),
+                retry_in_seconds=wait,
+                traceback=_traceback(error),
+            )
         )
         return wait is not None and await self._interrupt.sleep(wait)
 
@@ -259,9 +269,15 @@ class Attempts:
         content, is_shortened = bound(data, text, self._limit(checked))
         artifact = await self._ledger.journal.put_blob(text.encode()) if is_shortened else None
         return ToolResult(
-            call_id=checked.id, name=checked.name, status=CallStatus.OK, content=content,
-            data=None if is_shortened else data, display=output.display, media=output.media, artifact=artifact,
-        )  # fmt: skip
+            call_id=checked.id,
+            name=checked.name,
+            status=CallStatus.OK,
+            content=content,
+            data=None if is_shortened else data,
+            display=output.display,
+            media=output.media,
+            artifact=artifact,
+        )
 
     def _rejected(self, checked: CheckedCall, body: Any, code: str | None) -> ToolResult:
         """The service said no: its own body goes to the model unchanged (F04)."""
@@ -283,9 +299,13 @@ class Attempts:
         )
         acted = not checked.effect.is_read
         result = failed_result(
-            checked.call, CallStatus.UNEXPECTED_RESULT_SHAPE, message, details=told, may_have_acted=acted,
+            checked.call,
+            CallStatus.UNEXPECTED_RESULT_SHAPE,
+            message,
+            details=told,
+            may_have_acted=acted,
             extra={"may_have_acted": acted},
-        )  # fmt: skip
+        )
         return msgspec.structs.replace(result, artifact=artifact)
 
     def _limit(self, checked: CheckedCall) -> int | None:
@@ -317,7 +337,7 @@ async def _contained(running: Awaitable[Any]) -> Any:
         raise _ToolExited(f"{type(error).__name__}: {error}") from error
 
 
-class _ToolExited(Exception):  # noqa: N818 - carries another exception's name
+class _ToolExited(Exception):
     """A tool tried to end the process."""
 
 
@@ -344,10 +364,7 @@ def _unknown_message(checked: CheckedCall, error: BaseException, elapsed: float)
     how = f"gave no answer within {elapsed:.3g} s" if isinstance(error, _Cut) else f"broke off ({_describe(error)})"
     if checked.effect.is_read:
         return f"{checked.name} {how}. It only reads, so nothing has changed."
-    return (
-        f"{checked.name} {how}. Its outcome is unknown: it may have been carried out. "
-        "Check before you repeat it."
-    )
+    return f"{checked.name} {how}. Its outcome is unknown: it may have been carried out. Check before you repeat it."
 
 
 def _describe(error: BaseException) -> str:

@@ -58,7 +58,9 @@ def _check_limit(name: str, value: Any) -> None:
         kind = "a whole number" if whole else "a number"
         raise ConfigurationError(f"Budget {name} must be {kind} or None; got {value!r}.")
     if not value >= 0 or value == float("inf"):
-        raise ConfigurationError(f"Budget {name} must be a finite number of 0 or more, or None for no limit; got {value!r}.")
+        raise ConfigurationError(
+            f"Budget {name} must be a finite number of 0 or more, or None for no limit; got {value!r}."
+        )
     if value == 0 and name in ("max_parallel_tool_calls", "max_tool_result_chars"):
         raise ConfigurationError(f"Budget {name} must be at least 1; got 0.")
 

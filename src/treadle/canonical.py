@@ -53,26 +53,34 @@ def _find(value: Any, path: str, depth: int) -> str | None:
     if depth < 0:
         return f"{path} is nested too deeply or contains itself"
     match value:
+        case dict():
+            return _find_in_object(value, path, depth)
+        case list() | tuple():
+            found = (_find(item, f"{path}[{index}]", depth - 1) for index, item in enumerate(value))
+            return next((problem for problem in found if problem), None)
+        case _:
+            return _find_in_scalar(value, path)
+
+
+def _find_in_object(value: dict[Any, Any], path: str, depth: int) -> str | None:
+    for key, item in value.items():
+        if not isinstance(key, str):
+            return f"{path} has the key {key!r}, which is not text"
+        if not _is_unicode(key):
+            return f"{path} has a key with a lone surrogate"
+        if found := _find(item, f"{path}.{key}", depth - 1):
+            return found
+    return None
+
+
+def _find_in_scalar(value: Any, path: str) -> str | None:
+    match value:
         case None | bool() | int():
             return None
         case str():
             return None if _is_unicode(value) else f"{path} holds a lone surrogate, which is not text"
         case float():
             return None if math.isfinite(value) else f"{path} is {value}, which JSON cannot hold"
-        case dict():
-            for key, item in value.items():
-                if not isinstance(key, str):
-                    return f"{path} has the key {key!r}, which is not text"
-                if not _is_unicode(key):
-                    return f"{path} has a key with a lone surrogate"
-                if found := _find(item, f"{path}.{key}", depth - 1):
-                    return found
-            return None
-        case list() | tuple():
-            for index, item in enumerate(value):
-                if found := _find(item, f"{path}[{index}]", depth - 1):
-                    return found
-            return None
         case _:
             return f"{path} is a {type(value).__name__}, which JSON cannot hold"
 

@@ -32,11 +32,19 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
 
     def event(self, *, early: bool = False, step: int = 0) -> CallDecided:
         return CallDecided(
-            call_id=self.call.id, step=step, tool=self.call.name, decision=str(self.decision.kind),
-            rule=self.decision.rule, reason=self.decision.reason, effect=self.call.effect, digest=self.call.digest,
-            key=self.call.key, position=self.call.position, early=early,
+            call_id=self.call.id,
+            step=step,
+            tool=self.call.name,
+            decision=str(self.decision.kind),
+            rule=self.decision.rule,
+            reason=self.decision.reason,
+            effect=self.call.effect,
+            digest=self.call.digest,
+            key=self.call.key,
+            position=self.call.position,
+            early=early,
             arguments=self.call.arguments if self.is_rewritten else None,
-        )  # fmt: skip
+        )
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +74,7 @@ class Checker:
         self._interceptors = interceptors
         self._session = session
 
-    async def check(
-        self, call: ToolCall, *, position: int, step: int, edited: JsonObject | None = None
-    ) -> Checked:
+    async def check(self, call: ToolCall, *, position: int, step: int, edited: JsonObject | None = None) -> Checked:
         """Return the decided call, or why it can never run. Never raises for what the model wrote.
 
         Args:
@@ -95,9 +101,11 @@ class Checker:
         name = call.name if len(call.name) <= 100 else call.name[:100] + "..."
         hint = f" Did you mean {' or '.join(near)}?" if near else " Call one of the listed tools."
         return failed_result(
-            call, CallStatus.UNKNOWN_TOOL, f"There is no tool named {name!r}.{hint}",
+            call,
+            CallStatus.UNKNOWN_TOOL,
+            f"There is no tool named {name!r}.{hint}",
             extra={"name": name, "did_you_mean": near},
-        )  # fmt: skip
+        )
 
     async def _validated(
         self, tool: Tool, call: ToolCall, *, position: int, step: int, edited: JsonObject | None
@@ -111,10 +119,15 @@ class Checker:
             raise _Unfit(_invalid_arguments(call, error)) from error
         effect = tool.effect_of(arguments)
         return CheckedCall(
-            call=call, tool=tool, arguments=arguments, values=values, effect=effect, position=position,
+            call=call,
+            tool=tool,
+            arguments=arguments,
+            values=values,
+            effect=effect,
+            position=position,
             digest=digest([tool.name, arguments]),
             key=idempotency_key(self._session.id, step, position, tool.name, arguments),
-        )  # fmt: skip
+        )
 
     def _parse(self, call: ToolCall) -> JsonObject:
         try:
@@ -137,7 +150,7 @@ class Checker:
             try:
                 answer = interceptor.before(call)
                 answer = await answer if inspect.isawaitable(answer) else answer
-            except Exception as error:  # noqa: BLE001 - an interceptor that raises has not let the call through
+            except Exception as error:
                 reason = f"{type(interceptor).__name__} failed before the call ({type(error).__name__})."
                 logger.warning("%s", reason, exc_info=True)
                 return Decision(kind=DecisionKind.DENY, rule="interceptor raised", reason=reason), call
@@ -150,7 +163,7 @@ class Checker:
         return strictest, call
 
 
-class _Unfit(Exception):  # noqa: N818 - a result on its way out of three frames, not an error of the program
+class _Unfit(Exception):
     def __init__(self, result: ToolResult) -> None:
         super().__init__(result.message)
         self.result = result

@@ -60,9 +60,17 @@ class EarlyCalls:
         if self._is_kept(checked.call):
             return  # a discarded response has started an equal call: its result will answer this one
         started = ToolStarted(
-            step=step, call_id=call.id, tool=call.name, key=checked.call.key, position=position,
-            effect=checked.call.effect, early=True, attempt=attempt, call=call, digest=checked.call.digest,
-        )  # fmt: skip
+            step=step,
+            call_id=call.id,
+            tool=call.name,
+            key=checked.call.key,
+            position=position,
+            effect=checked.call.effect,
+            early=True,
+            attempt=attempt,
+            call=call,
+            digest=checked.call.digest,
+        )
         await self._ledger.record(checked.event(early=True, step=step), started)
         task = asyncio.create_task(self._run(checked.call, step))
         self._current[call.id] = _Running(checked.call, task)
@@ -109,9 +117,7 @@ class EarlyCalls:
 
     async def discard(self, *, attempt: int, step: int, reason: str) -> None:
         """The response broke off: keep what it started for equal calls of the retry."""
-        await self._ledger.record(
-            ModelDiscarded(step=step, attempt=attempt, reason=reason, calls=tuple(self._current))
-        )
+        await self._ledger.record(ModelDiscarded(step=step, attempt=attempt, reason=reason, calls=tuple(self._current)))
         self._kept.extend(self._current.values())
         self._current.clear()
 

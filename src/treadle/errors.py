@@ -1,30 +1,30 @@
 """The exception tree. What the programmer or the machine did is an exception; what the model did is a ToolResult.
 
-    TreadleError
-    ├── ConfigurationError          an option, name or file is wrong; says which and what to do
-    │   ├── UnknownModel            no adapter by that name
-    │   ├── MissingCredential       a provider needs a key that is not set
-    │   ├── UnknownBudget           a misspelt budget name
-    │   ├── ToolNameConflict        two tools with one name
-    │   └── ToolDefinitionError     a tool that cannot be described to a model
-    ├── SessionError
-    │   ├── SessionHeld             another process (or task) runs this session
-    │   ├── SessionConflict         the journal has moved on: this writer is fenced
-    │   ├── NothingToResume         the session has no paused or stopped run
-    │   ├── UnknownSession          no session by that id
-    │   └── UnknownApproval         no pending approval by that id, or it has been answered
-    ├── JournalError                the store failed: full, read-only, corrupt, newer than this program
-    ├── ModelError                  a model call failed
-    │   ├── ModelUnavailable        transient: may be retried (429, 5xx, connection, stall)
-    │   ├── IncompleteStream        the stream ended without its terminal event; may be retried
-    │   ├── ModelRejected           the provider says no (other 4xx)
-    │   ├── ContextOverflow         the request does not fit the model's context
-    │   └── ModelResponseInvalid    an answer that is not the protocol (HTML, empty, too large)
-    └── (about one call)
-        ├── Rejected                the service says no; its body reaches the model
-        ├── Transient               a passing fault; may be retried unless the tool is unsafe
-        ├── InvalidJson             the arguments are no JSON; says where
-        └── InvalidArguments        the arguments do not fit; carries every violation
+TreadleError
+├── ConfigurationError          an option, name or file is wrong; says which and what to do
+│   ├── UnknownModel            no adapter by that name
+│   ├── MissingCredential       a provider needs a key that is not set
+│   ├── UnknownBudget           a misspelt budget name
+│   ├── ToolNameConflict        two tools with one name
+│   └── ToolDefinitionError     a tool that cannot be described to a model
+├── SessionError
+│   ├── SessionHeld             another process (or task) runs this session
+│   ├── SessionConflict         the journal has moved on: this writer is fenced
+│   ├── NothingToResume         the session has no paused or stopped run
+│   ├── UnknownSession          no session by that id
+│   └── UnknownApproval         no pending approval by that id, or it has been answered
+├── JournalError                the store failed: full, read-only, corrupt, newer than this program
+├── ModelError                  a model call failed
+│   ├── ModelUnavailable        transient: may be retried (429, 5xx, connection, stall)
+│   ├── IncompleteStream        the stream ended without its terminal event; may be retried
+│   ├── ModelRejected           the provider says no (other 4xx)
+│   ├── ContextOverflow         the request does not fit the model's context
+│   └── ModelResponseInvalid    an answer that is not the protocol (HTML, empty, too large)
+└── (about one call)
+    ├── Rejected                the service says no; its body reaches the model
+    ├── Transient               a passing fault; may be retried unless the tool is unsafe
+    ├── InvalidJson             the arguments are no JSON; says where
+    └── InvalidArguments        the arguments do not fit; carries every violation
 """
 
 from collections.abc import Mapping, Sequence
@@ -124,9 +124,7 @@ class ModelError(TreadleError):
 
     may_retry = False
 
-    def __init__(
-        self, message: str, *, status: int | None = None, retry_after_seconds: float | None = None
-    ) -> None:
+    def __init__(self, message: str, *, status: int | None = None, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after_seconds = retry_after_seconds

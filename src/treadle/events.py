@@ -73,7 +73,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
         return str(self.__struct_config__.tag)
 
 
-class RunStarted(Event, tag="run.started"):
+class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
     task: str
     model: str = ""
     profile: str | None = None
@@ -81,19 +81,19 @@ class RunStarted(Event, tag="run.started"):
     tools: tuple[str, ...] = ()
 
 
-class RunPaused(Event, tag="run.paused"):
+class RunPaused(Event, frozen=True, kw_only=True, tag="run.paused"):
     reason: str
     wall_seconds: float = 0.0
     """Running time of the run so far."""
 
 
-class RunResumed(Event, tag="run.resumed"):
+class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
     budget: dict[str, Any] | None = None
     profile: str | None = None
     in_doubt_seconds: float = 0.0
 
 
-class RunFinished(Event, tag="run.finished"):
+class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):
     reason: str
     status: str
     completed: bool
@@ -108,14 +108,14 @@ class RunFinished(Event, tag="run.finished"):
     wall_seconds: float = 0.0
 
 
-class MessageAdded(Event, tag="message.added"):
+class MessageAdded(Event, frozen=True, kw_only=True, tag="message.added"):
     message: Message
     source: Literal["task", "steer", "runtime", "import"] = "task"
     message_id: str | None = None
     """The inbox message that brought it, so that it is added once."""
 
 
-class ModelStarted(Event, tag="model.started"):
+class ModelStarted(Event, frozen=True, kw_only=True, tag="model.started"):
     attempt: int = 1
     model: str = ""
     tools: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ class ModelStarted(Event, tag="model.started"):
     """Whether this is the one request after a limit, which may not call tools."""
 
 
-class ModelDelta(Event, tag="model.delta"):
+class ModelDelta(Event, frozen=True, kw_only=True, tag="model.delta"):
     """Live only: a piece of the answer as it streams."""
 
     is_live: ClassVar[bool] = True
@@ -136,7 +136,7 @@ class ModelDelta(Event, tag="model.delta"):
     """A call whose arguments are complete."""
 
 
-class ModelFinished(Event, tag="model.finished"):
+class ModelFinished(Event, frozen=True, kw_only=True, tag="model.finished"):
     message: Message
     finish: Finish = Finish.UNKNOWN
     usage: Usage = Usage()
@@ -148,7 +148,7 @@ class ModelFinished(Event, tag="model.finished"):
     closing: bool = False
 
 
-class ModelFailed(Event, tag="model.failed"):
+class ModelFailed(Event, frozen=True, kw_only=True, tag="model.failed"):
     error: str
     """The error's class."""
     message: str
@@ -161,7 +161,7 @@ class ModelFailed(Event, tag="model.failed"):
     cost: str | None = None
 
 
-class ModelDiscarded(Event, tag="model.discarded"):
+class ModelDiscarded(Event, frozen=True, kw_only=True, tag="model.discarded"):
     """A response broke off after calls of it had started early. Their results may answer equal calls of the retry."""
 
     attempt: int = 1
@@ -169,7 +169,7 @@ class ModelDiscarded(Event, tag="model.discarded"):
     calls: tuple[str, ...] = ()
 
 
-class CallDecided(Event, tag="call.decided"):
+class CallDecided(Event, frozen=True, kw_only=True, tag="call.decided"):
     tool: str
     decision: str
     """allow, deny, ask, sandbox; `none` for a call that never came to a decision."""
@@ -184,7 +184,7 @@ class CallDecided(Event, tag="call.decided"):
     early: bool = False
 
 
-class ApprovalRequested(Event, tag="approval.requested"):
+class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval.requested"):
     approval_id: str
     tool: str
     arguments: JsonObject
@@ -195,7 +195,7 @@ class ApprovalRequested(Event, tag="approval.requested"):
     reason: str = ""
 
 
-class ApprovalAnswered(Event, tag="approval.answered"):
+class ApprovalAnswered(Event, frozen=True, kw_only=True, tag="approval.answered"):
     approval_id: str
     answer: Literal["allow", "deny"]
     reason: str = ""
@@ -204,7 +204,7 @@ class ApprovalAnswered(Event, tag="approval.answered"):
     """Edited arguments, or None for those that were asked about."""
 
 
-class ToolStarted(Event, tag="tool.started"):
+class ToolStarted(Event, frozen=True, kw_only=True, tag="tool.started"):
     tool: str
     key: str = ""
     execution_id: str = ""
@@ -218,7 +218,7 @@ class ToolStarted(Event, tag="tool.started"):
     digest: str = ""
 
 
-class ToolProgress(Event, tag="tool.progress"):
+class ToolProgress(Event, frozen=True, kw_only=True, tag="tool.progress"):
     """Live only: how far a running call is."""
 
     is_live: ClassVar[bool] = True
@@ -227,7 +227,7 @@ class ToolProgress(Event, tag="tool.progress"):
     total: float | None = None
 
 
-class ToolAttemptFailed(Event, tag="tool.attempt_failed"):
+class ToolAttemptFailed(Event, frozen=True, kw_only=True, tag="tool.attempt_failed"):
     attempt: int
     failure_class: str
     message: str
@@ -236,7 +236,7 @@ class ToolAttemptFailed(Event, tag="tool.attempt_failed"):
     """For operators; never shown to the model."""
 
 
-class ToolFinished(Event, tag="tool.finished"):
+class ToolFinished(Event, frozen=True, kw_only=True, tag="tool.finished"):
     result: ToolResult
     failure_class: str | None = None
     """The result's status where it is an error."""
@@ -244,7 +244,7 @@ class ToolFinished(Event, tag="tool.finished"):
     """The call of a discarded response whose result answers this one."""
 
 
-class ToolLate(Event, tag="tool.late"):
+class ToolLate(Event, frozen=True, kw_only=True, tag="tool.late"):
     """A call that had been given up ended after all. Recorded; never sent to the model."""
 
     tool: str
@@ -252,7 +252,7 @@ class ToolLate(Event, tag="tool.late"):
     content: str = ""
 
 
-class ToolInDoubt(Event, tag="tool.in_doubt"):
+class ToolInDoubt(Event, frozen=True, kw_only=True, tag="tool.in_doubt"):
     """A call that changes the world had started and nobody knows how it ended."""
 
     tool: str
@@ -261,41 +261,41 @@ class ToolInDoubt(Event, tag="tool.in_doubt"):
     answer: str | None = None
 
 
-class RepeatNoticed(Event, tag="repeat.noticed"):
+class RepeatNoticed(Event, frozen=True, kw_only=True, tag="repeat.noticed"):
     tool: str
     digest: str
     count: int
 
 
-class BudgetWarned(Event, tag="budget.warned"):
+class BudgetWarned(Event, frozen=True, kw_only=True, tag="budget.warned"):
     budget: str
     used: int | float | str
     limit: int | float | str
 
 
-class BudgetReachedEvent(Event, tag="budget.reached"):
+class BudgetReachedEvent(Event, frozen=True, kw_only=True, tag="budget.reached"):
     budget: str
     used: int | float | str
     limit: int | float | str
     profile: str | None = None
 
 
-class ContractViolated(Event, tag="contract.violated"):
+class ContractViolated(Event, frozen=True, kw_only=True, tag="contract.violated"):
     tool: str
     details: tuple[dict[str, Any], ...] = ()
     artifact: str | None = None
     """Digest of the raw result in the journal, kept out of the model's sight."""
 
 
-class HistoryRepaired(Event, tag="history.repaired"):
+class HistoryRepaired(Event, frozen=True, kw_only=True, tag="history.repaired"):
     repairs: tuple[str, ...] = ()
 
 
-class ContextCompacted(Event, tag="context.compacted"):
+class ContextCompacted(Event, frozen=True, kw_only=True, tag="context.compacted"):
     summary: str = ""
 
 
-class DecisionRejected(Event, tag="decision.rejected"):
+class DecisionRejected(Event, frozen=True, kw_only=True, tag="decision.rejected"):
     reason: str
     text: str = ""
     attempt: int = 1
@@ -347,7 +347,8 @@ def decode_event(body: bytes | str) -> AnyEvent:
     Raises:
         msgspec.DecodeError: It is no event that this version knows.
     """
-    return _decoder.decode(body)
+    event: AnyEvent = _decoder.decode(body)
+    return event
 
 
 def on(*types: str, call: Subscriber) -> Subscriber:

@@ -33,9 +33,17 @@ class Execution:
     """Carries out the batches of one run."""
 
     def __init__(
-        self, *, ledger: Ledger, planner: Planner, attempts: Attempts, early: EarlyCalls, interrupt: Interrupt,
-        guards: Guards, parallel: int | None, result_chars: int | None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        ledger: Ledger,
+        planner: Planner,
+        attempts: Attempts,
+        early: EarlyCalls,
+        interrupt: Interrupt,
+        guards: Guards,
+        parallel: int | None,
+        result_chars: int | None,
+    ) -> None:
         self._ledger = ledger
         self._planner = planner
         self._attempts = attempts
@@ -63,9 +71,12 @@ class Execution:
     async def _execute(self, batch: Batch) -> Stop | None:
         self._done = None
         self._outcomes = Outcomes(
-            run_id=self._ledger.run_id, step=batch.step, last_id=batch.calls[-1].call.id, notice=batch.notice,
+            run_id=self._ledger.run_id,
+            step=batch.step,
+            last_id=batch.calls[-1].call.id,
+            notice=batch.notice,
             result_chars=self._result_chars,
-        )  # fmt: skip
+        )
         plan = await self._planner.plan(batch, self._outcomes)
         groups = group(plan.ready)
         first = groups[0] if groups else []
@@ -79,7 +90,7 @@ class Execution:
     async def _run(self, groups: Sequence[Sequence[CheckedCall]]) -> None:
         for index, calls in enumerate(groups):
             if self._interrupt.stop is not None or self._done is not None:
-                await self._leave([call for rest in groups[index:] for call in rest], recorded=index == 0)
+                await self._leave([call for rest in groups[index:] for call in rest])
                 return
             await self._wait_for_abandoned(calls)
             if index:
@@ -92,7 +103,8 @@ class Execution:
 
     async def _run_group(self, calls: Sequence[CheckedCall]) -> None:
         if len(calls) == 1:
-            return await self._carry_out(calls[0])
+            await self._carry_out(calls[0])
+            return
         slots = asyncio.Semaphore(self._parallel)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -106,7 +118,8 @@ class Execution:
         async with slots:
             if not is_started:
                 if self._interrupt.stop is not None:
-                    return await self._leave([call], recorded=False)
+                    await self._leave([call])
+                    return
                 await self._ledger.record(_started(call), durable=_acts([call]))
             await self._carry_out(call)
 
@@ -116,8 +129,8 @@ class Execution:
         if call.tool.ends_run and result.status is CallStatus.OK and self._done is None:
             self._done = Stop(reason=StopReason.DONE_CONDITION_SATISFIED, output=result.data or result.content)
 
-    async def _leave(self, calls: Sequence[CheckedCall], *, recorded: bool) -> None:
-        """Answer calls that will not start. `recorded` calls have a start in the journal although nothing ran."""
+    async def _leave(self, calls: Sequence[CheckedCall]) -> None:
+        """Answer calls that will not start."""
         stop = self._interrupt.stop
         is_cancel = stop is not None and stop.reason is StopReason.CANCELLED
         status = CallStatus.CANCELLED if is_cancel else CallStatus.SKIPPED

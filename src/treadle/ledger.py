@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.events import AnyEvent, Subscriber
+from treadle.events import AnyEvent, RunFinished, RunPaused, RunResumed, RunStarted, Subscriber
 from treadle.ports import Clock, Journal, Randomness
 from treadle.state import SessionState
 
@@ -77,13 +77,15 @@ class Ledger:
     def _phase_after(self, events: Sequence[AnyEvent]) -> str:
         """Say what the session's state is once these events are stored, for the journal's list of sessions."""
         for event in reversed(events):
-            match event.type:
-                case "run.started" | "run.resumed":
+            match event:
+                case RunStarted() | RunResumed():
                     return "running"
-                case "run.paused":
+                case RunPaused():
                     return "paused"
-                case "run.finished":
-                    return event.status  # type: ignore[union-attr]  # the type's name says which event it is
+                case RunFinished():
+                    return event.status
+                case _:
+                    pass
         return self.state.phase
 
     def _tell(self, event: AnyEvent) -> None:

@@ -6,7 +6,7 @@ belongs to planning, what may end a run to the Meter or to a result's status.
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -15,25 +15,31 @@ from treadle.events import AnyEvent, BudgetReachedEvent, ModelFinished, RunFinis
 from treadle.execution import Batch, Execution
 from treadle.inbox import Inbox
 from treadle.ledger import Ledger
-from treadle.messages import Finish
 from treadle.ports import ModelRequest
 from treadle.proposal import Proposal, Proposer
+from treadle.runtime.endings import answer_stop, is_turn_or_call_limit, limit_notice, limit_stop, waiting_stop
 from treadle.runtime.interrupts import Interrupt
 from treadle.state import CallState, RunState
 from treadle.stops import Status, Stop, StopReason
 
 __all__ = ["Loop"]
 
-_TURN_OR_CALL = {"max_model_turns": "Model turn", "max_tool_calls": "Tool call"}
-
 
 class Loop:
     """One run, from its first request (or from where it stopped) to its Stop."""
 
     def __init__(
-        self, *, ledger: Ledger, inbox: Inbox, proposer: Proposer, execution: Execution, meter: Meter,
-        interrupt: Interrupt, request: Callable[[bool], ModelRequest], on_limit: Literal["summarize", "report"],
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        ledger: Ledger,
+        inbox: Inbox,
+        proposer: Proposer,
+        execution: Execution,
+        meter: Meter,
+        interrupt: Interrupt,
+        request: Callable[[bool], ModelRequest],
+        on_limit: Literal["summarize", "report"],
+    ) -> None:
         self._ledger = ledger
         self._inbox = inbox
         self._proposer = proposer
@@ -78,16 +84,17 @@ class Loop:
             return self._interrupt.stop
         reached = self._meter.reached(self._run.spent)
         if reached is not None and not self._may_close(reached):
-            return self._limit_stop(reached)
+            return limit_stop(reached)
         proposal = await self._propose(closing=reached is not None)
         if isinstance(proposal, Stop):
             return proposal
         calls = proposal.finished.message.calls
         if not calls:
-            return self._conclude(proposal.finished, reached)
+            self._answer = proposal.finished  # enters the commit that ends the run: an answer is never half stored
+            return answer_stop(proposal.finished) if reached is None else limit_stop(reached)
         states = [CallState(call=call, position=position) for position, call in enumerate(calls)]
         stop = await self._execute(states, proposal)
-        return stop or (None if reached is None else self._limit_stop(reached))
+        return stop or (None if reached is None else limit_stop(reached))
 
     async def _propose(self, *, closing: bool) -> Proposal | Stop:
         self._phase = "model"
@@ -102,6 +109,7 @@ class Loop:
     async def _execute(self, calls: list[CallState], proposal: Proposal | None) -> Stop | None:
         self._phase = "tool"
         finished = None if proposal is None else proposal.finished
+        is_closing = finished is not None and finished.closing
         spent = self._run.spent
         turns = 0 if finished is None else 1
         after = msgspec.structs.replace(spent, model_turns=spent.model_turns + turns)
@@ -111,55 +119,20 @@ class Loop:
             step=self._ledger.state.step if finished is None else finished.step,
             finished=finished,
             allowance=None if finished is None else self._meter.calls_left(spent),
-            notice=self._notice(reached),
+            notice=limit_notice(reached) if reached is not None and self._closes and not is_closing else None,
             refusal=None if proposal is None else proposal.refusal,
         )
         stop = await self._execution.execute(batch)
-        return stop or self._waiting()
-
-    # --- endings
-
-    def _waiting(self) -> Stop | None:
-        """Pause when calls wait for a person."""
-        if not self._ledger.state.has_open_calls:
-            return None
-        names = ", ".join(f"{one.tool} ({one.id})" for one in self._ledger.state.pending_approvals())
-        message = f"Waiting for approval of {names}. Allow it with session.answer(id, 'allow') or `treadle approve ID`, then resume."
-        return Stop(reason=StopReason.APPROVAL_REQUIRED, message=message)
-
-    def _conclude(self, finished: ModelFinished, reached: BudgetReached | None) -> Stop:
-        """A response without calls ends the run: an answer, a partial one after a limit, or none."""
-        self._answer = finished
-        if reached is not None:
-            return self._limit_stop(reached)
-        match finished.finish:
-            case Finish.REFUSED:
-                return Stop(reason=StopReason.REFUSED, message="The model or its provider refused.")
-            case Finish.LENGTH:
-                return Stop(reason=StopReason.OUTPUT_TRUNCATED, message="The answer was cut off by the output limit.")
-        if not finished.message.text.strip():
-            message = "The model gave neither an answer nor a call."
-            return Stop(reason=StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL, message=message)
-        return Stop(reason=StopReason.COMPLETED, message="The model answered.")
+        waits = self._ledger.state.has_open_calls
+        return stop or (waiting_stop(self._ledger.state.pending_approvals()) if waits else None)
 
     def _may_close(self, reached: BudgetReached) -> bool:
-        """Whether one more request may ask for a summary (seed 002): once, at a turn or call limit, with means left."""
-        is_spent = self._run.has_closed or self._run.spent.model_turns == 0
-        return (
-            self._closes and not is_spent and reached.budget in _TURN_OR_CALL and not self._meter.exhausted(self._run.spent)
-        )
+        """Whether one more request may ask for a summary: once, at a turn or call limit, with means left (seed 002)."""
+        run = self._run
+        is_due = self._closes and not run.has_closed and run.spent.model_turns > 0
+        return is_due and is_turn_or_call_limit(reached) and self._meter.exhausted(run.spent) is None
 
-    def _limit_stop(self, reached: BudgetReached) -> Stop:
-        is_turns = reached.budget == "max_model_turns"
-        reason = StopReason.STEP_LIMIT_REACHED if is_turns else StopReason.BUDGET_EXCEEDED
-        message = f"The budget {reached.budget} is used up: {reached.used} of {reached.limit}."
-        return Stop(reason=reason, message=message, reached=reached)
-
-    def _notice(self, reached: BudgetReached | None) -> dict[str, Any] | None:
-        if reached is None or not self._closes:
-            return None
-        words = f"{_TURN_OR_CALL[reached.budget]} limit reached ({reached.limit}). Stopping tool loop."
-        return {"limit_reached": True, "limit_message": words}
+    # --- the end
 
     async def _stop(self, stop: Stop) -> Stop:
         """Record the end of the run. Every ending passes here, once."""
@@ -180,11 +153,19 @@ class Loop:
         text = self._answer.message.text if self._answer is not None else self._run.text
         reached = stop.reached
         return RunFinished(
-            reason=stop.reason.value, status=stop.reason.status.value, completed=stop.reason.is_completed,
-            message=stop.message, text=text, profile=self._run.profile, budget=reached.budget if reached else None,
-            used=reached.used if reached else None, limit=reached.limit if reached else None, details=stop.details,
-            output=stop.output, wall_seconds=self._wall_seconds(),
-        )  # fmt: skip
+            reason=stop.reason.value,
+            status=stop.reason.status.value,
+            completed=stop.reason.is_completed,
+            message=stop.message,
+            text=text,
+            profile=self._run.profile,
+            budget=reached.budget if reached else None,
+            used=reached.used if reached else None,
+            limit=reached.limit if reached else None,
+            details=stop.details,
+            output=stop.output,
+            wall_seconds=self._wall_seconds(),
+        )
 
     # --- time
 
@@ -197,4 +178,4 @@ class Loop:
         limit = self._meter.budget.max_wall_time_seconds
         if left is not None and limit is not None:
             reached = BudgetReached(budget="max_wall_time_seconds", used=limit, limit=limit)
-            self._interrupt.trip_after(left, self._limit_stop(reached))
+            self._interrupt.trip_after(left, limit_stop(reached))

@@ -19,7 +19,7 @@ from treadle.ports import Decision, DecisionKind
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.observations import failed_result
 from treadle.runtime.permission import APPROVAL_LIFETIME_SECONDS, action_digest
-from treadle.state import CallState, streak_key
+from treadle.state import BUDGET_EXCEEDED, CallState, streak_key
 from treadle.stops import Stop, StopReason
 from treadle.tools import CallStatus, CheckedCall, ToolResult
 
@@ -88,7 +88,7 @@ class Planner:
         if batch.refusal is not None:
             return "not_started", batch.refusal
         if batch.allowance is not None and index >= batch.allowance:
-            return "budget_exceeded", "Not executed: the tool call budget is used up."
+            return BUDGET_EXCEEDED, "Not executed: the tool call budget is used up."
         if plan.stop is not None:
             return "run_stopped", "Not executed: the run stops here."
         if self._interrupt.stop is not None:
@@ -140,18 +140,23 @@ class Planner:
         digest = checked.call.digest if isinstance(checked, Decided) else ""
         details = {"tool": name, "arguments_digest": digest, "count": count}
         self._refuse(
-            plan, failed_result(state.call, CallStatus.SKIPPED, message, code="repeated_tool_call", details=[details]),
-            state.position, rule="guard repeats", digest=digest,
-        )  # fmt: skip
+            plan,
+            failed_result(state.call, CallStatus.SKIPPED, message, code="repeated_tool_call", details=[details]),
+            state.position,
+            rule="guard repeats",
+            digest=digest,
+        )
         plan.stop = Stop(reason=StopReason.REPEATED_TOOL_CALL, message=message, details=details)
 
-    def _refuse(
-        self, plan: Plan, result: ToolResult, position: int, *, rule: str = "", digest: str = ""
-    ) -> None:
+    def _refuse(self, plan: Plan, result: ToolResult, position: int, *, rule: str = "", digest: str = "") -> None:
         decided = CallDecided(
-            call_id=result.call_id, tool=result.name, decision="none", rule=rule or result.code or result.status.value,
-            position=position, digest=digest,
-        )  # fmt: skip
+            call_id=result.call_id,
+            tool=result.name,
+            decision="none",
+            rule=rule or result.code or result.status.value,
+            position=position,
+            digest=digest,
+        )
         call = ToolCall(id=result.call_id, name=result.name, arguments="")
         plan.events.extend((decided, plan.outcomes.finished(call, result)))
 
@@ -184,10 +189,16 @@ class Planner:
             return
         plan.events.append(
             ApprovalRequested(
-                call_id=state.call.id, approval_id="ap_" + self._ledger.randomness.token(), tool=decided.call.name,
-                arguments=decided.call.arguments, digest=digest, effect=decided.call.effect,
-                expires_at=now + APPROVAL_LIFETIME_SECONDS, rule=decided.decision.rule, reason=decided.decision.reason,
-            )  # fmt: skip
+                call_id=state.call.id,
+                approval_id="ap_" + self._ledger.randomness.token(),
+                tool=decided.call.name,
+                arguments=decided.call.arguments,
+                digest=digest,
+                effect=decided.call.effect,
+                expires_at=now + APPROVAL_LIFETIME_SECONDS,
+                rule=decided.decision.rule,
+                reason=decided.decision.reason,
+            )
         )
 
 
@@ -198,6 +209,9 @@ def _denied(decided: Decided) -> ToolResult:
         return failed_result(call, CallStatus.DENIED, message, code="sandbox_unavailable")
     reason = f": {decision.reason}" if decision.reason else "."
     return failed_result(
-        call, CallStatus.DENIED, f"{call.name} was denied{reason}", code="permission_denied",
+        call,
+        CallStatus.DENIED,
+        f"{call.name} was denied{reason}",
+        code="permission_denied",
         extra={"reason": decision.reason, "rule": decision.rule},
-    )  # fmt: skip
+    )

@@ -196,7 +196,7 @@ class SessionView(Protocol):
 class Policy(Protocol):
     """Turns a valid call into a decision, before anything runs."""
 
-    def decide(self, call: CheckedCall, session: SessionView) -> "Decision | None | Awaitable[Decision | None]":
+    def decide(self, call: CheckedCall, session: SessionView) -> "Decision | Awaitable[Decision | None] | None":
         """Return the decision, or None for no opinion. One that raises denies the call."""
         ...
 
@@ -342,5 +342,3 @@ class Journal(Protocol):
     async def close(self) -> None:
         """Store what is pending and let go of the store. May be called twice."""
         ...
-
-

@@ -47,9 +47,15 @@ class Proposer:
     """Asks the model on behalf of one run."""
 
     def __init__(
-        self, *, ledger: Ledger, driver: BoundDriver, model: Model, early: EarlyCalls, interrupt: Interrupt,
+        self,
+        *,
+        ledger: Ledger,
+        driver: BoundDriver,
+        model: Model,
+        early: EarlyCalls,
+        interrupt: Interrupt,
         budget: Budget,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._ledger = ledger
         self._driver = driver
         self._model = model
@@ -57,7 +63,9 @@ class Proposer:
         self._interrupt = interrupt
         self._allowed = budget.max_retries_per_model_call
 
-    async def propose(self, request: ModelRequest, *, closing: bool, room: int, seconds_left: float | None) -> Proposal | Stop:
+    async def propose(
+        self, request: ModelRequest, *, closing: bool, room: int, seconds_left: float | None
+    ) -> Proposal | Stop:
         """Return the model's whole response, or why there is none.
 
         Args:
@@ -81,11 +89,18 @@ class Proposer:
 
     def _started(self, request: ModelRequest, *, step: int, attempt: int, closing: bool) -> ModelStarted:
         return ModelStarted(
-            step=step, attempt=attempt, model=self._model.name, tools=tuple(spec.name for spec in request.tools),
-            tool_choice=request.tool_choice, messages=len(request.messages), closing=closing,
-        )  # fmt: skip
+            step=step,
+            attempt=attempt,
+            model=self._model.name,
+            tools=tuple(spec.name for spec in request.tools),
+            tool_choice=request.tool_choice,
+            messages=len(request.messages),
+            closing=closing,
+        )
 
-    async def _attempt(self, request: ModelRequest, response: _Response, *, step: int, attempt: int) -> ModelError | None:
+    async def _attempt(
+        self, request: ModelRequest, response: _Response, *, step: int, attempt: int
+    ) -> ModelError | None:
         """Receive one response; return what failed. An interrupt ends it without an error."""
         receiving = asyncio.create_task(self._receive(request, response, step, attempt))
         try:
@@ -136,7 +151,9 @@ class Proposer:
 
     # --- a whole response
 
-    def _proposal(self, request: ModelRequest, response: _Response, *, step: int, attempt: int, closing: bool) -> Proposal:
+    def _proposal(
+        self, request: ModelRequest, response: _Response, *, step: int, attempt: int, closing: bool
+    ) -> Proposal:
         end = response.end
         assert end is not None
         now = self._ledger.clock.monotonic()
@@ -144,11 +161,16 @@ class Proposer:
         usage = end.usage or _estimate(request, parts)
         price = self._model.price
         finished = ModelFinished(
-            step=step, message=Message(role="assistant", parts=parts, origin=self._model.name), finish=end.finish,
-            usage=usage, cost=None if price is None else _money(price.cost(usage)), attempt=attempt, closing=closing,
+            step=step,
+            message=Message(role="assistant", parts=parts, origin=self._model.name),
+            finish=end.finish,
+            usage=usage,
+            cost=None if price is None else _money(price.cost(usage)),
+            attempt=attempt,
+            closing=closing,
             duration_seconds=round(now - response.begun, 6),
             first_token_seconds=None if response.first_at is None else round(response.first_at - response.begun, 6),
-        )  # fmt: skip
+        )
         return Proposal(finished=finished, refusal=_refusal(end, closing=closing))
 
     def _named(self, parts: tuple[Part, ...], response: _Response) -> list[Part]:
@@ -190,9 +212,15 @@ class Proposer:
         return self._interrupt.stop or self._stop_for(error, attempt, is_used_up=error.may_retry and not is_allowed)
 
     async def _record_failure(
-        self, name: str, message: str, response: _Response, step: int, attempt: int, status: int | None,
+        self,
+        name: str,
+        message: str,
+        response: _Response,
+        step: int,
+        attempt: int,
+        status: int | None,
         wait: float | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         await self._ledger.record(
             ModelFailed(step=step, error=name, message=message, attempt=attempt, status=status, retry_in_seconds=wait)
         )

@@ -36,9 +36,14 @@ def check_model_name(name: str) -> tuple[str, str]:
 
 
 def resolve_model(
-    name: str, *, base_url: str | None = None, api_key: str | None = None, price: Price | None = None,
-    stream: bool = True, options: Mapping[str, Any] | None = None,
-) -> Model:  # fmt: skip
+    name: str,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    price: Price | None = None,
+    stream: bool = True,
+    options: Mapping[str, Any] | None = None,
+) -> Model:
     """Make a model from its name.
 
     Example:
@@ -71,9 +76,14 @@ _OPENAI_URL = "https://api.openai.com/v1"
 
 
 def _openai_chat(
-    model: str, base_url: str | None, api_key: str | None, price: Price | None, *, stream: bool,
+    model: str,
+    base_url: str | None,
+    api_key: str | None,
+    price: Price | None,
+    *,
+    stream: bool,
     options: Mapping[str, Any] | None,
-) -> Model:  # fmt: skip
+) -> Model:
     from treadle.providers.openai_chat import OpenAIChat
 
     url = _checked_url(base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI_URL)
@@ -93,9 +103,9 @@ def _checked_url(url: str) -> str:
 
 
 def _script(path: str) -> Model:
-    from treadle.providers.scripted import ScriptedModel
+    from treadle.providers.scripted import scripted_model
 
-    return ScriptedModel.from_file(path)
+    return scripted_model(path)
 
 
 async def open_journal(path: str | Path) -> Journal:
@@ -115,9 +125,12 @@ async def open_journal(path: str | Path) -> Journal:
 
 @asynccontextmanager
 async def open_session(
-    journal: str | Path | Journal, *, id: str | None = None,  # noqa: A002 - the face's word (design section 6)
-    clock: Clock | None = None, randomness: Randomness | None = None,
-) -> AsyncIterator[Session]:  # fmt: skip
+    journal: str | Path | Journal,
+    *,
+    id: str | None = None,  # noqa: A002 - the face's word (design section 6)
+    clock: Clock | None = None,
+    randomness: Randomness | None = None,
+) -> AsyncIterator[Session]:
     """Open a session, new or old, by its id; one is made when left out.
 
     Example:

@@ -39,9 +39,8 @@ __all__ = ["Description", "Run", "Step"]
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Everything about an agent, made ready for runs."""
+    """Everything about an agent but its model."""
 
-    model: Model
     toolbox: Toolbox
     instructions: str | None
     policy: Policy | None
@@ -78,10 +77,17 @@ class Run:
     """
 
     def __init__(
-        self, description: Description, open_session: Callable[[], Awaitable[Session]], *, task: str | Message | None,
-        deps: Any = None, budget: Budget | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        description: Description,
+        model: Model,
+        open_session: Callable[[], Awaitable[Session]],
+        *,
+        task: str | Message | None,
+        deps: Any = None,
+        budget: Budget | None = None,
+    ) -> None:
         self._description = description
+        self._model = model
         self._open_session = open_session
         self._task_text = task
         self._deps = deps
@@ -188,7 +194,7 @@ class Run:
             await self._begin(session, budget)
             stop = await self._loop(session, budget).run()
             await session.journal.flush()
-            has_price = self._description.model.price is not None
+            has_price = self._model.price is not None
             self._result = conclude(session.state, stop, session, has_price=has_price)
             return self._result
         finally:
@@ -205,10 +211,9 @@ class Run:
 
     def _check_price(self) -> None:
         budget = self._own_budget or self._description.budget
-        model = self._description.model
-        if budget.max_total_cost is not None and model.price is None:
+        if budget.max_total_cost is not None and self._model.price is None:
             raise ConfigurationError(
-                f"max_total_cost is set, but nobody knows what {model.name} costs. "
+                f"max_total_cost is set, but nobody knows what {self._model.name} costs. "
                 "Give its price with resolve_model(..., price=Price(input=, output=)), or leave the budget out."
             )
 
@@ -226,9 +231,12 @@ class Run:
         await self._settle(session, [*session.state.salvaged, *session.state.unanswered])
         ledger.run_id = "r_" + ledger.randomness.token()
         started = RunStarted(
-            task=message.text, model=description.model.name, profile=description.profile, budget=own,
+            task=message.text,
+            model=self._model.name,
+            profile=description.profile,
+            budget=own,
             tools=tuple(tool.name for tool in description.toolbox.visible(session)),
-        )  # fmt: skip
+        )
         await ledger.record(started, MessageAdded(message=message, source="task"))
 
     async def _settle(self, session: Session, left: Sequence[CallState]) -> None:
@@ -250,30 +258,43 @@ class Run:
         about, ledger = self._description, session.ledger
         self._interrupt = interrupt = Interrupt(session.clock)
         self._inbox = inbox = Inbox(ledger)
-        checker = Checker(
-            toolbox=about.toolbox, policy=about.policy, interceptors=about.interceptors, session=session
-        )
+        checker = Checker(toolbox=about.toolbox, policy=about.policy, interceptors=about.interceptors, session=session)
         attempts = Attempts(
-            ledger=ledger, toolbox=about.toolbox, interrupt=interrupt, budget=budget,
-            interceptors=about.interceptors, deps=self._deps,
-        )  # fmt: skip
+            ledger=ledger,
+            toolbox=about.toolbox,
+            interrupt=interrupt,
+            budget=budget,
+            interceptors=about.interceptors,
+            deps=self._deps,
+        )
         parallel, repeats = budget.max_parallel_tool_calls, about.guards.repeats
         early = EarlyCalls(ledger=ledger, checker=checker, attempts=attempts, parallel=parallel, repeats=repeats)
         planner = Planner(ledger=ledger, checker=checker, early=early, interrupt=interrupt, guards=about.guards)
         execution = Execution(
-            ledger=ledger, planner=planner, attempts=attempts, early=early, interrupt=interrupt, guards=about.guards,
-            parallel=parallel, result_chars=budget.max_tool_result_chars,
-        )  # fmt: skip
+            ledger=ledger,
+            planner=planner,
+            attempts=attempts,
+            early=early,
+            interrupt=interrupt,
+            guards=about.guards,
+            parallel=parallel,
+            result_chars=budget.max_tool_result_chars,
+        )
         tools = about.toolbox.visible(session)
-        driver = about.driver.bind(about.model, tools, _Offer(about.toolbox, session))
+        driver = about.driver.bind(self._model, tools, _Offer(about.toolbox, session))
         proposer = Proposer(
-            ledger=ledger, driver=driver, model=about.model, early=early, interrupt=interrupt, budget=budget
+            ledger=ledger, driver=driver, model=self._model, early=early, interrupt=interrupt, budget=budget
         )
         return Loop(
-            ledger=ledger, inbox=inbox, proposer=proposer, execution=execution, meter=Meter(budget),
-            interrupt=interrupt, request=lambda closing: self._request(session, closing=closing),
+            ledger=ledger,
+            inbox=inbox,
+            proposer=proposer,
+            execution=execution,
+            meter=Meter(budget),
+            interrupt=interrupt,
+            request=lambda closing: self._request(session, closing=closing),
             on_limit=about.on_limit,
-        )  # fmt: skip
+        )
 
     def _request(self, session: Session, *, closing: bool) -> ModelRequest:
         about = self._description
@@ -326,7 +347,9 @@ def _step_of(session: Session) -> Step | None:
 def _abandoned(state: CallState) -> ToolResult:
     """Return the result of a call that was left open: unknown where it may have acted, cancelled where it did not."""
     if state.started is not None and not state.started.effect.is_read:
-        message = f"{state.call.name} had started when the run broke off. Its outcome is unknown; check before you repeat it."
+        message = (
+            f"{state.call.name} had started when the run broke off. Its outcome is unknown; check before you repeat it."
+        )
         return failed_result(state.call, CallStatus.OUTCOME_UNKNOWN, message, may_have_acted=True)
     message = "Not executed: the run went on without this call."
     return failed_result(state.call, CallStatus.CANCELLED, message, code="superseded")
@@ -338,5 +361,3 @@ def _task_message(task: str | Message) -> Message:
     if not task.strip():
         raise ConfigurationError("The task is empty. Say what to do.")
     return user_message(task.encode("utf-8", "replace").decode())
-
-

@@ -18,7 +18,7 @@ from treadle.tools import JsonObject
 __all__ = ["Approvals", "Session", "SessionEvents", "fold"]
 
 
-class Approvals(tuple[Approval, ...]):
+class Approvals(tuple[Approval, ...]):  # noqa: SLOT001 - it carries the session that it can ask again
     """The requests for consent that wait for an answer. Await it to look into the journal again first."""
 
     _session: "Session"
@@ -96,9 +96,14 @@ class Session:
         return SessionEvents(self.journal, self.id, after)
 
     async def answer(
-        self, approval_id: str, answer: Literal["allow", "deny"], *, reason: str = "",
-        arguments: JsonObject | None = None, by: str = "person",
-    ) -> None:  # fmt: skip
+        self,
+        approval_id: str,
+        answer: Literal["allow", "deny"],
+        *,
+        reason: str = "",
+        arguments: JsonObject | None = None,
+        by: str = "person",
+    ) -> None:
         """Answer a request for consent, from this or any other process. `resume` then goes on.
 
         Args:
@@ -170,5 +175,3 @@ def fold(session_id: str, events: Sequence[AnyEvent]) -> SessionState:
     for event in events:
         state.apply(event)
     return state
-
-

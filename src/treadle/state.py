@@ -3,8 +3,9 @@
 Not a store: it holds nothing that the events do not say.
 """
 
+from collections.abc import Callable
 from decimal import Decimal
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -29,7 +30,10 @@ from treadle.events import (
 from treadle.messages import Message, Result, ToolCall, Usage
 from treadle.tools import CallStatus, JsonObject, ToolResult
 
-__all__ = ["Approval", "CallRecord", "CallState", "Denial", "RunState", "SessionState", "Streaks", "streak_key"]
+__all__ = ["BUDGET_EXCEEDED", "Approval", "CallRecord", "CallState", "Denial", "RunState", "SessionState", "Streaks", "streak_key"]
+
+BUDGET_EXCEEDED = "budget_exceeded"
+"""Code of a call that was not run because the tool call budget was used up."""
 
 RunPhase = Literal["running", "paused", "stopped", "completed", "failed"]
 
@@ -114,7 +118,11 @@ class Streaks(msgspec.Struct, frozen=True, kw_only=True):
             repeats=self.repeats + 1 if key == self.repeated else 1,
             failures=self.failures + 1 if is_failure else 0 if status is CallStatus.OK else self.failures,
             invalid_json=self.invalid_json + 1 if is_bad_json else 0 if is_valid else self.invalid_json,
-            invalid_arguments=self.invalid_arguments + 1 if is_bad_arguments else 0 if is_valid else self.invalid_arguments,
+            invalid_arguments=self.invalid_arguments + 1
+            if is_bad_arguments
+            else 0
+            if is_valid
+            else self.invalid_arguments,
         )
 
 
@@ -183,41 +191,21 @@ class SessionState:
         self.head = event.seq
         if self.run is not None:
             self.run.last_at = event.at
-        match event:
-            case ToolStarted():
-                self._tool_started(event)
-            case ToolFinished():
-                self._tool_finished(event)
-            case CallDecided():
-                self._call_decided(event)
-            case ModelFinished():
-                self._model_finished(event)
-            case MessageAdded():
-                self._message_added(event)
-            case RunStarted():
-                self._run_started(event)
-            case RunFinished() | RunPaused():
-                self._run_ended(event)
-            case RunResumed():
-                self._run_resumed(event)
-            case ModelFailed():
-                self._model_failed(event)
-            case ModelDiscarded():
-                self._salvage()
-            case ApprovalRequested():
-                self._approval_requested(event)
-            case ApprovalAnswered():
-                self._approval_answered(event)
-            case _:
-                pass
+        fold = self._folds.get(type(event))
+        if fold is not None:
+            fold(self, event)
 
     # --- runs
 
     def _run_started(self, event: RunStarted) -> None:
         self.run = RunState(
-            id=event.run_id, task=event.task, profile=event.profile, budget=event.budget,
-            segment_at=event.at, last_at=event.at,
-        )  # fmt: skip
+            id=event.run_id,
+            task=event.task,
+            profile=event.profile,
+            budget=event.budget,
+            segment_at=event.at,
+            last_at=event.at,
+        )
         self._salvage()
 
     def _run_ended(self, event: RunFinished | RunPaused) -> None:
@@ -284,6 +272,9 @@ class SessionState:
             wall_seconds=spent.wall_seconds,
         )
 
+    def _model_discarded(self, event: ModelDiscarded) -> None:
+        self._salvage()
+
     def _salvage(self) -> None:
         self.salvaged.extend(self.early.values())
         self.early.clear()
@@ -305,10 +296,18 @@ class SessionState:
 
     def _approval_requested(self, event: ApprovalRequested) -> None:
         approval = Approval(
-            id=event.approval_id, session_id=self.id, call_id=event.call_id or "", tool=event.tool,
-            arguments=event.arguments, digest=event.digest, effect=event.effect, requested_at=event.at,
-            expires_at=event.expires_at, rule=event.rule, reason=event.reason,
-        )  # fmt: skip
+            id=event.approval_id,
+            session_id=self.id,
+            call_id=event.call_id or "",
+            tool=event.tool,
+            arguments=event.arguments,
+            digest=event.digest,
+            effect=event.effect,
+            requested_at=event.at,
+            expires_at=event.expires_at,
+            rule=event.rule,
+            reason=event.reason,
+        )
         self.approvals[approval.id] = approval
         if (state := self._find(event.call_id)) is not None:
             state.approval = approval
@@ -347,26 +346,54 @@ class SessionState:
         """Invariant: the results enter the transcript together and in call order, whatever order they finished in."""
         run = self._running()
         results: list[Result] = []
+        uncovered = 0
         for state in self.open.values():
             result = state.result
             assert result is not None
+            uncovered += result.code == BUDGET_EXCEEDED
             key = streak_key(state.call, state.decision.digest if state.decision else "")
             run.streaks = run.streaks.after(key, result.status)
             run.calls.append(
                 CallRecord(
-                    id=result.call_id, name=result.name, status=result.status.value, attempts=result.attempts,
+                    id=result.call_id,
+                    name=result.name,
+                    status=result.status.value,
+                    attempts=result.attempts,
                     duration_seconds=result.duration_seconds,
                 )
-            )  # fmt: skip
+            )
             results.append(
                 Result(
-                    call_id=result.call_id, name=result.name, content=result.content, is_error=result.is_error,
-                    execution_id=result.execution_id, media=result.media,
+                    call_id=result.call_id,
+                    name=result.name,
+                    content=result.content,
+                    is_error=result.is_error,
+                    execution_id=result.execution_id,
+                    media=result.media,
                 )
-            )  # fmt: skip
+            )
+        if uncovered:  # calls that the budget did not cover are not charged to it
+            run.spent = msgspec.structs.replace(run.spent, tool_calls=run.spent.tool_calls - uncovered)
         self.messages.append(Message(role="tool", parts=tuple(results)))
         self.open.clear()
         self.salvaged.clear()
+
+    # Any: a table by type; each function names the type that it takes.
+    _folds: ClassVar[dict[type[Any], Callable[["SessionState", Any], None]]] = {
+        ApprovalAnswered: _approval_answered,
+        ApprovalRequested: _approval_requested,
+        CallDecided: _call_decided,
+        MessageAdded: _message_added,
+        ModelDiscarded: _model_discarded,
+        ModelFailed: _model_failed,
+        ModelFinished: _model_finished,
+        RunFinished: _run_ended,
+        RunPaused: _run_ended,
+        RunResumed: _run_resumed,
+        RunStarted: _run_started,
+        ToolFinished: _tool_finished,
+        ToolStarted: _tool_started,
+    }
 
 
 def streak_key(call: ToolCall, digest: str) -> str:

@@ -71,19 +71,35 @@ _MEANING: dict[StopReason, tuple[Status, int, str]] = {
     StopReason.INPUT_REQUIRED: (Status.PAUSED, 11, "Ask the user the question, then resume with the answer."),
     StopReason.TASK_DENIED: (Status.STOPPED, 12, "Tell the user that policy denies this task."),
     StopReason.REPEATED_TOOL_CALL: (
-        Status.STOPPED, 13, "Look at why the call does not move the task forward, then rephrase the task or mend the tool.",
+        Status.STOPPED,
+        13,
+        "Look at why the call does not move the task forward, then rephrase the task or mend the tool.",
     ),
     StopReason.REPEATED_FAILURES: (Status.STOPPED, 13, "Look at the failed calls, mend their cause, then resume."),
     StopReason.INVALID_CALL_LIMIT: (
-        Status.STOPPED, 13, "Use a model that writes valid calls, or simplify the tool's parameters.",
+        Status.STOPPED,
+        13,
+        "Use a model that writes valid calls, or simplify the tool's parameters.",
     ),
     StopReason.REFUSED: (Status.STOPPED, 14, "Tell the user that the model refused; rephrase the task."),
     StopReason.TOOL_UNAVAILABLE: (Status.STOPPED, 15, "Bring the required tool back, then resume."),
     StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL: (Status.STOPPED, 1, "Ask the model again, or use another model."),
     StopReason.OUTPUT_TRUNCATED: (Status.STOPPED, 1, "Raise the model's output limit, or ask for less at once."),
-    StopReason.INCOMPLETE_STREAM: (Status.FAILED, 1, "Try again: the model's answer broke off and nothing in it was run."),
-    StopReason.MODEL_ERROR: (Status.FAILED, 1, "Read the message, mend the connection or the configuration, then resume."),
-    StopReason.CONTEXT_OVERFLOW: (Status.FAILED, 1, "Start a new session with a shorter history, or use a larger model."),
+    StopReason.INCOMPLETE_STREAM: (
+        Status.FAILED,
+        1,
+        "Try again: the model's answer broke off and nothing in it was run.",
+    ),
+    StopReason.MODEL_ERROR: (
+        Status.FAILED,
+        1,
+        "Read the message, mend the connection or the configuration, then resume.",
+    ),
+    StopReason.CONTEXT_OVERFLOW: (
+        Status.FAILED,
+        1,
+        "Start a new session with a shorter history, or use a larger model.",
+    ),
     StopReason.CANCELLED: (Status.STOPPED, 1, "Resume the session to go on from where it stopped."),
 }
 

@@ -132,7 +132,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """JSON Schema of the result; None to accept any JSON value."""
     error_schema: JsonObject | None = None
     """A result that fits this and not the output schema is the service saying no: `rejected`."""
-    effect: Effect | Literal["read", "idempotent", "keyed", "unsafe"] | Callable[[JsonObject], Effect | str] = Effect.UNSAFE
+    effect: Effect | Literal["read", "idempotent", "keyed", "unsafe"] | Callable[[JsonObject], Effect | str] = (
+        Effect.UNSAFE
+    )
     """What it does to the world, or a function of the arguments that says so; one that raises means `unsafe`."""
     timeout: float | None = 120.0
     """Seconds that one attempt may take; None for the run's own limit only."""

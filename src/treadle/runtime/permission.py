@@ -190,9 +190,7 @@ def stricter(one: Decision, other: Decision) -> Decision:
 
 def action_digest(session_id: str, call: CheckedCall) -> str:
     """Return what a consent is bound to: session, call, tool, arguments, effect and the tool's schema."""
-    return digest(
-        [session_id, call.id, call.name, call.arguments, call.effect.value, _schema_digest(call.tool)]
-    )
+    return digest([session_id, call.id, call.name, call.arguments, call.effect.value, _schema_digest(call.tool)])
 
 
 def is_same_action(session_id: str, call: CheckedCall, bound: str) -> bool:

@@ -5,6 +5,8 @@ import heapq
 import itertools
 from collections.abc import Callable, Sequence
 
+from treadle.ports import Timer
+
 __all__ = ["FakeClock", "FixedRandomness"]
 
 _IDLE_ITERATIONS = 50
@@ -50,7 +52,7 @@ class FakeClock:
     def monotonic(self) -> float:
         return self._monotonic
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> "_FakeTimer":
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         timer = _FakeTimer(self._monotonic + max(seconds, 0.0), next(self._numbers), callback, self._touch)
         heapq.heappush(self._timers, timer)
         self.waits.append(seconds)

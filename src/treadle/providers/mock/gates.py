@@ -1,10 +1,10 @@
-"""Gates: where a scripted turn waits until a test lets it go. They replace sleeping; they know no turn."""
+"""Gates: where a turn waits for a test, and counts that a test waits for. They replace sleeping; they know no turn."""
 
 import asyncio
 import contextlib
 import threading
 
-__all__ = ["Gate", "Gates"]
+__all__ = ["Count", "Gate", "Gates"]
 
 
 class Gate:
@@ -51,6 +51,26 @@ class Gates:
 
     def named(self, name: str) -> Gate:
         return self._by_name.setdefault(name, Gate())
+
+
+class Count:
+    """A number that only grows, and wakes whoever waits for it."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self._latches: dict[int, _Latch] = {}
+
+    def add(self) -> None:
+        self.value += 1
+        self._latch(self.value).set()
+
+    async def wait(self, value: int) -> None:
+        """Return when the number is at least this."""
+        if self.value < value:
+            await self._latch(value).wait()
+
+    def _latch(self, value: int) -> "_Latch":
+        return self._latches.setdefault(value, _Latch())
 
 
 class _Latch:

@@ -18,7 +18,7 @@ from treadle.errors import ConfigurationError
 from treadle.providers.mock.answers import Refusal
 from treadle.providers.mock.chat import ChatCompletions
 from treadle.providers.mock.connection import BadHttp, Connection, HungUp, Reader
-from treadle.providers.mock.gates import Gate, Gates
+from treadle.providers.mock.gates import Count, Gate, Gates
 from treadle.providers.mock.sending import send
 from treadle.providers.mock.turns import Turn, Waitable
 from treadle.providers.mock.vendor import Playable, RecordedRequest, Vendor
@@ -62,7 +62,8 @@ class MockProvider:
         self._gates = Gates()
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        self._hangups = 0
+        self._arrivals = Count()
+        self._hangups = Count()
 
     @property
     def base_url(self) -> str:
@@ -87,11 +88,19 @@ class MockProvider:
     @property
     def hangups(self) -> int:
         """Answers during which the client closed the connection."""
-        return self._hangups
+        return self._hangups.value
 
     def gate(self, name: str) -> Gate:
         """Return the gate of that name, at which turns with `gate=name` wait until the test opens it."""
         return self._gates.named(name)
+
+    async def wait_requests(self, count: int) -> None:
+        """Return when so many requests have come since the provider was made."""
+        await self._arrivals.wait(count)
+
+    async def wait_hangups(self, count: int) -> None:
+        """Return when so many clients have closed the connection while they were being answered."""
+        await self._hangups.wait(count)
 
     async def __aenter__(self) -> Self:
         if self._server is not None:
@@ -173,7 +182,7 @@ class MockProvider:
             while await self._exchange(connection):
                 pass
         except HungUp:
-            self._hangups += 1
+            self._hangups.add()
         except asyncio.CancelledError:
             # The provider stops. asyncio.streams (3.11) logs a cancelled handler as an error, so it ends quietly here.
             connection.abort()
@@ -190,6 +199,7 @@ class MockProvider:
         if received is None:
             return False
         reply = await self._vendor.reply(received)
+        self._arrivals.add()
         return await send(connection, received, reply, self._gate(reply.turn))
 
     def _gate(self, turn: Turn) -> Waitable | None:

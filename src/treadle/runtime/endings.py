@@ -1,0 +1,52 @@
+"""Endings: what a limit, an answer or a waiting call means for a run. Makes Stops and the words of a limit; ends nothing."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from treadle.budgets import BudgetReached
+from treadle.events import ModelFinished
+from treadle.messages import Finish
+from treadle.state import Approval
+from treadle.stops import Stop, StopReason
+
+__all__ = ["answer_stop", "is_turn_or_call_limit", "limit_notice", "limit_stop", "waiting_stop"]
+
+_WORDS = {"max_model_turns": "Model turn", "max_tool_calls": "Tool call"}
+
+
+def is_turn_or_call_limit(reached: BudgetReached) -> bool:
+    """Whether the limit is one after which the model may still be asked for a summary."""
+    return reached.budget in _WORDS
+
+
+def limit_notice(reached: BudgetReached) -> dict[str, Any]:
+    """Return the fields that the last result before a limit gains (seed 002)."""
+    words = f"{_WORDS[reached.budget]} limit reached ({reached.limit}). Stopping tool loop."
+    return {"limit_reached": True, "limit_message": words}
+
+
+def limit_stop(reached: BudgetReached) -> Stop:
+    """Return the end of a run whose budget is used up."""
+    is_turns = reached.budget == "max_model_turns"
+    reason = StopReason.STEP_LIMIT_REACHED if is_turns else StopReason.BUDGET_EXCEEDED
+    message = f"The budget {reached.budget} is used up: {reached.used} of {reached.limit}."
+    return Stop(reason=reason, message=message, reached=reached)
+
+
+def answer_stop(finished: ModelFinished) -> Stop:
+    """Return the end of a run whose model called nothing: an answer, a cut one, a refusal, or none."""
+    if finished.finish is Finish.REFUSED:
+        return Stop(reason=StopReason.REFUSED, message="The model or its provider refused.")
+    if finished.finish is Finish.LENGTH:
+        return Stop(reason=StopReason.OUTPUT_TRUNCATED, message="The answer was cut off by the output limit.")
+    if not finished.message.text.strip():
+        message = "The model gave neither an answer nor a call."
+        return Stop(reason=StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL, message=message)
+    return Stop(reason=StopReason.COMPLETED, message="The model answered.")
+
+
+def waiting_stop(approvals: Sequence[Approval]) -> Stop:
+    """Return the pause of a run whose calls wait for a person. It names each tool and how to allow it."""
+    names = ", ".join(f"{approval.tool} ({approval.id})" for approval in approvals)
+    how = "Allow it with session.answer(id, 'allow') or `treadle approve ID`, then resume."
+    return Stop(reason=StopReason.APPROVAL_REQUIRED, message=f"Waiting for approval of {names}. {how}")

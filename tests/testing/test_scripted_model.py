@@ -1,0 +1,215 @@
+"""The scripted model: a Model without a network."""
+
+import asyncio
+import json
+
+import pytest
+
+from treadle.budgets import Price
+from treadle.errors import (
+    ConfigurationError,
+    IncompleteStream,
+    ModelError,
+    ModelRejected,
+    ModelResponseInvalid,
+    ModelUnavailable,
+)
+from treadle.messages import Finish, Text, Thinking, ToolCall, Usage, user_message
+from treadle.ports import CallReady, Model, ModelEnd, ModelRequest, TextDelta, ThinkingDelta
+from treadle.providers.scripted import scripted_model
+from treadle.testing import Script, ScriptedModel, Turn, call, text
+
+REQUEST = ModelRequest(messages=(user_message("go"),))
+
+
+async def play(model: Model, request: ModelRequest = REQUEST):
+    return [part async for part in model.stream(request)]
+
+
+async def play_until_error(model: Model):
+    """Return what came, and the error that ended it."""
+    parts = []
+    try:
+        async for part in model.stream(REQUEST):
+            parts.append(part)
+    except ModelError as error:
+        return parts, error
+    pytest.fail("no error came")
+
+
+@pytest.mark.row("D14")
+async def test_words_and_calls_stream_and_end_as_one_message():
+    model = ScriptedModel([[text("I look."), call("a", x=1), call("b", arguments='{"x": ')]])
+
+    parts = await play(model)
+
+    first, second = (
+        ToolCall(id="call_1", name="a", arguments='{"x": 1}'),
+        ToolCall(id="call_2", name="b", arguments='{"x": '),
+    )
+    assert parts == [
+        TextDelta("I l"),
+        TextDelta("ook"),
+        TextDelta("."),
+        CallReady(first),
+        ModelEnd(parts=(Text("I look."), first, second), finish=Finish.CALLS),
+    ]
+    assert model.requests == [REQUEST]
+
+
+@pytest.mark.row("D14")
+async def test_the_last_turn_repeats_with_fresh_call_ids():
+    model = ScriptedModel([text("first"), call("again")])
+    ends = [(await play(model))[-1] for _ in range(4)]
+    assert ends[0].parts == (Text("first"),)
+    assert [end.parts[0].id for end in ends[1:]] == ["call_1", "call_2", "call_3"]
+
+
+async def test_a_script_may_refuse_to_repeat():
+    model = ScriptedModel(Script(["only"], exhausted="error"))
+    await play(model)
+    with pytest.raises(ModelRejected, match="used up: it has 1 turns"):
+        await play(model)
+
+
+@pytest.mark.row("D14")
+async def test_exceptions_are_raised_and_functions_are_asked():
+    async def later(request):
+        return call("seen", words=request.messages[0].text)
+
+    model = ScriptedModel(
+        [ModelUnavailable("busy", status=529), lambda request: "now", later, lambda _: IncompleteStream("cut")]
+    )
+
+    with pytest.raises(ModelUnavailable, match="busy"):
+        await play(model)
+    assert (await play(model))[-1].parts == (Text("now"),)
+    assert (await play(model))[-1].parts[0].arguments == '{"words": "go"}'
+    with pytest.raises(IncompleteStream):
+        await play(model)
+    assert len(model.requests) == 4
+
+
+@pytest.mark.row("D14")
+async def test_usage_finish_thinking_and_refusal_are_reported():
+    model = ScriptedModel(
+        [
+            Turn(text="a", thinking="Hm.", usage=Usage(input_tokens=3, output_tokens=2), finish="length", pieces=1),
+            Turn(refusal="No.", pieces=1),
+        ],
+        name="m",
+        price=Price(input=1, output=2),
+    )
+    assert await play(model) == [
+        ThinkingDelta("Hm."),
+        TextDelta("a"),
+        ModelEnd(
+            parts=(Thinking(text="Hm."), Text("a")),
+            finish=Finish.LENGTH,
+            usage=Usage(input_tokens=3, output_tokens=2),
+        ),
+    ]
+    assert await play(model) == [TextDelta("No."), ModelEnd(parts=(Text("No."),), finish=Finish.REFUSED)]
+    assert (model.name, model.price) == ("m", Price(input=1, output=2))
+
+
+async def test_the_last_call_of_a_response_that_ran_out_of_tokens_is_marked_as_cut():
+    (*ready, end) = await play(ScriptedModel([Turn(calls=(call("a"), call("b")), finish="length")]))
+    assert [part.call.name for part in ready] == ["a"]
+    assert end.cut_calls == frozenset({"call_2"})
+
+
+@pytest.mark.parametrize("arguments", ["", "{", "[1]", "null", "[" * 100_000])
+async def test_a_call_whose_arguments_never_close_an_object_is_never_ready(arguments):
+    (end,) = await play(ScriptedModel([call("a", arguments=arguments)]))
+    assert end.parts[0].arguments == arguments
+
+
+@pytest.mark.parametrize(
+    ("turn", "kind", "status", "wait"),
+    [
+        (Turn(status=429, headers=(("retry-after", "2.5"),)), ModelUnavailable, 429, 2.5),
+        (Turn(status=429, headers=(("retry-after", "soon"),)), ModelUnavailable, 429, None),
+        (Turn(status=529), ModelUnavailable, 529, None),
+        (Turn(status=401, error="bad key"), ModelRejected, 401, None),
+        (Turn(status=400, error={"message": "no"}), ModelRejected, 400, None),
+        (Turn(error="overloaded"), ModelUnavailable, 200, None),
+        (Turn(body=b"<html>"), ModelResponseInvalid, 200, None),
+        (Turn(text="a", cut="before-answer"), ModelUnavailable, None, None),
+    ],
+)
+async def test_faults_that_give_no_answer_are_the_errors_of_a_real_provider(turn, kind, status, wait):
+    parts, error = await play_until_error(ScriptedModel([turn]))
+    assert parts == []
+    assert (type(error), error.status, error.retry_after_seconds) == (kind, status, wait)
+
+
+@pytest.mark.parametrize(
+    ("cut", "words", "ready"),
+    [("mid-text", 2, 0), ("mid-arguments", 3, 1), ("before-terminal", 3, 2), ("reset", 2, 0), (10, 2, 0)],
+)
+async def test_a_cut_answer_is_incomplete(cut, words, ready):
+    model = ScriptedModel([Turn(text="abc", calls=(call("a"), call("b")), cut=cut)])
+    parts, error = await play_until_error(model)
+    assert isinstance(error, IncompleteStream if cut != "reset" else ModelUnavailable)
+    assert sum(isinstance(part, TextDelta) for part in parts) == words
+    assert sum(isinstance(part, CallReady) for part in parts) == ready
+
+
+async def test_a_gate_holds_the_answer_after_a_call_until_it_is_opened():
+    model = ScriptedModel([Turn(calls=(call("a"), call("b")), gate="mid", hold_after_call=0)])
+    ready = asyncio.Queue()
+
+    async def consume():
+        async for part in model.stream(REQUEST):
+            ready.put_nowait(part)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(consume())
+        await model.gate("mid").wait_reached()
+        assert (await ready.get()).call.name == "a"
+        assert ready.empty()
+        model.gate("mid").open()
+    assert (await ready.get()).call.name == "b"
+    assert isinstance(await ready.get(), ModelEnd)
+
+
+async def test_a_turn_may_wait_at_a_plain_event():
+    event = asyncio.Event()
+    model = ScriptedModel([Turn(text="hi", gate=event)])
+    playing = asyncio.ensure_future(play(model))
+    await asyncio.sleep(0)
+    assert not playing.done()
+    event.set()
+    assert (await playing)[-1].parts == (Text("hi"),)
+
+
+async def test_a_stalled_answer_ends_when_its_reader_gives_up():
+    model = ScriptedModel([Turn(text="abc", cut="before-terminal", cut_by="stall")])
+    got = asyncio.Semaphore(0)
+
+    async def consume():
+        async for _ in model.stream(REQUEST):
+            got.release()
+
+    consuming = asyncio.ensure_future(consume())
+    for _ in range(3):
+        await got.acquire()
+    consuming.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await consuming
+
+
+@pytest.mark.row("D14")
+async def test_a_script_file_is_a_model(tmp_path):
+    file = tmp_path / "s.json"
+    file.write_text(json.dumps([{"text": "hi", "calls": [{"name": "a", "arguments": {"x": 1}}]}]), encoding="utf-8")
+    model = scripted_model(file)
+    assert model.name == f"script:{file}"
+    assert (await play(model))[-1].parts == (Text("hi"), ToolCall(id="call_1", name="a", arguments='{"x": 1}'))
+
+
+@pytest.mark.parametrize("turns", [[], "hi", [3], [None], [[]], {}])
+def test_what_is_no_list_of_turns_is_refused_at_once(turns):
+    with pytest.raises(ConfigurationError):
+        ScriptedModel(turns)
