@@ -15,6 +15,8 @@ from treadle.providers._http import Answer, Endpoint
 __all__ = ["event_failure", "excerpt", "not_the_protocol", "read_failure", "retry_after_seconds"]
 
 _MAX_ERROR_BYTES = 64 * 1024
+_ERROR_SECONDS = 5.0
+"""How long to wait for each piece of an error's words: the status says the most."""
 
 _PASSING = frozenset({408, 409, 425, 429})
 _LASTING = frozenset({501, 505})
@@ -114,6 +116,7 @@ def _classify(status: int | None, words: str, opening: str, wait: float | None) 
 async def _read_some(answer: Answer) -> bytes:
     """Read what an error says. When even that breaks, the status alone must do."""
     body = b""
+    answer.hasten(_ERROR_SECONDS)
     try:
         while len(body) < _MAX_ERROR_BYTES and (piece := await answer.read()):
             body += piece

@@ -1,6 +1,8 @@
 """HTTP: one client for each event loop, and answers that are read under our own limits. Knows no dialect and no model."""
 
 import asyncio
+import atexit
+import contextlib
 import io
 import ssl
 from asyncio import AbstractEventLoop
@@ -137,6 +139,7 @@ class HttpClient:
 
     def __init__(self) -> None:
         self._held: dict[AbstractEventLoop, _Held] = {}
+        self._is_watching_exit = False
         self._proxies: dict[tuple[str, str], URL | None] = {}
 
     async def send(self, endpoint: Endpoint, body: bytes, *, max_bytes: int = MAX_RESPONSE_BYTES) -> Answer:
@@ -171,20 +174,22 @@ class HttpClient:
         """Close the session of the running event loop. The next request makes a new one."""
         held = self._held.get(asyncio.get_running_loop())
         if held is not None:
-            await held.holder.aclose()
+            await _close(held)
 
     async def _session(self) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()
         held = self._held.get(loop)
         if held is None:
-            await self._forget_closed_loops()
             connector = aiohttp.TCPConnector(limit=0)
             session = aiohttp.ClientSession(
                 connector=connector, cookie_jar=aiohttp.DummyCookieJar(), headers={"User-Agent": "treadle"}
             )
             holder = self._hold(loop, session)
+            # Known before the first await, so that two first requests share one session.
             self._held[loop] = held = _Held(session, holder)
             await anext(holder)
+            self._watch_exit()
+            await self._forget_closed_loops()
         return held.session
 
     async def _hold(self, loop: AbstractEventLoop, session: aiohttp.ClientSession) -> AsyncGenerator[None]:
@@ -194,6 +199,19 @@ class HttpClient:
         finally:
             self._held.pop(loop, None)
             await session.close()
+
+    def _watch_exit(self) -> None:
+        """Close at exit what is still open then: a loop in a daemon thread is never shut down."""
+        if not self._is_watching_exit:
+            self._is_watching_exit = True
+            atexit.register(self._close_at_exit)
+
+    def _close_at_exit(self) -> None:
+        for loop, held in list(self._held.items()):
+            if loop.is_running():
+                closing = asyncio.run_coroutine_threadsafe(_close(held), loop)
+                with contextlib.suppress(TimeoutError):
+                    closing.result(timeout=1)
 
     async def _forget_closed_loops(self) -> None:
         """Drop the sessions of loops that were closed without shutting down their generators."""
@@ -211,6 +229,10 @@ class HttpClient:
 
 shared_client = HttpClient()
 """The client of all models of this process: connections to one server are shared."""
+
+
+async def _close(held: _Held) -> None:
+    await held.holder.aclose()
 
 
 def _proxy_for(scheme: str, authority: str) -> URL | None:

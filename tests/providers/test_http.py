@@ -1,0 +1,551 @@
+"""The HTTP client: one session a loop, our own limits, and an exception that says what may be done."""
+
+import asyncio
+import contextlib
+import gc
+import gzip
+import os
+import socket
+import sys
+import textwrap
+import time
+from email.utils import formatdate
+
+import aiohttp
+import pytest
+from chat_server import STREAM_HEAD, answer, serving, then_reset, then_silence
+
+from treadle.errors import (
+    ConfigurationError,
+    ContextOverflow,
+    IncompleteStream,
+    ModelError,
+    ModelRejected,
+    ModelResponseInvalid,
+    ModelUnavailable,
+)
+from treadle.providers._endpoint import Endpoint, Timeouts
+from treadle.providers._failures import event_failure, read_failure, retry_after_seconds
+from treadle.providers._http import HttpClient
+
+KEY = "sk-very-secret-0123456789"
+
+
+def endpoint(url: str, *, headers=None, secrets=(KEY,), **timeouts: float) -> Endpoint:
+    return Endpoint(url, "chat/completions", headers=headers or {}, timeouts=Timeouts(**timeouts), secrets=secrets)
+
+
+async def fetch(url: str, *, max_bytes: int = 2**20, body: bytes = b"{}", **timeouts: float) -> bytes:
+    client = HttpClient()
+    try:
+        got = await client.send(endpoint(url, **timeouts), body, max_bytes=max_bytes)
+        try:
+            return await got.read_rest()
+        finally:
+            got.close()
+    finally:
+        await client.close()
+
+
+async def failure(script, **timeouts: float) -> ModelError:
+    async with serving(script) as server:
+        with pytest.raises(ModelError) as caught:
+            await fetch(server.url, **timeouts)
+    assert server.url in str(caught.value)
+    return caught.value
+
+
+# --- sessions --------------------------------------------------------------------------------------------------------
+
+
+async def test_one_connection_serves_one_request_after_another():
+    client = HttpClient()
+    async with serving(answer("one"), answer("two")) as server:
+        place = endpoint(server.url)
+        for expected in (b"one", b"two"):
+            assert await (await client.send(place, b"{}")).read_rest() == expected
+        await client.close()
+
+    assert server.connections == 1
+
+
+def open_sessions() -> set[int]:
+    found = [one for one in gc.get_objects() if isinstance(one, aiohttp.ClientSession)]
+    return {id(session) for session in found if not session.closed}
+
+
+async def test_first_requests_side_by_side_share_one_session():
+    client, before = HttpClient(), open_sessions()
+    async with serving(answer("x")) as server:
+        place = endpoint(server.url)
+        answers = await asyncio.gather(*(client.send(place, b"{}") for _ in range(20)))
+        assert {await got.read_rest() for got in answers} == {b"x"}
+        assert len(open_sessions() - before) == 1
+        await client.close()
+
+    assert open_sessions() <= before
+
+
+async def test_a_closed_client_opens_again():
+    client = HttpClient()
+    async with serving(answer("x")) as server:
+        for _ in range(2):
+            await (await client.send(endpoint(server.url), b"{}")).read_rest()
+            await client.close()
+        await client.close()
+
+    assert server.connections == 2
+
+
+async def test_a_body_of_many_megabytes_is_sent_whole():
+    body = b"x" * 3_000_000
+    async with serving(answer("ok")) as server:
+        assert await fetch(server.url, body=body) == b"ok"
+
+    assert server.requests[0].body == body
+
+
+LOOPS = """
+    import asyncio, sys, threading
+    from treadle.providers._endpoint import Endpoint, Timeouts
+    from treadle.providers._http import shared_client
+
+    async def main():
+        place = Endpoint(sys.argv[1], "x", headers={}, timeouts=Timeouts())
+        answer = await shared_client.send(place, b"{}")
+        print((await answer.read_rest()).decode())
+
+    asyncio.run(main())
+    asyncio.run(main())
+    if sys.argv[2] == "in a thread":
+        daemon = asyncio.new_event_loop()
+        threading.Thread(target=daemon.run_forever, daemon=True).start()
+        asyncio.run_coroutine_threadsafe(main(), daemon).result()
+    if sys.argv[2] == "careless":
+        careless = asyncio.new_event_loop()
+        careless.run_until_complete(main())
+        careless.close()
+        asyncio.run(main())
+"""
+
+
+async def run_python(script: str, *arguments: str, flags: tuple[str, ...] = (), **environment: str) -> tuple[str, str]:
+    running = await asyncio.create_subprocess_exec(
+        *(sys.executable, *flags, "-c", textwrap.dedent(script), *arguments),
+        env={"PATH": os.environ["PATH"], **environment},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await running.communicate()
+    return output.decode().strip(), errors.decode()
+
+
+async def test_the_session_ends_with_its_loop_and_leaves_nothing_open():
+    async with serving(answer("ok")) as server:
+        ran = await run_python(LOOPS, server.url, "careful", flags=("-X", "dev", "-W", "error"))
+
+    assert ran == ("ok\nok", "")
+    assert server.connections == 2
+
+
+async def test_a_loop_in_a_daemon_thread_leaves_no_words_at_exit():
+    async with serving(answer("ok")) as server:
+        ran = await run_python(LOOPS, server.url, "in a thread")
+
+    assert ran == ("ok\nok\nok", "")
+
+
+async def test_a_loop_that_was_closed_carelessly_does_not_hurt_the_next():
+    async with serving(answer("ok")) as server:
+        output, _ = await run_python(LOOPS, server.url, "careless")
+
+    assert output == "ok\nok\nok\nok"
+
+
+async def test_a_proxy_of_the_environment_is_used():
+    script = """
+        import asyncio, sys
+        from treadle.providers._endpoint import Endpoint, Timeouts
+        from treadle.providers._http import shared_client
+
+        async def main():
+            place = Endpoint("http://model.invalid/v1", "x", headers={}, timeouts=Timeouts())
+            print((await (await shared_client.send(place, b"{}")).read_rest()).decode())
+
+        asyncio.run(main())
+    """
+    async with serving(answer("through the proxy")) as proxy:
+        address = proxy.url.removesuffix("/v1")
+        output, _ = await run_python(script, HTTP_PROXY=address, http_proxy=address, NO_PROXY="127.0.0.1")
+
+    assert output == "through the proxy"
+    assert proxy.requests[0].line == "POST http://model.invalid/v1/x HTTP/1.1"
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("PF5")
+@pytest.mark.parametrize("start", [b"", STREAM_HEAD], ids=["no head", "no body"])
+async def test_a_server_that_never_begins_is_given_up(start):
+    error = await failure(then_silence(start), first_byte_seconds=0.05)
+
+    assert isinstance(error, ModelUnavailable)
+    assert "Timeouts.first_byte_seconds" in str(error)
+
+
+@pytest.mark.row("PF6")
+async def test_a_stream_that_falls_silent_is_given_up():
+    error = await failure(then_silence(STREAM_HEAD + b"data: 1\n\n"), idle_seconds=0.05)
+
+    assert isinstance(error, ModelUnavailable)
+    assert "sent nothing for 0.05 s" in str(error)
+
+
+@pytest.mark.row("PF7")
+async def test_a_stream_that_drips_for_ever_is_given_up():
+    async def drip(writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM_HEAD)
+        while True:
+            writer.write(b":")
+            await asyncio.wait([asyncio.ensure_future(writer.drain()), never], timeout=0.01)
+
+    never = asyncio.get_running_loop().create_future()
+    error = await failure(drip, total_seconds=0.2, idle_seconds=30)
+
+    assert isinstance(error, ModelUnavailable)
+    assert "longer than 0.2 s" in str(error)
+
+
+@pytest.mark.row("PF16")
+async def test_an_endless_body_is_cut_at_the_limit():
+    async def endless(writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM_HEAD)
+        while True:
+            writer.write(b"x" * 65536)
+            await writer.drain()
+
+    assert isinstance(await failure(endless), ModelResponseInvalid)
+
+
+@pytest.mark.row("PF16")
+async def test_a_small_body_that_unpacks_to_a_huge_one_is_cut_at_the_limit():
+    bomb = gzip.compress(b"\0" * 20_000_000)
+    assert len(bomb) < 100_000
+
+    assert isinstance(await failure(answer(bomb, headers={"Content-Encoding": "gzip"})), ModelResponseInvalid)
+
+
+async def test_a_compressed_answer_is_unpacked():
+    async with serving(answer(gzip.compress(b"hello"), headers={"Content-Encoding": "gzip"})) as server:
+        assert await fetch(server.url) == b"hello"
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), "10", None, True])
+def test_a_time_limit_must_be_a_positive_number(value):
+    with pytest.raises(ConfigurationError, match="idle_seconds"):
+        Timeouts(idle_seconds=value)
+
+
+# --- what breaks -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("PF3", "R01")
+async def test_a_refused_connection_may_be_tried_again():
+    with socket.socket() as reserved:  # bound and not listening: nobody else can take the port meanwhile
+        reserved.bind(("127.0.0.1", 0))
+        url = f"http://user:passw0rd@127.0.0.1:{reserved.getsockname()[1]}/v1?token=t0ken"
+        with pytest.raises(ModelUnavailable) as caught:
+            await fetch(url)
+
+    assert "Cannot connect to http://127.0.0.1:" in str(caught.value)
+    assert "passw0rd" not in str(caught.value)
+    assert "t0ken" not in str(caught.value)
+
+
+@pytest.mark.row("R01")
+async def test_a_host_that_does_not_exist_is_named():
+    with pytest.raises(ModelUnavailable, match=r"http://model\.invalid/v1"):
+        await fetch("http://model.invalid/v1")
+
+
+@pytest.mark.row("PF4", "R01")
+@pytest.mark.parametrize(
+    "script", [then_reset(b""), answer("")[:10] + b"Connection: close"], ids=["reset", "half a line"]
+)
+async def test_a_hang_up_without_an_answer_may_be_tried_again(script):
+    error = await failure(script)
+
+    assert error.may_retry
+
+
+@pytest.mark.row("PF8")
+@pytest.mark.parametrize(
+    "start",
+    [
+        answer("x" * 100)[:-50],
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+    ],
+    ids=["short of its length", "between chunks"],
+)
+async def test_a_body_that_breaks_off_is_incomplete(start):
+    assert isinstance(await failure(then_reset(start)), IncompleteStream)
+
+
+async def test_a_server_that_speaks_no_http_is_told_apart():
+    error = await failure(b"SSH-2.0-OpenSSH_9.6\r\n\r\nConnection: close")
+
+    assert isinstance(error, ModelResponseInvalid)
+    assert error.__cause__ is None
+
+
+async def test_https_to_a_plain_server_is_not_tried_again():
+    async def refuse(_, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ModelError, match="https") as caught:
+            await fetch(f"https://127.0.0.1:{port}/v1")
+
+    assert isinstance(caught.value, ModelRejected)
+
+
+async def test_closing_in_the_middle_closes_the_connection():
+    client, closed = HttpClient(), asyncio.Event()
+
+    async def script(writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM_HEAD)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"data: 1\n\n" * 1000)
+                await writer.drain()
+        closed.set()
+
+    async with serving(script) as server:
+        got = await client.send(endpoint(server.url), b"{}")
+        assert await got.read()
+        got.close()
+        await asyncio.wait_for(closed.wait(), timeout=30)
+        await client.close()
+
+
+# --- where to --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("base_url", "url"),
+    [
+        ("https://api.openai.com/v1", "https://api.openai.com/v1/chat/completions"),
+        ("https://api.openai.com/v1/", "https://api.openai.com/v1/chat/completions"),
+        (" http://[::1]:8080 ", "http://[::1]:8080/chat/completions"),
+        ("http://h/v1/chat/completions", "http://h/v1/chat/completions"),
+        ("https://h/d?api-version=2024-10", "https://h/d/chat/completions?api-version=2024-10"),
+        ("https://u:p@h/v1", "https://h/v1/chat/completions"),
+    ],
+)
+def test_the_path_is_added_to_the_base_url(base_url, url):
+    assert str(endpoint(base_url).url) == url
+
+
+@pytest.mark.parametrize(
+    "base_url", ["", "api.openai.com/v1", "ftp://h/v1", "http://", "http://h:99999/", "http://[::1/", "//h"]
+)
+def test_a_base_url_that_cannot_be_used_is_refused_at_once(base_url):
+    with pytest.raises(ConfigurationError, match="must look like https://host/v1"):
+        endpoint(base_url)
+
+
+def test_a_user_in_the_base_url_logs_in_and_is_not_shown():
+    place = endpoint("https://user:passw0rd@h/v1?key=q")
+
+    assert place.headers["Authorization"] == "Basic dXNlcjpwYXNzdzByZA=="
+    assert place.shown == "https://h/v1"
+    assert place.redact("no passw0rd") == "no [redacted]"
+
+
+def test_a_user_in_the_base_url_beside_a_key_is_refused():
+    with pytest.raises(ConfigurationError, match="Use one of them"):
+        endpoint("https://user:passw0rd@h/v1", headers={"authorization": "Bearer x"})
+
+
+@pytest.mark.parametrize(("name", "value"), [("X-Key", "a\nb"), ("X-Key", "kéy"), ("X Key", "a"), ("", "a")])
+def test_a_header_that_http_cannot_hold_is_refused_without_showing_it(name, value):
+    with pytest.raises(ConfigurationError) as caught:
+        endpoint("https://h", headers={name: value})
+
+    assert value not in str(caught.value) or value == "a"
+
+
+# --- what the provider says ------------------------------------------------------------------------------------------
+
+
+async def said(status: int, body: str | dict, **headers: str) -> ModelError:
+    async with serving(_error(status, body, headers)) as server:
+        client = HttpClient()
+        got = await client.send(endpoint(server.url), b"{}")
+        error = await read_failure(got, key_advice="Check the key.")
+        got.close()
+        await client.close()
+    assert error.status == status
+    return error
+
+
+def _error(status, body, headers):
+    from json import dumps
+
+    text = body if isinstance(body, str) else dumps({"error": body})
+    return answer(text, status=status, content_type="application/json", headers=headers)
+
+
+@pytest.mark.row("R01", "PF1", "PF2")
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 520, 529])
+async def test_passing_faults_may_be_tried_again(status):
+    error = await said(status, {"message": "later"}, **{"Retry-After": "7"})
+
+    assert isinstance(error, ModelUnavailable)
+    assert error.retry_after_seconds == 7
+    assert f"answered {status}: later." in str(error)
+
+
+@pytest.mark.row("R01", "PF17")
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 405, 410, 422, 451, 501])
+async def test_refusals_are_not_tried_again(status):
+    error = await said(status, {"message": "no such thing"})
+
+    assert isinstance(error, ModelRejected)
+    assert "no such thing" in str(error)
+
+
+async def test_an_empty_account_is_not_tried_again():
+    error = await said(429, {"message": "You exceeded your current quota.", "code": "insufficient_quota"})
+
+    assert isinstance(error, ModelRejected)
+
+
+@pytest.mark.row("PF18")
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, {"code": "context_length_exceeded", "message": "too big"}),
+        (400, {"message": "This model's maximum context length is 128000 tokens."}),
+        (400, {"type": "exceed_context_size_error", "message": "the request exceeds the available context size"}),
+        (400, {"message": "prompt is too long: 250000 tokens > 200000 maximum"}),
+        (400, {"message": "The input token count (2000000) exceeds the maximum number of tokens allowed"}),
+        (413, {"message": "whatever"}),
+        (422, {"message": "too many tokens"}),
+        (500, {"message": "the request exceeds the available context size, try increasing it"}),
+    ],
+)
+async def test_a_request_beyond_the_context_is_told_apart(status, error):
+    assert isinstance(await said(status, error), ContextOverflow)
+
+
+async def test_too_large_an_answer_asked_for_is_not_the_context():
+    error = await said(400, {"message": "max_tokens is too large: 100000. This model supports at most 16384."})
+
+    assert isinstance(error, ModelRejected)
+
+
+@pytest.mark.row("PF17")
+@pytest.mark.parametrize("status", [401, 403, 400, 500])
+async def test_the_key_is_never_printed(status):
+    error = await said(status, {"message": f"Incorrect API key provided: {KEY}. Bearer {KEY}"})
+
+    assert KEY not in str(error)
+    assert KEY[:12] not in str(error)
+    assert "[redacted]" in str(error)
+
+
+async def test_a_refused_key_names_what_to_check():
+    assert "Check the key." in str(await said(401, {"message": "bad"}))
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ('{"error": "model not found"}', "model not found"),
+        ('{"message": "plain"}', "plain"),
+        ('{"detail": "of fastapi"}', "of fastapi"),
+        ('{"detail": [{"loc": ["body"], "msg": "field required"}]}', "field required"),
+        ('[{"error": {"code": 400, "message": "in a list"}}]', "in a list"),
+        ("<html><body>Bad gateway\n</body></html>", "<html><body>Bad gateway </body></html>"),
+        ("", "answered 400."),
+        ("[" * 50_000, "[[["),
+        ('{"error": {"message": 5}}', '{"error"'),
+        ("null", "null"),
+    ],
+)
+async def test_errors_of_every_shape_are_read(body, words):
+    assert words in str(await said(400, body))
+
+
+async def test_a_long_error_is_shown_in_part():
+    assert len(str(await said(400, {"message": "x" * 100_000}))) < 600
+
+
+async def test_redirects_are_told_and_not_followed():
+    async with serving(
+        answer("", status=307, headers={"Location": "https://user:pw@elsewhere.example/v1?k=s"})
+    ) as server:
+        client = HttpClient()
+        got = await client.send(endpoint(server.url), b"{}")
+        error = await read_failure(got, key_advice="")
+        await client.close()
+
+    assert isinstance(error, ModelRejected)
+    assert "elsewhere.example" in str(error)
+    assert "pw" not in str(error)
+    assert len(server.requests) == 1
+
+
+NOW = "Tue, 03 Nov 2026 10:00:00 GMT"
+
+
+@pytest.mark.row("R06", "PF1")
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "20"}, 20),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after-ms": "1500", "retry-after": "2"}, 1.5),
+        ({"retry-after-ms": "soon", "retry-after": "2"}, 2),
+        ({"retry-after": "-5"}, 0),
+        ({"retry-after": "1e9"}, 1e9),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": ""}, None),
+        ({"retry-after": "Tue, 03 Nov 2026 10:00:30 GMT", "date": NOW}, 30),
+        ({"retry-after": "Tue, 03 Nov 2026 09:00:00 GMT", "date": NOW}, 0),
+        ({"retry-after": "Tue, 99 Nov 2026 10:00:30 GMT", "date": NOW}, None),
+    ],
+)
+def test_the_wait_is_read_in_all_its_forms(headers, seconds):
+    assert retry_after_seconds(headers) == seconds
+
+
+@pytest.mark.row("R06")
+def test_a_date_without_the_servers_clock_is_read_by_ours():
+    assert 3000 < retry_after_seconds({"retry-after": formatdate(time.time() + 3600)}) <= 3600
+
+
+@pytest.mark.row("PF10")
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"message": "overloaded", "code": 503}, ModelUnavailable),
+        ({"message": "slow down", "code": "429"}, ModelUnavailable),
+        ({"message": "slow down", "type": "rate_limit_error"}, ModelUnavailable),
+        ({"message": "oops", "type": "server_error"}, ModelUnavailable),
+        ("Internal error", ModelUnavailable),
+        (["odd"], ModelUnavailable),
+        ({"message": "bad", "code": 400}, ModelRejected),
+        ({"message": "bad", "type": "invalid_request_error"}, ModelRejected),
+        ({"message": "big", "code": "context_length_exceeded", "type": "invalid_request_error"}, ContextOverflow),
+    ],
+)
+def test_an_error_inside_a_stream_is_classed_by_its_code(error, kind):
+    assert type(event_failure(error, endpoint("http://h/v1"))) is kind
