@@ -3,6 +3,8 @@
 import asyncio
 import io
 import json
+import socket
+import struct
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -548,6 +550,39 @@ async def test_an_error_event_comes_inside_a_stream():
     assert {chunk["choices"][0]["finish_reason"] for chunk in chunks} == {None}
 
 
+async def test_an_error_may_come_with_status_200_in_a_whole_answer():
+    async with MockProvider([Turn(error="overloaded")]) as provider:
+        status, body = await post(provider)
+    assert (status, body["error"]["message"], body["error"]["type"]) == (200, "overloaded", "server_error")
+
+
+async def test_a_request_that_is_reset_or_cut_off_harms_nobody():
+    async with MockProvider(["hi"]) as provider:
+        port = int(provider.base_url.rsplit(":", 1)[1].removesuffix("/v1"))
+        for content in (b"", b"POST /v1", b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: 9\r\n\r\n{"):
+            for is_reset in (False, True):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(content)
+                if is_reset:
+                    at_once = struct.pack("ii", 1, 0)
+                    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+                    writer.transport.abort()
+                else:
+                    writer.close()
+        assert (await post(provider))[0] == 200
+    assert len(provider.requests) == 1
+
+
+async def test_a_client_that_expects_to_be_told_to_go_on_is_told():
+    content = json.dumps(BODY).encode()
+    head = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nexpect: 100-continue\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+    )
+    async with MockProvider(["hi"]) as provider:
+        raw, _ = await exchange(provider, BODY, head=head % len(content))
+    assert raw.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n")
+
+
 TWO = Turn(text="abcdef", calls=(call("a", x=1), call("b", y="some words")))
 
 
@@ -737,6 +772,8 @@ async def test_an_answer_waits_at_a_gate_wherever_it_stands(hold, body):
         answering = asyncio.ensure_future(exchange(provider, body))
         await provider.gate("g").wait_reached()
         assert not answering.done()
+        assert provider.gate("g").is_reached
+        assert not provider.gate("g").is_open
         provider.gate("g").open()
         raw, _ = await answering
     assert b"abc" in raw or b"[DONE]" in raw

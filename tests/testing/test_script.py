@@ -126,6 +126,8 @@ BAD = {
     '[{"body": 3}]': "body must be a string, an object or a list; got 3",
     '[{"body": "", "body_base64": ""}]': "both body and body_base64",
     '[{"body_base64": "?"}]': 'body_base64 must be base64; got "?"',
+    '[{"prefix": "\\ud800"}]': "prefix must be text without lone surrogates",
+    '[{"headers": {"a": true}}]': "headers must be an object",
     '[{"newline": "x"}]': "newline must be one of",
     '[{"hold_after_call": 0}]': "need a gate to wait at",
     '[{"gate": "g", "hold_after_call": 0}]': "hold_after_call is 0, but the last call is -1",
@@ -216,3 +218,25 @@ def test_fragments_join_to_the_whole():
         assert "".join(split) == words
         assert len(split) <= pieces
         assert all(split)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"status": 42},
+        {"cut": -1},
+        {"pieces": 0},
+        {"chunk_size": 0},
+        {"delay_ms": float("inf")},
+        {"gap_ms": float("nan")},
+        {"gate": "g", "hold_after_call": 0, "hold_after_pieces": 0, "calls": (call("a"),)},
+    ],
+)
+def test_a_turn_that_cannot_be_is_refused_when_it_is_made(words):
+    with pytest.raises(ConfigurationError):
+        Turn(**words)
+
+
+def test_calls_and_finish_null_mean_none_given():
+    assert parse_script('[{"calls": null, "finish": null, "text": null}]').turns == (Turn(),)
+    assert parse_script('[{"finish": ""}]').turns == (Turn(finish=None),)

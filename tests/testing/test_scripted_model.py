@@ -1,6 +1,7 @@
 """The scripted model: a Model without a network."""
 
 import asyncio
+import contextlib
 import json
 
 import pytest
@@ -14,7 +15,7 @@ from treadle.errors import (
     ModelResponseInvalid,
     ModelUnavailable,
 )
-from treadle.messages import Finish, Text, Thinking, ToolCall, Usage, user_message
+from treadle.messages import Finish, Message, Text, Thinking, ToolCall, Usage, user_message
 from treadle.ports import CallReady, Model, ModelEnd, ModelRequest, TextDelta, ThinkingDelta
 from treadle.providers.scripted import scripted_model
 from treadle.testing import Script, ScriptedModel, Turn, call, text
@@ -134,6 +135,7 @@ async def test_a_call_whose_arguments_never_close_an_object_is_never_ready(argum
         (Turn(status=401, error="bad key"), ModelRejected, 401, None),
         (Turn(status=400, error={"message": "no"}), ModelRejected, 400, None),
         (Turn(error="overloaded"), ModelUnavailable, 200, None),
+        (Turn(status=301, body=b""), ModelResponseInvalid, 301, None),
         (Turn(body=b"<html>"), ModelResponseInvalid, 200, None),
         (Turn(text="a", cut="before-answer"), ModelUnavailable, None, None),
     ],
@@ -209,7 +211,45 @@ async def test_a_script_file_is_a_model(tmp_path):
     assert (await play(model))[-1].parts == (Text("hi"), ToolCall(id="call_1", name="a", arguments='{"x": 1}'))
 
 
+def history(*messages):
+    return ModelRequest(messages=(user_message("go"), *messages))
+
+
+@pytest.mark.row("D14")
+async def test_a_script_file_goes_on_where_another_process_left_it(tmp_path):
+    file = tmp_path / "s.json"
+    file.write_text(
+        '[{"status": 503}, {"calls": [{"name": "pay"}]}, {"cut": 1}, {"calls": [{"name": "tell"}]}, {"text": "end"}]',
+        encoding="utf-8",
+    )
+    mine = {"role": "assistant", "origin": f"script:{file}"}
+    paid = Message(**mine, parts=(ToolCall(id="call_1", name="pay", arguments="{}"),))
+    others = Message(role="assistant", origin="openai-chat:m", parts=(Text("hm"),))
+
+    async def first_answer(request):
+        model = scripted_model(file)
+        while True:
+            with contextlib.suppress(ModelError):
+                return (await play(model, request))[-1].parts[0]
+
+    assert (await first_answer(history(others))).name == "pay"
+    assert await first_answer(history(paid)) == ToolCall(id="call_2", name="tell", arguments="{}")
+    assert await first_answer(history(paid, paid)) == Text("end")
+    assert await first_answer(history(*[paid] * 9)) == Text("end")
+
+
+async def test_a_scripted_model_in_python_begins_at_its_beginning():
+    model = ScriptedModel(["first", "second"])
+    assert (await play(model, history(Message(role="assistant", origin="scripted", parts=(Text("x"),)))))[-1].parts == (
+        Text("first"),
+    )
+
+
 @pytest.mark.parametrize("turns", [[], "hi", [3], [None], [[]], {}])
 def test_what_is_no_list_of_turns_is_refused_at_once(turns):
     with pytest.raises(ConfigurationError):
         ScriptedModel(turns)
+
+
+async def test_an_answer_whose_finish_was_sent_is_whole_without_the_rest():
+    assert (await play(ScriptedModel([Turn(text="abc", cut="before-done")])))[-1].parts == (Text("abc"),)

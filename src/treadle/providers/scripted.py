@@ -45,13 +45,20 @@ class ScriptedModel:
         turns: text(...), call(...), Turn(...), lists of them, exceptions to raise, or functions of the request.
         name: What the model is called in reports.
         price: What it costs, for tests of budgets.
+        follows_history: Whether the first request starts after the turns that its history shows as played by a model of
+            this name: so that a session resumed by another process goes on with its script instead of beginning it again.
 
     Raises:
         ConfigurationError: There is no turn, or one is nothing of the kind.
     """
 
     def __init__(
-        self, turns: Sequence[Scripted] | Script, *, name: str = "scripted", price: Price | None = None
+        self,
+        turns: Sequence[Scripted] | Script,
+        *,
+        name: str = "scripted",
+        price: Price | None = None,
+        follows_history: bool = False,
     ) -> None:
         entries: Sequence[Scripted] = turns.turns if isinstance(turns, Script) else turns
         if isinstance(entries, str) or not entries:
@@ -61,6 +68,8 @@ class ScriptedModel:
         self._name = name
         self._price = price
         self._gates = Gates()
+        self._follows_history = follows_history
+        self._next = 0
         self._calls = 0
         self.requests: list[ModelRequest] = []
         """Every request, in order."""
@@ -79,7 +88,9 @@ class ScriptedModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
         """Play the next turn. Faults of the turn become the ModelError that a real provider's adapter would raise."""
-        index = len(self.requests)
+        if self._follows_history and not self.requests:
+            self._skip_played(request)
+        index, self._next = self._next, self._next + 1
         self.requests.append(request)
         turn = await self._turn(index, request)
         await asyncio.sleep(turn.delay_ms / 1000)
@@ -97,6 +108,16 @@ class ScriptedModel:
             await asyncio.sleep(turn.gap_ms / 1000)
         await _break_off(turn)
         yield parts[-1]
+
+    def _skip_played(self, request: ModelRequest) -> None:
+        """Start after the turns that gave the history's messages; a turn that is a fault gives none."""
+        played = [
+            message for message in request.messages if message.role == "assistant" and message.origin == self._name
+        ]
+        self._calls = sum(len(message.calls) for message in played)
+        places = [place for place, entry in enumerate(self._entries) if _gives_message(entry)]
+        if played and places:
+            self._next = places[min(len(played), len(places)) - 1] + 1
 
     async def _turn(self, index: int, request: ModelRequest) -> Turn:
         if index >= len(self._entries) and not self._repeats:
@@ -142,11 +163,18 @@ def scripted_model(path: str | Path) -> ScriptedModel:
     Raises:
         ConfigurationError: The file is no script.
     """
-    return ScriptedModel(load_script(path), name=f"script:{path}")
+    return ScriptedModel(load_script(path), name=f"script:{path}", follows_history=True)
 
 
 def _checked(entry: Scripted) -> Scripted:
     return entry if isinstance(entry, BaseException) or callable(entry) else as_turn(entry)
+
+
+def _gives_message(entry: Scripted) -> bool:
+    if not isinstance(entry, Turn):
+        return not isinstance(entry, BaseException)
+    is_answer = entry.status < 400 and entry.error is None and entry.body is None
+    return is_answer and entry.cut in (None, "before-done")
 
 
 def _refuse_without_answer(turn: Turn) -> None:

@@ -13,7 +13,7 @@ __all__ = ["Answer", "Dialect", "Piece", "PieceKind", "Refusal"]
 PieceKind: TypeAlias = Literal["start", "thinking", "text", "call", "error", "finish", "done", "whole"]
 
 
-class Refusal(Exception):  # noqa: N818 - the provider's word for it; it is recorded as a fact, too
+class Refusal(Exception):
     """The provider refuses a request as it is.
 
     Args:

@@ -14,7 +14,7 @@ _MAX_HEAD_BYTES = 64 * 1024
 _PHRASES = {item.value: item.phrase for item in HTTPStatus}
 
 
-class BadHttp(Exception):  # noqa: N818 - what came is bad; nothing here has failed
+class BadHttp(Exception):
     """What came is no request that can be read. The connection is closed after the answer."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -22,7 +22,7 @@ class BadHttp(Exception):  # noqa: N818 - what came is bad; nothing here has fai
         self.status = status
 
 
-class HungUp(Exception):  # noqa: N818 - the client's doing
+class HungUp(Exception):
     """The client closed the connection while it was being answered."""
 
 

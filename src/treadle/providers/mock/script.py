@@ -139,7 +139,7 @@ def parse_turn(value: Any, *, where: str = "turn") -> Turn:  # Any: JSON of stra
         raise ConfigurationError(f"{where}: {exc}") from exc
 
 
-class _Wrong(Exception):  # noqa: N818 - a signal between the functions of this file
+class _Wrong(Exception):
     """A value is not what its key takes; says what it must be."""
 
 
