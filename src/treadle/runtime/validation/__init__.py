@@ -1,0 +1,17 @@
+"""Validation: the gate for what a model sends and a tool returns. Text and values in, violations out; runs no tool."""
+
+from treadle.runtime.validation.arguments import NotJson, parse_arguments
+from treadle.runtime.validation.plain import NotData, data_of
+from treadle.runtime.validation.schema import Schema
+from treadle.runtime.validation.shapes import shape, shape_mismatch, shape_of_schema
+
+__all__ = [
+    "NotData",
+    "NotJson",
+    "Schema",
+    "data_of",
+    "parse_arguments",
+    "shape",
+    "shape_mismatch",
+    "shape_of_schema",
+]
