@@ -382,6 +382,14 @@ async def test_the_key_goes_into_its_header_and_no_key_sends_none():
     assert without.line == "POST /v1/chat/completions HTTP/1.1"
 
 
+async def test_a_header_of_the_person_replaces_ours():
+    _, request = await exchange(answer(HELLO), api_key="sk-1", headers={"authorization": "Key x"})
+    _, blank = await exchange(answer(HELLO), api_key="  ")
+
+    assert request.headers["authorization"] == "Key x"
+    assert "authorization" not in blank.headers
+
+
 async def test_text_that_is_no_unicode_is_replaced_and_never_fails():
     body = await sent(ModelRequest(messages=(user_message("a\ud800b"),), instructions="\udfff"))
 
@@ -678,6 +686,12 @@ def test_what_comes_after_the_object_stays_in_the_final_call():
 
     assert ready(stream) == [call("a", "x", "{}")]
     assert calls(stream) == [call("a", "x", "{} oops")]
+
+
+def test_a_call_that_was_handed_out_keeps_its_id():
+    stream = chunk(tool_calls=[fragment(0, "{}", name="x")]) + chunk(tool_calls=[fragment(0, "", call_id="late")])
+
+    assert ready(stream) == calls(stream) == [call("call_0", "x", "{}")]
 
 
 def test_what_is_no_object_is_never_ready():
@@ -984,3 +998,23 @@ async def test_recorded_answers_are_read_as_a_simple_reader_reads_them(recording
             assert text == "".join(part.text for part in parts if isinstance(part, TextDelta)), name
             assert [part.call.id for part in parts if isinstance(part, CallReady)] == [one[0] for one in made], name
             assert (end.usage is None) == ('"completion_tokens"' not in body), name
+
+
+@pytest.mark.row("PF11")
+@pytest.mark.parametrize(
+    "script",
+    [
+        answer("xx", headers={"Content-Encoding": "br"}),
+        answer("xx", headers={"Content-Encoding": "gzip"}),
+        answer("x", status=999),
+        answer("", status=204),
+        answer("", status=301, headers={"Location": "http://[::1"}),
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\nConnection: close\r\n\r\nxx",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000 + b"\r\nConnection: close\r\n\r\n",
+        b"\0\1\2\r\n\r\nConnection: close",
+    ],
+)
+async def test_http_at_its_oddest_is_a_model_error(script):
+    with pytest.raises(ModelError):
+        await ask(script)

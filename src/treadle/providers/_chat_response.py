@@ -4,16 +4,16 @@ Servers differ in everything but the names of the fields, so values are read as 
 below is the wire's.
 """
 
-import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from treadle.errors import ModelResponseInvalid
-from treadle.messages import Finish, Part, Text, Thinking, ToolCall, Usage
+from treadle.messages import Finish, Part, Text, Thinking, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDelta
-from treadle.providers._arguments import ObjectEnd
+from treadle.providers._chat_calls import Calls, Fragment, text_or_nothing
+from treadle.providers._lenient import decode
 
 __all__ = ["ChatError", "ChatResponse"]
 
@@ -26,25 +26,12 @@ class ChatError(Exception):
         self.error = error
 
 
-class _Function(msgspec.Struct):
-    name: Any = None
-    arguments: msgspec.Raw = msgspec.Raw(b"null")
-    """Kept raw: a server that sends an object instead of its text means exactly those bytes."""
-
-
-class _Fragment(msgspec.Struct):
-    index: Any = None
-    id: Any = None
-    function: _Function | None = None
-    extra_content: Any = None
-
-
 class _Delta(msgspec.Struct):
     content: Any = None
     reasoning_content: Any = None
     reasoning: Any = None
     refusal: Any = None
-    tool_calls: list[_Fragment | None] | None = None
+    tool_calls: list[Fragment | None] | None = None
 
 
 class _Choice(msgspec.Struct):
@@ -62,7 +49,6 @@ class _Chunk(msgspec.Struct):
     object: Any = None
 
 
-_T = TypeVar("_T")
 _chunks = msgspec.json.Decoder(_Chunk)
 _values = msgspec.json.Decoder()
 
@@ -76,95 +62,6 @@ _FINISHES = {
     "content_filter": Finish.REFUSED,
     "refusal": Finish.REFUSED,
 }
-
-
-class _Slot:
-    """One call that is being put together."""
-
-    __slots__ = ("end", "id", "name", "pieces", "position", "signature")
-
-    def __init__(self, position: int) -> None:
-        self.position = position
-        self.id = ""
-        self.name = ""
-        self.signature: str | None = None
-        self.pieces: list[str] = []
-        self.end = ObjectEnd()
-
-    @property
-    def is_ready(self) -> bool:
-        return self.end.is_closed and not self.end.has_tail and bool(self.name)
-
-    def add(self, text: str) -> None:
-        self.pieces.append(text)
-        self.end.feed(text)
-
-    def call(self, names: Mapping[str, str]) -> ToolCall:
-        return ToolCall(
-            # A server without ids still has positions, and ModelEnd must be able to name a call that was cut.
-            id=self.id or f"call_{self.position}",
-            name=names.get(self.name, self.name),
-            arguments="".join(self.pieces),
-            signature=self.signature,
-        )
-
-
-class _Calls:
-    """The calls of one response, from fragments to call order.
-
-    A fragment belongs to the call at its index. Servers that leave the index out, or send 0 for every call, begin a new call by
-    a new id, or by a name after the open call has closed.
-    """
-
-    def __init__(self) -> None:
-        self._slots: dict[int, _Slot] = {}
-        self._open: dict[int, _Slot] = {}
-        self._last: _Slot | None = None
-        self._next = 0
-        self._told = 0
-
-    def add(self, fragment: _Fragment, *, is_whole: bool) -> None:
-        function = fragment.function or _Function()
-        call_id = _text_or_nothing(fragment.id) or (str(fragment.id) if type(fragment.id) is int else "")
-        name = _text_or_nothing(function.name)
-        text = _arguments_text(function.arguments)
-        slot = self._slot(_index(fragment.index), call_id, name, text, is_whole=is_whole)
-        slot.id = slot.id or call_id
-        slot.name = slot.name or name
-        slot.signature = slot.signature or _signature(fragment.extra_content)
-        if text:
-            slot.add(text)
-
-    def ready(self) -> list[_Slot]:
-        """Return the calls that have become complete, in call order: none before an earlier one."""
-        found = []
-        while (slot := self._slots.get(self._told)) is not None and slot.is_ready:
-            found.append(slot)
-            self._told += 1
-        return found
-
-    def in_order(self) -> list[_Slot]:
-        return [self._slots[position] for position in sorted(self._slots)]
-
-    def _slot(self, index: int | None, call_id: str, name: str, text: str, *, is_whole: bool) -> _Slot:
-        open_slot = self._last if index is None else self._open.get(index)
-        if open_slot is None or is_whole or _begins_another(open_slot, index, call_id, name, text):
-            position = index if index is not None and index not in self._slots else self._next
-            open_slot = self._slots[position] = _Slot(position)
-            self._next = max(self._next, position + 1)
-        if index is not None:
-            self._open[index] = open_slot
-        self._last = open_slot
-        return open_slot
-
-
-def _begins_another(slot: _Slot, index: int | None, call_id: str, name: str, text: str) -> bool:
-    if call_id and slot.id and call_id != slot.id:
-        return True
-    if index is None and name and slot.name and name != slot.name:
-        return True
-    is_repeat = index is not None and bool(call_id) and call_id == slot.id
-    return bool(name) and slot.end.is_closed and not is_repeat and text.lstrip().startswith("{")
 
 
 class ChatResponse:
@@ -185,7 +82,7 @@ class ChatResponse:
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._is_refused = False
-        self._calls = _Calls()
+        self._calls = Calls()
         self._finish = Finish.UNKNOWN
         self._usage: Usage | None = None
 
@@ -268,7 +165,7 @@ class ChatResponse:
         if thought:
             self._thinking.append(thought)
             parts.append(ThinkingDelta(thought))
-        if refusal := _text_or_nothing(delta.refusal):
+        if refusal := text_or_nothing(delta.refusal):
             self._is_refused = True
             said += refusal
         if said:
@@ -290,7 +187,7 @@ def _said(content: Any) -> str:
 
 def _thinking(delta: _Delta) -> str:
     """Return the reasoning. Gateways send the same words in both fields, so the first counts."""
-    told = _text_or_nothing(delta.reasoning_content) or _text_or_nothing(delta.reasoning)
+    told = text_or_nothing(delta.reasoning_content) or text_or_nothing(delta.reasoning)
     if told or not isinstance(delta.content, list):
         return told
     nested = [piece.get("thinking") for piece in delta.content if isinstance(piece, dict)]
@@ -301,32 +198,8 @@ def _pieces(content: Any, kind: str) -> str:
     if not isinstance(content, list):
         return ""
     return "".join(
-        _text_or_nothing(piece.get(kind)) for piece in content if isinstance(piece, dict) and piece.get("type") == kind
+        text_or_nothing(piece.get(kind)) for piece in content if isinstance(piece, dict) and piece.get("type") == kind
     )
-
-
-def _text_or_nothing(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _index(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
-
-
-def _signature(extra: Any) -> str | None:
-    google = extra.get("google") if isinstance(extra, dict) else None
-    signature = google.get("thought_signature") if isinstance(google, dict) else None
-    return signature if isinstance(signature, str) and signature else None
-
-
-def _arguments_text(raw: msgspec.Raw) -> str:
-    """Return the text of arguments: of a string its content, of an object its own JSON, as it came."""
-    encoded = bytes(raw)
-    if encoded == b"null":
-        return ""
-    if not encoded.startswith(b'"'):
-        return encoded.decode("utf-8", "replace")
-    return _text_or_nothing(_decode(encoded, _values))
 
 
 def _usage(value: Any) -> Usage | None:
@@ -354,31 +227,7 @@ def _count(counts: Any, name: str) -> int:
 
 
 def _chunk(data: bytes) -> _Chunk:
-    chunk = _decode(data, _chunks)
+    chunk = decode(data, _chunks)
     if chunk.object == "error" and not chunk.error:  # vLLM: the whole object is the error
-        raise ChatError(_decode(data, _values))
+        raise ChatError(decode(data, _values))
     return chunk
-
-
-def _decode(data: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
-    """Decode JSON; once more with what is no text replaced, where a server sends such."""
-    try:
-        return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    try:
-        return decoder.decode(_mended(data))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise ModelResponseInvalid(f"The server sent an event that is no Chat Completions chunk: {exc}.") from exc
-
-
-_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-_ESCAPES = re.compile(
-    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)"
-)
-
-
-def _mended(data: bytes) -> bytes:
-    """Replace what is no Unicode (broken UTF-8, lone surrogates) by U+FFFD, and drop control characters. Mends no JSON."""
-    text = _CONTROLS.sub("", data.decode("utf-8", "replace"))
-    return _ESCAPES.sub(lambda found: r"\ufffd" if found["lone"] else found[0], text).encode()

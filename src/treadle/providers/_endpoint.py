@@ -58,7 +58,9 @@ class Endpoint:
     ) -> None:
         parsed = _parse(base_url)
         self.url = _join(parsed.with_user(None), path)
-        self.headers = CIMultiDict({name: check_header(name, value) for name, value in headers.items()})
+        self.headers: CIMultiDict[str] = CIMultiDict()
+        for name, value in headers.items():
+            self.headers[name] = check_header(name, value)  # of two spellings of one name the later counts
         self.timeouts = timeouts
         self.shown = str(parsed.with_user(None).with_query(None).with_fragment(None))
         """The base URL without user name, password and query."""

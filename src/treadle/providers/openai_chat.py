@@ -67,6 +67,7 @@ class OpenAIChat:
             )
         self._name = f"openai-chat:{model}"
         self._price = price
+        api_key = api_key.strip() if api_key else None
         self._has_key = bool(api_key)
         self._endpoint = Endpoint(
             base_url,
@@ -194,7 +195,7 @@ def _incomplete(head: bytes, answer: Answer, response: ChatResponse) -> ModelErr
 def _headers(api_key: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
     made = {"Content-Type": "application/json"}
     if api_key:
-        made["Authorization"] = f"Bearer {api_key.strip()}"
+        made["Authorization"] = f"Bearer {api_key}"
     return made | dict(headers or {})
 
 
