@@ -183,6 +183,19 @@ def test_the_page_of_events_names_every_event_and_maps_the_names_of_the_founding
     }
 
 
+def test_the_page_of_events_says_which_are_not_recorded_yet():
+    made = {
+        ast.unparse(node.func).rpartition(".")[2]
+        for path in source_files()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call)
+    }
+    waiting = [str(event.__struct_config__.tag) for event in get_args(AnyEvent) if event.__name__ not in made]
+    line = next((line for line in page("events.md").splitlines() if line.startswith("Not recorded yet")), "")
+
+    assert names_in(line) == sorted(waiting)
+
+
 def test_the_page_of_budgets_has_the_ten_names_and_their_defaults():
     text = page("budgets.md").partition("## How a run ends")[0]
     defaults = dict(zip(Budget.__struct_fields__, Budget.__struct_defaults__, strict=True))
