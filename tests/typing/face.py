@@ -40,9 +40,8 @@ async def pay(amount: Decimal, ctx: ToolContext) -> str:
     return ctx.idempotency_key
 
 
-@tool(effect="harmless")  # type: ignore[call-overload]  # no such effect
-def nothing() -> None: ...
-
+tool(effect="harmless")  # type: ignore[call-overload]  # no such effect
+tool(tries=3)  # type: ignore[call-overload]  # no such word
 
 assert_type(double, Tool)
 assert_type(pay, Tool)
