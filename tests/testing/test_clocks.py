@@ -3,14 +3,11 @@
 import asyncio
 import doctest
 import itertools
+import sys
 
 import pytest
 
-import treadle.providers.mock.script
-import treadle.providers.mock.turns
-import treadle.providers.scripted
 import treadle.testing
-import treadle.testing.clocks
 from treadle.errors import IncompleteStream, JournalError, ModelUnavailable
 from treadle.ports import Clock, ModelEnd, ModelRequest, Randomness, TextDelta
 from treadle.testing import FakeClock, FaultyJournal, FaultyModel, FixedRandomness, ScriptedModel
@@ -222,16 +219,17 @@ def test_a_negative_place_for_a_fault_is_refused():
         FaultyModel(ScriptedModel(["abc"]), fail_at=-1)
 
 
-def test_the_examples_in_the_docstrings_are_true():
-    for module in (
-        treadle.testing.clocks,
-        treadle.providers.scripted,
-        treadle.providers.mock.script,
-        treadle.providers.mock.turns,
-    ):
-        outcome = doctest.testmod(module)
-        assert outcome.attempted > 0, module.__name__
-        assert outcome.failed == 0, module.__name__
+@pytest.mark.parametrize("name", treadle.testing.__all__)
+def test_every_public_name_has_an_example_and_it_is_true(name):
+    noun = vars(treadle.testing)[name]
+    found = [
+        test
+        for test in doctest.DocTestFinder(recurse=False).find(noun, globs=vars(sys.modules[noun.__module__]).copy())
+        if test.examples
+    ]
+    assert found, f"{name} has no example"
+    for test in found:
+        assert doctest.DocTestRunner().run(test).failed == 0
 
 
 def test_the_public_names_are_sorted_and_there():

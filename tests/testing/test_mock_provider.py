@@ -499,7 +499,7 @@ async def test_every_request_is_recorded_in_memory_and_in_a_file(tmp_path):
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500, 502, 503, 529])
 async def test_a_scripted_status_answers_with_the_vendors_error_and_takes_its_turn(status):
-    turn = Turn(status=status, error="scripted", headers=(("retry-after", "-1"),))
+    turn = Turn(status=status, error="scripted", headers={"Retry-After": "-1"})
     async with MockProvider([turn, "after"]) as provider, aiohttp.ClientSession() as client:
         async with client.post(provider.base_url + "/chat/completions", json=STREAM) as response:
             assert response.status == status
@@ -698,7 +698,7 @@ async def test_leaving_the_provider_ends_what_it_was_doing():
 
 
 async def test_a_content_length_may_lie():
-    async with MockProvider([Turn(text="abc", headers=(("content-length", "99999"),))]) as provider:
+    async with MockProvider([Turn(text="abc", headers={"content-length": "99999"})]) as provider:
         raw, _ = await exchange(provider, BODY)
     head, _, body = raw.partition(b"\r\n\r\n")
     assert b"content-length: 99999" in head

@@ -129,8 +129,8 @@ async def test_a_call_whose_arguments_never_close_an_object_is_never_ready(argum
 @pytest.mark.parametrize(
     ("turn", "kind", "status", "wait"),
     [
-        (Turn(status=429, headers=(("retry-after", "2.5"),)), ModelUnavailable, 429, 2.5),
-        (Turn(status=429, headers=(("retry-after", "soon"),)), ModelUnavailable, 429, None),
+        (Turn(status=429, headers={"retry-after": "2.5"}), ModelUnavailable, 429, 2.5),
+        (Turn(status=429, headers={"retry-after": "soon"}), ModelUnavailable, 429, None),
         (Turn(status=529), ModelUnavailable, 529, None),
         (Turn(status=401, error="bad key"), ModelRejected, 401, None),
         (Turn(status=400, error={"message": "no"}), ModelRejected, 400, None),

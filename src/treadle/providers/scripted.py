@@ -191,7 +191,7 @@ def _refuse_without_answer(turn: Turn) -> None:
 def _refusal(turn: Turn, message: str) -> ModelError:
     is_passing = turn.status in (200, 408, 409, 429) or turn.status >= 500
     kind = ModelUnavailable if is_passing else ModelRejected
-    wait = dict(turn.headers).get("retry-after", "")
+    wait = turn.header_fields.get("retry-after", "")
     seconds = float(wait) if wait.replace(".", "", 1).isdecimal() else None
     return kind(message, status=turn.status, retry_after_seconds=seconds)
 

@@ -21,6 +21,13 @@ __all__ = ["FaultyJournal", "FaultyModel"]
 class FaultyJournal:
     """A journal whose n-th operation fails, once. `location` and `close` never do.
 
+    Example:
+        >>> import asyncio
+        >>> from treadle.journals.memory import MemoryJournal
+        >>> asyncio.run(FaultyJournal(MemoryJournal(), fail_at=1).flush())
+        Traceback (most recent call last):
+        treadle.errors.JournalError: The journal failed at operation 1, as the test asks.
+
     Args:
         journal: The journal that does the work.
         fail_at: The operation that fails, counted from 1; 0 for none.
@@ -129,7 +136,10 @@ class FaultyModel:
     """A model that fails before its n-th part, counted over all its responses, once.
 
     Example:
-        FaultyModel(ScriptedModel(["Hello."]), fail_at=2, error=IncompleteStream("cut"))
+        >>> from treadle.testing import ScriptedModel
+        >>> model = FaultyModel(ScriptedModel(["Hello."]), fail_at=2)
+        >>> model.name, model.has_failed
+        ('scripted', False)
 
     Args:
         model: The model that speaks.

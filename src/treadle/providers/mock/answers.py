@@ -16,6 +16,10 @@ PieceKind: TypeAlias = Literal["start", "thinking", "text", "call", "error", "fi
 class Refusal(Exception):
     """The provider refuses a request as it is.
 
+    Example:
+        >>> Refusal("you must provide a model parameter", param="model").status
+        400
+
     Args:
         message: The vendor's words.
         param: The place in the body.

@@ -10,10 +10,13 @@ __all__ = ["Count", "Gate", "Gates"]
 class Gate:
     """A gate that stands shut until somebody opens it. Any thread and any event loop may use it.
 
+    A test awaits `wait_reached()`, looks at what has happened so far, and opens it.
+
     Example:
-        gate = provider.gate("mid-stream")
-        await gate.wait_reached()   # the turn stands here now
-        gate.open()
+        >>> gate = Gate()
+        >>> gate.open()
+        >>> gate.is_open, gate.is_reached
+        (True, False)
     """
 
     def __init__(self) -> None:

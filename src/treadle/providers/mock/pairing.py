@@ -45,6 +45,12 @@ _KINDS: dict[type, str] = {
 def check_chat_history(messages: Any, *, lenient_arguments: bool = False) -> None:  # Any: JSON of strangers
     """Check the `messages` of one request as the vendor does.
 
+    Example:
+        >>> check_chat_history([{"role": "user", "content": "go"}])
+        >>> check_chat_history([{"role": "tool", "tool_call_id": "c", "content": "ok"}])  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        treadle.providers.mock.answers.Refusal: Invalid parameter: messages with role 'tool' must be a response to ...
+
     Args:
         messages: The value of `messages`.
         lenient_arguments: Take arguments that are text but no JSON, as some compatible servers do.

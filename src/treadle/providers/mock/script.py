@@ -93,6 +93,11 @@ class Script:
 def load_script(path: str | Path) -> Script:
     """Read a script from a JSON file.
 
+    Example:
+        >>> load_script("nowhere.json")
+        Traceback (most recent call last):
+        treadle.errors.ConfigurationError: Script 'nowhere.json' cannot be read: [Errno 2] No such file or directory: 'nowhere.json'.
+
     Raises:
         ConfigurationError: There is no such file, or it is no script; the message says where and what to write.
     """
@@ -105,6 +110,10 @@ def load_script(path: str | Path) -> Script:
 
 def parse_script(content: str | bytes, *, where: str = "script") -> Script:
     """Read a script from JSON.
+
+    Example:
+        >>> parse_script('[{"text": "Hello."}]').turns[0].text
+        'Hello.'
 
     Raises:
         ConfigurationError: It is no script; the message names `where`, the turn and the key.
@@ -279,17 +288,14 @@ def _token_counts(value: Mapping[str, Any], where: str) -> Iterable[tuple[str, i
             yield key, item
 
 
-def _headers(value: Any) -> tuple[tuple[str, str], ...]:
-    if not isinstance(value, dict) or not all(_is_header(name, text) for name, text in value.items()):
-        raise _Wrong("an object of header names and one-line strings or numbers")
-    return tuple((name.lower(), str(text)) for name, text in value.items())
+def _headers(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(_is_header_value(item) for item in value.values()):
+        raise _Wrong("an object of header names and strings or numbers")
+    return {name: str(item) for name, item in value.items()}
 
 
-def _is_header(name: str, value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return False
-    line = f"{name}{value}"
-    return bool(name) and line.isascii() and line.isprintable() and not set(name) & set(" :")
+def _is_header_value(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def _body(value: Any) -> bytes:

@@ -47,7 +47,7 @@ async def send(connection: Connection, received: Received | None, reply: Reply, 
 def _framing(received: Received | None, reply: Reply, delivery: Delivery) -> tuple[dict[str, str], bool]:
     """Return the headers that say where the body ends, and whether another request may follow."""
     is_keep_alive = received is not None and received.is_keep_alive
-    if "content-length" in dict(reply.turn.headers):
+    if "content-length" in reply.turn.header_fields:
         return {"connection": "close"}, False  # it may be a lie: nothing can follow it
     if reply.turn.status in _NO_BODY:
         return {}, is_keep_alive
@@ -63,7 +63,7 @@ def _framing(received: Received | None, reply: Reply, delivery: Delivery) -> tup
 def _frames(framing: dict[str, str], reply: Reply, delivery: Delivery) -> Iterable[_Frame]:
     """Return the head, the body in its framing, and the waits; joined where nothing asks for separate writes."""
     turn = reply.turn
-    headers = {"content-type": reply.answer.content_type, **framing, **dict(turn.headers)}
+    headers = {"content-type": reply.answer.content_type, **framing, **turn.header_fields}
     frames: list[_Frame] = [head_of(turn.status, headers)]
     is_chunked = "transfer-encoding" in framing
     if turn.status not in _NO_BODY:

@@ -29,6 +29,11 @@ __all__ = ["MockProvider"]
 class MockProvider:
     """A provider to test agents against. Use it with `async with`, or in a thread with `with provider.in_thread():`.
 
+    Example:
+        >>> with MockProvider(["Hello."]).in_thread() as provider:
+        ...     provider.base_url.startswith("http://127.0.0.1:"), provider.requests
+        (True, [])
+
     Turns are counted over the whole server, in the order in which requests come. A refused request takes no turn.
 
     Args:
@@ -128,12 +133,7 @@ class MockProvider:
 
     @contextlib.contextmanager
     def in_thread(self) -> Iterator[Self]:
-        """Run the provider on an event loop of its own, for code that has none.
-
-        Example:
-            with MockProvider(["Hello."]).in_thread() as provider:
-                print(provider.base_url)
-        """
+        """Run the provider on an event loop of its own, for code that has none."""
         started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         thread = threading.Thread(
             target=lambda: asyncio.run(self._run_until_stopped(started)), name="mock-provider", daemon=True

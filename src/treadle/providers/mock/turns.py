@@ -38,7 +38,12 @@ class Waitable(Protocol):
 
 
 class ScriptedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One call that a scripted model proposes."""
+    """One call that a scripted model proposes. `call(...)` makes it.
+
+    Example:
+        >>> ScriptedCall(name="rm", arguments="{broken").id is UNSET
+        True
+    """
 
     name: str
     arguments: str = "{}"
@@ -51,7 +56,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """One scripted response.
 
     Example:
-        Turn(text="I look.", calls=(call("search", query="moon"),))
+        >>> Turn(text="I look.", calls=(call("search", query="moon"),)).calls[0].name
+        'search'
 
     Raises:
         ConfigurationError: The fields contradict each other, or a number is out of its range.
@@ -71,7 +77,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens to report; unset for an estimate where the client asked for usage; None to send none."""
     status: int = 200
     """The HTTP status."""
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: Mapping[str, str] = {}
     """Further headers, such as `retry-after`. A `content-length` is sent as it stands, true or not."""
     body: bytes | None = None
     """The whole body, sent as it stands instead of an answer."""
@@ -103,9 +109,16 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """Wait at the gate once so many pieces of the stream have been sent."""
 
     def __post_init__(self) -> None:
+        _check_kinds(self)
+        _check_headers(self.headers)
         _check_ranges(self)
         _check_cut(self)
         _check_hold(self)
+
+    @property
+    def header_fields(self) -> dict[str, str]:
+        """The headers by lower-case name."""
+        return {name.lower(): value for name, value in self.headers.items()}
 
     @property
     def how_cut(self) -> CutBy:
@@ -224,6 +237,28 @@ def _joined(turns: Sequence[Turn]) -> Turn:
         text="".join(words) if words else None,
         calls=tuple(made for turn in turns for made in turn.calls),
     )
+
+
+def _check_kinds(turn: Turn) -> None:
+    for name, value, kind in (
+        ("text", turn.text, str),
+        ("thinking", turn.thinking, str),
+        ("refusal", turn.refusal, str),
+        ("body", turn.body, bytes),
+    ):
+        if value is not None and not isinstance(value, kind):
+            raise ConfigurationError(f"{name} must be {kind.__name__} or None; got {value!r:.80}.")
+    if not isinstance(turn.calls, tuple) or not all(isinstance(made, ScriptedCall) for made in turn.calls):
+        raise ConfigurationError(f"calls must be a tuple of call(...); got {turn.calls!r:.80}.")
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    for name, value in headers.items():
+        line = f"{name}{value}"
+        if not name or set(name) & set(" :") or not (line.isascii() and line.isprintable()):
+            raise ConfigurationError(
+                f"headers has {name!r:.80}: {value!r:.80}, which is no header on one line of ASCII."
+            )
 
 
 def _check_ranges(turn: Turn) -> None:

@@ -26,7 +26,12 @@ _NextTurn: TypeAlias = Callable[[JsonObject], Awaitable[Turn]]
 
 
 class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request that came, refused ones included."""
+    """One request that came, refused ones included.
+
+    Example:
+        >>> RecordedRequest(method="POST", path="/v1/chat/completions", headers={}, raw=b"{", status=400).body is None
+        True
+    """
 
     method: str
     path: str
