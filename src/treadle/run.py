@@ -98,6 +98,7 @@ class Run:
         self._queue: asyncio.Queue[AnyEvent | Step | None] | None = None
         self._running: asyncio.Task[RunResult] | None = None
         self._result: RunResult | None = None
+        self._shown = 0  # steps that have been put into the queue
 
     # --- the result
 
@@ -223,6 +224,7 @@ class Run:
         own = None if self._own_budget is None else msgspec.to_builtins(self._own_budget)
         if self._task_text is None:
             session.check_resumable()
+            self._shown = session.state.run.steps if session.state.run is not None else 0
             await ledger.record(RunResumed(budget=own, profile=description.profile))
             await self._settle(session, session.state.salvaged)
             await self._go_on(session)
@@ -316,9 +318,11 @@ class Run:
     def _show(self, event: AnyEvent) -> None:
         self._put(event)
         session = self._session
-        if session is None or event.type not in ("model.finished", "tool.finished") or session.state.has_open_calls:
+        run = session.state.run if session is not None else None
+        if session is None or run is None or run.steps == self._shown or session.state.has_open_calls:
             return
-        if (step := _step_of(session)) is not None and (event.type == "tool.finished" or step.results is None):
+        self._shown = run.steps
+        if (step := _step_of(session)) is not None:
             self._put(step)
 
 

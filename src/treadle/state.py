@@ -77,6 +77,13 @@ class CallState(msgspec.Struct, kw_only=True):
     started: ToolStarted | None = None
     result: ToolResult | None = None
 
+    @property
+    def digest(self) -> str:
+        """Of tool and canonical arguments; empty for a call that never was valid."""
+        if self.decision is not None:
+            return self.decision.digest
+        return self.started.digest if self.started is not None else ""
+
 
 class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a report's list of calls."""
@@ -351,7 +358,7 @@ class SessionState:
             result = state.result
             assert result is not None
             uncovered += result.code == BUDGET_EXCEEDED
-            key = streak_key(state.call, state.decision.digest if state.decision else "")
+            key = streak_key(state.call, state.digest)
             run.streaks = run.streaks.after(key, result.status)
             run.calls.append(
                 CallRecord(
