@@ -75,6 +75,8 @@ class Planner:
                 key = streak_key(call, early.digest)
                 repeated, count = key, count + 1 if key == repeated else 1
                 plan.adopted.append((call, early))
+                if count > 1:
+                    plan.events.append(RepeatNoticed(call_id=call.id, tool=call.name, digest=early.digest, count=count))
             elif (reason := self._skip_reason(batch, index, plan)) is not None:
                 self._refuse(plan, failed_result(call, CallStatus.SKIPPED, reason[1], code=reason[0]), state.position)
             else:
