@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from requirements import read_rows, report
 
@@ -19,6 +20,10 @@ NO_SKIPS = os.environ.get("TREADLE_NO_SKIPS") == "1"
 
 HANG_SECONDS = float(os.environ.get("TREADLE_HANG_SECONDS", "120"))
 """A test that takes this long hangs: all stacks are printed and its process ends."""
+
+# No test asserts on time, and a loaded machine draws slowly.
+settings.register_profile("treadle", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("treadle")
 
 _stderr = pytest.StashKey[TextIO]()
 
