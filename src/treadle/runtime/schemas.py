@@ -1,0 +1,359 @@
+"""Schemas: from a typed Python function to what a model is told of it, and from JSON to its values. Calls no function."""
+
+import inspect
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args
+
+import docstring_parser
+import msgspec
+import pydantic
+import typing_extensions
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+
+from treadle.errors import InvalidArguments, ToolDefinitionError
+from treadle.tools import JsonObject, ToolContext, ToolOutput
+
+__all__ = ["FunctionSchema", "describe"]
+
+Annotation: TypeAlias = Any  # Any: whatever may stand behind a colon; Python has no type for it
+
+
+class FunctionSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """What a function's signature and docstring say."""
+
+    name: str
+    description: str
+    """The docstring without its section on arguments."""
+    parameters: JsonObject
+    """JSON Schema of the arguments; nothing else is accepted."""
+    output_schema: JsonObject | None
+    """JSON Schema of what is returned; None where the annotation promises nothing."""
+    context_parameter: str | None
+    """The parameter that gets the ToolContext."""
+    positional: tuple[str, ...]
+    """Parameters that can only be passed by position, in order."""
+    convert: Callable[[JsonObject], JsonObject]
+    """Turns checked JSON arguments into Python values, all defaults included. Raises InvalidArguments."""
+
+
+def describe(function: Callable[..., Any], *, localns: Mapping[str, Any] | None = None) -> FunctionSchema:
+    """Read a function's signature and docstring.
+
+    Args:
+        function: A function or a bound method.
+        localns: Names that its annotations may use beside its module's, such as classes local to the caller.
+
+    Raises:
+        ToolDefinitionError: A parameter cannot be described to a model; the message names it.
+    """
+    name = function.__name__
+    hints = _hints(function, localns or {})
+    parameters = inspect.signature(function).parameters
+    context = _context_parameter(name, list(parameters), hints)
+    documented = _documented(inspect.getdoc(function) or "")
+    fields: dict[str, tuple[Annotation, FieldInfo]] = {}
+    for parameter in parameters.values():
+        _refuse_nameless(name, parameter, is_first=not fields, is_typed=parameter.name in hints)
+        if parameter.name != context:
+            said = documented.get(parameter.name)
+            fields[parameter.name] = _field(parameter, hints.get(parameter.name, Any), said)
+    model = _model(name, fields)
+    schema = {"type": "object", "properties": {}, **_json_schema(model, "validation", f"Tool {name!r}")}
+    return FunctionSchema(
+        name=name,
+        description=_without_arguments(inspect.getdoc(function) or ""),
+        parameters=schema,
+        output_schema=_output_schema(name, hints.get("return", Any)),
+        context_parameter=context,
+        positional=tuple(key for key, one in parameters.items() if one.kind is one.POSITIONAL_ONLY),
+        convert=_Converter(model, list(fields), schema["properties"]),
+    )
+
+
+# --- annotations -----------------------------------------------------------------------------------------------------
+
+
+def _hints(function: Callable[..., Any], localns: Mapping[str, Any]) -> dict[str, Annotation]:
+    closure = inspect.getclosurevars(inspect.unwrap(function))
+    # ToolContext is often imported for type checkers only.
+    ours = {word.__name__: word for word in (ToolContext, ToolOutput) if word.__name__ not in closure.globals}
+    names = {**ours, **localns, **closure.nonlocals}
+    try:
+        hints = typing.get_type_hints(function, localns=names, include_extras=True)
+        return {key: _portable(hint, names) for key, hint in hints.items()}
+    except (NameError, TypeError, SyntaxError, AttributeError) as error:
+        raise ToolDefinitionError(
+            f"Tool {function.__name__!r}: an annotation cannot be read: {error}. "
+            "It must be a type, and its names must be there at run time, not only under TYPE_CHECKING."
+        ) from error
+
+
+def _portable(hint: Annotation, names: Mapping[str, Any]) -> Annotation:
+    """Return an annotation that pydantic takes: before Python 3.12 it refuses the TypedDict of `typing`."""
+    if sys.version_info >= (3, 12):
+        return hint
+    if typing.is_typeddict(hint) and type(hint).__module__ == "typing":
+        return _portable_dict(hint, names)
+    arguments = get_args(hint)
+    if not arguments or _origin(hint) in (Literal, Callable):
+        return hint
+    if _origin(hint) is Annotated:
+        return Annotated[(_portable(arguments[0], names), *hint.__metadata__)]
+    parts = tuple(_portable(part, names) for part in arguments)
+    if parts == arguments:
+        return hint
+    return Union[parts] if _is_union(hint) else _origin(hint)[parts]  # noqa: UP007 - made of parts known only here
+
+
+def _portable_dict(hint: Annotation, names: Mapping[str, Any]) -> Annotation:
+    keys = {}
+    for key, declared in typing.get_type_hints(hint, localns=dict(names), include_extras=True).items():
+        marked = _origin(declared) in (typing.Required, typing.NotRequired)
+        inner = get_args(declared)[0] if marked else declared
+        is_needed = _origin(declared) is typing.Required if marked else key in hint.__required_keys__
+        mark = typing_extensions.Required if is_needed else typing_extensions.NotRequired
+        # One that holds itself stays as it is: pydantic then says what to do.
+        keys[key] = mark[inner if inner is hint else _portable(inner, names)]
+    made = typing_extensions.TypedDict(hint.__name__, keys)  # type: ignore[misc]  # its name is known only here
+    made.__doc__ = hint.__doc__
+    return made
+
+
+def _origin(hint: Annotation) -> Annotation:
+    return typing.get_origin(hint)
+
+
+def _is_union(hint: Annotation) -> bool:
+    return _origin(hint) in (Union, types.UnionType)
+
+
+def _parts(hint: Annotation) -> Iterator[Annotation]:
+    """Yield an annotation and, of a union or an Annotated, what it is made of."""
+    yield hint
+    if _origin(hint) is Annotated or _is_union(hint):
+        for part in get_args(hint):
+            yield from _parts(part)
+
+
+def _context_parameter(tool: str, names: Sequence[str], hints: Mapping[str, Annotation]) -> str | None:
+    found = [name for name in names if any(part is ToolContext for part in _parts(hints.get(name)))]
+    if len(found) > 1:
+        raise ToolDefinitionError(f"Tool {tool!r}: {found[0]!r} and {found[1]!r} are both a ToolContext. Keep one.")
+    return found[0] if found else None
+
+
+def _refuse_nameless(tool: str, parameter: inspect.Parameter, *, is_first: bool, is_typed: bool) -> None:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
+        raise ToolDefinitionError(
+            f"Tool {tool!r}: parameter {stars}{parameter.name} cannot be described to a model. Name its parts."
+        )
+    if parameter.name in ("self", "cls") and is_first and not is_typed:
+        raise ToolDefinitionError(
+            f"Tool {tool!r}: parameter {parameter.name!r} belongs to a method. Pass the bound method: tool(thing.{tool})."
+        )
+
+
+# --- parameters ------------------------------------------------------------------------------------------------------
+
+
+def _field(parameter: inspect.Parameter, hint: Annotation, documented: str | None) -> tuple[Annotation, FieldInfo]:
+    default = parameter.default
+    if isinstance(default, FieldInfo):
+        hint, default = Annotated[hint, default], parameter.empty
+    if default is None and not any(part in (None, type(None), Any) for part in _parts(hint)):
+        hint = Union[hint, None]  # noqa: UP007 - a hint that is a text or a TypeVar knows no `|`
+    said = _said(hint) or documented
+    # A field's name is ours and its alias the parameter's, so that `json`, `copy` and `_x` are no trouble to pydantic.
+    words: dict[str, Any] = {"alias": parameter.name, **({"description": said} if said else {})}
+    return hint, pydantic.Field(**words) if default is parameter.empty else pydantic.Field(default, **words)
+
+
+def _said(hint: Annotation) -> str | None:
+    """Return the description that an Annotated carries: in a Field, a Doc or a plain text."""
+    for note in reversed(hint.__metadata__ if _origin(hint) is Annotated else ()):
+        match note:
+            case FieldInfo(description=str(text)) | typing_extensions.Doc(documentation=text) | str(text):
+                return text
+            case _:
+                continue
+    return None
+
+
+def _model(tool: str, fields: Mapping[str, tuple[Annotation, FieldInfo]]) -> type[pydantic.BaseModel]:
+    try:
+        return _created(tool, list(fields.values()))
+    except (PydanticUserError, PydanticUndefinedAnnotation, TypeError) as error:
+        raise ToolDefinitionError(f"Tool {tool!r}: {_culprit(fields)}: {_first_line(error)}") from error
+
+
+def _created(tool: str, fields: Sequence[tuple[Annotation, FieldInfo]]) -> type[pydantic.BaseModel]:
+    config = pydantic.ConfigDict(extra="forbid")
+    members: dict[str, Any] = {f"p{index}": field for index, field in enumerate(fields)}
+    model: type[pydantic.BaseModel] = pydantic.create_model(tool, __config__=config, **members)
+    model.model_json_schema(schema_generator=_Quiet)  # what has no JSON Schema is found here, while the names are known
+    return model
+
+
+def _culprit(fields: Mapping[str, tuple[Annotation, FieldInfo]]) -> str:
+    for name, field in fields.items():
+        try:
+            _created(name, [field])
+        except (PydanticUserError, PydanticUndefinedAnnotation, TypeError):
+            return f"parameter {name!r} has an annotation that no JSON Schema describes"
+    return "its parameters cannot be described together"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0].split(". Set `arbitrary", 1)[0]
+
+
+class _Converter:
+    """Turns JSON into a function's values. The schema has been checked before, so that "3" never becomes 3 here."""
+
+    def __init__(self, model: type[pydantic.BaseModel], names: Sequence[str], properties: JsonObject) -> None:
+        self._model = model
+        self._names = tuple(names)
+        self._defaults = {name: part["default"] for name, part in properties.items() if "default" in part}
+
+    def __call__(self, arguments: JsonObject) -> JsonObject:
+        given = {name: value for name, value in arguments.items() if not self._is_default(name, value)}
+        try:
+            values = vars(self._model.model_validate(given))
+        except pydantic.ValidationError as error:
+            details = [_row(found) for found in error.errors(include_url=False)]
+            first = details[0]
+            raise InvalidArguments(f"`{first['field']}`: {first['constraint']}.", details) from error
+        return {name: values[f"p{index}"] for index, name in enumerate(self._names)}
+
+    def _is_default(self, name: str, value: Any) -> bool:
+        """Whether a value is the declared default: the function then gets its own, which JSON may not be able to say."""
+        if name not in self._defaults:
+            return False
+        default = self._defaults[name]
+        return type(value) is type(default) and value == default
+
+
+def _row(error: Mapping[str, Any]) -> JsonObject:
+    # A place may also hold pydantic's own words for the alternatives of a union: they are left as they are.
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).removeprefix(".")
+    constraint = str(error["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    value = error["input"]
+    if not isinstance(value, str | int | float | bool | None):
+        value = f"{type(value).__name__}"
+    return {"field": field, "constraint": constraint[:300], "value": value[:200] if isinstance(value, str) else value}
+
+
+# --- JSON Schema -----------------------------------------------------------------------------------------------------
+
+_VALUES = ("default", "examples", "enum", "const", "discriminator")
+_NAMED = ("properties", "$defs", "patternProperties", "dependentSchemas")
+
+
+class _Quiet(GenerateJsonSchema):
+    """Keeps the order of the signature, makes no titles, and leaves out a default that JSON cannot hold."""
+
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - as the parent has it
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def sort(self, value: Any, parent_key: str | None = None) -> Any:
+        return value
+
+
+def _json_schema(hint: Annotation, mode: Literal["validation", "serialization"], what: str) -> JsonObject:
+    try:
+        schema = pydantic.TypeAdapter(hint).json_schema(mode=mode, schema_generator=_Quiet)
+    except (PydanticUserError, PydanticUndefinedAnnotation, TypeError) as error:
+        raise ToolDefinitionError(f"{what} cannot be described in JSON Schema: {_first_line(error)}") from error
+    tidy: JsonObject = _tidy(schema)
+    return tidy
+
+
+def _tidy(schema: Any) -> Any:
+    """Drop the titles made of class names, and close each object: a key that nobody declared is a mistake."""
+    if isinstance(schema, list):
+        return [_tidy(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    tidy = {key: _tidied(key, part) for key, part in schema.items() if key != "title" or not isinstance(part, str)}
+    if "properties" in tidy:
+        tidy.setdefault("additionalProperties", False)
+    return tidy
+
+
+def _tidied(key: str, part: Any) -> Any:
+    if key in _VALUES:
+        return part
+    if key in _NAMED and isinstance(part, dict):
+        return {name: _tidy(inner) for name, inner in part.items()}
+    return _tidy(part)
+
+
+def _output_schema(tool: str, hint: Annotation) -> JsonObject | None:
+    if any(part in (Any, object, ToolOutput, typing.NoReturn, typing.Never) for part in _parts(hint)):
+        return None
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        schema: JsonObject = _tidy(msgspec.json.schema(hint))
+        return schema
+    return _json_schema(hint, "serialization", f"Tool {tool!r}: its return annotation")
+
+
+# --- docstrings ------------------------------------------------------------------------------------------------------
+
+_SECTION = re.compile(r"(Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Other Parameters):\s*$")
+_NUMPY_SECTION = re.compile(r"(Parameters|Other Parameters)\s*$")
+_FIELD = re.compile(r":(param|parameter|arg|argument|key|keyword|type)\s[^:]*:|@(param|type)\s[^:]*:")
+
+
+def _documented(text: str) -> dict[str, str]:
+    """Return what a docstring says of each parameter, in any of the usual styles."""
+    try:
+        parsed = docstring_parser.parse(text)
+    except docstring_parser.ParseError:
+        return {}
+    said = ((param.arg_name, " ".join((param.description or "").split())) for param in parsed.params)
+    return {name.strip().lstrip("*"): words for names, words in said if words for name in names.split(",")}
+
+
+def _without_arguments(text: str) -> str:
+    """Return a docstring without what it says of parameters: the schema says that. The rest stays word for word."""
+    kept: list[str] = []
+    lines = text.split("\n")
+    index = 0
+    while index < len(lines):
+        after = _after_section(lines, index)
+        if after == index:
+            kept.append(lines[index])
+            index += 1
+            continue
+        while kept and not kept[-1].strip():
+            kept.pop()
+        kept.append("")
+        index = after
+    return "\n".join(kept).strip()
+
+
+def _after_section(lines: Sequence[str], index: int) -> int:
+    """Return the first line after a section on arguments that begins here; the same line when none does."""
+    following = range(index + 1, len(lines))
+    if _SECTION.match(lines[index]):
+        ends = (at for at in following if lines[at].strip() and not lines[at].startswith((" ", "\t")))
+    elif _FIELD.match(lines[index]):
+        ends = (at for at in following if not lines[at].startswith((" ", "\t")))
+    elif _NUMPY_SECTION.match(lines[index]) and _is_rule(lines, index + 1):
+        ends = (at for at in following if lines[at].strip() and _is_rule(lines, at + 1))
+    else:
+        return index
+    return next(ends, len(lines))
+
+
+def _is_rule(lines: Sequence[str], index: int) -> bool:
+    return index < len(lines) and len(lines[index].strip()) > 2 and set(lines[index].strip()) == {"-"}
