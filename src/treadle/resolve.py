@@ -1,10 +1,13 @@
 """Resolve: the one composition root. Adapters by name, imported on first use; nothing else in the core knows any of them."""
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from treadle.budgets import Price
 from treadle.errors import ConfigurationError, MissingCredential, UnknownModel
@@ -14,12 +17,24 @@ from treadle.world import SystemClock, SystemRandomness
 
 __all__ = ["check_model_name", "memory_session", "open_journal", "open_session", "resolve_model"]
 
-_DIALECTS = {
-    "openai-chat": "Chat Completions, and every compatible server",
-    "demo": "the built-in rule-based demo model",
-    "script": "a script file that plays a model's turns",
+
+class _Vendor(msgspec.Struct, frozen=True):
+    """One wire dialect: its adapter and the vendor's own address and variables."""
+
+    adapter: str
+    address: str
+    key_variable: str
+    address_variable: str
+
+
+_VENDORS = {
+    "openai-chat": _Vendor(
+        "treadle.providers.openai_chat:OpenAIChat", "https://api.openai.com/v1", "OPENAI_API_KEY", "OPENAI_BASE_URL"
+    ),
 }
-_NEEDS_NAME = ("openai-chat", "script")
+"""Dialects over HTTP. Their adapters are constructed alike."""
+
+_OTHERS = ("demo", "script")
 
 
 def check_model_name(name: str) -> tuple[str, str]:
@@ -29,9 +44,10 @@ def check_model_name(name: str) -> tuple[str, str]:
         UnknownModel: The name is none; the message lists what there is.
     """
     dialect, _, model = name.partition(":")
-    if dialect not in _DIALECTS or (dialect in _NEEDS_NAME and not model):
-        known = ", ".join(f"{known}:NAME" if known in _NEEDS_NAME else known for known in _DIALECTS)
-        raise UnknownModel(f"Unknown model {name!r}. Write one of: {known}.")
+    is_known = dialect in _VENDORS or dialect in _OTHERS
+    if not is_known or (dialect != "demo" and not model):
+        known = ", ".join([*(f"{vendor}:NAME" for vendor in _VENDORS), "script:FILE", "demo"])
+        raise UnknownModel(f"Unknown model {name!r:.200}. Write one of: {known}.")
     return dialect, model
 
 
@@ -50,8 +66,8 @@ def resolve_model(
         resolve_model("openai-chat:gpt-5-mini", base_url="http://127.0.0.1:8080/v1", api_key="...")
 
     Args:
-        base_url: The server's address; else the vendor's variable (OPENAI_BASE_URL), else the vendor.
-        api_key: The key; else the vendor's variable (OPENAI_API_KEY). A server of your own needs none.
+        base_url: The server's address; else the vendor's variable (such as OPENAI_BASE_URL), else the vendor.
+        api_key: The key; else the vendor's variable (such as OPENAI_API_KEY). A server of your own needs none.
         price: What it costs per million tokens.
         stream: Whether answers are streamed.
         options: Further fields of the request body, such as temperature.
@@ -62,50 +78,39 @@ def resolve_model(
     """
     dialect, model = check_model_name(name)
     match dialect:
-        case "openai-chat":
-            return _openai_chat(model, base_url, api_key, price, stream=stream, options=options)
+        case "demo":
+            return _load("treadle.providers.demo:DemoModel")()
         case "script":
-            return _script(model)
+            return _load("treadle.providers.scripted:scripted_model")(model)
         case _:
-            from treadle.providers.demo import DemoModel
-
-            return DemoModel()
-
-
-_OPENAI_URL = "https://api.openai.com/v1"
+            url, key = _reach(_VENDORS[dialect], base_url, api_key)
+            adapter = _load(_VENDORS[dialect].adapter)
+            return adapter(model, base_url=url, api_key=key, price=price, stream=stream, options=options)
 
 
-def _openai_chat(
-    model: str,
-    base_url: str | None,
-    api_key: str | None,
-    price: Price | None,
-    *,
-    stream: bool,
-    options: Mapping[str, Any] | None,
-) -> Model:
-    from treadle.providers.openai_chat import OpenAIChat
+def _load(place: str) -> Callable[..., Model]:
+    """Import an adapter on first use."""
+    module, _, name = place.partition(":")
+    adapter: Callable[..., Model] = getattr(import_module(module), name)
+    return adapter
 
-    url = _checked_url(base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI_URL)
-    key = api_key or os.environ.get("OPENAI_API_KEY") or None
-    if key is None and url == _OPENAI_URL:
+
+def _reach(vendor: _Vendor, base_url: str | None, api_key: str | None) -> tuple[str, str | None]:
+    """Return address and key. A server of one's own needs no key; the vendor's does."""
+    url = _checked_url(base_url or os.environ.get(vendor.address_variable) or vendor.address)
+    key = api_key or os.environ.get(vendor.key_variable) or None
+    if key is None and url == vendor.address:
         raise MissingCredential(
-            "OPENAI_API_KEY is not set. Set it, pass api_key=, or name a server of your own with base_url "
+            f"{vendor.key_variable} is not set. Set it, pass api_key=, or name a server of your own with base_url "
             "(--base-url). `demo` needs neither."
         )
-    return OpenAIChat(model, base_url=url, api_key=key, price=price, stream=stream, options=options)
+    return url, key
 
 
 def _checked_url(url: str) -> str:
     if not url.startswith(("http://", "https://")) or not url.partition("://")[2].strip("/"):
         raise ConfigurationError(f"The base URL {url!r} is none: write it as http://HOST:PORT/v1 or https://HOST/v1.")
     return url.rstrip("/")
-
-
-def _script(path: str) -> Model:
-    from treadle.providers.scripted import scripted_model
-
-    return scripted_model(path)
 
 
 async def open_journal(path: str | Path) -> Journal:
