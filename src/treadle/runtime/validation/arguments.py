@@ -194,7 +194,8 @@ _SAYINGS: tuple[tuple[str, str, str], ...] = (
 
 def _by_message(message: str) -> tuple[str, str]:
     if message.startswith("Detected duplicate key"):
-        return message.replace("Detected duplicate", "duplicate"), "Send each key once."
+        key = message.removeprefix("Detected ")
+        return key if len(key) <= _SNIPPET_CHARS else f'{key[:_SNIPPET_CHARS]}..."', "Send each key once."
     for start, reason, repair in _SAYINGS:
         if message.startswith(start):
             return reason, repair

@@ -32,10 +32,10 @@ def compiled(schema: JsonObject, *, where: str) -> Validator:
             return _compile(schema, jsonschema_rs.FancyRegexOptions(backtrack_limit=_MAX_BACKTRACKS), refused)
     except (ValueError, TypeError, RecursionError) as error:  # ValidationError is a ValueError
         if refused:
-            reason = f"refers to {refused[0]!r}: only references within the schema (#/...) are followed"
+            reason = f"the schema refers to {refused[0]!r}, and only references within the schema (#/...) are followed"
         else:
-            reason = f"is no valid JSON Schema: {_words(error)}"
-        raise ToolDefinitionError(f"The {where} {reason}.") from error
+            reason = f"it is no valid JSON Schema: {_words(error)}"
+        raise ToolDefinitionError(f"The {where} cannot be used: {reason}.") from error
 
 
 def _compile(schema: JsonObject, patterns: Any, refused: list[str]) -> Validator:  # Any: either kind of options

@@ -47,7 +47,7 @@ class Schema:
         try:
             _encoder.encode(schema)
         except (TypeError, ValueError, RecursionError) as error:
-            raise ToolDefinitionError(f"The {where} cannot be written as JSON: {error}.") from error
+            raise ToolDefinitionError(f"The {where} cannot be used: it cannot be written as JSON: {error}.") from error
         self._schema = schema
         self._validator: Validator = compiled(schema, where=where)
         self._defaults = Defaults(schema)

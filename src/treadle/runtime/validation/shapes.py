@@ -61,8 +61,21 @@ def _wanted(schema: Any, root: JsonObject, depth: int) -> str:
         return _object(list(properties))
     if schema.get("type") == "array" and schema.get("items") and depth:
         return f"an array, each item {_wanted(schema['items'], root, depth - 1)}"
+    if not schema:
+        return "any value"
     words = phrase(schema, root)
-    return f"an {words}" if words[:1] in "aeio" and not words.startswith(("any", "one ", "exactly", "at ")) else words
+    article = _ARTICLES.get(words.split(",", 1)[0].split(" ", 1)[0], "")
+    return f"{article}{words}"
+
+
+_ARTICLES = {
+    "array": "an ",
+    "boolean": "a ",
+    "integer": "an ",
+    "number": "a ",
+    "object": "an ",
+    "string": "a ",
+}
 
 
 # --- the constraint of one field -------------------------------------------------------------------------------------
