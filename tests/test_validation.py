@@ -508,6 +508,13 @@ def test_a_default_that_holds_itself_is_filled_once():
     assert schema.with_defaults({}) == {"child": {}}
 
 
+def test_a_schema_that_refers_to_itself_fills_each_level_once():
+    node = obj({"n": {"default": 1}, "child": {"$ref": "#/$defs/N"}}, allOf=[{"$ref": "#/$defs/N"}])
+    schema = Schema(obj({"root": {"$ref": "#/$defs/N"}}, **{"$defs": {"N": node}}), where="parameters")
+
+    assert schema.with_defaults({"root": {"child": {}}}) == {"root": {"n": 1, "child": {"n": 1}}}
+
+
 def test_the_alternative_that_fits_gives_the_defaults():
     cat = obj({"kind": {"const": "cat"}, "lives": {"default": 9}})
     dog = obj({"kind": {"const": "dog"}, "legs": {"default": 4}})

@@ -25,13 +25,18 @@ class Defaults:
         filled: JsonObject = self._filled(arguments, self._root, frozenset())
         return filled
 
-    def _filled(self, value: Any, schema: Any, opened: frozenset[int]) -> Any:
-        """Fill one value. `opened` are the defaults that it stands in: a default that holds itself is filled once."""
+    def _filled(self, value: Any, schema: Any, opened: frozenset[int], applied: frozenset[int] = frozenset()) -> Any:
+        """Fill one value.
+
+        Args:
+            opened: The defaults that it stands in: one that holds itself is filled once.
+            applied: The parts of the schema that have had this value: one that refers to itself has it once.
+        """
         schema = resolved(schema, self._root)
-        for part in schema.get("allOf", ()):
-            value = self._filled(value, part, opened)
-        if (branch := self._branch(value, schema)) is not None:
-            value = self._filled(value, branch, opened)
+        parts = [*schema.get("allOf", ()), *self._branch(value, schema)]
+        for part in parts:
+            if id(part) not in applied:
+                value = self._filled(value, part, opened, applied | {id(part)})
         match value:
             case dict():
                 return self._object(value, schema, opened)
@@ -57,12 +62,12 @@ class Defaults:
             self._filled(item, first[index] if index < len(first) else rest, opened) for index, item in enumerate(value)
         ]
 
-    def _branch(self, value: Any, schema: JsonObject) -> Any | None:
-        """Return the alternative that an object or array fits: its defaults count."""
+    def _branch(self, value: Any, schema: JsonObject) -> list[Any]:
+        """Return the alternative that an object or array fits, if there is one: its defaults count."""
         if not isinstance(value, dict | list):
-            return None
+            return []
         branches = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
-        return next((branch for branch in branches if self._validator(branch).is_valid(value)), None)
+        return [branch for branch in branches if self._validator(branch).is_valid(value)][:1]
 
     def _validator(self, branch: Any) -> Validator:
         if id(branch) not in self._branches:
