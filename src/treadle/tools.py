@@ -111,6 +111,9 @@ class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What a person sees instead of the data."""
 
 
+_SHAPES = {"$ref", "anyOf", "oneOf", "allOf"}
+"""Keywords by which a schema may say its type without `type`."""
+
 Run: TypeAlias = Callable[[JsonObject, ToolContext], Awaitable[Any] | Any]
 
 
@@ -162,6 +165,10 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Turns checked JSON arguments into Python values. Raises InvalidArguments."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.parameters, dict) and "type" not in self.parameters and not self.parameters.keys() & _SHAPES:
+            # Providers refuse a schema that does not say it is an object; a tool without parameters says nothing else.
+            whole = {"type": "object", "properties": {}, **self.parameters}
+            msgspec.structs.force_setattr(self, "parameters", whole)
         if not self.name or not self.name.isprintable() or len(self.name) > 256:
             raise ToolDefinitionError(f"Tool name {self.name!r:.80} must be 1 to 256 printable characters.")
         if not callable(self.effect) and self.effect not in set(Effect):

@@ -245,3 +245,11 @@ def test_a_turn_that_cannot_be_is_refused_when_it_is_made(words):
 def test_calls_and_finish_null_mean_none_given():
     assert parse_script('[{"calls": null, "finish": null, "text": null}]').turns == (Turn(),)
     assert parse_script('[{"finish": ""}]').turns == (Turn(finish=None),)
+
+
+def test_turns_may_be_mappings_as_in_a_script_file() -> None:
+    script = Script([{"text": "Hello.", "calls": [{"name": "look", "arguments": {"x": 1}}]}, "Done."])
+
+    assert (script.turns[0].text, script.turns[0].calls[0].arguments) == ("Hello.", '{"x": 1}')
+    with pytest.raises(ConfigurationError, match="texts"):
+        Script([{"texts": "Hello."}])

@@ -6,9 +6,9 @@ model = ScriptedModel([call("rm", path="/"), text("I may not.")])
 import asyncio
 import inspect
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from treadle.budgets import Price
 from treadle.errors import (
@@ -22,12 +22,12 @@ from treadle.errors import (
 from treadle.messages import Finish, Part, Text, Thinking, ToolCall, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta
 from treadle.providers.mock.gates import Gate, Gates
-from treadle.providers.mock.script import Script, load_script
-from treadle.providers.mock.turns import Turn, TurnLike, Waitable, as_turn, call, finish_of, fragments, text
+from treadle.providers.mock.script import Script, load_script, turn_of
+from treadle.providers.mock.turns import Turn, TurnLike, Waitable, call, finish_of, fragments, text
 
 __all__ = ["Scripted", "ScriptedModel", "call", "scripted_model", "text"]
 
-Reply: TypeAlias = TurnLike | BaseException
+Reply: TypeAlias = TurnLike | Mapping[str, Any] | BaseException
 """A turn to play or an exception to raise."""
 Scripted: TypeAlias = Reply | Callable[[ModelRequest], Reply | Awaitable[Reply]]
 """One entry of a script: a reply, or a function of the request that makes one."""
@@ -128,7 +128,7 @@ class ScriptedModel:
             entry = await made if inspect.isawaitable(made) else made
         if isinstance(entry, BaseException):
             raise entry
-        return as_turn(entry)
+        return turn_of(entry)
 
     def _gate(self, turn: Turn) -> Waitable | None:
         return self.gate(turn.gate) if isinstance(turn.gate, str) else turn.gate
@@ -167,7 +167,7 @@ def scripted_model(path: str | Path) -> ScriptedModel:
 
 
 def _checked(entry: Scripted) -> Scripted:
-    return entry if isinstance(entry, BaseException) or callable(entry) else as_turn(entry)
+    return entry if isinstance(entry, BaseException) or callable(entry) else turn_of(entry)
 
 
 def _gives_message(entry: Scripted) -> bool:

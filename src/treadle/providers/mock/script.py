@@ -48,7 +48,7 @@ from treadle.errors import ConfigurationError
 from treadle.messages import Usage
 from treadle.providers.mock.turns import CutBy, ScriptedCall, Turn, TurnLike, as_turn, call
 
-__all__ = ["Script", "load_script", "parse_script", "parse_turn"]
+__all__ = ["Script", "load_script", "parse_script", "parse_turn", "turn_of"]
 
 _PLACES = ("before-answer", "before-body", "mid-text", "mid-arguments", "before-terminal", "before-done", "reset")
 _TOKENS = {
@@ -73,14 +73,16 @@ class Script:
         'Done.'
 
     Args:
-        turns: text, calls, turns, or lists of them.
+        turns: text, calls, turns, lists of them, or mappings as in a script file.
         exhausted: `repeat` the last turn, or treat a further request as an `error`.
     """
 
-    def __init__(self, turns: Sequence[TurnLike], *, exhausted: Literal["repeat", "error"] = "repeat") -> None:
+    def __init__(
+        self, turns: Sequence[TurnLike | Mapping[str, Any]], *, exhausted: Literal["repeat", "error"] = "repeat"
+    ) -> None:
         if isinstance(turns, str) or not turns:
             raise ConfigurationError("A script needs a list of at least one turn.")
-        self.turns = tuple(as_turn(turn) for turn in turns)
+        self.turns = tuple(turn_of(turn) for turn in turns)
         self.exhausted = exhausted
 
     def turn(self, index: int) -> Turn | None:
@@ -127,6 +129,15 @@ def parse_script(content: str | bytes, *, where: str = "script") -> Script:
     if not value:
         raise ConfigurationError(f"{where} is an empty list; a script needs at least one turn.")
     return Script([parse_turn(turn, where=f"{where}: turn [{index}]") for index, turn in enumerate(value)])
+
+
+def turn_of(item: TurnLike | Mapping[str, Any]) -> Turn:
+    """Return one turn of words, calls, a list of both, or a mapping as a script file has it.
+
+    Raises:
+        ConfigurationError: It is nothing of the kind.
+    """
+    return parse_turn(dict(item)) if isinstance(item, Mapping) else as_turn(item)
 
 
 def parse_turn(value: Any, *, where: str = "turn") -> Turn:  # Any: JSON of strangers

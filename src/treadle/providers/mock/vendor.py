@@ -3,7 +3,7 @@
 import inspect
 import itertools
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, TypeAlias
 
@@ -11,15 +11,15 @@ import msgspec
 
 from treadle.providers.mock.answers import Answer, Dialect, Piece, Refusal
 from treadle.providers.mock.connection import Received
-from treadle.providers.mock.script import Script, load_script
-from treadle.providers.mock.turns import Turn, TurnLike, as_turn
+from treadle.providers.mock.script import Script, load_script, turn_of
+from treadle.providers.mock.turns import Turn, TurnLike
 from treadle.tools import JsonObject
 
 __all__ = ["Playable", "RecordedRequest", "Reply", "Respond", "Vendor"]
 
-Respond: TypeAlias = Callable[[JsonObject], TurnLike | Awaitable[TurnLike]]
+Respond: TypeAlias = Callable[[JsonObject], TurnLike | Mapping[str, Any] | Awaitable[TurnLike | Mapping[str, Any]]]
 """A function of the request's body that makes the turn: for many sessions at once, and for models that read."""
-Playable: TypeAlias = Script | Sequence[TurnLike] | Path | Respond
+Playable: TypeAlias = Script | Sequence[TurnLike | Mapping[str, Any]] | Path | Respond
 """A script, turns, the path of a script's file, or a function."""
 
 _NextTurn: TypeAlias = Callable[[JsonObject], Awaitable[Turn]]
@@ -150,7 +150,7 @@ def _player(script: Playable) -> _NextTurn:
 
         async def play(body: JsonObject) -> Turn:
             made = respond(body)
-            return as_turn(await made if inspect.isawaitable(made) else made)
+            return turn_of(await made if inspect.isawaitable(made) else made)
 
         return play
     turns = (
