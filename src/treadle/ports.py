@@ -63,6 +63,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     tool_choice: ToolChoice = "auto"
     output_schema: JsonObject | None = None
     """JSON Schema of the final answer; None for free text."""
+    parallel_tool_calls: bool = True
+    """Whether one response may hold several calls. False asks the provider for one at a time; not all of them obey."""
     session_id: str = ""
 
 

@@ -50,7 +50,8 @@ from treadle.messages import (
 )
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from treadle.providers._arguments import ObjectEnd
-from treadle.providers._chat_response import ChatError, ChatResponse
+from treadle.providers._chat_response import ChatResponse
+from treadle.providers._reading import AnswerError
 from treadle.providers._sse import SseReader
 from treadle.providers.openai_chat import OpenAIChat, Timeouts
 
@@ -170,6 +171,15 @@ async def test_instructions_are_the_system_message():
 )
 async def test_the_tool_choice_has_the_dialects_own_form(choice, wire):
     assert (await sent(ModelRequest(messages=ASK.messages, tools=(GREP,), tool_choice=choice)))["tool_choice"] == wire
+
+
+@pytest.mark.row("S18")
+async def test_one_call_at_a_time_is_asked_for_only_where_wanted():
+    request = ModelRequest(messages=ASK.messages, tools=(GREP,), parallel_tool_calls=False)
+
+    assert (await sent(request))["parallel_tool_calls"] is False
+    assert "parallel_tool_calls" not in await sent(ModelRequest(messages=ASK.messages, tools=(GREP,)))
+    assert "parallel_tool_calls" not in await sent(ModelRequest(messages=ASK.messages, parallel_tool_calls=False))
 
 
 async def test_tools_are_sorted_by_name():
@@ -948,7 +958,7 @@ def test_random_bytes_raise_model_errors_only(pieces):
             for found in reader.feed(piece):
                 response.add(found.data)
         response.end()
-    except (ModelError, ChatError):
+    except (ModelError, AnswerError):
         pass
 
 

@@ -3,13 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-import msgspec
-
-from treadle.errors import ConfigurationError
 from treadle.messages import Media, Message, Result, Text, Thinking, ToolCall
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
+from treadle.providers._bodies import ToolSets, opening, sendable_arguments
 from treadle.providers._encoded import EncodedMessages, to_json
-from treadle.providers._names import own_names, wire_id, wire_name
+from treadle.providers._names import wire_id, wire_name
 
 __all__ = ["ChatRequests"]
 
@@ -18,8 +16,6 @@ _Wire: TypeAlias = dict[str, Any]  # Any: a JSON object on its way out
 _OURS = frozenset({"messages", "model", "stream", "tool_choice", "tools"})
 """Fields of the body that come from the request; an option may not replace them."""
 
-_MAX_BROKEN_CHARS = 2_000
-_MAX_TOOL_SETS = 64
 _AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
@@ -42,36 +38,28 @@ class ChatRequests:
     ) -> None:
         self._origin = origin
         self._thinking_field = thinking_field
-        self._opening = _opening(model, options, stream=stream)
+        self._opening = opening(_fields(model, stream=stream), options, ours=_OURS)
         self._messages = EncodedMessages(self._encode)
-        self._tools: dict[int, tuple[tuple[ToolSpec, ...], bytes, dict[str, str]]] = {}
+        self._tools = ToolSets(_tool)
 
     def body(self, request: ModelRequest) -> bytes:
         """Return the body. What changes least stands first, and the messages last: the bytes of one step begin those of the next."""
         pieces = self._messages.pieces(request.messages)
         if request.instructions:
             pieces.insert(0, to_json({"role": "system", "content": request.instructions}))
-        opening = [self._opening]
+        head = [self._opening]
         if request.output_schema is not None:
-            opening.append(b',"response_format":' + to_json(_response_format(request.output_schema)))
+            head.append(b',"response_format":' + to_json(_response_format(request.output_schema)))
         if request.tools:
-            opening += [b',"tools":', self._known_tools(request.tools)[1]]
-            opening += [b',"tool_choice":', to_json(_tool_choice(request.tool_choice))]
-        return b"".join((*opening, b',"messages":[', b",".join(pieces), b"]}"))
+            head += [b',"tools":', self._tools.of(request.tools).encoded]
+            head += [b',"tool_choice":', to_json(_tool_choice(request.tool_choice))]
+            if not request.parallel_tool_calls:
+                head.append(b',"parallel_tool_calls":false')
+        return b"".join((*head, b',"messages":[', b",".join(pieces), b"]}"))
 
     def own_names(self, request: ModelRequest) -> Mapping[str, str]:
         """Return our names of those tools that had to be renamed for the wire."""
-        return self._known_tools(request.tools)[2] if request.tools else {}
-
-    def _known_tools(self, tools: tuple[ToolSpec, ...]) -> tuple[tuple[ToolSpec, ...], bytes, dict[str, str]]:
-        known = self._tools.get(id(tools))
-        if known is None:
-            if len(self._tools) >= _MAX_TOOL_SETS:
-                self._tools.clear()
-            # The tuple is kept, so that its id stays its own.
-            known = (tools, to_json([_tool(spec) for spec in _sorted(tools)]), own_names(spec.name for spec in tools))
-            self._tools[id(tools)] = known
-        return known
+        return self._tools.of(request.tools).own_names if request.tools else {}
 
     def _encode(self, message: Message) -> bytes:
         return b",".join(to_json(wire) for wire in self._wire(message))
@@ -101,26 +89,15 @@ class ChatRequests:
         return wire
 
 
-def _opening(model: str, options: Mapping[str, Any], *, stream: bool) -> bytes:
-    if taken := _OURS & options.keys():
-        raise ConfigurationError(f"Options may not set {', '.join(sorted(taken))}: the request itself does.")
+def _fields(model: str, *, stream: bool) -> _Wire:
     fields: _Wire = {"model": model, "stream": stream}
     if stream:
         fields["stream_options"] = {"include_usage": True}
-    fields.update(options)
-    try:
-        encoded = to_json({name: value for name, value in fields.items() if value is not None})
-    except (TypeError, ValueError, RecursionError) as exc:
-        raise ConfigurationError(f"The model's options are not plain JSON: {exc}.") from exc
-    return encoded.removesuffix(b"}")
+    return fields
 
 
 def _response_format(schema: Mapping[str, Any]) -> _Wire:
     return {"type": "json_schema", "json_schema": {"name": "output", "schema": schema}}
-
-
-def _sorted(tools: tuple[ToolSpec, ...]) -> list[ToolSpec]:
-    return sorted(tools, key=lambda spec: spec.name)
 
 
 def _tool(spec: ToolSpec) -> _Wire:
@@ -135,27 +112,12 @@ def _tool_choice(choice: ToolChoice) -> str | _Wire:
 
 
 def _call(call: ToolCall, *, is_own: bool) -> _Wire:
-    function = {"name": wire_name(call.name), "arguments": _arguments(call.arguments)}
+    function = {"name": wire_name(call.name), "arguments": sendable_arguments(call.arguments)}
     wire: _Wire = {"id": wire_id(call.id), "type": "function", "function": function}
     if call.signature is not None and is_own:
         # Gemini's compatible endpoint refuses a history whose calls have lost their signatures.
         wire["extra_content"] = {"google": {"thought_signature": call.signature}}
     return wire
-
-
-def _arguments(raw: str) -> str:
-    """Return the arguments as the model wrote them; broken ones inside an object, since servers parse the history too.
-
-    llama.cpp answers 500 to arguments that are no JSON. The call's result tells the model what was wrong with them.
-    """
-    if not raw.strip():
-        return "{}"
-    try:
-        if isinstance(msgspec.json.decode(raw), dict):
-            return raw
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        pass
-    return to_json({"_invalid": raw[:_MAX_BROKEN_CHARS]}).decode()
 
 
 def _results(results: tuple[Result, ...]) -> Iterator[_Wire]:

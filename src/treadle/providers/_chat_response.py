@@ -14,16 +14,9 @@ from treadle.messages import Finish, Part, Text, Thinking, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDelta
 from treadle.providers._chat_calls import Calls, Fragment, text_or_nothing
 from treadle.providers._lenient import decode
+from treadle.providers._reading import AnswerError
 
-__all__ = ["ChatError", "ChatResponse"]
-
-
-class ChatError(Exception):
-    """The provider's own error, found inside an answer. Carries its JSON value."""
-
-    def __init__(self, error: Any) -> None:
-        super().__init__("the answer holds an error")
-        self.error = error
+__all__ = ["ChatResponse"]
 
 
 class _Delta(msgspec.Struct):
@@ -71,6 +64,8 @@ class ChatResponse:
         names: Our names of tools that were renamed for the wire.
     """
 
+    terminal = "a finish reason or [DONE]"
+
     def __init__(self, names: Mapping[str, str]) -> None:
         self.is_whole = False
         """Whether the terminal came: a finish reason or `[DONE]`, either."""
@@ -90,7 +85,7 @@ class ChatResponse:
         """Take one event of a stream.
 
         Raises:
-            ChatError: It is the provider's error.
+            AnswerError: It is the provider's error.
             ModelResponseInvalid: It is no JSON, or of another shape.
         """
         data = data.strip()
@@ -136,7 +131,7 @@ class ChatResponse:
 
     def _take(self, chunk: _Chunk) -> list[ModelPart]:
         if chunk.error:
-            raise ChatError(chunk.error)
+            raise AnswerError(chunk.error)
         if chunk.usage is not None:
             self._usage = _usage(chunk.usage) or self._usage
         if chunk.choices is not None:
@@ -149,14 +144,14 @@ class ChatResponse:
 
     def _take_choice(self, choice: _Choice, parts: list[ModelPart]) -> None:
         if choice.error:
-            raise ChatError(choice.error)
+            raise AnswerError(choice.error)
         if choice.delta is not None:
             self._take_delta(choice.delta, parts, is_whole=False)
         elif choice.message is not None:
             self._take_delta(choice.message, parts, is_whole=True)
         if choice.finish_reason and isinstance(choice.finish_reason, str):
             if choice.finish_reason == "error":
-                raise ChatError({"message": "finish_reason is error"})
+                raise AnswerError({"message": "finish_reason is error"})
             self._finish = _FINISHES.get(choice.finish_reason, Finish.UNKNOWN)
             self.is_whole = True
 
@@ -229,5 +224,5 @@ def _count(counts: Any, name: str) -> int:
 def _chunk(data: bytes) -> _Chunk:
     chunk = decode(data, _chunks)
     if chunk.object == "error" and not chunk.error:  # vLLM: the whole object is the error
-        raise ChatError(decode(data, _values))
+        raise AnswerError(decode(data, _values))
     return chunk

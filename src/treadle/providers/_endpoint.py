@@ -10,7 +10,7 @@ from yarl import URL
 
 from treadle.errors import ConfigurationError
 
-__all__ = ["Endpoint", "Timeouts", "check_header"]
+__all__ = ["Endpoint", "Timeouts", "check_header", "secrets_of"]
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,6 +91,12 @@ def check_header(name: str, value: str) -> str:
             f"The value of the header {name} (the API key, perhaps) holds a character that no header may hold, such as a line break."
         )
     return value
+
+
+def secrets_of(api_key: str | None, headers: Mapping[str, str] | None) -> list[str]:
+    """Name what messages must not show: the key, and every header that the person set."""
+    values = list((headers or {}).values())
+    return [api_key or "", *values, *(value.partition(" ")[2] for value in values)]
 
 
 def _parse(base_url: str) -> URL:

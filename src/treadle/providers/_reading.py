@@ -1,0 +1,145 @@
+"""Reading: one HTTP answer to the parts of one response, streamed or whole. Knows no dialect: that is the response's."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid
+from treadle.ports import ModelEnd, ModelPart
+from treadle.providers._answer import Answer
+from treadle.providers._failures import event_failure, not_the_protocol
+from treadle.providers._sse import SseReader
+
+__all__ = ["AnswerError", "Response", "read_response"]
+
+_LAST_WORDS_SECONDS = 5.0
+"""How long to wait, after the terminal, for what may follow it, such as usage: some servers send nothing and hold the line."""
+
+_BLANKS = b" \t\r\n"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class AnswerError(Exception):
+    """The provider's own error, found inside an answer. Carries its JSON value."""
+
+    def __init__(self, error: Any) -> None:
+        super().__init__("the answer holds an error")
+        self.error = error
+
+
+class Response(Protocol):
+    """What a dialect makes of one answer. It takes the data of each event, and gives the parts that it makes."""
+
+    terminal: str
+    """What a whole stream has, for people: `a finish reason or [DONE]`."""
+    is_whole: bool
+    """Whether the terminal came."""
+    is_done: bool
+    """Whether nothing follows any more."""
+    is_empty: bool
+    """Whether nothing of this dialect came yet."""
+
+    def add(self, data: bytes) -> list[ModelPart]:
+        """Take one event of a stream.
+
+        Raises:
+            AnswerError: It is the provider's error.
+            ModelResponseInvalid: It is no JSON, or of another shape.
+        """
+        ...
+
+    def add_whole(self, body: bytes) -> list[ModelPart]:
+        """Take an answer that is one JSON object. Raises as `add` does."""
+        ...
+
+    def end(self) -> ModelEnd:
+        """Return the whole message."""
+        ...
+
+
+async def read_response(answer: Answer, response: Response) -> AsyncIterator[ModelPart]:
+    """Yield the parts of a response, `ModelEnd` last.
+
+    Raises:
+        ModelError: The answer is an error, breaks off, or is none of this dialect.
+    """
+    try:
+        async for part in _read(answer, response):
+            yield part
+    except AnswerError as exc:
+        raise event_failure(exc.error, answer.endpoint) from None  # its words are in the new error, redacted
+
+
+async def _read(answer: Answer, response: Response) -> AsyncIterator[ModelPart]:
+    head = await _beginning(answer)
+    # Decided by the first byte, not by the content type: servers answer either request in either form, and label it freely.
+    if head.removeprefix(_BYTE_ORDER_MARK).lstrip(_BLANKS)[:1] in (b"{", b"[", b"<"):
+        for part in _take_whole(head + await answer.read_rest(), answer, response):
+            yield part
+    else:
+        async for part in _read_events(head, answer, response):
+            yield part
+    yield response.end()
+
+
+async def _beginning(answer: Answer) -> bytes:
+    """Read up to the first byte that is no blank."""
+    head = b""
+    while piece := await answer.read():
+        head += piece
+        if head.removeprefix(_BYTE_ORDER_MARK).strip(_BLANKS) and not _BYTE_ORDER_MARK.startswith(head):
+            break
+    return head
+
+
+def _take_whole(body: bytes, answer: Answer, response: Response) -> list[ModelPart]:
+    try:
+        return response.add_whole(body.removeprefix(_BYTE_ORDER_MARK))
+    except ModelResponseInvalid as exc:
+        raise not_the_protocol(body, answer) from exc
+
+
+async def _read_events(head: bytes, answer: Answer, response: Response) -> AsyncIterator[ModelPart]:
+    reader, piece = SseReader(), head
+    while piece:
+        for event in reader.feed(piece):
+            for part in response.add(event.data):
+                yield part
+        piece = await _next(answer, response)
+    for part in _take_last(reader, response):
+        yield part
+    if not response.is_whole:
+        raise _incomplete(head, answer, response)
+
+
+async def _next(answer: Answer, response: Response) -> bytes:
+    """Read on. What breaks after the terminal breaks nothing: only the usage may be missing."""
+    if response.is_done:
+        await answer.drain()
+        return b""
+    if response.is_whole:
+        answer.hasten(_LAST_WORDS_SECONDS)
+    try:
+        return await answer.read()
+    except ModelError:
+        if response.is_whole:
+            return b""
+        raise
+
+
+def _take_last(reader: SseReader, response: Response) -> list[ModelPart]:
+    """Take an event without its blank line, where it is whole by itself: half a JSON object is none."""
+    event = reader.finish()
+    if event is None:
+        return []
+    try:
+        return response.add(event.data)
+    except ModelResponseInvalid:
+        return []
+
+
+def _incomplete(head: bytes, answer: Answer, response: Response) -> ModelError:
+    if response.is_empty and answer.content_type != "text/event-stream":
+        return not_the_protocol(head, answer)
+    return IncompleteStream(
+        f"The stream of {answer.endpoint.shown} ended without {response.terminal}: the response is incomplete."
+    )
