@@ -178,7 +178,9 @@ class Meter:
             if limit is None or used is None:
                 continue
             if used >= (_decimal(limit) if isinstance(used, Decimal) else limit):
-                return BudgetReached(budget=name, used=plain(used), limit=limit if isinstance(limit, int) else float(limit))
+                return BudgetReached(
+                    budget=name, used=plain(used), limit=limit if isinstance(limit, int) else float(limit)
+                )
         return None
 
 

@@ -30,7 +30,17 @@ from treadle.events import (
 from treadle.messages import Message, Result, ToolCall, Usage
 from treadle.tools import CallStatus, JsonObject, ToolResult
 
-__all__ = ["BUDGET_EXCEEDED", "Approval", "CallRecord", "CallState", "Denial", "RunState", "SessionState", "Streaks", "streak_key"]
+__all__ = [
+    "BUDGET_EXCEEDED",
+    "Approval",
+    "CallRecord",
+    "CallState",
+    "Denial",
+    "RunState",
+    "SessionState",
+    "Streaks",
+    "streak_key",
+]
 
 BUDGET_EXCEEDED = "budget_exceeded"
 """Code of a call that was not run because the tool call budget was used up."""

@@ -36,9 +36,7 @@ def turn(name: str = "echo", **arguments: object) -> JsonObject:
 async def test_the_turn_limit_stops_exactly_there(on_limit: str, requests: int) -> None:
     model = ScriptedModel(ENDLESS)
 
-    result = await Agent(
-        model, tools=[echo_tool()], budget=Budget(max_model_turns=3), on_limit=on_limit
-    ).run("go")  # type: ignore[arg-type]
+    result = await Agent(model, tools=[echo_tool()], budget=Budget(max_model_turns=3), on_limit=on_limit).run("go")  # type: ignore[arg-type]
 
     assert len(model.requests) == requests
     report = result.report()
@@ -107,7 +105,9 @@ def _parsed(message: JsonObject) -> JsonObject:
 @pytest.mark.row("L09", "B09")
 async def test_a_limit_inside_a_batch_runs_what_it_covers_and_answers_every_call(tmp_path: Path) -> None:
     rec = counter_tool(tmp_path / "rec")
-    async with provider({"calls": [{"name": "rec", "arguments": {"n": n}} for n in range(5)]}, {"text": "part"}) as mock:
+    async with provider(
+        {"calls": [{"name": "rec", "arguments": {"n": n}} for n in range(5)]}, {"text": "part"}
+    ) as mock:
         result = await Agent(chat(mock), tools=[rec], budget=Budget(max_tool_calls=3)).run("go")
 
     assert lines(tmp_path / "rec") == 3
@@ -135,7 +135,9 @@ async def test_a_call_in_the_closing_answer_is_not_run_and_nothing_more_is_asked
 @pytest.mark.row("L11")
 async def test_a_stopped_run_goes_on_with_a_larger_budget_without_doing_anything_again(tmp_path: Path) -> None:
     rec = counter_tool(tmp_path / "rec")
-    async with provider(*[turn("rec", n=n) for n in range(3)], {"text": "so far"}, turn("rec", n=3), {"text": "all"}) as mock:
+    async with provider(
+        *[turn("rec", n=n) for n in range(3)], {"text": "so far"}, turn("rec", n=3), {"text": "all"}
+    ) as mock:
         agent = Agent(chat(mock), tools=[rec], budget=Budget(max_tool_calls=3))
         async with open_session(tmp_path / "a.db", id="s") as session:
             stopped = await agent.run("go", session=session)
@@ -365,7 +367,9 @@ async def test_failures_of_any_tools_in_a_row_end_the_run_by_their_own_reason() 
 
 @pytest.mark.row("L14")
 async def test_a_success_between_failures_begins_the_count_anew() -> None:
-    model = ScriptedModel([call("fail", n=1), call("fail", n=2), call("echo"), call("fail", n=3), call("fail", n=4), text("x")])
+    model = ScriptedModel(
+        [call("fail", n=1), call("fail", n=2), call("echo"), call("fail", n=3), call("fail", n=4), text("x")]
+    )
     result = await Agent(model, tools=[failing_tool(), echo_tool()], guards=Guards(failures=3)).run("go")
     assert result.completed
 
@@ -379,7 +383,9 @@ async def test_three_invalid_calls_in_a_row_end_the_run_each_class_counted_by_it
     rec = msgspec.structs.replace(counter_tool(tmp_path / "rec"), parameters=strict)
     other = '{"n": "many"}' if guard == "invalid_json" else '{"a":1,}'
     endless = ScriptedModel([call("rec", arguments=broken)])
-    mixed = ScriptedModel([call("rec", arguments=a) for a in (broken, broken, other, other, '{"n":1}', broken)] + [text("x")])
+    mixed = ScriptedModel(
+        [call("rec", arguments=a) for a in (broken, broken, other, other, '{"n":1}', broken)] + [text("x")]
+    )
 
     stopped = await Agent(endless, tools=[rec]).run("go")
     done = await Agent(mixed, tools=[rec]).run("go")

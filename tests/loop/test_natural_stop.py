@@ -11,8 +11,8 @@ from treadle import Agent, Budget, Tool, open_session
 from treadle.drivers.native import NativeDriver
 from treadle.messages import Text, ToolCall
 from treadle.ports import Executor, Model, ModelEnd, ModelRequest
-from treadle.testing import MockProvider, ScriptedModel, call, parse_script, text
 from treadle.resolve import resolve_model
+from treadle.testing import MockProvider, ScriptedModel, call, parse_script, text
 from treadle.tools import JsonObject, ToolContext
 
 
@@ -108,7 +108,10 @@ async def test_a_response_cut_by_its_output_limit_starts_no_call_that_had_not_st
     tmp_path: Path, stream: bool
 ) -> None:
     rec = counter_tool(tmp_path / "rec", effect="unsafe", permission="allow")
-    cut = {"calls": [{"name": "rec", "arguments": {"x": 1}}, {"name": "rec", "arguments": '{"x": '}], "finish": "length"}
+    cut = {
+        "calls": [{"name": "rec", "arguments": {"x": 1}}, {"name": "rec", "arguments": '{"x": '}],
+        "finish": "length",
+    }
     async with provider(cut, {"text": "sorry"}) as mock:
         result = await Agent(chat(mock, stream=stream), tools=[rec]).run("go")
 
@@ -132,7 +135,11 @@ async def test_a_tool_that_ends_the_run_completes_it_and_answers_every_call_of_i
     result = await Agent(model, tools=[echo_tool(), answer, rec]).run("go")
 
     report = result.report()
-    assert (report["completed"], report["reason"], report["output"]) == (True, "done_condition_satisfied", {"answer": 42})
+    assert (report["completed"], report["reason"], report["output"]) == (
+        True,
+        "done_condition_satisfied",
+        {"answer": 42},
+    )
     assert len(model.requests) == 1
     assert [one["status"] for one in report["tool_calls"]] == ["ok", "ok", "skipped"]
     assert lines(tmp_path / "rec") == 0
@@ -202,7 +209,7 @@ class UpperDriver:
         self.model, self.offers = model, executor.offers("echo")
         return self
 
-    async def propose(self, request: ModelRequest):  # noqa: ANN201
+    async def propose(self, request: ModelRequest):
         async for part in self.model.stream(request):
             if isinstance(part, ModelEnd):
                 shout = tuple(Text(p.text.upper()) if isinstance(p, Text) else p for p in part.parts)
@@ -225,11 +232,13 @@ async def test_a_driver_that_ends_without_a_terminal_part_gives_no_answer() -> N
         def bind(self, model: Model, tools: object, executor: Executor) -> "Mute":
             return self
 
-        async def propose(self, request: ModelRequest):  # noqa: ANN202
+        async def propose(self, request: ModelRequest):
             for part in ():
                 yield part
 
-    result = await Agent(ScriptedModel([text("x")]), driver=Mute(), budget=Budget(max_retries_per_model_call=0)).run("go")
+    result = await Agent(ScriptedModel([text("x")]), driver=Mute(), budget=Budget(max_retries_per_model_call=0)).run(
+        "go"
+    )
 
     assert (result.reason, result.text) == ("incomplete_stream", "")
 
@@ -257,5 +266,3 @@ async def test_a_second_task_in_one_session_counts_from_zero() -> None:
     assert (first.text, second.text) == ("one", "two")
     assert len(second.tool_calls) == 1
     assert [message.role for message in second.messages].count("user") == 2
-
-
