@@ -1,6 +1,7 @@
 """The loop's natural course: propose, execute, record, repeat, and the ways in which a response itself ends it."""
 
 import asyncio
+import itertools
 from pathlib import Path
 
 import msgspec
@@ -250,7 +251,7 @@ async def test_every_request_begins_with_the_bytes_of_the_one_before() -> None:
         await Agent(chat(mock), tools=[echo_tool()], instructions="Be brief.").run("go")
 
     prefixes = [request.raw.partition(b'"messages":[')[2].removesuffix(b"]}") for request in mock.requests]
-    assert all(later.startswith(earlier) for earlier, later in zip(prefixes, prefixes[1:], strict=False))
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(prefixes))
     heads = {request.raw.partition(b'"messages":[')[0] for request in mock.requests}
     assert len(heads) == 1
 
