@@ -1,0 +1,1 @@
+"""The commands, one a module, each imported when it is called. They hold no option and print through the terminal."""

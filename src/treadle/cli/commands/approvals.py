@@ -1,0 +1,55 @@
+"""`treadle approvals`: the calls of all sessions that wait for a person."""
+
+import asyncio
+import time
+from typing import Any
+
+from treadle.cli.options import Options
+from treadle.cli.sessions import Waiting, opened, waiting_approvals
+from treadle.cli.settings import settings_of
+from treadle.cli.terminal import Terminal
+from treadle.cli.text import one_line, shown_call
+
+__all__ = ["command", "described"]
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """List what waits. Requests that were answered, and wait only for `resume`, are left out."""
+    return asyncio.run(_list(options, terminal))
+
+
+async def _list(options: Options, terminal: Terminal) -> int:
+    async with opened(settings_of(options).journal, must_exist=True) as journal:
+        found = [waiting for waiting in await waiting_approvals(journal) if waiting.answer is None]
+    if options.as_json:
+        terminal.data([described(waiting) for waiting in found])
+        return 0
+    for waiting in found:
+        approval = waiting.approval
+        terminal.line(f"{approval.id}  {approval.effect:<10}  {shown_call(approval.tool, approval.arguments)}")
+        until = time.strftime("%Y-%m-%d %H:%M", time.localtime(approval.expires_at))
+        why = f"; {one_line(approval.reason or approval.rule)}" if approval.reason or approval.rule else ""
+        terminal.line(
+            f"    session {approval.session_id}, until {until}{'  EXPIRED' if waiting.is_expired else ''}{why}"
+        )
+    if not found:
+        terminal.say("Nothing waits for a person.")
+    return 0
+
+
+def described(waiting: Waiting) -> dict[str, Any]:
+    """Return a request as plain JSON values."""
+    approval = waiting.approval
+    return {
+        "id": approval.id,
+        "session_id": approval.session_id,
+        "call_id": approval.call_id,
+        "tool": approval.tool,
+        "arguments": approval.arguments,
+        "effect": approval.effect.value,
+        "digest": approval.digest,
+        "requested_at": approval.requested_at,
+        "expires_at": approval.expires_at,
+        "rule": approval.rule,
+        "reason": approval.reason,
+    }

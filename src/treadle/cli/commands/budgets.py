@@ -1,0 +1,66 @@
+"""`treadle budgets`: the ten limits, where they come from, and what a session's last run has used of them."""
+
+import asyncio
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from treadle import Budget, Session
+from treadle.cli.commands.run import resumed_budget
+from treadle.cli.options import Options
+from treadle.cli.sessions import opened, opened_session
+from treadle.cli.settings import Settings, settings_of
+from treadle.cli.terminal import Terminal
+
+__all__ = ["command"]
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """Show the ten budgets."""
+    settings = settings_of(options)
+    if options.id is None:
+        return _show(settings.budget, {}, settings, options, terminal)
+    return asyncio.run(_of_session(settings, options, terminal))
+
+
+async def _of_session(settings: Settings, options: Options, terminal: Terminal) -> int:
+    assert options.id is not None
+    async with opened(settings.journal, must_exist=True) as journal, opened_session(journal, options.id) as session:
+        return _show(resumed_budget(session, settings), _used(session), settings, options, terminal)
+
+
+def _used(session: Session) -> dict[str, Any]:
+    run = session.state.run
+    if run is None:
+        return {}
+    spent = run.spent
+    return {
+        "max_model_turns": spent.model_turns,
+        "max_tool_calls": spent.tool_calls,
+        "max_wall_time_seconds": round(spent.wall_seconds, 3),
+        "max_input_tokens": spent.usage.input_tokens,
+        "max_output_tokens": spent.usage.output_tokens,
+        "max_total_cost": _plain(spent.cost),
+    }
+
+
+def _show(budget: Budget, used: dict[str, Any], settings: Settings, options: Options, terminal: Terminal) -> int:
+    limits = msgspec.structs.asdict(budget)
+    if options.as_json:
+        rows = [
+            {"name": name, "used": used.get(name), "limit": _plain(limit), "origin": settings.origins[name]}
+            for name, limit in limits.items()
+        ]
+        terminal.data({"session_id": options.id, "profile": settings.profile, "budgets": rows})
+        return 0
+    for name, limit in limits.items():
+        spent = used.get(name)
+        shown = "none" if limit is None else _plain(limit)
+        terminal.line(f"{name:<28}{'-' if spent is None else spent!s:>12} / {shown}")
+    return 0
+
+
+def _plain(number: Any) -> Any:
+    """Money as an exact string, as reports show it."""
+    return format(number, "f") if isinstance(number, Decimal) else number

@@ -1,0 +1,40 @@
+"""`treadle config show`: every value that holds, and where it comes from."""
+
+from typing import Any
+
+import msgspec
+
+from treadle.cli.options import Options
+from treadle.cli.settings import Settings, settings_of
+from treadle.cli.terminal import Terminal, json_line
+
+__all__ = ["command"]
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """Show the configuration as it holds for these flags."""
+    settings = settings_of(options)
+    values = _values(settings)
+    origins = settings.origins
+    if options.as_json:
+        terminal.data({name: {"value": value, "origin": origins[name]} for name, value in values.items()})
+        return 0
+    for name, value in values.items():
+        terminal.line(f"{name:<28} {json_line(value).rstrip():<24} ({origins[name]})")
+    return 0
+
+
+def _values(settings: Settings) -> dict[str, Any]:
+    return {
+        "model": settings.model,
+        "base_url": settings.base_url,
+        "journal": settings.journal,
+        **msgspec.structs.asdict(settings.budget),
+        **{f"guards.{name}": value for name, value in msgspec.structs.asdict(settings.guards).items()},
+        "price": settings.price,
+        "on_limit": settings.on_limit,
+        "on_approval": settings.on_approval,
+        "allow": settings.allow,
+        "deny": settings.deny,
+        "tools": [source.text for source in settings.tools] or ["grep", "glob", "read", "list"],
+    }

@@ -1,0 +1,82 @@
+"""`treadle demo`: a whole run at work, on a person's folder or on a sample: no key, no network, no language model."""
+
+import asyncio
+import tempfile
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import msgspec
+
+from treadle.cli.commands.run import make_agent, start
+from treadle.cli.options import Options
+from treadle.cli.running import quiet_logs
+from treadle.cli.settings import settings_of
+from treadle.cli.terminal import Terminal
+
+__all__ = ["command"]
+
+_TASK = "Keep searching for errors in every file"
+_CALLS = 8
+_LIMIT_CODE = 10
+
+_SAMPLE = {
+    "README.md": "A small service, for the demonstration.\nErrors are logged to logs/.\n",
+    "todo.txt": "fix the error on empty input\nwrite more tests\n",
+    "logs/monday.log": "08:00 INFO started\n08:01 ERROR disk almost full\n08:07 ERROR disk full\n",
+    "logs/tuesday.log": "08:00 INFO started\n",
+    "logs/wednesday.log": "08:00 INFO started\n09:30 ERROR connection lost\n",
+    "src/main.py": "def main():\n    raise ValueError('an error on purpose')\n",
+    "src/reading.py": "def read(path):\n    return open(path).read()\n",
+    "src/writing.py": "def write(path, text):\n    # error handling is missing here\n    open(path, 'w').write(text)\n",
+    "config/settings.toml": "level = 'error'\n",
+    "config/users.toml": "names = ['ada', 'grace']\n",
+    "docs/start.md": "Start it with make. It prints an error when the port is taken.\n",
+    "docs/stop.md": "Stop it with Ctrl-C.\n",
+}
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """Show a run with searches side by side, a call that breaks its schema and is mended, and a limit."""
+    quiet_logs()
+    limits = {"max_tool_calls": _CALLS, **options.limits}
+    with _folder(options) as folder:
+        options = msgspec.structs.replace(options, folder=str(folder), limits=limits)
+        settings = settings_of(options)
+        _introduce(settings.root, settings.budget.max_tool_calls, terminal)
+        agent = make_agent(settings, "demo")
+        code = asyncio.run(start(agent, _TASK, settings=settings, options=options, terminal=terminal))
+    return _outro(code, terminal)
+
+
+def _folder(options: Options) -> AbstractContextManager[Path | str]:
+    return _Sample() if options.folder is None else nullcontext(options.folder)
+
+
+class _Sample(tempfile.TemporaryDirectory[str]):
+    """A folder of small files, there while the demonstration runs."""
+
+    def __enter__(self) -> str:
+        folder = Path(super().__enter__())
+        for name, content in _SAMPLE.items():
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+        return str(folder)
+
+
+def _introduce(root: Path, calls: int | None, terminal: Terminal) -> None:
+    terminal.progress(
+        "A rule-based demo model works on a folder; all else is real: the loop, the tools, the journal, HTTP on loopback.\n"
+        f'$ treadle run -m demo "{_TASK}" -C {root} --max-tool-calls {"none" if calls is None else calls}\n'
+        "Watch for: searches side by side; one call that breaks its schema, is refused and mended; the limit, summed up.\n"
+    )
+
+
+def _outro(code: int, terminal: Terminal) -> int:
+    """A demonstration that ends at its limit has done what it is for."""
+    if code == _LIMIT_CODE:
+        terminal.progress(
+            "As it should, the run stopped at its limit and summed up. `treadle run` ends with exit code 10 then."
+        )
+        return 0
+    return code

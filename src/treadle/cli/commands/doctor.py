@@ -1,0 +1,155 @@
+"""`treadle doctor`: look at this machine and say, line by line, what is well and what to do. Changes nothing."""
+
+import asyncio
+import os
+import platform
+import shutil
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from treadle import Agent, TreadleError, resolve_model
+from treadle.cli.core import file_tools
+from treadle.cli.options import Options
+from treadle.cli.running import quiet_logs
+from treadle.cli.sessions import opened
+from treadle.cli.settings import Settings, settings_of
+from treadle.cli.terminal import Terminal
+
+__all__ = ["command"]
+
+_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY")
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at."""
+
+    name: str
+    level: Literal["ok", "warn", "fail"]
+    message: str
+    """What was found, and what to do about it where it is not well."""
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """Check this machine; 1 where something fails, else 0."""
+    quiet_logs()
+    checks = list(_checks(options))
+    if options.as_json:
+        terminal.data({"checks": checks})
+    else:
+        for check in checks:
+            terminal.line(f"{check.level:<4}  {check.name:<11} {check.message}")
+    return 1 if any(check.level == "fail" for check in checks) else 0
+
+
+def _checks(options: Options) -> Iterator[Check]:
+    yield _python()
+    yield Check(name="treadle", level="ok", message=version("treadle"))
+    yield _platform()
+    yield _sqlite()
+    try:
+        settings = settings_of(options)
+    except TreadleError as exc:
+        yield Check(name="config", level="fail", message=str(exc))
+    else:
+        yield Check(name="config", level="ok", message="every configuration file is well, or there is none")
+        yield _attempted("journal", lambda: _journal(settings.journal))
+        yield _attempted("model", lambda: _model(settings))
+    yield _keys()
+    yield _bubblewrap()
+    yield _attempted("self-check", _self_check)
+
+
+def _attempted(name: str, check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except (TreadleError, OSError) as exc:
+        return Check(name=name, level="fail", message=str(exc))
+
+
+def _python() -> Check:
+    return Check(name="python", level="ok", message=f"{platform.python_version()} ({sys.executable})")
+
+
+def _platform() -> Check:
+    match sys.platform:
+        case "linux":
+            return Check(name="platform", level="ok", message=f"Linux {platform.release()}")
+        case "darwin":
+            words = "macOS: everything but the sandbox; calls that need one are denied"
+            return Check(name="platform", level="warn", message=words)
+        case other:
+            return Check(name="platform", level="fail", message=f"{other} is not supported yet: use Linux or macOS")
+
+
+def _sqlite() -> Check:
+    if sqlite3.sqlite_version_info >= (3, 37):
+        return Check(name="sqlite", level="ok", message=sqlite3.sqlite_version)
+    words = f"{sqlite3.sqlite_version} is too old for the journal (3.37): use a newer Python or system"
+    return Check(name="sqlite", level="fail", message=words)
+
+
+def _journal(path: str) -> Check:
+    """Open the journal where there is one; else see whether one could be made."""
+    if path == "memory:":
+        return Check(
+            name="journal", level="warn", message="memory: keeps nothing: sessions are lost when the program ends"
+        )
+    place = Path(path).absolute()
+    if place.exists():
+        asyncio.run(_open(path))
+        return Check(name="journal", level="ok", message=f"{place} opens")
+    folder = next(folder for folder in place.parents if folder.exists())
+    if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
+        return Check(name="journal", level="ok", message=f"{place} will be made by the first run")
+    words = f"{place} cannot be made: {folder} cannot be written. Name another with --journal or TREADLE_JOURNAL"
+    return Check(name="journal", level="fail", message=words)
+
+
+async def _open(path: str) -> None:
+    async with opened(path) as journal:
+        await journal.sessions()
+
+
+def _model(settings: Settings) -> Check:
+    if settings.model is None:
+        words = (
+            "none by default: name one with -m, TREADLE_MODEL or `model` in your configuration (-m demo always works)"
+        )
+        return Check(name="model", level="warn", message=words)
+    resolve_model(settings.model, base_url=settings.base_url)
+    return Check(name="model", level="ok", message=f"{settings.model} ({settings.origins['model']})")
+
+
+def _keys() -> Check:
+    """Names only: a key's value is shown nowhere."""
+    found = [name for name in _KEYS if os.environ.get(name)]
+    if found:
+        return Check(name="keys", level="ok", message=f"set: {', '.join(found)}")
+    words = f"none set: a vendor's model needs its own, such as {_KEYS[0]}; a server of your own and `demo` need none"
+    return Check(name="keys", level="warn", message=words)
+
+
+def _bubblewrap() -> Check:
+    found = shutil.which("bwrap")
+    if found:
+        return Check(name="bubblewrap", level="ok", message=found)
+    return Check(name="bubblewrap", level="warn", message="not found: install bubblewrap to run commands in a sandbox")
+
+
+def _self_check() -> Check:
+    """Carry out one small run with the demo model."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "note.txt").write_text("an error here\n", encoding="utf-8")
+        result = asyncio.run(Agent("demo", tools=file_tools(folder)).run("Search for error in every file"))
+    if result.completed and result.tool_calls:
+        return Check(
+            name="self-check", level="ok", message=f"a run of {len(result.tool_calls)} tool calls came to its answer"
+        )
+    return Check(name="self-check", level="fail", message=f"a demo run ended as {result.reason}: {result.message}")

@@ -1,0 +1,21 @@
+"""`treadle resume`: go on with a run that was paused, stopped or broke off. What was done is not done again."""
+
+import asyncio
+
+from treadle.cli.commands.run import go_on
+from treadle.cli.exits import UsageError
+from treadle.cli.options import Options
+from treadle.cli.running import quiet_logs
+from treadle.cli.terminal import Terminal
+
+__all__ = ["command"]
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """Go on with one session, named or the last."""
+    quiet_logs()
+    if (options.id is None) is not options.is_last:
+        raise UsageError(
+            "Name one session: `treadle resume ID`, or `treadle resume --last`. `treadle sessions` lists all."
+        )
+    return asyncio.run(go_on(options, terminal))

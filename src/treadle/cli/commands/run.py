@@ -1,0 +1,103 @@
+"""`treadle run` and `treadle resume`: put an agent together, open its session, and let it run."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from treadle import Agent, Budget, Session, open_session, resolve_model
+from treadle.cli.consent import policy_of
+from treadle.cli.exits import UsageError
+from treadle.cli.options import Options
+from treadle.cli.running import carry_out, quiet_logs
+from treadle.cli.sessions import find_session, last_model, opened, opened_session
+from treadle.cli.settings import Settings, settings_of
+from treadle.cli.standard_input import read_task
+from treadle.cli.terminal import Terminal
+from treadle.cli.tool_sources import load_tools
+
+__all__ = ["command", "go_on", "make_agent", "start"]
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """Carry out one task."""
+    quiet_logs()
+    settings = settings_of(options)
+    agent = make_agent(settings, settings.model)
+    task = read_task(options.task, terminal)
+    return asyncio.run(start(agent, task, settings=settings, options=options, terminal=terminal))
+
+
+def make_agent(settings: Settings, model: str | None) -> Agent:
+    """Put the agent together and check all of it: what is wrong is told before a session is opened or a model asked.
+
+    Raises:
+        ConfigurationError: The model, its key, a tool or a rule is wrong.
+    """
+    if model is None:
+        raise UsageError(
+            "No model is named. Say which with -m, such as -m openai-chat:gpt-5-mini, or set TREADLE_MODEL; "
+            "-m demo needs no key and no network."
+        )
+    agent = Agent(
+        resolve_model(model, base_url=settings.base_url, price=settings.price),
+        tools=load_tools(settings),
+        policy=policy_of(settings),
+        budget=settings.budget,
+        profile=settings.profile,
+        guards=settings.guards,
+        on_limit=settings.on_limit,
+    )
+    agent.check()
+    return agent
+
+
+async def start(agent: Agent, task: str, *, settings: Settings, options: Options, terminal: Terminal) -> int:
+    """Give a session one task; return the exit code."""
+    async with opened(settings.journal) as journal, open_session(journal, id=options.id) as session:
+        if session.messages:
+            _tell_restored(session, terminal)
+        else:
+            terminal.progress(f"session: {session.id}")
+        run = agent.stream(task, session=session, budget=settings.budget)
+        return await carry_out(run, session, settings=settings, options=options, terminal=terminal)
+
+
+async def go_on(options: Options, terminal: Terminal) -> int:
+    """Go on with a session's run; return the exit code."""
+    settings = settings_of(options)
+    async with opened(settings.journal, must_exist=True) as journal:
+        info = await find_session(journal, options.id)
+        async with opened_session(journal, info.id) as session:
+            session.check_resumable()
+            agent = make_agent(settings, options.model or await last_model(session) or settings.model)
+            _check_tools(agent, session)
+            _tell_restored(session, terminal)
+            run = agent.stream_resume(session, budget=resumed_budget(session, settings))
+            return await carry_out(run, session, settings=settings, options=options, terminal=terminal)
+
+
+def resumed_budget(session: Session, settings: Settings) -> Budget:
+    """Return the run's own limits, with those that were given for this call."""
+    run = session.state.run
+    if run is None or run.budget is None:
+        return settings.budget
+    stored: Any = msgspec.convert(run.budget, Budget)
+    return Budget(**{**msgspec.structs.asdict(stored), **settings.overriding})
+
+
+def _check_tools(agent: Agent, session: Session) -> None:
+    """Refuse to lose a call that waits because its tool was left out this time."""
+    known = {tool.name for tool in agent.tools}
+    waiting = {approval.tool for approval in session.approvals()}
+    waiting |= {state.call.name for state in session.state.unanswered if state.approval is not None}
+    if missing := sorted(waiting - known):
+        raise UsageError(
+            f"The call that waits needs the tool {', '.join(missing)}, which is not among {', '.join(sorted(known))}. "
+            "Give the same --tools as the run had."
+        )
+
+
+def _tell_restored(session: Session, terminal: Terminal) -> None:
+    terminal.progress(f"session: {session.id}")
+    terminal.progress(f"[Session restored: {len(session.messages)} messages]")

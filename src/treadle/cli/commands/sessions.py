@@ -1,0 +1,124 @@
+"""`treadle sessions`: list all, or show one: what was said, and everything that was received and executed."""
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+
+from treadle import Message, Session
+from treadle.cli.options import Options
+from treadle.cli.sessions import opened, opened_session
+from treadle.cli.settings import settings_of
+from treadle.cli.terminal import Terminal
+from treadle.cli.text import one_line, shown_call
+from treadle.events import CallDecided, ModelFinished, ToolFinished
+from treadle.ports import Journal
+
+__all__ = ["command"]
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """List sessions, or show one."""
+    return asyncio.run(_show(options, terminal) if options.action == "show" else _list(options, terminal))
+
+
+async def _list(options: Options, terminal: Terminal) -> int:
+    async with opened(settings_of(options).journal, must_exist=True) as journal:
+        found = await journal.sessions()
+    if options.as_json:
+        terminal.data(found)
+        return 0
+    for info in found:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.updated_at))
+        terminal.line(f"{info.id}  {info.state:<9}  {when}  {one_line(info.task, 80)}")
+    if not found:
+        terminal.say("No sessions yet.")
+    return 0
+
+
+async def _show(options: Options, terminal: Terminal) -> int:
+    assert options.id is not None  # the parser requires it
+    journal_path = settings_of(options).journal
+    async with opened(journal_path, must_exist=True) as journal, opened_session(journal, options.id) as session:
+        shown = await _described(session, journal)
+    if options.as_json:
+        terminal.data(shown)
+    else:
+        _print(shown, session.messages, terminal)
+    return 0
+
+
+async def _described(session: Session, journal: Journal) -> dict[str, Any]:
+    return {
+        "id": session.id,
+        "state": session.state.phase,
+        "messages": [
+            {"role": message.role, "parts": [msgspec.to_builtins(part) for part in message.parts]}
+            for message in session.messages
+        ],
+        "calls": await _calls(session, journal),
+        "approvals": [msgspec.to_builtins(approval) for approval in session.approvals()],
+    }
+
+
+async def _calls(session: Session, journal: Journal) -> list[dict[str, Any]]:
+    """Return every call as received, with its decision and its whole result, in the order in which they were proposed."""
+    calls: dict[str, dict[str, Any]] = {}
+    for event in await session.events():
+        match event:
+            case ModelFinished():
+                for call in event.message.calls:
+                    calls.setdefault(call.id, _received(call.id, call.name, call.arguments))
+            case CallDecided(call_id=str(call_id)):
+                call_entry = calls.setdefault(call_id, _received(call_id, event.tool, ""))
+                call_entry["decision"] = {"kind": event.decision, "rule": event.rule, "reason": event.reason}
+                call_entry["effect"] = event.effect
+            case ToolFinished(call_id=str(call_id)):
+                call_entry = calls.setdefault(call_id, _received(call_id, event.result.name, ""))
+                call_entry["result"] = await _whole_result(event, journal)
+            case _:
+                pass
+    return list(calls.values())
+
+
+def _received(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+    return {"id": call_id, "name": name, "arguments": arguments, "decision": None, "effect": None, "result": None}
+
+
+async def _whole_result(event: ToolFinished, journal: Journal) -> dict[str, Any]:
+    """Return a result; `full` is its whole text where the model was shown a part."""
+    result = event.result
+    kept = None if result.artifact is None else await journal.blob(result.artifact)
+    return {
+        "status": result.status,
+        "content": result.content,
+        "full": None if kept is None else kept.decode("utf-8", "replace"),
+        "code": result.code,
+        "attempts": result.attempts,
+        "duration_seconds": result.duration_seconds,
+        "may_have_acted": result.may_have_acted,
+    }
+
+
+# --- as text ---------------------------------------------------------------------------------------------------------
+
+
+def _print(shown: dict[str, Any], messages: tuple[Message, ...], terminal: Terminal) -> None:
+    terminal.line(f"session {shown['id']} ({shown['state']}), {len(messages)} messages, {len(shown['calls'])} calls")
+    results = {call["id"]: call["result"] for call in shown["calls"]}
+    for message in messages:
+        if message.text.strip():
+            terminal.line(f"\n[{message.role}] {message.text.strip()}")
+        for call in message.calls:
+            terminal.line(f"\n[call {call.id}] {shown_call(call.name, call.arguments)}")
+        for told in message.results:
+            result = results.get(told.call_id) or {}
+            full = result.get("full")
+            terminal.line(f"\n[result {told.call_id}] {result.get('status', 'ok')}\n{told.content}")
+            if full is not None:
+                terminal.line(f"[the whole text, {len(full)} characters]\n{full}")
+    for approval in shown["approvals"]:
+        terminal.line(
+            f"\n[waits] {shown_call(approval['tool'], approval['arguments'])}: treadle approve {approval['id']}"
+        )

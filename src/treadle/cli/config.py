@@ -1,0 +1,246 @@
+"""Configuration files: one TOML file in, one checked layer of settings out. Does not know which layer wins."""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
+
+import msgspec
+
+from treadle import Budget, ConfigurationError, Guards, Price, allow
+from treadle.cli.exits import UsageError
+from treadle.cli.options import OnApproval, OnLimit
+
+__all__ = ["Layer", "Owner", "Profile", "read_layer"]
+
+Owner: TypeAlias = Literal["person", "project"]
+
+_MAX_BYTES = 1_000_000
+_WORDS = {"on_limit": get_args(OnLimit), "on_approval": get_args(OnApproval)}
+_KEYS = ("model", "base_url", "budget", "profiles", "guards", "price", "tools", "allow", "deny", *_WORDS)
+_NOT_FOR_PROJECTS = {
+    "model": "it would send your files to a model that you did not choose",
+    "base_url": "it would send your files and your key to a server that you did not choose",
+    "price": "it would make a limit on cost mean nothing",
+    "tools": "it would run code that you did not choose",
+    "allow": "it would permit calls that you did not permit",
+}
+"""What the file of a project cannot set, since opening a folder must not be a risk."""
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of task, with limits of its own."""
+
+    budget: dict[str, Any] = {}
+    on_limit: OnLimit | None = None
+
+
+class Layer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one file says. None or empty for what it leaves out."""
+
+    origin: str
+    folder: Path
+    """Where the paths of tool files begin."""
+    model: str | None = None
+    base_url: str | None = None
+    on_limit: OnLimit | None = None
+    on_approval: OnApproval | None = None
+    budget: dict[str, Any] = {}
+    profiles: dict[str, Profile] = {}
+    guards: dict[str, Any] = {}
+    price: Price | None = None
+    tools: tuple[str, ...] | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
+def read_layer(path: Path, owner: Owner) -> Layer:
+    """Read one file.
+
+    Raises:
+        UsageError: It cannot be read, is no TOML, or holds what is unknown, wrong or not its to say; with file and line.
+    """
+    text = _text_of(path)
+    try:
+        values = tomllib.loads(text, parse_float=Decimal)
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError, InvalidOperation) as exc:
+        raise UsageError(
+            f"{path} is no valid TOML: {exc or 'it is nested too deeply'}. Mend it or move it away."
+        ) from exc
+    page = _Page(path, text)
+    page.check_names(values, _KEYS, ())
+    if owner == "project":
+        _refuse_for_project(page, values)
+    return _layer(page, values)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except (OSError, ValueError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+        raise UsageError(f"The configuration {path} cannot be read: {reason}. Name another with --config.") from exc
+    if len(content) > _MAX_BYTES:
+        raise UsageError(f"The configuration {path} is larger than {_MAX_BYTES:,} bytes: is it the right file?")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise UsageError(f"The configuration {path} is not UTF-8 text (byte {exc.start}): save it as UTF-8.") from exc
+
+
+def _refuse_for_project(page: "_Page", values: Mapping[str, Any]) -> None:
+    for name, reason in _NOT_FOR_PROJECTS.items():
+        if name in values:
+            page.fail(
+                f"the file of a project cannot set {name!r}: {reason}. Say it by a flag or in your own file.", (), name
+            )
+
+
+def _layer(page: "_Page", values: Mapping[str, Any]) -> Layer:
+    return Layer(
+        origin=str(page.path),
+        folder=page.path.parent,
+        model=page.text(values, "model"),
+        base_url=page.text(values, "base_url"),
+        on_limit=page.word(values, "on_limit", ()),
+        on_approval=page.word(values, "on_approval", ()),
+        budget=_limits(page, page.table(values, "budget", ()), ("budget",)),
+        profiles={name: _profile(page, profile, name) for name, profile in page.table(values, "profiles", ()).items()},
+        guards=_guards(page, page.table(values, "guards", ())),
+        price=_price(page, values),
+        tools=page.texts(values, "tools"),
+        allow=_rules(page, values, "allow"),
+        deny=_rules(page, values, "deny"),
+    )
+
+
+def _profile(page: "_Page", values: Any, name: str) -> Profile:
+    where = ("profiles", name)
+    if not isinstance(values, dict):
+        page.fail(f"profile {name!r} must be a table: write [profiles.{name}.budget].", ("profiles",), name)
+    page.check_names(values, ("budget", "on_limit"), where)
+    limits = _limits(page, page.table(values, "budget", where), (*where, "budget"))
+    return Profile(budget=limits, on_limit=page.word(values, "on_limit", where))
+
+
+def _limits(page: "_Page", values: Mapping[str, Any], where: tuple[str, ...]) -> dict[str, Any]:
+    """Return checked budgets. The word "none" stands for no limit, which TOML cannot say."""
+    page.check_names(values, Budget.__struct_fields__, where, noun="budget")
+    limits: dict[str, Any] = {}
+    for name, given in values.items():
+        value = None if given == "none" else given
+        if isinstance(value, Decimal) and name != "max_total_cost":
+            value = float(value)
+        page.attempt(Budget, {name: value}, where, name)
+        limits[name] = value
+    return limits
+
+
+def _guards(page: "_Page", values: Mapping[str, Any]) -> dict[str, Any]:
+    page.check_names(values, Guards.__struct_fields__, ("guards",), noun="guard")
+    guards = {name: None if value == "none" else value for name, value in values.items()}
+    for name, value in guards.items():
+        page.attempt(Guards, {name: value}, ("guards",), name)
+    return guards
+
+
+def _price(page: "_Page", values: Mapping[str, Any]) -> Price | None:
+    if "price" not in values:
+        return None
+    table = page.table(values, "price", ())
+    page.check_names(table, Price.__struct_fields__, ("price",))
+    for name in ("input", "output"):
+        if name not in table:
+            page.fail(f"a price needs {name!r}, per million tokens.", (), "price")
+    for name, value in table.items():
+        if isinstance(value, bool) or not isinstance(value, int | Decimal) or not 0 <= value < 10**9:
+            page.fail(
+                f"the price {name!r} must be a number of 0 or more, per million tokens; got {value!r:.60}.",
+                ("price",),
+                name,
+            )
+    return Price(**table)
+
+
+def _rules(page: "_Page", values: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    rules = page.texts(values, name) or ()
+    for rule in rules:
+        try:
+            allow(rule)
+        except ConfigurationError as exc:
+            page.fail(str(exc), (), name)
+    return rules
+
+
+class _Page:
+    """A file, for messages that say where in it something is wrong."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self._lines = text.splitlines()
+
+    def fail(self, problem: str, where: tuple[str, ...], key: str) -> NoReturn:
+        line = self._line_of(where, key)
+        raise UsageError(f"{self.path}{f', line {line}' if line else ''}: {problem}")
+
+    def check_names(
+        self, values: Mapping[str, Any], known: Collection[str], where: tuple[str, ...], *, noun: str = "key"
+    ) -> None:
+        for name in values:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+                hint = f" Did you mean {near[0]}?" if near else ""
+                self.fail(f"unknown {noun} {name!r}.{hint} Known are: {', '.join(known)}.", where, name)
+
+    def attempt(
+        self, kind: type[Budget] | type[Guards], values: dict[str, Any], where: tuple[str, ...], key: str
+    ) -> None:
+        try:
+            kind(**values)
+        except ConfigurationError as exc:
+            self.fail(str(exc).replace("None", '"none"'), where, key)
+
+    def text(self, values: Mapping[str, Any], name: str) -> str | None:
+        value = values.get(name)
+        if value is not None and (not isinstance(value, str) or not value.strip()):
+            self.fail(f"{name!r} must be a text; got {value!r:.60}.", (), name)
+        return value
+
+    def texts(self, values: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
+        value = values.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
+            self.fail(f'{name!r} must be a list of texts, such as ["grep"]; got {value!r:.60}.', (), name)
+        return tuple(value)
+
+    def word(self, values: Mapping[str, Any], name: str, where: tuple[str, ...]) -> Any:
+        """Return one of the known words: Any, because each name has its own Literal."""
+        value = values.get(name)
+        if value is not None and value not in _WORDS[name]:
+            self.fail(f"{name!r} must be one of {', '.join(_WORDS[name])}; got {value!r:.60}.", where, name)
+        return value
+
+    def table(self, values: Mapping[str, Any], name: str, where: tuple[str, ...]) -> dict[str, Any]:
+        value = values.get(name, {})
+        if not isinstance(value, dict):
+            self.fail(f"{name!r} must be a table: write [{'.'.join((*where, name))}]; got {value!r:.60}.", where, name)
+        return value
+
+    def _line_of(self, where: tuple[str, ...], key: str) -> int | None:
+        """Find a key by reading headers and assignments; good enough to point at, and silent where it is not sure."""
+        here: tuple[str, ...] = ()
+        for number, line in enumerate(self._lines, 1):
+            if header := re.match(r"\s*\[+\s*([^\[\]]+?)\s*\]+", line):
+                here = tuple(part.strip(" \"'") for part in header[1].split("."))
+                if here[: len(where) + 1] == (*where, key):
+                    return number
+            elif (said := re.match(r"\s*([^=#\[\]]+?)\s*=", line)) is not None:
+                path = (*here, *(part.strip(" \"'") for part in said[1].split(".")))
+                if path[: len(where) + 1] == (*where, key):
+                    return number
+        return None

@@ -1,0 +1,21 @@
+"""Exits: the exit code and the one sentence that each failure gets. Catches nothing."""
+
+from treadle import ConfigurationError, SessionHeld, TreadleError
+from treadle.cli.core import EXIT_SESSION_HELD, EXIT_USAGE, SessionConflict, SessionError, exit_code
+
+__all__ = ["EXIT_USAGE", "UsageError", "code_of", "exit_code"]
+
+
+class UsageError(ConfigurationError):
+    """The command line, or what it names, is wrong."""
+
+
+def code_of(error: TreadleError) -> int:
+    """Return the documented exit code of an error that ended the program."""
+    match error:
+        case SessionHeld() | SessionConflict():
+            return EXIT_SESSION_HELD
+        case ConfigurationError() | SessionError():
+            return EXIT_USAGE
+        case _:
+            return 1

@@ -1,0 +1,73 @@
+"""Main: from the command line to an exit code. Finds the command; every failure leaves here as one sentence."""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+
+from treadle import TreadleError
+from treadle.cli.exits import EXIT_USAGE, code_of
+from treadle.cli.options import Options, help_text, parse
+from treadle.cli.terminal import Terminal, open_terminal
+from treadle.cli.text import one_line
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out one command and return its exit code.
+
+    Example:
+        sys.exit(main(["run", "-m", "demo", "Find TODO"]))
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given:
+        with open_terminal() as terminal:
+            terminal.say(help_text().rstrip())
+        return EXIT_USAGE
+    options: Options | TreadleError
+    try:
+        options = parse(given)
+    except TreadleError as exc:
+        options = exc
+    except SystemExit as exc:  # argparse has printed help or the version
+        return exc.code if isinstance(exc.code, int) else EXIT_USAGE
+    with open_terminal() as terminal:
+        return _guarded(options, terminal)
+
+
+def _guarded(options: Options | TreadleError, terminal: Terminal) -> int:
+    is_debugged = os.environ.get("TREADLE_DEBUG") == "1"
+    try:
+        if isinstance(options, TreadleError):
+            raise options  # noqa: TRY301 - one place tells all failures
+        return _command(options, terminal)
+    except KeyboardInterrupt:
+        terminal.say("treadle: interrupted.")
+        return 130
+    except TreadleError as exc:
+        if is_debugged:
+            traceback.print_exc()
+        terminal.say(f"treadle: {one_line(str(exc), 2000)}")
+        return code_of(exc)
+    except Exception as exc:  # noqa: BLE001 - the last border: people get a sentence, not a traceback
+        if is_debugged:
+            traceback.print_exc()
+        terminal.say(
+            f"treadle: unexpected {type(exc).__name__}: {one_line(str(exc), 500)}. "
+            "This is a fault of Treadle's; TREADLE_DEBUG=1 shows the traceback."
+        )
+        return 1
+
+
+def _command(options: Options, terminal: Terminal) -> int:
+    terminal.is_quiet = options.is_quiet
+    terminal.is_verbose = options.is_verbose and not options.is_quiet
+    module = import_module(f"treadle.cli.commands.{options.command}")
+    code: int = module.command(options, terminal)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""Progress: a run's events as lines on standard error. Writes nothing to standard output."""
+
+from treadle import ToolCall, ToolResult
+from treadle.cli.terminal import Terminal
+from treadle.cli.text import one_line, shown_call
+from treadle.events import (
+    AnyEvent,
+    ApprovalRequested,
+    BudgetReachedEvent,
+    BudgetWarned,
+    CallDecided,
+    ModelDelta,
+    ModelDiscarded,
+    ModelFailed,
+    ModelFinished,
+    RepeatNoticed,
+    ToolAttemptFailed,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
+
+__all__ = ["Progress"]
+
+_PREVIEW = 140
+
+
+class Progress:
+    """Tells a person what happens. Knows the calls it has seen, because results name them by id only."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._calls: dict[str, str] = {}
+
+    def know(self, call: ToolCall) -> None:
+        """Remember a call, so that its start and its result can show its arguments."""
+        self._calls[call.id] = shown_call(call.name, call.arguments)
+
+    def hear(self, event: AnyEvent) -> None:
+        match event:
+            case ModelDelta() if event.call is not None:
+                self.know(event.call)
+            case ModelFinished():
+                for call in event.message.calls:
+                    self.know(call)
+            case ToolStarted():
+                if event.call is not None:
+                    self.know(event.call)
+                self._terminal.progress(f"[tool] {self._name(event.call_id, event.tool)}")
+            case ToolFinished():
+                self._finished(event)
+            case ToolProgress():
+                of = (
+                    ""
+                    if event.done is None
+                    else f" ({event.done:g}{'' if event.total is None else f' of {event.total:g}'})"
+                )
+                self._terminal.progress(f"[tool] {self._name(event.call_id, 'tool')}: {one_line(event.message)}{of}")
+            case ApprovalRequested():
+                called = shown_call(event.tool, event.arguments)
+                self._terminal.progress(f"[ask] {called} waits for a person: {event.approval_id}")
+            case ModelDiscarded():
+                self._terminal.progress(
+                    "[retry] The response broke off; nothing of it counts, and the model is asked again."
+                )
+            case _:
+                self._detail(event)
+
+    def _finished(self, event: ToolFinished) -> None:
+        result = event.result
+        name = self._name(event.call_id, result.name)
+        if result.is_error:
+            self._terminal.progress(
+                f"[failed] {name}: {result.status}: {one_line(result.message or result.content, _PREVIEW)}"
+            )
+        else:
+            self._terminal.progress(f"[ok] {name}: {one_line(_shown(result), _PREVIEW)}")
+
+    def _detail(self, event: AnyEvent) -> None:
+        """What only `-v` shows."""
+        match event:
+            case CallDecided():
+                reason = f": {one_line(event.reason)}" if event.reason else ""
+                self._terminal.detail(
+                    f"[decision] {event.decision} {self._name(event.call_id, event.tool)} ({event.rule}){reason}"
+                )
+            case ModelFailed():
+                wait = "" if event.retry_in_seconds is None else f"; again in {event.retry_in_seconds:.1f} s"
+                self._terminal.detail(
+                    f"[retry] Model attempt {event.attempt} failed: {one_line(event.message, 300)}{wait}"
+                )
+            case ToolAttemptFailed():
+                wait = "" if event.retry_in_seconds is None else f"; again in {event.retry_in_seconds:.1f} s"
+                self._terminal.detail(
+                    f"[retry] Attempt {event.attempt} of {self._name(event.call_id, 'tool')} failed: {one_line(event.message)}{wait}"
+                )
+            case RepeatNoticed():
+                self._terminal.detail(
+                    f"[repeat] {self._name(event.call_id, event.tool)} for the time {event.count} in a row"
+                )
+            case BudgetWarned() | BudgetReachedEvent():
+                self._terminal.detail(f"[budget] {event.budget}: {event.used} of {event.limit}")
+            case _:
+                pass
+
+    def _name(self, call_id: str | None, otherwise: str) -> str:
+        return self._calls.get(call_id or "", otherwise)
+
+
+def _shown(result: ToolResult) -> str:
+    """Return what a person is shown of a result: of a listing such as grep's, its lines."""
+    match result.data:
+        case _ if result.display is not None:
+            return result.display
+        case {"output": str(output)}:
+            return output or "nothing"
+        case _:
+            return result.content

@@ -1,0 +1,166 @@
+"""Running: one run from its first event to its exit code, with signals, progress, output and the last words."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from treadle import Run, RunResult, Session, StopReason
+from treadle.cli.consent import REFUSAL
+from treadle.cli.exits import exit_code
+from treadle.cli.options import Options
+from treadle.cli.progress import Progress
+from treadle.cli.screens import Screen, screen_for
+from treadle.cli.settings import Settings
+from treadle.cli.terminal import Terminal
+from treadle.cli.text import shown_call
+from treadle.events import MessageAdded, RunResumed, RunStarted
+
+__all__ = ["carry_out", "quiet_logs"]
+
+
+async def carry_out(
+    run: Run, session: Session, *, settings: Settings, options: Options, terminal: Terminal
+) -> int:  # fmt: skip
+    """Show a run until it ends, and return its exit code.
+
+    Raises:
+        TreadleError: What the run raised.
+    """
+    progress, screen = Progress(terminal), screen_for(options, terminal)
+    for state in session.state.open.values():
+        progress.know(state.call)
+    with _listening(terminal) as signals:
+        try:
+            result = await _watched(run, signals, progress, screen)
+        except asyncio.CancelledError:
+            if signals.received is None:
+                raise
+            terminal.say("treadle: cancelled before the run had begun.")
+            return exit_code(StopReason.CANCELLED, signals.received)
+    report = result.report()
+    if settings.on_approval == "fail" and result.reason is StopReason.APPROVAL_REQUIRED:
+        result, report = await _refuse_all(result, session)
+    screen.conclude(report)
+    _last_words(result, report, terminal)
+    return exit_code(result.reason, signals.received)
+
+
+async def _watched(run: Run, signals: "_Signals", progress: Progress, screen: Screen) -> RunResult:
+    async with run:
+        async for event in run:
+            screen.hear(event)
+            progress.hear(event)
+            # Before its first step a run has nothing to cancel; a signal that came then is passed on now.
+            if not isinstance(event, RunStarted | RunResumed | MessageAdded):
+                signals.pass_on_to(run)
+        return run.result
+
+
+# --- signals ---------------------------------------------------------------------------------------------------------
+
+
+class _Signals:
+    """What a person or the system asked for from outside."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self.received: int | None = None
+        self._terminal = terminal
+        self._run: Run | None = None
+
+    def pass_on_to(self, run: Run) -> None:
+        self._run = run
+        if self.received is not None:
+            run.cancel()
+
+    def hear(self, number: int) -> None:
+        if self.received is not None:
+            if number == signal.SIGINT:
+                os._exit(128 + signal.SIGINT)  # the person insists; what is recorded is safe
+            return
+        self.received = number
+        self._terminal.say(
+            f"treadle: {signal.Signals(number).name} received: the run stops, and can be resumed. Ctrl-C again ends at once."
+        )
+        if self._run is not None:
+            self._run.cancel()
+
+
+@contextmanager
+def _listening(terminal: Terminal) -> Iterator[_Signals]:
+    signals = _Signals(terminal)
+    loop = asyncio.get_running_loop()
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup asked that it be ignored
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, signals.hear, number)
+    try:
+        yield signals
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+# --- endings ---------------------------------------------------------------------------------------------------------
+
+
+async def _refuse_all(result: RunResult, session: Session) -> tuple[RunResult, dict[str, Any]]:
+    """`--on-approval fail`: deny what waits, in the journal, and end as denied.
+
+    The run itself has paused, so its siblings have finished and nothing was cut; a later `resume` tells the model.
+    """
+    rule = "--on-approval fail"
+    for approval in result.approvals:
+        await session.answer(approval.id, "deny", reason=REFUSAL, by=rule)
+    names = ", ".join(dict.fromkeys(approval.tool for approval in result.approvals))
+    message = (
+        f"Denied by {rule}: {names} needs a person's consent. Allow it beforehand with --allow {names.split(',')[0]}."
+    )
+    stop = msgspec.structs.replace(result.stop, reason=StopReason.TASK_DENIED, message=message)
+    denials = [{"call_id": one.call_id, "tool": one.tool, "rule": rule, "reason": REFUSAL} for one in result.approvals]
+    ended = msgspec.structs.replace(result, stop=stop, approvals=())
+    report = ended.report()
+    return ended, {**report, "denials": [*report["denials"], *denials]}
+
+
+def _last_words(result: RunResult, report: dict[str, Any], terminal: Terminal) -> None:
+    """Tell, on standard error, what the answer alone does not."""
+    if result.completed:
+        if report["failed_tool_calls"]:
+            terminal.say(_warning(report))
+        return
+    terminal.say(f"treadle: {result.status} ({result.reason}): {_sentence(result)} {result.reason.next_safe_action}")
+    for approval in result.approvals:
+        terminal.say(f"  {shown_call(approval.tool, approval.arguments)}: treadle approve {approval.id}")
+    if result.reason is not StopReason.CONTEXT_OVERFLOW:
+        more = f" --{report['budget'].replace('_', '-')} N" if report["budget"] else ""
+        terminal.say(f"  then: treadle resume {result.session_id}{more}")
+
+
+def _sentence(result: RunResult) -> str:
+    if result.reason is StopReason.APPROVAL_REQUIRED:
+        return f"{len(result.approvals)} {'call waits' if len(result.approvals) == 1 else 'calls wait'} for consent."
+    return result.message
+
+
+def _warning(report: dict[str, Any]) -> str:
+    failed = [call for call in report["tool_calls"] if call["status"] != "ok"]
+    kinds = list(dict.fromkeys(f"{call['name']}: {call['status']}" for call in failed))
+    shown = ", ".join(kinds[:5]) + (", ..." if len(kinds) > 5 else "")
+    return f"warning: the answer follows {len(failed)} failed {'call' if len(failed) == 1 else 'calls'} ({shown})"
+
+
+def quiet_logs() -> None:
+    """Keep the logs of operators off a person's terminal, unless TREADLE_DEBUG asks for them."""
+    if os.environ.get("TREADLE_DEBUG") == "1":
+        return
+    for name in ("treadle", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.addHandler(logging.NullHandler())
+        logger.propagate = False

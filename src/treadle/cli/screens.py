@@ -1,0 +1,128 @@
+"""Screens: what a run writes to standard output: the answer, one JSON object, or events as lines. Progress is elsewhere."""
+
+from typing import Any, Protocol
+
+from treadle.cli.options import Options
+from treadle.cli.terminal import Terminal, json_line
+from treadle.events import AnyEvent, ModelDelta, ModelDiscarded, ModelFailed, ModelFinished, ModelStarted, encode_event
+
+__all__ = ["Screen", "screen_for"]
+
+
+class Screen(Protocol):
+    """Standard output during one run."""
+
+    def hear(self, event: AnyEvent) -> None:
+        """Show an event, or pass it over."""
+        ...
+
+    def conclude(self, report: dict[str, Any]) -> None:
+        """Show how the run ended. Called once, last."""
+        ...
+
+
+def screen_for(options: Options, terminal: Terminal) -> Screen:
+    """Return the screen that the person asked for."""
+    if options.as_lines:
+        return LinesScreen(terminal)
+    if options.as_json:
+        return JsonScreen(terminal)
+    return LiveScreen(terminal) if terminal.is_live else AnswerScreen(terminal)
+
+
+class JsonScreen:
+    """Exactly one JSON object: the report."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+
+    def hear(self, event: AnyEvent) -> None:
+        pass
+
+    def conclude(self, report: dict[str, Any]) -> None:
+        self._terminal.data(report)
+
+
+class LinesScreen:
+    """Every event as one line of JSON, live ones too, and the report as the last."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+
+    def hear(self, event: AnyEvent) -> None:
+        try:
+            self._terminal.raw(encode_event(event).decode())
+        except UnicodeEncodeError:  # a live delta may hold half a surrogate pair
+            import msgspec  # noqa: PLC0415 - for that rare case only
+
+            self._terminal.raw(json_line(msgspec.to_builtins(event)).rstrip("\n"))
+
+    def conclude(self, report: dict[str, Any]) -> None:
+        self._terminal.data({"type": "report", **report})
+
+
+class AnswerScreen:
+    """For pipes and files: the final answer alone, once. What the model says before calls is progress."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._said = ""
+
+    def hear(self, event: AnyEvent) -> None:
+        match event:
+            case ModelDelta(call=None):
+                self._said += event.text
+            case ModelDelta():  # a call may start before the response is whole: its reason is told first
+                self._tell()
+            case ModelFinished():
+                if event.message.calls:
+                    self._tell()
+                self._said = ""
+            case ModelDiscarded() | ModelFailed():
+                self._said = ""
+            case _:
+                pass
+
+    def _tell(self) -> None:
+        if self._said.strip():
+            self._terminal.progress(self._said.rstrip())
+        self._said = ""
+
+    def conclude(self, report: dict[str, Any]) -> None:
+        if text := answer_of(report):
+            self._terminal.write(text)
+            self._terminal.end_line()
+
+
+class LiveScreen:
+    """For a person at a terminal: text as it streams. What was shown in full is not shown again."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._shown = ""
+
+    def hear(self, event: AnyEvent) -> None:
+        match event:
+            case ModelStarted() | ModelDiscarded() | ModelFailed():
+                self._terminal.end_line()
+                self._shown = ""
+            case ModelDelta() if event.text:
+                self._shown += event.text
+                self._terminal.write(event.text)
+            case _:
+                pass
+
+    def conclude(self, report: dict[str, Any]) -> None:
+        text = answer_of(report)
+        if text != self._shown:
+            self._terminal.end_line()
+            self._terminal.write(text)
+        self._terminal.end_line()
+
+
+def answer_of(report: dict[str, Any]) -> str:
+    """Return what the person is to read: the answer, or the output of a tool that ended the run."""
+    output = report["output"]
+    if output is None:
+        return str(report["text"])
+    return output if isinstance(output, str) else json_line(output).rstrip("\n")

@@ -1,0 +1,112 @@
+"""Sessions: opening journals and finding what is in them, for the commands. Prints nothing."""
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from treadle import JournalError, Session, open_journal, open_session
+from treadle.cli.core import Approval
+from treadle.cli.exits import UsageError
+from treadle.cli.text import one_line
+from treadle.events import RunStarted
+from treadle.ports import InboxMessage, Journal, SessionInfo
+
+__all__ = ["Waiting", "find_session", "last_model", "opened", "opened_session", "waiting_approvals"]
+
+
+@asynccontextmanager
+async def opened(path: str, *, must_exist: bool = False) -> AsyncIterator[Journal]:
+    """Open the journal.
+
+    Raises:
+        UsageError: It cannot be opened, or it is not there although it must be.
+    """
+    if must_exist and not _is_there(path):
+        raise UsageError(f"There is no journal {path} yet: `treadle run` makes it. Name another with --journal.")
+    try:
+        journal = await open_journal(path)
+    except JournalError as exc:
+        raise UsageError(str(exc)) from exc
+    try:
+        yield journal
+    finally:
+        await journal.close()
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):  # opening it will say why
+        return True
+
+
+@asynccontextmanager
+async def opened_session(journal: Journal, session_id: str) -> AsyncIterator[Session]:
+    """Open a session that exists.
+
+    Raises:
+        UsageError: There is none by that id.
+    """
+    await find_session(journal, session_id)
+    async with open_session(journal, id=session_id) as session:
+        yield session
+
+
+async def find_session(journal: Journal, session_id: str | None) -> SessionInfo:
+    """Return a session's entry; for None that of the session that changed last.
+
+    Raises:
+        UsageError: There is none.
+    """
+    found = await journal.sessions()
+    if session_id is None:
+        if not found:
+            raise UsageError(f"The journal {journal.location} holds no session yet. Start one with `treadle run`.")
+        return found[0]
+    for info in found:
+        if info.id == session_id:
+            return info
+    raise UsageError(
+        f"There is no session {one_line(session_id)!r} in the journal {journal.location}. `treadle sessions` lists all."
+    )
+
+
+async def last_model(session: Session) -> str | None:
+    """Return the name of the model that the session's last task was given to."""
+    events = [event for event in await session.events() if isinstance(event, RunStarted)]
+    return events[-1].model or None if events else None
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for consent, and whether somebody has answered it since."""
+
+    approval: Approval
+    answer: str | None = None
+    """What was answered and not yet taken up by `resume`."""
+
+    @property
+    def is_expired(self) -> bool:
+        return time.time() > self.approval.expires_at
+
+
+async def waiting_approvals(journal: Journal) -> list[Waiting]:
+    """Return the requests for consent of all sessions, answered ones that nobody has taken up included."""
+    found: list[Waiting] = []
+    for info in await journal.sessions():
+        if info.state not in ("paused", "running"):
+            continue
+        async with open_session(journal, id=info.id) as session:
+            answers = _answers(await journal.inbox(info.id))
+            found += [Waiting(approval=one, answer=answers.get(one.id)) for one in session.approvals()]
+    return found
+
+
+def _answers(inbox: Sequence[InboxMessage]) -> dict[str, str]:
+    return {
+        str(message.body.get("approval_id")): str(message.body.get("answer"))
+        for message in inbox
+        if message.kind == "answer"
+    }

@@ -1,0 +1,204 @@
+"""Settings: what holds for this call, put together from flags, environment and files, each value with its origin.
+
+Flags go before the environment, that before the file of `--config`, that before the person's file, that before the
+project's: what a folder brings along never outranks what its reader has said. Runs nothing.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from treadle import Budget, Guards, Price, allow
+from treadle.cli.config import Layer, Owner, Profile, read_layer
+from treadle.cli.exits import UsageError
+from treadle.cli.options import OnApproval, OnLimit, Options
+from treadle.cli.places import default_journal, project_config, user_config
+
+__all__ = ["Settings", "ToolSource", "settings_of"]
+
+T = TypeVar("T")
+
+_FLAG = "flag"
+_DEFAULT = "default"
+
+
+class ToolSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Where tools come from: built-in names, a Python file, or module:attribute."""
+
+    text: str
+    folder: Path
+    """Where the path of a file begins."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for one call of the program."""
+
+    root: Path
+    journal: str
+    model: str | None
+    base_url: str | None
+    price: Price | None
+    budget: Budget
+    overriding: dict[str, Any]
+    """The limits that were given for this very call, by flag or profile: they also change a run that is resumed."""
+    profile: str | None
+    guards: Guards
+    on_limit: OnLimit
+    on_approval: OnApproval
+    allow: tuple[str, ...]
+    deny: tuple[str, ...]
+    tools: tuple[ToolSource, ...]
+    """Empty for the four file tools."""
+    origins: dict[str, str]
+    """Where each value comes from, by its name."""
+
+
+def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -> Settings:
+    """Put the settings together.
+
+    Raises:
+        UsageError: A folder, file, profile or rule is wrong.
+    """
+    root = _root(options.folder or ".")
+    layers = _layers(options, root, environment)
+    choice = _Choice(layers)
+    profile = _profile(options.profile, layers)
+    limits = _limits(options, profile, layers, choice.origins)
+    return Settings(
+        root=root,
+        journal=_journal(options, environment, choice),
+        model=choice.of("model", options.model, lambda one: one.model, None, environment.get("TREADLE_MODEL")),
+        base_url=choice.of("base_url", options.base_url, lambda one: one.base_url, None),
+        price=choice.of("price", None, lambda one: one.price, None),
+        budget=Budget(**limits),
+        overriding={**(profile.budget if profile else {}), **options.limits},
+        profile=options.profile,
+        guards=_guards(layers, choice.origins),
+        on_limit=choice.of(
+            "on_limit",
+            options.on_limit or (profile.on_limit if profile else None),
+            lambda one: one.on_limit,
+            "summarize",
+        ),
+        on_approval=choice.of("on_approval", options.on_approval, lambda one: one.on_approval, "pause"),
+        allow=_rules("allow", options.allow, [layer.allow for layer in layers], choice.origins),
+        deny=_rules("deny", options.deny, [layer.deny for layer in layers], choice.origins),
+        tools=_tools(options.tools, layers, choice.origins),
+        origins=choice.origins,
+    )
+
+
+def _root(folder: str) -> Path:
+    path = Path(folder)
+    try:
+        is_folder = path.is_dir()
+    except (OSError, ValueError):
+        is_folder = False
+    if not is_folder:
+        raise UsageError(f"The folder {folder!r} is not there, or is no folder. Name another with -C.")
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise UsageError(f"The folder {folder!r} cannot be read: its rights forbid it. Name another with -C.")
+    return path
+
+
+def _layers(options: Options, root: Path, environment: Mapping[str, str]) -> list[Layer]:
+    """Read the files, the strongest first. One that is named must be there; the others may be missing."""
+    found: list[tuple[Path, Owner]] = [(user_config(environment), "person"), (project_config(root), "project")]
+    named = [] if options.config is None else [read_layer(Path(options.config), "person")]
+    return [*named, *(read_layer(path, owner) for path, owner in found if _is_there(path))]
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a folder on the way cannot be read: reading the file will say so
+        return True
+
+
+class _Choice:
+    """Takes the first of several values, and notes where it came from."""
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self._layers = layers
+        self.origins: dict[str, str] = {}
+
+    def of(
+        self, name: str, flag: T | None, get: Callable[[Layer], T | None], default: T, variable: T | None = None
+    ) -> T:
+        given: list[tuple[T | None, str]] = [(flag, _FLAG), (variable or None, f"TREADLE_{name.upper()}")]
+        given += [(get(layer), layer.origin) for layer in self._layers]
+        for value, origin in given:
+            if value is not None:
+                self.origins[name] = origin
+                return value
+        self.origins[name] = _DEFAULT
+        return default
+
+
+def _journal(options: Options, environment: Mapping[str, str], choice: _Choice) -> str:
+    given = choice.of("journal", options.journal, lambda _: None, None, environment.get("TREADLE_JOURNAL"))
+    if given is not None and not given.strip():
+        raise UsageError("--journal needs the path of a file.")
+    return str(default_journal(environment)) if given is None else given
+
+
+def _profile(name: str | None, layers: Sequence[Layer]) -> Profile | None:
+    if name is None:
+        return None
+    found = [layer.profiles[name] for layer in layers if name in layer.profiles]
+    if not found:
+        known = ", ".join(sorted({known for layer in layers for known in layer.profiles})) or "none"
+        raise UsageError(f"No configuration has a profile {name!r}. Known are: {known}.")
+    limits: dict[str, Any] = {}
+    for profile in reversed(found):
+        limits.update(profile.budget)
+    on_limit = next((profile.on_limit for profile in found if profile.on_limit is not None), None)
+    return Profile(budget=limits, on_limit=on_limit)
+
+
+def _limits(
+    options: Options, profile: Profile | None, layers: Sequence[Layer], origins: dict[str, str]
+) -> dict[str, Any]:
+    sources = [(layer.budget, layer.origin) for layer in reversed(layers)]
+    sources += [(profile.budget, f"profile {options.profile}")] if profile else []
+    limits: dict[str, Any] = {}
+    origins.update(dict.fromkeys(Budget.__struct_fields__, _DEFAULT))
+    for budget, origin in [*sources, (options.limits, _FLAG)]:
+        limits.update(budget)
+        origins.update(dict.fromkeys(budget, origin))
+    return limits
+
+
+def _guards(layers: Sequence[Layer], origins: dict[str, str]) -> Guards:
+    guards: dict[str, Any] = {}
+    origins.update({f"guards.{name}": _DEFAULT for name in Guards.__struct_fields__})
+    for layer in reversed(layers):
+        guards.update(layer.guards)
+        origins.update({f"guards.{name}": layer.origin for name in layer.guards})
+    return Guards(**guards)
+
+
+def _rules(
+    name: str, given: Sequence[str], further: Sequence[Sequence[str]], origins: dict[str, str]
+) -> tuple[str, ...]:
+    """Rules of all origins hold together."""
+    rules = (*given, *(rule for layer in further for rule in layer))
+    if rules:
+        allow(*rules)  # raises for one that is none
+    origins[name] = " and ".join([_FLAG] * bool(given) + ["files"] * any(further)) or _DEFAULT
+    return rules
+
+
+def _tools(given: Sequence[str], layers: Sequence[Layer], origins: dict[str, str]) -> tuple[ToolSource, ...]:
+    if given:
+        origins["tools"] = _FLAG
+        return tuple(ToolSource(text=text, folder=Path()) for text in given)
+    for layer in layers:
+        if layer.tools is not None:
+            origins["tools"] = layer.origin
+            return tuple(ToolSource(text=text, folder=layer.folder) for text in layer.tools)
+    origins["tools"] = _DEFAULT
+    return ()

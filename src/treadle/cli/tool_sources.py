@@ -1,0 +1,123 @@
+"""Tool sources: from `--tools` to Tools: built-in names, Python files, module:attribute. Runs no tool."""
+
+import difflib
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from treadle import Tool, TreadleError
+from treadle.cli.core import file_tools
+from treadle.cli.exits import UsageError
+from treadle.cli.settings import Settings, ToolSource
+from treadle.cli.text import one_line
+
+__all__ = ["load_tools"]
+
+
+def load_tools(settings: Settings) -> tuple[Tool, ...]:
+    """Return the tools of a call of the program.
+
+    Raises:
+        UsageError: A name is unknown, or a file cannot be loaded; with the line.
+    """
+    own = {tool.name: tool for tool in file_tools(settings.root)}
+    if not settings.tools:
+        return tuple(own.values())
+    found: dict[int, Tool] = {}  # by identity: one tool may be named twice, two tools of one name are a conflict
+    for source in settings.tools:
+        found.update({id(tool): tool for tool in _load(source, own)})
+    return tuple(found.values())
+
+
+def _load(source: ToolSource, own: dict[str, Tool]) -> Iterable[Tool]:
+    text = source.text.strip()
+    if text.endswith(".py"):
+        return _tools_of_file(source.folder / text)
+    if ":" in text:
+        return _tools_of_attribute(text)
+    return [_own(name.strip(), own) for name in text.split(",")]
+
+
+def _own(name: str, own: dict[str, Tool]) -> Tool:
+    if name in own:
+        return own[name]
+    near = difflib.get_close_matches(name, list(own), n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    raise UsageError(
+        f"There is no tool {name!r}.{hint} Built in are {', '.join(own)}; else name FILE.py or module:attr."
+    )
+
+
+def _tools_of_file(path: Path) -> list[Tool]:
+    if not path.is_file():
+        raise UsageError(f"The tools file {path} is not there. Check the path of --tools.")
+    spec = importlib.util.spec_from_file_location(f"treadle_tools_{path.stem}", path)
+    assert spec is not None  # for a name that ends in .py
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # annotations of its functions are looked up there
+    sys.path.insert(0, str(path.absolute().parent))  # as Python does for a script: its neighbours can be imported
+    assert spec.loader is not None
+    try:
+        spec.loader.exec_module(module)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as exc:  # it is a stranger's code: even SystemExit must not end us silently
+        raise _broken(str(path), exc) from exc
+    tools = [value for value in vars(module).values() if isinstance(value, Tool)]
+    if not tools:
+        raise UsageError(f"The tools file {path} holds no tool: decorate a function with @tool, or make a Tool(...).")
+    return tools
+
+
+def _tools_of_attribute(text: str) -> list[Tool]:
+    name, _, attribute = text.partition(":")
+    value: Any = _module(name, text)
+    try:
+        for part in attribute.split("."):
+            value = getattr(value, part)
+    except AttributeError as exc:
+        raise UsageError(f"--tools {text}: module {name} has no {attribute!r}.") from exc
+    tools = list(_tools_in(value))
+    if not tools:
+        raise UsageError(f"--tools {text} is neither a Tool nor a list of Tools.")
+    return tools
+
+
+def _module(name: str, text: str) -> ModuleType:
+    if "" not in sys.path:
+        sys.path.append("")  # modules of the working directory, after all others
+    try:
+        return importlib.import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except ModuleNotFoundError as exc:
+        raise UsageError(f"--tools {text}: there is no module {exc.name or name!r}.") from exc
+    except BaseException as exc:  # as in _tools_of_file
+        raise _broken(name, exc) from exc
+
+
+def _tools_in(value: object) -> Iterator[Tool]:
+    if isinstance(value, Tool):
+        yield value
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        yield from (one for one in value if isinstance(one, Tool))
+
+
+def _broken(name: str, error: BaseException) -> UsageError:
+    """Say in one sentence what is wrong with a file of tools, and where."""
+    if isinstance(error, SyntaxError):
+        place = f"{error.filename or name}, line {error.lineno}"
+        return UsageError(f"The tools of {name} cannot be loaded: {place}: {type(error).__name__}: {error.msg}.")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename == name] or [
+        frame for frame in frames if "importlib" not in frame.filename
+    ]
+    place = f"{own[-1].filename}, line {own[-1].lineno}: " if own else ""
+    words = one_line(str(error), 300).rstrip(".")
+    kind = "" if isinstance(error, TreadleError) else f"{type(error).__name__}: "
+    return UsageError(f"The tools of {name} cannot be loaded: {place}{kind}{words}.")
