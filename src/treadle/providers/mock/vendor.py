@@ -87,13 +87,14 @@ class Vendor:
                 reply = await self._play(dialect, dialect.check(body))
         except Refusal as refusal:
             self.refusals.append(refusal)
-            reply = self.refused(refusal)
+            reply = self.refused(refusal, received.path)
         self._remember(received, body, reply.turn.status)
         return reply
 
-    def refused(self, refusal: Refusal) -> Reply:
-        """Return the answer that says no."""
-        content = self._dialects[0].error(refusal.status, refusal.message, param=refusal.param, code=refusal.code)
+    def refused(self, refusal: Refusal, path: str = "") -> Reply:
+        """Return the answer that says no, in the dialect of the path; in the first one's where the path is nobody's."""
+        dialect = next((one for one in self._dialects if path.endswith(one.path)), self._dialects[0])
+        content = dialect.error(refusal.status, refusal.message, param=refusal.param, code=refusal.code)
         return _plain_reply(refusal.status, content)
 
     async def _play(self, dialect: Dialect, body: JsonObject) -> Reply:
@@ -122,7 +123,9 @@ class Vendor:
         raise Refusal(f"Unknown request URL: {received.method} {received.path}.", code="unknown_url", status=404)
 
     def _check_key(self, received: Received) -> None:
-        if self._api_key is not None and received.headers.get("authorization") != f"Bearer {self._api_key}":
+        key = self._api_key
+        shown = received.headers
+        if key is not None and shown.get("authorization") != f"Bearer {key}" and shown.get("x-api-key") != key:
             raise Refusal("Incorrect API key provided.", code="invalid_api_key", status=401)
 
     def _remember(self, received: Received, body: Any, status: int) -> None:
