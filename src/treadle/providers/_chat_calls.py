@@ -7,11 +7,9 @@ import msgspec
 
 from treadle.messages import ToolCall
 from treadle.providers._arguments import ObjectEnd
-from treadle.providers._lenient import decode
+from treadle.providers._lenient import arguments_text, text_or_nothing
 
-__all__ = ["CallSlot", "Calls", "Fragment", "text_or_nothing"]
-
-_values = msgspec.json.Decoder()
+__all__ = ["CallSlot", "Calls", "Fragment"]
 
 
 class _Function(msgspec.Struct):
@@ -76,7 +74,7 @@ class Calls:
         function = fragment.function or _Function()
         call_id = text_or_nothing(fragment.id) or (str(fragment.id) if type(fragment.id) is int else "")
         name = text_or_nothing(function.name)
-        text = _arguments_text(function.arguments)
+        text = arguments_text(function.arguments)
         slot = self._slot(_index(fragment.index), call_id, name, text, is_whole=is_whole)
         if slot.position >= self._told:  # a call that was handed out keeps the id that it had
             slot.id = slot.id or call_id
@@ -117,10 +115,6 @@ def _begins_another(slot: CallSlot, index: int | None, call_id: str, name: str, 
     return bool(name) and slot.end.is_closed and not is_repeat and text.lstrip().startswith("{")
 
 
-def text_or_nothing(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def _index(value: Any) -> int | None:
     return value if type(value) is int and value >= 0 else None
 
@@ -129,13 +123,3 @@ def _signature(extra: Any) -> str | None:
     google = extra.get("google") if isinstance(extra, dict) else None
     signature = google.get("thought_signature") if isinstance(google, dict) else None
     return signature if isinstance(signature, str) and signature else None
-
-
-def _arguments_text(raw: msgspec.Raw) -> str:
-    """Return the text of arguments: of a string its content, of an object its own JSON, as it came."""
-    encoded = bytes(raw)
-    if encoded == b"null":
-        return ""
-    if not encoded.startswith(b'"'):
-        return encoded.decode("utf-8", "replace")
-    return text_or_nothing(decode(encoded, _values))

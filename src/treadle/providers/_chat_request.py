@@ -39,6 +39,7 @@ class ChatRequests:
         self._origin = origin
         self._thinking_field = thinking_field
         self._opening = opening(_fields(model, stream=stream), options, ours=_OURS)
+        self._has_parallel_option = "parallel_tool_calls" in options
         self._messages = EncodedMessages(self._encode)
         self._tools = ToolSets(_tool)
 
@@ -53,7 +54,7 @@ class ChatRequests:
         if request.tools:
             head += [b',"tools":', self._tools.of(request.tools).encoded]
             head += [b',"tool_choice":', to_json(_tool_choice(request.tool_choice))]
-            if not request.parallel_tool_calls:
+            if not request.parallel_tool_calls and not self._has_parallel_option:
                 head.append(b',"parallel_tool_calls":false')
         return b"".join((*head, b',"messages":[', b",".join(pieces), b"]}"))
 

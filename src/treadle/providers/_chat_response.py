@@ -12,8 +12,8 @@ import msgspec
 from treadle.errors import ModelResponseInvalid
 from treadle.messages import Finish, Part, Text, Thinking, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDelta
-from treadle.providers._chat_calls import Calls, Fragment, text_or_nothing
-from treadle.providers._lenient import decode
+from treadle.providers._chat_calls import Calls, Fragment
+from treadle.providers._lenient import count, decode, text_or_nothing
 from treadle.providers._reading import AnswerError
 
 __all__ = ["ChatResponse"]
@@ -201,24 +201,17 @@ def _usage(value: Any) -> Usage | None:
     """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
     if not isinstance(value, dict):
         return None
-    prompt, completion = _count(value, "prompt_tokens"), _count(value, "completion_tokens")
+    prompt, completion = count(value, "prompt_tokens"), count(value, "completion_tokens")
     if not prompt and not completion:
         return None
-    cached = _count(value.get("prompt_tokens_details"), "cached_tokens") or _count(value, "prompt_cache_hit_tokens")
+    cached = count(value.get("prompt_tokens_details"), "cached_tokens") or count(value, "prompt_cache_hit_tokens")
     return Usage(
         input_tokens=prompt,
         # Some servers leave the reasoning out of the completion, and only the total tells.
-        output_tokens=max(completion, _count(value, "total_tokens") - prompt),
+        output_tokens=max(completion, count(value, "total_tokens") - prompt),
         cached_input_tokens=min(cached, prompt),
-        reasoning_tokens=_count(value.get("completion_tokens_details"), "reasoning_tokens"),
+        reasoning_tokens=count(value.get("completion_tokens_details"), "reasoning_tokens"),
     )
-
-
-def _count(counts: Any, name: str) -> int:
-    number = counts.get(name) if isinstance(counts, dict) else None
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        return 0
-    return int(number) if 0 < number < 2**53 else 0
 
 
 def _chunk(data: bytes) -> _Chunk:

@@ -1,15 +1,17 @@
-"""Lenient: decode the JSON that servers really send. Replaces what is no text, and mends no JSON."""
+"""Lenient: read the JSON that servers really send. Replaces what is no text, mends no JSON, and knows no dialect."""
 
 import re
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from treadle.errors import ModelResponseInvalid
 
-__all__ = ["decode"]
+__all__ = ["arguments_text", "count", "decode", "text_or_nothing"]
 
 _T = TypeVar("_T")
+
+_values = msgspec.json.Decoder()
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _ESCAPES = re.compile(
@@ -31,6 +33,28 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
         return decoder.decode(_mended(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise ModelResponseInvalid(f"The server sent what is not its protocol: {exc}.") from exc
+
+
+def text_or_nothing(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def count(counts: Any, name: str) -> int:
+    """Return a number of tokens; 0 where the server gives none, or nonsense."""
+    number = counts.get(name) if isinstance(counts, dict) else None
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return 0
+    return int(number) if 0 < number < 2**53 else 0
+
+
+def arguments_text(raw: msgspec.Raw) -> str:
+    """Return the text of a call's arguments: of a string its content, of an object its own JSON, as it came."""
+    encoded = bytes(raw)
+    if encoded == b"null":
+        return ""
+    if not encoded.startswith(b'"'):
+        return encoded.decode("utf-8", "replace")
+    return text_or_nothing(decode(encoded, _values))
 
 
 def _mended(data: bytes) -> bytes:
