@@ -1,0 +1,190 @@
+"""Recovery: what becomes of a call that had started when the run broke off, by its effect (design section 1).
+
+Not a second pipeline: a call that may run again goes back into the batch, and is planned like any other.
+"""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from treadle.attempts import Attempts
+from treadle.checking import Checker, Decided
+from treadle.events import ApprovalRequested, ToolInDoubt, ToolProgress
+from treadle.ledger import Ledger
+from treadle.outcomes import Outcomes
+from treadle.planning import Batch, unknown_outcome
+from treadle.ports import DecisionKind
+from treadle.runtime.interrupts import Interrupt
+from treadle.runtime.permission import APPROVAL_LIFETIME_SECONDS, action_digest
+from treadle.state import CallState
+from treadle.tools import CheckedCall, NotDone, ToolResult, Unknown
+
+__all__ = ["IN_DOUBT", "InDoubt", "Recovery"]
+
+InDoubt: TypeAlias = Literal["ask", "tell"]
+"""Who decides on a call of unknown outcome: a person is asked, or the model is told."""
+
+IN_DOUBT = "in doubt"
+"""Rule of a request for consent to run a call again whose outcome is unknown."""
+
+
+class Recovery:
+    """Settles the calls of a step that had started without a result when their process died."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        checker: Checker,
+        attempts: Attempts,
+        interrupt: Interrupt,
+        in_doubt: InDoubt | None,
+    ) -> None:
+        self._ledger = ledger
+        self._checker = checker
+        self._attempts = attempts
+        self._interrupt = interrupt
+        self._in_doubt = in_doubt
+
+    async def settle(self, batch: Batch, outcomes: Outcomes) -> Batch:
+        """Answer the calls in doubt, or ask about them. Return the batch of those that may run, perhaps again."""
+        if all(state.started is None for state in batch.calls):
+            return batch
+        calls = [state for state in batch.calls if await self._may_run(state, batch.step, outcomes)]
+        return msgspec.structs.replace(batch, calls=calls)
+
+    async def _may_run(self, state: CallState, step: int, outcomes: Outcomes) -> bool:
+        if state.started is None or state.started.effect.is_read:
+            return True
+        decided = await self._same(state, step)
+        if decided is None:  # the tool is gone or forbidden now, or its arguments mean another call: never run that
+            await self._doubt(state)
+            await self._tell(state, outcomes)
+            return False
+        is_unsafe = not (state.started.effect.is_repeatable and decided.call.effect.is_repeatable)
+        return not is_unsafe or await self._resolve(state, decided, outcomes)
+
+    async def _same(self, state: CallState, step: int) -> Decided | None:
+        """Return the call as it stands today, if it is still the very one that started and may run now."""
+        if self._interrupt.stop is not None:
+            return None
+        answer = state.approval.answer if state.approval is not None else None
+        edited = None if answer is None else answer.arguments
+        checked = await self._checker.check(state.call, position=state.position, step=step, edited=edited)
+        if not isinstance(checked, Decided) or checked.decision.kind in (DecisionKind.DENY, DecisionKind.SANDBOX):
+            return None
+        assert state.started is not None
+        return checked if checked.call.key == state.started.key else None
+
+    async def _resolve(self, state: CallState, decided: Decided, outcomes: Outcomes) -> bool:
+        """Find out about a call in doubt: ask the tool, else a person, else tell the model. Return whether to run it."""
+        consent = self._consent(state, decided.call)
+        if consent == "allow":
+            return True
+        if consent == "deny":
+            await self._tell(state, outcomes)
+            return False
+        answer = await self._ask_tool(state, decided.call)
+        if isinstance(answer, ToolResult):
+            await self._ledger.record(outcomes.finished(state.call, answer))
+            return False
+        if answer == "absent":
+            return True
+        if self._person_is_there(state) and self._interrupt.stop is None:
+            await self._ask_person(state, decided.call)
+        else:
+            await self._tell(state, outcomes)
+        return False
+
+    # --- the tool
+
+    async def _ask_tool(self, state: CallState, checked: CheckedCall) -> ToolResult | Literal["absent", "unknown"]:
+        """Return the result of a call that was done, or whether it surely was not."""
+        if checked.tool.check is None:
+            if not self._is_asked_about(state, checked):
+                await self._doubt(state)
+            return "unknown"
+        answer = await self._attempts.ask_check(checked)
+        if answer is NotDone and (wait := self._seconds_to_limit(state, checked)) > 0:
+            # A request may still be under way in the service: only what is absent after that surely is.
+            self._ledger.publish(_waiting(checked, wait))
+            answer = await self._attempts.ask_check(checked) if await self._interrupt.sleep(wait) else Unknown
+        word = "done" if isinstance(answer, ToolResult) else "not_done" if answer is NotDone else "unknown"
+        await self._doubt(state, asked="check", answer=word)
+        if isinstance(answer, ToolResult):
+            return msgspec.structs.replace(answer, attempts=1)
+        return "absent" if word == "not_done" else "unknown"
+
+    def _seconds_to_limit(self, state: CallState, checked: CheckedCall) -> float:
+        """Return how long the attempt that died might still act by its tool's own limit; 0 for a tool without one."""
+        assert state.started is not None
+        limit = checked.tool.timeout
+        if limit is None:
+            return 0.0
+        # A clock that went back since says too little: then the whole limit is waited for, never more.
+        return limit - max(self._ledger.clock.now() - state.started.at, 0.0)
+
+    # --- a person
+
+    def _person_is_there(self, state: CallState) -> bool:
+        """Whether somebody can be asked: as the agent says, else where a person had consented to this call."""
+        approval = state.approval
+        if approval is not None and approval.answer is not None and approval.answer.arguments is not None:
+            return False  # the consent was to other arguments than the model's: a second one could not say to which
+        if self._in_doubt is not None:
+            return self._in_doubt == "ask"
+        return approval is not None
+
+    def _consent(self, state: CallState, checked: CheckedCall) -> Literal["allow", "deny"] | None:
+        """Return the answer to the question whether to run the call again, given in time and since it last started."""
+        approval, started = state.approval, state.started
+        if approval is None or approval.rule != IN_DOUBT or approval.answer is None or started is None:
+            return None
+        if approval.answer.seq < started.seq or approval.answer.at > approval.expires_at:
+            return None
+        if approval.digest != action_digest(self._ledger.state.id, checked):
+            return None
+        return approval.answer.answer
+
+    def _is_asked_about(self, state: CallState, checked: CheckedCall) -> bool:
+        """Whether that very question is open already."""
+        approval = state.approval
+        if approval is None or approval.rule != IN_DOUBT or approval.answer is not None:
+            return False
+        is_same = approval.digest == action_digest(self._ledger.state.id, checked)
+        return is_same and self._ledger.clock.now() < approval.expires_at
+
+    async def _ask_person(self, state: CallState, checked: CheckedCall) -> None:
+        """Ask whether to run the call again, unless that very question is open already."""
+        if self._is_asked_about(state, checked):
+            return
+        await self._ledger.record(
+            ApprovalRequested(
+                call_id=state.call.id,
+                approval_id="ap_" + self._ledger.randomness.token(),
+                tool=checked.name,
+                arguments=checked.arguments,
+                digest=action_digest(self._ledger.state.id, checked),
+                effect=checked.effect,
+                expires_at=self._ledger.clock.now() + APPROVAL_LIFETIME_SECONDS,
+                rule=IN_DOUBT,
+                reason="It had started when the run broke off, and its outcome is unknown. Allow runs it again.",
+            ),
+            durable=True,
+        )
+
+    # --- the model
+
+    async def _doubt(self, state: CallState, *, asked: str | None = None, answer: str | None = None) -> None:
+        assert state.started is not None
+        await self._ledger.record(
+            ToolInDoubt(call_id=state.call.id, tool=state.call.name, key=state.started.key, asked=asked, answer=answer)
+        )
+
+    async def _tell(self, state: CallState, outcomes: Outcomes) -> None:
+        await self._ledger.record(outcomes.finished(state.call, unknown_outcome(state.call)))
+
+
+def _waiting(checked: CheckedCall, seconds: float) -> ToolProgress:
+    message = f"Waiting {seconds:.0f} s until an earlier start of {checked.name} has surely ended"
+    return ToolProgress(call_id=checked.id, message=message, total=seconds)
