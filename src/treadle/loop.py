@@ -5,7 +5,7 @@ belongs to planning, what may end a run to the Meter or to a result's status.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 import msgspec
@@ -37,7 +37,7 @@ class Loop:
         execution: Execution,
         meter: Meter,
         interrupt: Interrupt,
-        request: Callable[[bool], ModelRequest],
+        request: Callable[[bool], Awaitable[ModelRequest]],
         on_limit: Literal["summarize", "report"],
     ) -> None:
         self._ledger = ledger
@@ -104,7 +104,8 @@ class Loop:
         # The call that arrives at a limit carries the limit's notice, so it is not started before that is known.
         room = 0 if is_last else 1_000_000 if left is None else left - 1
         seconds = self._meter.seconds_left(msgspec.structs.replace(spent, wall_seconds=self._wall_seconds()))
-        return await self._proposer.propose(self._request(closing), closing=closing, room=room, seconds_left=seconds)
+        request = await self._request(closing)
+        return await self._proposer.propose(request, closing=closing, room=room, seconds_left=seconds)
 
     async def _execute(self, calls: list[CallState], proposal: Proposal | None) -> Stop | None:
         self._phase = "tool"

@@ -158,6 +158,8 @@ class RunState(msgspec.Struct, kw_only=True):
     denials: list[Denial] = msgspec.field(default_factory=list)
     text: str = ""
     """The last text that the model gave."""
+    first_message: int = 0
+    """Where in the session's messages the run begins."""
     steps: int = 0
     """Responses of the model, the closing one included."""
     has_closed: bool = False
@@ -220,6 +222,7 @@ class SessionState:
             task=event.task,
             profile=event.profile,
             budget=event.budget,
+            first_message=len(self.messages),
             segment_at=event.at,
             last_at=event.at,
         )

@@ -1,0 +1,132 @@
+"""Healing: make a history one that every provider accepts: each call has its result, right behind it, exactly once.
+
+The stored original is untouched. Ids and signatures of other dialects are the adapters' business.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from treadle.messages import Message, Result, ToolCall
+
+__all__ = ["Healer"]
+
+_LOST = msgspec.json.encode(
+    {
+        "status": "error",
+        "type": "outcome_unknown",
+        "message": "The result of this call is not in the history. Check before you repeat it.",
+        "code": "result_missing",
+        "details": [],
+        "next_valid_actions": ["check_status", "report_the_uncertainty"],
+    }
+).decode()
+
+
+class Healer:
+    """Heals the histories of one run. Remembers which pairs are sound, so that a long one is not examined again."""
+
+    def __init__(self) -> None:
+        self._sound: dict[int, tuple[Message, Message]] = {}
+
+    def heal(self, messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+        """Return a valid history and one sentence a repair; the same messages and none where all is well."""
+        if self._is_sound(messages):
+            return tuple(messages), ()
+        return _healed(messages)
+
+    def _is_sound(self, messages: Sequence[Message]) -> bool:
+        before: Message | None = None
+        for message in messages:
+            expects = before is not None and before.role == "assistant" and bool(before.calls)
+            if message.role == "tool":
+                if before is None or not self._is_pair(before, message):
+                    return False
+            elif expects or not message.parts:
+                return False
+            before = message
+        return before is None or before.role != "assistant" or not before.calls
+
+    def _is_pair(self, spoken: Message, results: Message) -> bool:
+        known = self._sound.get(id(spoken))
+        if known is not None and known[0] is spoken and known[1] is results:
+            return True
+        calls = [call.id for call in spoken.calls]
+        is_sound = (
+            spoken.role == "assistant"
+            and calls == [result.call_id for result in results.results]
+            and len(set(calls)) == len(calls) > 0
+        )
+        if is_sound:
+            self._sound[id(spoken)] = (spoken, results)  # holds them, so that their ids stay theirs
+        return is_sound
+
+
+def _healed(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+    repairs: list[str] = []
+    healed: list[Message] = []
+    used: set[int] = set()
+    for index, message in enumerate(messages):
+        if message.role == "tool":
+            continue  # each result is placed behind its call, below
+        spoken = _without_repeated_calls(message, repairs)
+        if not spoken.parts:
+            repairs.append(f"message {index + 1} was empty and is left out")
+            continue
+        healed.append(spoken)
+        if spoken.calls:
+            healed.append(_results_for(spoken.calls, index, messages, used, repairs))
+    repairs.extend(_orphans(messages, used))
+    if not repairs:
+        repairs.append("results were brought together and into the order of their calls")
+    return tuple(healed), tuple(repairs)
+
+
+def _without_repeated_calls(message: Message, repairs: list[str]) -> Message:
+    seen: set[str] = set()
+    parts = []
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            if part.id in seen:
+                repairs.append(f"call {part.id!r} stood twice in one message; the first is kept")
+                continue
+            seen.add(part.id)
+        parts.append(part)
+    return message if len(parts) == len(message.parts) else msgspec.structs.replace(message, parts=tuple(parts))
+
+
+def _results_for(
+    calls: Sequence[ToolCall], index: int, messages: Sequence[Message], used: set[int], repairs: list[str]
+) -> Message:
+    """Collect the results of one message's calls, in call order: the first one each that comes before the next such id."""
+    found: list[Result] = []
+    for call in calls:
+        result, place = _find(call, index, messages, used)
+        if result is None:
+            repairs.append(f"call {call.id!r} of {call.name!r} had no result; it is told that its outcome is unknown")
+            result = Result(call_id=call.id, name=call.name, content=_LOST, is_error=True)
+        elif place != index + 1:
+            repairs.append(f"the result of call {call.id!r} was not behind its call and is moved there")
+        found.append(result)
+    return Message(role="tool", parts=tuple(found))
+
+
+def _find(call: ToolCall, index: int, messages: Sequence[Message], used: set[int]) -> tuple[Result | None, int]:
+    for place in range(index + 1, len(messages)):
+        later = messages[place]
+        if later.role == "assistant" and any(other.id == call.id for other in later.calls):
+            break  # the id is used again: what comes after belongs to that call
+        for result in later.results:
+            if result.call_id == call.id and id(result) not in used:
+                used.add(id(result))
+                return result, place
+    return None, -1
+
+
+def _orphans(messages: Iterable[Message], used: set[int]) -> list[str]:
+    return [
+        f"a result for {result.call_id!r} answers no call, or one that has its result; it is left out"
+        for message in messages
+        for result in message.results
+        if id(result) not in used
+    ]

@@ -1,0 +1,145 @@
+"""Compilers: what the model sees of a session, and the wrappers that stack over them. Pairs stay whole; the store stays."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle import Agent, ConfigurationError, Tool, ToolContext, open_session, resolve_model
+from treadle.messages import Message, Result, Text, ToolCall, user_message
+from treadle.ports import SessionView
+from treadle.runtime.context import CurrentTrace, Injected, Redacted, Sections, WholeHistory, Window
+from treadle.session import Session
+from treadle.testing import MockProvider, ScriptedModel, call, text
+from treadle.tools import JsonObject
+
+
+def echo() -> Tool:
+    async def run(arguments: JsonObject, ctx: ToolContext) -> JsonObject:
+        return arguments
+
+    return Tool(name="echo", description="Echo.", parameters={}, effect="read", run=run)
+
+
+async def two_runs(session: Session, **words: object) -> ScriptedModel:
+    model = ScriptedModel([call("echo", x=1), text("first answer"), call("echo", x=2), text("second answer")])
+    agent = Agent(model, tools=[echo()], **words)  # type: ignore[arg-type]
+    await agent.run("first", session=session)
+    await agent.run("second", session=session)
+    return model
+
+
+@pytest.mark.row("M02")
+async def test_current_history_keeps_earlier_answers_and_drops_their_traces() -> None:
+    async with open_session("memory:") as session:
+        model = await two_runs(session, history="current")
+        stored = session.messages
+
+    last = model.requests[-1].messages
+    assert [(message.role, message.text) for message in last] == [
+        ("user", "first"), ("assistant", "first answer"), ("user", "second"), ("assistant", ""), ("tool", ""),
+    ]  # fmt: skip
+    assert len(stored) == 8
+
+
+@pytest.mark.row("M03")
+async def test_all_history_keeps_every_pair() -> None:
+    async with open_session("memory:") as session:
+        model = await two_runs(session, history="all")
+    roles = [message.role for message in model.requests[-1].messages]
+    assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant", "tool"]
+
+
+@pytest.mark.row("M03")
+def test_the_choice_is_never_silent() -> None:
+    with pytest.raises(ConfigurationError, match="'all' or 'current'"):
+        Agent("demo", history="some")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="not both"):
+        Agent("demo", history="current", compiler=WholeHistory())
+
+
+@pytest.mark.row("M04")
+async def test_sections_come_in_their_order_whatever_order_they_were_given_in() -> None:
+    sections = {
+        "messages": WholeHistory().compile,
+        "buffer": lambda session: [user_message("B")],
+        "summary": lambda session: [user_message("S")],
+    }
+    model = ScriptedModel([text("x")])
+    await Agent(model, compiler=Sections(sections)).run("M")
+    assert [message.text for message in model.requests[0].messages] == ["S", "B", "M"]
+    with pytest.raises(ConfigurationError, match="notes"):
+        Sections({"notes": WholeHistory().compile})
+
+
+def history() -> st.SearchStrategy[list[Message]]:
+    """Valid histories of any shape."""
+    exchange = st.one_of(
+        st.just([user_message("u")]),
+        st.just([Message(role="assistant", parts=(Text("words " * 9),))]),
+        st.integers(1, 3).map(_pair),
+    )
+    return st.lists(exchange, min_size=1, max_size=9).map(
+        lambda all_: [user_message("task"), *(m for e in all_ for m in e)]
+    )
+
+
+def _pair(width: int) -> list[Message]:
+    calls = tuple(ToolCall(id=f"c{n}", name="echo", arguments="{}") for n in range(width))
+    results = tuple(Result(call_id=one.id, name="echo", content="r" * 40) for one in calls)
+    return [Message(role="assistant", parts=calls), Message(role="tool", parts=results)]
+
+
+class Fixed:
+    """A compiler that gives what it was given."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        self.messages = messages
+
+    def compile(self, session: SessionView) -> list[Message]:
+        return self.messages
+
+
+@pytest.mark.row("M05")
+@given(history(), st.integers(1, 200))
+def test_a_window_never_parts_a_call_from_its_result_and_keeps_the_task_and_the_end(
+    messages: list[Message], tokens: int
+) -> None:
+    kept = Window(Fixed(messages), tokens=tokens).compile(None)  # type: ignore[arg-type]  # looks at messages only
+    assert kept[0] is messages[0]
+    assert kept[-1] is messages[-1]
+    for index, message in enumerate(kept):
+        if message.role == "tool":
+            assert [call_.id for call_ in kept[index - 1].calls] == [result.call_id for result in message.results]
+        if message.calls:
+            assert kept[index + 1].role == "tool"
+
+
+@pytest.mark.row("M05")
+async def test_wrappers_stack_and_the_provider_accepts_what_they_make() -> None:
+    def hide(message: Message) -> Message:
+        return (
+            Message(role="user", parts=(Text(message.text.replace("secret", "[redacted]")),))
+            if message.role == "user"
+            else message
+        )
+
+    compiler = Redacted(Injected(Window(WholeHistory(), tokens=20), lambda session: "a secret fact"), hide)
+    turns = [{"calls": [{"name": "echo", "arguments": {"n": n}}]} for n in range(6)]
+    async with MockProvider([*turns, {"text": "done"}]) as mock:
+        model = resolve_model("openai-chat:m", base_url=mock.base_url)
+        result = await Agent(model, tools=[echo()], compiler=compiler).run("my secret task")
+
+    assert (result.text, mock.refusals) == ("done", [])
+    last = mock.requests[-1].body["messages"]
+    assert [message["content"] for message in last[:2]] == ["a [redacted] fact", "my [redacted] task"]
+    assert len(last) < len(result.messages)
+    assert "secret" in result.messages[0].text
+
+
+async def test_a_window_without_room_is_refused_and_current_trace_of_a_new_session_is_empty() -> None:
+    with pytest.raises(ConfigurationError, match="tokens"):
+        Window(WholeHistory(), tokens=0)
+    async with open_session("memory:") as session:
+        assert CurrentTrace().compile(session) == ()
+        assert Window(WholeHistory(), tokens=5).compile(session) == ()
+        assert Injected(WholeHistory(), lambda session: "x").compile(session) == ()

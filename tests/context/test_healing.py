@@ -1,0 +1,113 @@
+"""Healing: histories that crashes, edits and compilers broke are made whole before they are sent; the store is not."""
+
+import itertools
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treadle import Agent, Tool, ToolContext, open_session, resolve_model
+from treadle.events import MessageAdded, ModelFinished
+from treadle.messages import Message, Result, Text, ToolCall, user_message
+from treadle.ports import SessionView
+from treadle.runtime.healing import Healer
+from treadle.testing import MockProvider, ScriptedModel, call, text
+from treadle.tools import JsonObject
+
+
+def said(*ids: str, words: str = "") -> Message:
+    parts = [Text(words)] if words else []
+    return Message(role="assistant", parts=(*parts, *(ToolCall(id=one, name="echo", arguments="{}") for one in ids)))
+
+
+def told(*ids: str) -> Message:
+    return Message(role="tool", parts=tuple(Result(call_id=one, name="echo", content=f"result {one}") for one in ids))
+
+
+USER = user_message("go")
+BROKEN = {
+    "a call without its result": [USER, said("a", "b"), told("a")],
+    "a call without any results": [USER, said("a"), user_message("and?")],
+    "a result without its call": [USER, told("x"), said(words="done")],
+    "results in another order": [USER, said("a", "b"), told("b", "a")],
+    "results in two messages": [USER, said("a", "b"), told("a"), told("b")],
+    "a result twice": [USER, said("a"), told("a"), told("a")],
+    "a result that comes later": [USER, said("a"), user_message("wait"), told("a")],
+    "one id twice in one message": [USER, said("a", "a"), told("a")],
+    "one id in two steps": [USER, said("a"), said("a"), told("a"), told("a")],
+    "an empty message": [USER, Message(role="assistant", parts=()), user_message("again")],
+    "a result before its call": [USER, told("a"), said("a")],
+    "an open call at the end": [USER, said("a")],
+}
+
+
+@pytest.mark.row("M14")
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
+async def test_a_broken_history_is_sent_whole_and_the_repair_is_told(broken: list[Message]) -> None:
+    async with MockProvider(["fine"]) as mock, open_session("memory:") as session:
+        await session.ledger.record(*(_event(message) for message in broken))
+        session.state.open.clear()  # as an edited or imported journal would have it
+        stored = session.messages
+
+        class AsStored:
+            def compile(self, session: SessionView) -> list[Message]:
+                return [*broken, user_message("new")]
+
+        agent = Agent(resolve_model("openai-chat:m", base_url=mock.base_url), compiler=AsStored())
+        result = await agent.run("new", session=session)
+        events = await session.events()
+
+    assert (result.text, mock.refusals) == ("fine", [])
+    assert [event.type for event in events].count("history.repaired") == 1
+    assert result.messages[: len(stored)] == stored
+
+
+def _event(message: Message) -> MessageAdded | ModelFinished:
+    return MessageAdded(message=message, source="import")
+
+
+@pytest.mark.row("M14")
+async def test_a_sound_history_is_sent_as_it_is_and_nothing_is_told() -> None:
+    async def run(arguments: JsonObject, ctx: ToolContext) -> JsonObject:
+        return arguments
+
+    echo = Tool(name="echo", description="Echo.", parameters={}, effect="read", run=run)
+    async with open_session("memory:") as session:
+        await Agent(ScriptedModel([call("echo"), call("echo", x=1), text("done")]), tools=[echo]).run(
+            "go", session=session
+        )
+        types = {event.type for event in await session.events()}
+        healer = Healer()
+        assert healer.heal(session.messages) == (session.messages, ())
+        assert healer.heal(session.messages) == (session.messages, ())
+    assert "history.repaired" not in types
+
+
+parts = st.one_of(
+    st.builds(lambda ids: said(*ids), st.lists(st.sampled_from("abc"), min_size=1, max_size=3)),
+    st.builds(lambda ids: told(*ids), st.lists(st.sampled_from("abcd"), min_size=1, max_size=3)),
+    st.just(USER),
+    st.just(said(words="words")),
+    st.just(Message(role="assistant", parts=())),
+)
+
+
+@pytest.mark.row("M14")
+@settings(max_examples=300)
+@given(st.lists(parts, max_size=8))
+def test_whatever_the_history_each_call_has_one_result_right_behind_it(messages: list[Message]) -> None:
+    before = [msgspec.json.encode(message) for message in messages]
+    healed, repairs = Healer().heal(messages)
+
+    for spoken, behind in itertools.zip_longest(healed, healed[1:]):
+        ids = [one.id for one in spoken.calls]
+        if ids:
+            assert behind is not None
+            assert [result.call_id for result in behind.results] == ids
+        assert len(ids) == len(set(ids))
+        assert spoken.parts
+    assert [message.role for message in healed if message.role == "user"].count("user") == messages.count(USER)
+    assert Healer().heal(healed) == (healed, ())
+    assert bool(repairs) == (healed != tuple(messages))
+    assert [msgspec.json.encode(message) for message in messages] == before
