@@ -23,12 +23,15 @@ def own_names(names: Iterable[str]) -> dict[str, str]:
     return {wire: name for name in names if (wire := wire_name(name)) != name}
 
 
-def wire_id(call_id: str) -> str:
-    """Return the id itself where providers take it (OpenAI: up to 40 characters), else a digest of it.
+def wire_id(call_id: str, *, plain: re.Pattern[str] = _PLAIN_ID) -> str:
+    """Return the id itself where providers take it, else a digest of it.
 
     Ids of another server may be longer, and no answer ever names one: calls and results only have to agree.
+
+    Args:
+        plain: What the dialect takes; by default OpenAI's: up to 40 visible characters.
     """
-    return call_id if _PLAIN_ID.fullmatch(call_id) else f"call_{_digest(call_id)[:32]}"
+    return call_id if plain.fullmatch(call_id) else f"call_{_digest(call_id)[:32]}"
 
 
 def _digest(text: str) -> str:
