@@ -1,5 +1,6 @@
 """Checking: from a proposed call to a decided one. Look up, parse, validate, intercept, decide; nothing runs here."""
 
+import copy
 import inspect
 import logging
 from collections.abc import Sequence
@@ -7,13 +8,14 @@ from typing import TypeAlias
 
 import msgspec
 
-from treadle.canonical import digest, idempotency_key
+from treadle.canonical import digest, find_unencodable, idempotency_key
 from treadle.errors import InvalidArguments, InvalidJson
 from treadle.events import CallDecided
 from treadle.messages import ToolCall
 from treadle.ports import Decision, DecisionKind, Interceptor, Policy, SessionView
+from treadle.runtime.failures import describe
 from treadle.runtime.observations import failed_result
-from treadle.runtime.permission import decide, stricter
+from treadle.runtime.permission import decide, held_to_port, stricter
 from treadle.toolbox import Toolbox
 from treadle.tools import CallStatus, CheckedCall, JsonObject, Tool, ToolResult
 
@@ -73,28 +75,42 @@ class Checker:
         self._policy = policy
         self._interceptors = interceptors
         self._session = session
+        self._validates = any(tool.validate is not None for tool in toolbox)
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether a check may take its time, because somebody else's code has a say in it."""
+        return self._policy is not None or bool(self._interceptors) or self._validates
 
     async def check(self, call: ToolCall, *, position: int, step: int, edited: JsonObject | None = None) -> Checked:
         """Return the decided call, or why it can never run. Never raises for what the model wrote.
 
         Args:
-            edited: Arguments that an approver put in the place of the model's; validated like any others.
+            edited: Arguments that an approver put in the place of the model's; checked like any others.
         """
         tool = self._toolbox.find(call.name, self._session)
         if tool is None:
             return Refused(result=self._unknown(call), position=position, rule="unknown_tool")
         try:
-            checked = await self._validated(tool, call, position=position, step=step, edited=edited)
+            call = call if edited is None else _edited(call, edited)
+            checked = await self._validated(tool, call, position=position, step=step)
             blocked, changed = await self._intercept(call)
             if changed is not call:
-                checked = await self._validated(tool, changed, position=position, step=step, edited=None)
+                checked = await self._validated(tool, changed, position=position, step=step)
         except _Unfit as unfit:
             return Refused(result=unfit.result, position=position, rule=unfit.result.status.value)
         decision = blocked
         if decision is None or decision.kind != DecisionKind.DENY:
-            own = await decide(self._policy, checked, self._session)
+            own = await self._decide(checked)
             decision = own if decision is None else stricter(own, decision)
         return Decided(call=checked, decision=decision, is_rewritten=changed is not call or edited is not None)
+
+    async def _decide(self, checked: CheckedCall) -> Decision:
+        if self._policy is None:
+            return await decide(None, checked, self._session)
+        # A copy: what a policy does to the arguments must not reach the tool past their validation.
+        shown = msgspec.structs.replace(checked, arguments=copy.deepcopy(checked.arguments))
+        return await decide(self._policy, shown, self._session)
 
     def _unknown(self, call: ToolCall) -> ToolResult:
         near = self._toolbox.near(call.name, self._session)
@@ -107,23 +123,24 @@ class Checker:
             extra={"name": name, "did_you_mean": near},
         )
 
-    async def _validated(
-        self, tool: Tool, call: ToolCall, *, position: int, step: int, edited: JsonObject | None
-    ) -> CheckedCall:
-        arguments = self._complete(tool, call, self._parse(call) if edited is None else edited)
+    async def _validated(self, tool: Tool, call: ToolCall, *, position: int, step: int) -> CheckedCall:
+        arguments = self._complete(tool, call, self._parse(call))
         try:
-            if tool.validate is not None and inspect.isawaitable(checking := tool.validate(dict(arguments))):
+            if tool.validate is not None and inspect.isawaitable(checking := tool.validate(copy.deepcopy(arguments))):
                 await checking
-            values = tool.convert(arguments) if tool.convert is not None else arguments
+            values = tool.convert(copy.deepcopy(arguments)) if tool.convert is not None else arguments
         except InvalidArguments as error:
             raise _Unfit(_invalid_arguments(call, error)) from error
-        effect = tool.effect_of(arguments)
+        except Exception as error:
+            # The tool's author erred, not the model: nothing ran, and the model may try another way.
+            logger.warning("Checking the arguments of %s raised", tool.name, exc_info=True)
+            raise _Unfit(_unchecked(call, error)) from error
         return CheckedCall(
             call=call,
             tool=tool,
             arguments=arguments,
             values=values,
-            effect=effect,
+            effect=tool.effect_of(copy.deepcopy(arguments) if callable(tool.effect) else arguments),
             position=position,
             digest=digest([tool.name, arguments]),
             key=idempotency_key(self._session.id, step, position, tool.name, arguments),
@@ -147,19 +164,19 @@ class Checker:
         """Let every interceptor see the call. One may change its arguments or forbid it, none may rename or allow it."""
         strictest: Decision | None = None
         for interceptor in self._interceptors:
+            name = type(interceptor).__name__
             try:
                 answer = interceptor.before(call)
                 answer = await answer if inspect.isawaitable(answer) else answer
             except Exception as error:
-                reason = f"{type(interceptor).__name__} failed before the call ({type(error).__name__})."
+                reason = f"{name} failed before the call ({type(error).__name__})."
                 logger.warning("%s", reason, exc_info=True)
                 return Decision(kind=DecisionKind.DENY, rule="interceptor raised", reason=reason), call
-            if isinstance(answer, ToolCall):
-                if answer.arguments != call.arguments:
-                    call = msgspec.structs.replace(call, arguments=answer.arguments)
-            else:
-                word = msgspec.structs.replace(answer, rule=answer.rule or f"interceptor {type(interceptor).__name__}")
+            if not isinstance(answer, ToolCall) or not isinstance(answer.arguments, str):
+                word = held_to_port(answer, f"interceptor {name}")
                 strictest = word if strictest is None else stricter(strictest, word)
+            elif answer.arguments != call.arguments:
+                call = msgspec.structs.replace(call, arguments=answer.arguments)
         return strictest, call
 
 
@@ -167,6 +184,13 @@ class _Unfit(Exception):
     def __init__(self, result: ToolResult) -> None:
         super().__init__(result.message)
         self.result = result
+
+
+def _edited(call: ToolCall, arguments: JsonObject) -> ToolCall:
+    """Put an approver's arguments in the place of the model's."""
+    if (problem := find_unencodable(arguments)) is not None:
+        raise _Unfit(_invalid_arguments(call, InvalidArguments(f"the approver's arguments are no JSON: {problem}.")))
+    return msgspec.structs.replace(call, arguments=msgspec.json.encode(arguments).decode())
 
 
 def _invalid_arguments(call: ToolCall, error: InvalidArguments) -> ToolResult:
@@ -179,3 +203,8 @@ def _invalid_json(call: ToolCall, error: InvalidJson) -> ToolResult:
     return failed_result(
         call, CallStatus.INVALID_JSON, f"The arguments are not valid JSON: {error}", details=[error.where]
     )
+
+
+def _unchecked(call: ToolCall, error: Exception) -> ToolResult:
+    message = f"{call.name} could not check its arguments and did not run: {describe(error)}"
+    return failed_result(call, CallStatus.FAILED, message, code="internal_error")

@@ -4,6 +4,7 @@ Not a second scheduler: only a `read`, allowed and valid, whose every predecesso
 """
 
 import asyncio
+from collections.abc import Collection
 
 import msgspec
 
@@ -22,20 +23,21 @@ __all__ = ["EarlyCalls"]
 
 
 class _Running(msgspec.Struct, eq=False):
+    call: ToolCall
+    """As the model wrote it; an interceptor may have changed the arguments of what runs."""
     checked: CheckedCall
     task: "asyncio.Task[ToolResult]"
+    recorded: "asyncio.Task[ToolResult] | None" = None
+    """Done when its `tool.finished` is recorded."""
 
 
 class EarlyCalls:
     """The early calls of one run's current step."""
 
-    def __init__(
-        self, *, ledger: Ledger, checker: Checker, attempts: Attempts, parallel: int | None, repeats: int | None
-    ) -> None:
+    def __init__(self, *, ledger: Ledger, checker: Checker, attempts: Attempts, repeats: int | None) -> None:
         self._ledger = ledger
         self._checker = checker
         self._attempts = attempts
-        self._parallel = parallel or 1_000_000
         self._repeats = repeats
         self._current: dict[str, _Running] = {}
         self._kept: list[_Running] = []
@@ -45,7 +47,7 @@ class EarlyCalls:
 
     def open(self, room: int) -> None:
         """Begin a response of which at most `room` calls may start early."""
-        self._room, self._seen = min(room, self._parallel), 0
+        self._room, self._seen = room, 0
         run = self._ledger.state.run
         self._streak = (run.streaks.repeated, run.streaks.repeats) if run is not None else ("", 0)
 
@@ -56,9 +58,14 @@ class EarlyCalls:
         checked = await self._checker.check(call, position=position, step=step)
         if not isinstance(checked, Decided) or not self._may_start(checked):
             return
-        self._seen += 1
         if self._is_kept(checked.call):
+            self._seen += 1
             return  # a discarded response has started an equal call: its result will answer this one
+        slots = self._attempts.slots
+        if slots.locked():
+            return
+        self._seen += 1
+        await slots.acquire()
         started = ToolStarted(
             step=step,
             call_id=call.id,
@@ -71,31 +78,41 @@ class EarlyCalls:
             call=call,
             digest=checked.call.digest,
         )
-        await self._ledger.record(checked.event(early=True, step=step), started)
-        task = asyncio.create_task(self._run(checked.call, step))
-        self._current[call.id] = _Running(checked.call, task)
+        try:
+            await self._ledger.record(checked.event(early=True, step=step), started)
+        except BaseException:
+            slots.release()
+            raise
+        running = _Running(call, checked.call, asyncio.create_task(self._attempts.run(checked.call)))
+        running.task.add_done_callback(lambda _: slots.release())
+        running.recorded = asyncio.create_task(self._finish(running, step))
+        self._current[call.id] = running
 
     def _may_start(self, checked: Decided) -> bool:
-        key = streak_key(checked.call.call, checked.call.digest)
+        """Whether this decided call may start now. One that ends the run waits until the run is known to need it."""
+        call = checked.call
+        key = streak_key(call.call, call.digest)
         count = self._streak[1] + 1 if key == self._streak[0] else 1
         self._streak = (key, count)
         is_repeat = self._repeats is not None and count >= self._repeats
-        return checked.call.effect.is_read and checked.decision.kind == DecisionKind.ALLOW and not is_repeat
+        is_allowed = checked.decision.kind == DecisionKind.ALLOW
+        return call.effect.is_read and is_allowed and not is_repeat and not call.tool.ends_run
 
-    async def _run(self, checked: CheckedCall, step: int) -> ToolResult:
+    async def _finish(self, running: _Running, step: int) -> ToolResult:
+        """Record the end of the call, whichever it is. Only the call itself is ever cancelled, never its recording."""
         try:
-            result = await self._attempts.run(checked)
+            result = await running.task
         except asyncio.CancelledError:
             message = "The response that proposed this call was discarded."
-            result = failed_result(checked.call, CallStatus.CANCELLED, message, code="response_discarded")
+            result = failed_result(running.call, CallStatus.CANCELLED, message, code="response_discarded")
         outcomes = Outcomes(run_id=self._ledger.run_id, step=step, last_id="")
-        await self._ledger.record(outcomes.finished(checked.call, result))
+        await self._ledger.record(outcomes.finished(running.call, result))
         return result
 
     def find(self, call: ToolCall) -> CheckedCall | None:
         """Return the early call that this one is, if it started exactly as it now stands in the whole response."""
         running = self._current.get(call.id)
-        if running is None or running.checked.call.arguments != call.arguments:
+        if running is None or running.call.arguments != call.arguments:
             return None
         return running.checked
 
@@ -111,9 +128,21 @@ class EarlyCalls:
     def _is_kept(self, checked: CheckedCall) -> bool:
         return any(running.checked.digest == checked.digest for running in self._kept)
 
+    async def wait_idle(self) -> None:
+        """Return when none of them runs: before a call that acts."""
+        running = [one.recorded for one in (*self._current.values(), *self._kept) if one.recorded is not None]
+        if running:
+            await asyncio.wait(running)
+
+    @property
+    def is_idle(self) -> bool:
+        return all(one.task.done() for one in (*self._current.values(), *self._kept))
+
     async def result_of(self, checked: CheckedCall) -> ToolResult:
         """Wait for an early call's result. Its `tool.finished` is recorded by itself."""
-        return await self._current.pop(checked.id).task
+        recorded = self._current.pop(checked.id).recorded
+        assert recorded is not None
+        return await recorded
 
     async def discard(self, *, attempt: int, step: int, reason: str) -> None:
         """The response broke off: keep what it started for equal calls of the retry."""
@@ -121,12 +150,21 @@ class EarlyCalls:
         self._kept.extend(self._current.values())
         self._current.clear()
 
-    async def drop(self) -> None:
-        """Stop what nobody wants any more. Reads only, so nothing is lost; each still gets its `tool.finished`."""
-        unwanted = [*self._kept, *self._current.values()]
+    async def drop(self, *, but: Collection[str] = ()) -> None:
+        """Stop what nobody wants any more. Reads only, so nothing is lost; each still gets its `tool.finished`.
+
+        Args:
+            but: Ids of the calls that are wanted.
+
+        Raises:
+            JournalError: The end of one could not be recorded.
+        """
+        unwanted = [*self._kept, *(one for call_id, one in self._current.items() if call_id not in but)]
         self._kept.clear()
-        self._current.clear()
+        self._current = {call_id: one for call_id, one in self._current.items() if call_id in but}
         for running in unwanted:
             running.task.cancel()
-        for running in unwanted:
-            await asyncio.wait({running.task})
+        ends = await asyncio.gather(*(one.recorded for one in unwanted if one.recorded), return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end

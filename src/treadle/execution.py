@@ -1,4 +1,4 @@
-"""Execution: carry out one batch of calls: plan > schedule > attempt > finish.
+"""Execution: carry out one batch of calls: settle what broke off > plan > schedule > attempt > finish.
 
 Invariant: every call of the batch ends in exactly one `tool.finished`, or waits for a person. Knows no model and no wire.
 """
@@ -17,7 +17,8 @@ from treadle.guards import Guards
 from treadle.ledger import Ledger
 from treadle.messages import ToolCall
 from treadle.outcomes import Outcomes
-from treadle.planning import Batch, Planner
+from treadle.planning import Batch, Plan, Planner
+from treadle.recovery import Recovery
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.observations import failed_result
 from treadle.runtime.scheduling import conflicts, group
@@ -36,21 +37,22 @@ class Execution:
         self,
         *,
         ledger: Ledger,
+        recovery: Recovery,
         planner: Planner,
         attempts: Attempts,
         early: EarlyCalls,
         interrupt: Interrupt,
         guards: Guards,
-        parallel: int | None,
         result_chars: int | None,
     ) -> None:
         self._ledger = ledger
+        self._recovery = recovery
         self._planner = planner
         self._attempts = attempts
         self._early = early
         self._interrupt = interrupt
         self._guards = guards
-        self._parallel = parallel or 1_000_000
+        self._slots = attempts.slots
         self._result_chars = result_chars
         self._outcomes = Outcomes(run_id="", step=0, last_id="")
         self._done: Stop | None = None
@@ -77,57 +79,95 @@ class Execution:
             notice=batch.notice,
             result_chars=self._result_chars,
         )
-        plan = await self._planner.plan(batch, self._outcomes)
-        groups = group(plan.ready)
-        first = groups[0] if groups else []
-        before: list[AnyEvent] = [] if batch.finished is None else [batch.finished]
-        await self._ledger.record(*before, *plan.events, *self._starts(first), durable=_acts(first))
-        await self._run(groups)
-        await self._adopt(plan.adopted)
-        await self._early.drop()
+        try:
+            batch = await self._recovery.settle(batch, self._outcomes)
+            plan = await self._planner.plan(batch, self._outcomes)
+            await self._carry_out_plan(batch, plan)
+        finally:
+            await self._early.drop()
         return self._interrupt.stop or plan.stop or self._done or self._guarded()
 
-    async def _run(self, groups: Sequence[Sequence[CheckedCall]]) -> None:
-        for index, calls in enumerate(groups):
-            if self._interrupt.stop is not None or self._done is not None:
-                await self._leave([call for rest in groups[index:] for call in rest])
-                return
-            await self._wait_for_abandoned(calls)
-            if index:
-                await self._ledger.record(*self._starts(calls), durable=_acts(calls))
-            await self._run_group(calls)
+    async def _carry_out_plan(self, batch: Batch, plan: Plan) -> None:
+        await self._early.drop(but=[early.id for _, early in plan.adopted])
+        groups = group(plan.ready)
+        first = groups[0] if groups else []
+        taken = await self._take_slots(first) if self._may_start(first) else 0
+        before: list[AnyEvent] = [] if batch.finished is None else [batch.finished]
+        starts = [_started(call) for call in first[:taken]]
+        await self._ledger.record(*before, *plan.events, *starts, durable=_acts(first[:taken]))
+        await self._run(groups, taken)
+        await self._adopt(plan.adopted)
 
-    def _starts(self, calls: Sequence[CheckedCall]) -> list[AnyEvent]:
-        """The calls of a group that start at once; those beyond the cap record their own start."""
-        return [_started(call) for call in calls[: self._parallel]]
+    # --- groups
 
-    async def _run_group(self, calls: Sequence[CheckedCall]) -> None:
-        if len(calls) == 1:
-            await self._carry_out(calls[0])
+    async def _run(self, groups: Sequence[Sequence[CheckedCall]], taken: int) -> None:
+        """Run the groups one after the other. Of the first, `taken` calls have a slot and are recorded as started."""
+        for calls in groups:
+            if not taken:
+                await self._wait_until_clear(calls)
+                if self._has_ended:
+                    await self._leave(calls)
+                    continue
+                if taken := await self._take_slots(calls):
+                    await self._ledger.record(*(_started(call) for call in calls[:taken]), durable=_acts(calls[:taken]))
+            await self._run_group(calls, taken)
+            taken = 0
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._interrupt.stop is not None or self._done is not None
+
+    def _may_start(self, calls: Sequence[CheckedCall]) -> bool:
+        """Whether a group may start at once, in the commit of its decisions."""
+        return not self._has_ended and (not _acts(calls) or (self._early.is_idle and not self._blocking(calls)))
+
+    async def _take_slots(self, calls: Sequence[CheckedCall]) -> int:
+        """Take a slot for as many of the calls as there are free ones, waiting for none."""
+        taken = 0
+        while taken < len(calls) and not self._slots.locked():
+            await self._slots.acquire()
+            taken += 1
+        return taken
+
+    async def _run_group(self, calls: Sequence[CheckedCall], taken: int) -> None:
+        if len(calls) == taken == 1:
+            await self._in_slot(calls[0])
             return
-        slots = asyncio.Semaphore(self._parallel)
         try:
             async with asyncio.TaskGroup() as tasks:
                 for index, call in enumerate(calls):
-                    tasks.create_task(self._in_slot(call, slots, is_started=index < self._parallel))
+                    tasks.create_task(self._in_slot(call) if index < taken else self._queue(call))
         except BaseExceptionGroup as raised:
             # Only the journal can fail in there: a tool's own failure is a result.
             raise raised.exceptions[0] from None
 
-    async def _in_slot(self, call: CheckedCall, slots: asyncio.Semaphore, *, is_started: bool) -> None:
-        async with slots:
-            if not is_started:
-                if self._interrupt.stop is not None:
-                    await self._leave([call])
-                    return
-                await self._ledger.record(_started(call), durable=_acts([call]))
-            await self._carry_out(call)
+    async def _queue(self, call: CheckedCall) -> None:
+        """Wait for a slot; then start, unless the run has ended meanwhile."""
+        await self._slots.acquire()
+        if self._has_ended:
+            self._slots.release()
+            await self._leave([call])
+            return
+        try:
+            await self._ledger.record(_started(call), durable=_acts([call]))
+        except BaseException:
+            self._slots.release()
+            raise
+        await self._in_slot(call)
 
-    async def _carry_out(self, call: CheckedCall) -> None:
-        result = await self._attempts.run(call)
+    async def _in_slot(self, call: CheckedCall) -> None:
+        """Carry out a call that holds a slot and is recorded as started."""
+        try:
+            if self._interrupt.stop is not None:  # it came while the start was being stored
+                await self._leave([call])
+                return
+            result = await self._attempts.run(call)
+        finally:
+            self._slots.release()
         await self._ledger.record(self._outcomes.finished(call.call, result))
         if call.tool.ends_run and result.status is CallStatus.OK and self._done is None:
-            self._done = Stop(reason=StopReason.DONE_CONDITION_SATISFIED, output=result.data or result.content)
+            output = result.data if result.artifact is None else result.content
+            self._done = Stop(reason=StopReason.DONE_CONDITION_SATISFIED, output=output)
 
     async def _leave(self, calls: Sequence[CheckedCall]) -> None:
         """Answer calls that will not start."""
@@ -142,17 +182,29 @@ class Execution:
                 *(self._outcomes.finished(call.call, result) for call, result in zip(calls, results, strict=True))
             )
 
-    async def _wait_for_abandoned(self, calls: Sequence[CheckedCall]) -> None:
-        """A non-read that was given up keeps its resource until it ends: wait for it, or for the run's own end."""
-        while blocking := [
-            future
-            for future, held in self._attempts.abandoned.items()
-            if not held.effect.is_read and any(conflicts(call, held) for call in calls if not call.effect.is_read)
-        ]:
+    async def _wait_until_clear(self, calls: Sequence[CheckedCall]) -> None:
+        """Before calls that act: wait for early reads, and for calls that were given up and hold what these need.
+
+        A non-read that was given up keeps its resource until it ends, or the run does.
+        """
+        if not _acts(calls):
+            return
+        await self._early.wait_idle()
+        while blocking := self._blocking(calls):
             logger.info("Waiting for %d abandoned calls before the next one that acts", len(blocking))
             if not await self._interrupt.wait_for(blocking):
                 return
             await asyncio.sleep(0)  # let the future's own callback take it off the list
+
+    def _blocking(self, calls: Sequence[CheckedCall]) -> "list[asyncio.Future[Any]]":
+        acting = [call for call in calls if not call.effect.is_read]
+        loop = asyncio.get_running_loop()  # a session may outlive a loop, whose futures nobody completes any more
+        held = [
+            (future, call)
+            for future, call in self._attempts.abandoned.items()
+            if not call.effect.is_read and future.get_loop() is loop
+        ]
+        return [future for future, holder in held if any(conflicts(call, holder) for call in acting)]
 
     async def _adopt(self, adopted: Sequence[tuple[ToolCall, CheckedCall]]) -> None:
         """Wait for calls that started while the response streamed; give theirs to equal calls of a retry."""

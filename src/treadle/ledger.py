@@ -33,6 +33,7 @@ class Ledger:
         self.subscribers: list[Subscriber] = []
         # Invariant: numbers are given, stored and folded in one order, although calls finish side by side.
         self._order = asyncio.Lock()
+        self._is_torn = False
 
     async def record(self, *events: AnyEvent, durable: bool = False) -> None:
         """Append events as one commit; all of them or none. With `durable` they survive a power cut.
@@ -42,12 +43,25 @@ class Ledger:
             SessionConflict: Another process has written to this session.
         """
         async with self._order:
+            if self._is_torn:
+                await self._mend()
             stamped = self._stamp(events)
-            await self.journal.append(self.state.id, stamped, state=self._phase_after(stamped), durable=durable)
+            try:
+                await self.journal.append(self.state.id, stamped, state=self._phase_after(stamped), durable=durable)
+            except asyncio.CancelledError:
+                self._is_torn = True  # stored or not: whoever records next looks
+                raise
             for event in stamped:
                 self.state.apply(event)
         for event in stamped:
             self._tell(event)
+
+    async def _mend(self) -> None:
+        """Take in what a cancelled append has stored after all: else our numbers would not go on from the journal's."""
+        for event in await self.journal.read(self.state.id, after=self.state.head):
+            self.state.apply(event)
+            self._tell(event)
+        self._is_torn = False
 
     def publish(self, event: AnyEvent) -> None:
         """Tell subscribers of something live, which is not journaled."""

@@ -25,18 +25,33 @@ class Outcomes(msgspec.Struct, frozen=True, kw_only=True):
 
     def finished(self, call: ToolCall, result: ToolResult, *, reused_from: str | None = None) -> ToolFinished:
         """Return the event that ends this call."""
-        result = msgspec.structs.replace(result, execution_id=execution_id(self.run_id, self.step, call.id))
+        content = result.content
         if self.notice is not None and call.id == self.last_id:
-            result = self._noticed(result, self.notice)
+            content = self._noticed(result, self.notice)
+        elif self.result_chars is not None and len(content) > self.result_chars:
+            content, _ = bound(_value_of(result), content, self.result_chars)
+        execution = execution_id(self.run_id, self.step, call.id)
+        result = msgspec.structs.replace(result, content=content, execution_id=execution)
         failure = result.status.value if result.is_error else None
         return ToolFinished(
             step=self.step, call_id=call.id, result=result, failure_class=failure, reused_from=reused_from
         )
 
-    def _noticed(self, result: ToolResult, notice: dict[str, Any]) -> ToolResult:
-        fields = with_fields(_value_of(result), notice)
-        content, _ = bound(fields, msgspec.json.encode(fields).decode(), self.result_chars)
-        return msgspec.structs.replace(result, content=content)
+    def _noticed(self, result: ToolResult, notice: dict[str, Any]) -> str:
+        """Add the notice beside the result's own fields; it is the result that is shortened for it, never the notice."""
+        value = _value_of(result)
+        content = _json(with_fields(value, notice))
+        if self.result_chars is None or len(content) <= self.result_chars:
+            return content
+        room = max(self.result_chars - len(_json(with_fields("", notice))), 1)
+        text = value if isinstance(value, str) else _json(value)
+        while room > 0:
+            short, _ = bound(value, text, room)
+            content = _json(with_fields(short if isinstance(value, str) else _decoded(short), notice))
+            if len(content) <= self.result_chars:
+                return content
+            room -= max(len(content) - self.result_chars, room // 8, 1)
+        return _json(notice)
 
 
 def execution_id(run_id: str, step: int, call_id: str) -> str:
@@ -48,7 +63,15 @@ def _value_of(result: ToolResult) -> Any:
     """Return what the model would read: the object of a JSON text, or the text itself."""
     if isinstance(result.data, str):
         return result.content
+    return _decoded(result.content)
+
+
+def _decoded(content: str) -> Any:
     try:
-        return msgspec.json.decode(result.content)
+        return msgspec.json.decode(content)
     except msgspec.DecodeError:
-        return result.content
+        return content
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -3,6 +3,7 @@
 Reads answers that persons gave and counts repeats; starts nothing.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,9 +22,9 @@ from treadle.runtime.observations import failed_result
 from treadle.runtime.permission import APPROVAL_LIFETIME_SECONDS, action_digest
 from treadle.state import BUDGET_EXCEEDED, CallState, streak_key
 from treadle.stops import Stop, StopReason
-from treadle.tools import CallStatus, CheckedCall, ToolResult
+from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
 
-__all__ = ["Batch", "Plan", "Planner"]
+__all__ = ["Batch", "Plan", "Planner", "unknown_outcome"]
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,23 +68,22 @@ class Planner:
         """Return one decision a call, in call order. Nothing has run yet."""
         plan = Plan(outcomes=outcomes)
         run = self._ledger.state.run
-        streaks = run.streaks if run is not None else None
-        repeated, count = (streaks.repeated, streaks.repeats) if streaks is not None else ("", 0)
+        repeats = _Repeats() if run is None else _Repeats(key=run.streaks.repeated, count=run.streaks.repeats)
         for index, state in enumerate(batch.calls):
             call = state.call
             if (early := self._early.find(call)) is not None:
-                key = streak_key(call, early.digest)
-                repeated, count = key, count + 1 if key == repeated else 1
+                repeats.add(streak_key(call, early.digest))
                 plan.adopted.append((call, early))
-                if count > 1:
-                    plan.events.append(RepeatNoticed(call_id=call.id, tool=call.name, digest=early.digest, count=count))
-            elif (reason := self._skip_reason(batch, index, plan)) is not None:
-                self._refuse(plan, failed_result(call, CallStatus.SKIPPED, reason[1], code=reason[0]), state.position)
-            else:
-                checked = await self._check(state, batch.step)
-                key = streak_key(call, checked.call.digest if isinstance(checked, Decided) else "")
-                repeated, count = key, count + 1 if key == repeated else 1
-                self._route(plan, state, checked, count)
+                self._notice_repeat(plan, call, early.digest, repeats.count)
+                continue
+            reason = self._skip_reason(batch, index, plan)
+            checked = None if reason is not None else await self._check(state, batch.step)
+            if checked is None:
+                code, message = reason or _STOPPED
+                self._refuse(plan, _unstarted(state, CallStatus.SKIPPED, message, code), state.position)
+                continue
+            repeats.add(streak_key(call, checked.call.digest if isinstance(checked, Decided) else ""))
+            self._route(plan, state, checked, repeats.count)
         return plan
 
     def _skip_reason(self, batch: Batch, index: int, plan: Plan) -> tuple[str, str] | None:
@@ -94,47 +94,65 @@ class Planner:
         if plan.stop is not None:
             return "run_stopped", "Not executed: the run stops here."
         if self._interrupt.stop is not None:
-            return "run_stopped", "Not executed: the run was stopped."
+            return _STOPPED
         return None
 
-    async def _check(self, state: CallState, step: int) -> Checked:
-        checked = await self._checker.check(state.call, position=state.position, step=step)
-        answer = state.approval.answer if state.approval else None
-        if answer is None or answer.answer != "allow" or answer.arguments is None or isinstance(checked, Refused):
+    async def _check(self, state: CallState, step: int) -> Checked | None:
+        """Return the checked call with a person's word on it, where there is one; None when the run was stopped meanwhile."""
+        checked = await self._checked(state, step)
+        answer = state.approval.answer if state.approval is not None else None
+        if checked is None or answer is None or isinstance(checked, Refused):
             return checked
+        if answer.answer == "deny":
+            return _ruled(checked, DecisionKind.DENY, state)
         if not self._covers(state, checked):
-            return checked
-        return await self._checker.check(state.call, position=state.position, step=step, edited=answer.arguments)
+            return checked  # given too late, or for another action: it is asked about again
+        if answer.arguments is None:
+            return _ruled(checked, DecisionKind.ALLOW, state)
+        edited = await self._checked(state, step, edited=answer.arguments)
+        if not isinstance(edited, Decided) or edited.call.call.arguments != _raw(answer.arguments):
+            return edited  # invalid; or an interceptor made it another action than the one consented to
+        return _ruled(edited, DecisionKind.ALLOW, state)
+
+    async def _checked(self, state: CallState, step: int, *, edited: JsonObject | None = None) -> Checked | None:
+        """Check a call. A policy or an interceptor that hangs does not outlive an interrupt."""
+        checking = self._checker.check(state.call, position=state.position, step=step, edited=edited)
+        if not self._checker.may_wait:
+            return await checking
+        task = asyncio.ensure_future(checking)
+        if not await self._interrupt.wait_for([task]):
+            task.cancel()
+            return None
+        return task.result()
 
     def _route(self, plan: Plan, state: CallState, checked: Checked, count: int) -> None:
         """Send a checked call where its decision says."""
         limit = self._guards.repeats
         is_invalid = isinstance(checked, Refused) and checked.result.status is not CallStatus.UNKNOWN_TOOL
         if limit is not None and not is_invalid:
-            if count > 1:
-                digest = checked.call.digest if isinstance(checked, Decided) else ""
-                plan.events.append(
-                    RepeatNoticed(call_id=state.call.id, tool=state.call.name, digest=digest, count=count)
-                )
+            self._notice_repeat(plan, state.call, checked.call.digest if isinstance(checked, Decided) else "", count)
             if count >= limit:
                 return self._stop_repeating(plan, state, checked, count)
         if isinstance(checked, Refused):
             return self._refuse(plan, checked.result, state.position, rule=checked.rule)
-        decision = self._consented(state, checked)
-        decided = msgspec.structs.replace(checked, decision=decision)
-        match decision.kind:
+        match checked.decision.kind:
             case DecisionKind.ALLOW:
-                plan.events.append(decided.event())
+                plan.events.append(checked.event())
                 if (kept := self._early.take(checked.call)) is not None:
                     plan.adopted.append((state.call, kept))
                 else:
                     plan.ready.append(checked.call)
             case DecisionKind.ASK:
-                plan.events.append(decided.event())
-                self._request(plan, state, decided)
+                plan.events.append(checked.event())
+                self._request(plan, state, checked)
             case _:
-                plan.events.extend((decided.event(), plan.outcomes.finished(state.call, _denied(decided))))
+                result = unknown_outcome(state.call) if _may_have_acted(state) else _denied(checked)
+                plan.events.extend((checked.event(), plan.outcomes.finished(state.call, result)))
         return None
+
+    def _notice_repeat(self, plan: Plan, call: ToolCall, digest: str, count: int) -> None:
+        if count > 1:
+            plan.events.append(RepeatNoticed(call_id=call.id, tool=call.name, digest=digest, count=count))
 
     def _stop_repeating(self, plan: Plan, state: CallState, checked: Checked, count: int) -> None:
         name = state.call.name
@@ -164,17 +182,6 @@ class Planner:
 
     # --- consent
 
-    def _consented(self, state: CallState, checked: Decided) -> Decision:
-        """Replace `ask` by a person's answer, where there is one for exactly this call."""
-        if checked.decision.kind != DecisionKind.ASK or state.approval is None or state.approval.answer is None:
-            return checked.decision
-        approval, answer = state.approval, state.approval.answer
-        if answer.answer == "deny":
-            return Decision(kind=DecisionKind.DENY, rule=f"approval {approval.id}", reason=answer.reason)
-        if answer.arguments is None and not self._covers(state, checked):
-            return checked.decision
-        return Decision(kind=DecisionKind.ALLOW, rule=f"approval {approval.id}", reason=answer.reason)
-
     def _covers(self, state: CallState, checked: Decided) -> bool:
         """Whether the consent was given in time and for this very action."""
         approval = state.approval
@@ -202,6 +209,56 @@ class Planner:
                 reason=decided.decision.reason,
             )
         )
+
+
+_STOPPED = ("run_stopped", "Not executed: the run was stopped.")
+
+
+class _Repeats(msgspec.Struct):
+    """How often the last call was proposed in a row."""
+
+    key: str = ""
+    count: int = 0
+
+    def add(self, key: str) -> None:
+        self.count = self.count + 1 if key == self.key else 1
+        self.key = key
+
+
+def unknown_outcome(call: ToolCall) -> ToolResult:
+    """Return the result of a call that may have acted, and nobody knows."""
+    message = (
+        f"{call.name} had started when the run broke off. Its outcome is unknown: it may have been carried out. "
+        "Check before you repeat it."
+    )
+    extra = {"outcome": "unknown"}
+    return failed_result(call, CallStatus.OUTCOME_UNKNOWN, message, extra=extra, may_have_acted=True)
+
+
+def _unstarted(state: CallState, status: CallStatus, message: str, code: str) -> ToolResult:
+    """Return the result of a call that will not start (again)."""
+    return (
+        unknown_outcome(state.call) if _may_have_acted(state) else failed_result(state.call, status, message, code=code)
+    )
+
+
+def _may_have_acted(state: CallState) -> bool:
+    return state.started is not None and not state.started.effect.is_read
+
+
+def _ruled(checked: Decided, kind: DecisionKind, state: CallState) -> Decided:
+    """Put a person's word in the place of the policy's. It cannot lift what the policy forbids."""
+    approval = state.approval
+    assert approval is not None
+    assert approval.answer is not None
+    if checked.decision.kind in (DecisionKind.DENY, DecisionKind.SANDBOX):
+        return checked
+    decision = Decision(kind=kind, rule=f"approval {approval.id}", reason=approval.answer.reason)
+    return msgspec.structs.replace(checked, decision=decision)
+
+
+def _raw(arguments: JsonObject) -> str:
+    return msgspec.json.encode(arguments).decode()
 
 
 def _denied(decided: Decided) -> ToolResult:

@@ -73,6 +73,15 @@ class Proposer:
             room: How many of its calls may start before the response is whole.
             seconds_left: Running time left, which no pause between attempts may outlast.
         """
+        try:
+            return await self._until_whole(request, closing=closing, room=room, seconds_left=seconds_left)
+        except BaseException:
+            await self._early.drop()  # nobody will come for them any more
+            raise
+
+    async def _until_whole(
+        self, request: ModelRequest, *, closing: bool, room: int, seconds_left: float | None
+    ) -> Proposal | Stop:
         step = self._ledger.state.step + 1
         attempt = 0
         while True:
@@ -115,6 +124,7 @@ class Proposer:
         finally:
             if not receiving.done():  # we are being cancelled: the connection is ended, not left behind
                 receiving.cancel()
+                await asyncio.wait({receiving})
         if response.end is None and self._interrupt.stop is None:
             return IncompleteStream("The driver ended its response without a terminal part.")
         return None

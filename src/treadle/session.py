@@ -59,6 +59,8 @@ class Session:
         self.randomness = randomness
         self.ledger = Ledger(state=state, journal=journal, clock=clock, randomness=randomness, parent=parent)
         self.is_running = False
+        # Calls that a run gave up and that go on in this process: what they hold stays held in the next run.
+        self.abandoned: dict[Any, Any] = {}  # Any: futures and calls, known to attempts.py alone
 
     async def __aenter__(self) -> Self:
         return self

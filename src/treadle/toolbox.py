@@ -1,6 +1,7 @@
 """Toolbox: the tools of one agent, with their compiled contracts. Looks up and checks; decides and runs nothing."""
 
 import difflib
+import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from treadle.runtime.validation import Schema
 
 __all__ = ["Toolbox"]
+
+logger = logging.getLogger(__name__)
 
 
 class Toolbox:
@@ -83,6 +86,7 @@ class Toolbox:
         Raises:
             InvalidArguments: With every violation.
         """
+        self._schema(tool, "output_schema", tool.output_schema)  # a broken contract is found before the tool acts
         schema = self._schema(tool, "parameters", tool.parameters)
         if schema is None:
             return arguments
@@ -99,9 +103,13 @@ class Toolbox:
         """Return a tool's value as plain JSON, and what keeps it from being that, or None."""
         validation = _validation()
         try:
-            return validation.data_of(value), None
+            data = validation.data_of(value)
+            msgspec.json.encode(data)  # finds what only an encoder refuses, such as an integer of 5,000 digits
         except validation.NotData as error:
             return None, str(error)
+        except Exception as error:  # noqa: BLE001 - the value is a stranger's object: looking at it may raise anything
+            return None, f"$ cannot be read ({type(error).__name__})"
+        return data, None
 
     def shape_mismatch(self, tool: Tool, value: Any) -> str:
         """Say in one sentence what was expected of a result and what came."""
@@ -134,7 +142,14 @@ class Toolbox:
 
 
 def _is_visible(tool: Tool, session: SessionView) -> bool:
-    return bool(tool.visible(session)) if callable(tool.visible) else tool.visible
+    """Whether a tool is offered now. One that cannot say so is not."""
+    if not callable(tool.visible):
+        return tool.visible
+    try:
+        return bool(tool.visible(session))
+    except Exception:
+        logger.warning("visible() of tool %r raised; the tool is not offered", tool.name, exc_info=True)
+        return False
 
 
 def _spec(tool: Tool) -> ToolSpec:

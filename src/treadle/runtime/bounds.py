@@ -7,6 +7,8 @@ import msgspec
 __all__ = ["bound", "with_fields"]
 
 _encode = msgspec.json.encode
+_TRUNCATED = '{"truncated":true}'
+"""What is left of a result in a limit too small for any of it: still JSON, still marked."""
 
 
 def bound(value: Any, text: str, limit: int | None) -> tuple[str, bool]:
@@ -33,7 +35,7 @@ def _shorten(text: str, limit: int) -> str:
     marker = f"\n[... truncated: shown {{shown}} of {len(text)} characters ...]\n"
     room = limit - len(marker) - len(str(limit))
     if room <= 0:
-        return text[:limit]
+        return text[: limit - 1] + "…"
     tail = room // 4
     head = room - tail
     return text[:head] + marker.format(shown=room) + (text[-tail:] if tail else "")
@@ -63,7 +65,7 @@ def _preview(text: str, limit: int) -> str:
         if len(slim) <= limit:
             return slim
         room -= max(len(slim) - limit, 1)
-    return text[:limit]
+    return _TRUNCATED if len(_TRUNCATED) <= limit else "…"
 
 
 def _json(value: Any) -> str:

@@ -1,14 +1,19 @@
 """Observations: the words in which the model is told what became of a call. Makes results; knows no tool and no wire."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from treadle.canonical import find_unencodable
 from treadle.messages import ToolCall
 from treadle.tools import CallStatus, ToolResult
 
 __all__ = ["error_content", "failed_result", "may_follow"]
+
+LONGEST_MESSAGE = 4000
+"""Characters of a message; it may quote what a policy, a person or a tool's author wrote."""
 
 _NEXT: dict[CallStatus, tuple[str, ...]] = {
     CallStatus.INVALID_JSON: ("reissue_call_with_valid_json",),
@@ -61,7 +66,11 @@ def failed_result(
     attempts: int = 0,
     may_have_acted: bool = False,
 ) -> ToolResult:
-    """Make the result of a call that is not `ok`."""
+    """Make the result of a call that is not `ok`. What is no JSON in its words is made JSON: a result never fails."""
+    message = message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 3] + "..."
+    if find_unencodable([message, code, list(details), dict(extra or {})]) is not None:
+        message, code = _tamed(message), None if code is None else str(_tamed(code))
+        details, extra = [_tamed(row) for row in details], _tamed(dict(extra or {}))
     content = error_content(status, message, code=code, details=details, extra=extra)
     return ToolResult(
         call_id=call.id,
@@ -74,3 +83,30 @@ def failed_result(
         may_have_acted=may_have_acted,
         data={"details": list(details)} if details else None,
     )
+
+
+def _tamed(value: Any, depth: int = 20) -> Any:
+    """Turn anything into JSON, with its words where it is none."""
+    match value:
+        case str():
+            return _text(value)
+        case Mapping() if depth:
+            return {_text(str(key)): _tamed(item, depth - 1) for key, item in value.items()}
+        case list() | tuple() if depth:
+            return [_tamed(item, depth - 1) for item in value]
+        case _:
+            return value if _is_scalar(value) else _text(repr(value)[:200])
+
+
+def _is_scalar(value: Any) -> bool:
+    match value:
+        case None | bool():
+            return True
+        case int():
+            return value.bit_length() <= 64
+        case _:
+            return isinstance(value, float) and math.isfinite(value)
+
+
+def _text(value: str) -> str:
+    return value.encode("utf-8", "replace").decode()

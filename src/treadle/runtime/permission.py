@@ -24,6 +24,7 @@ __all__ = [
     "decide",
     "deny",
     "first_of",
+    "held_to_port",
     "is_same_action",
     "stricter",
 ]
@@ -156,18 +157,23 @@ async def decide(policy: Policy | None, call: CheckedCall, session: SessionView)
             reason = f"The policy failed ({type(error).__name__}); nothing is run without its word."
             return Decision(kind=DecisionKind.DENY, rule="policy raised", reason=reason)
         if decision is not None:
-            return _checked(decision)
+            return held_to_port(decision, "policy")
     if call.tool.permission is not None:
         return Decision(kind=DecisionKind(call.tool.permission), rule=f"tool {call.name} permission")
     return _default(call.effect)
 
 
-def _checked(decision: Decision) -> Decision:
-    """Hold a policy to the port: what is not a decision allows nothing."""
-    if isinstance(decision, Decision) and decision.kind in set(DecisionKind):
-        return msgspec.structs.replace(decision, kind=DecisionKind(decision.kind), rule=decision.rule or "policy")
-    reason = f"The policy answered {decision!r:.80}, which is no Decision."
-    return Decision(kind=DecisionKind.DENY, rule="policy broke its contract", reason=reason)
+def held_to_port(decision: Any, who: str) -> Decision:  # Any: whatever a policy or an interceptor answered
+    """Return a decision that can be recorded: what is no decision allows nothing, and words become text."""
+    kind = decision.kind if isinstance(decision, Decision) else None
+    if not isinstance(kind, str) or kind not in set(DecisionKind):
+        reason = f"The {who} answered with a {type(decision).__name__} that is no Decision."
+        return Decision(kind=DecisionKind.DENY, rule=f"{who} broke its contract", reason=reason)
+    return Decision(kind=DecisionKind(kind), rule=_words(decision.rule) or who, reason=_words(decision.reason))
+
+
+def _words(value: Any) -> str:
+    return "" if value is None else str(value).encode("utf-8", "replace").decode()
 
 
 def _default(effect: Effect) -> Decision:

@@ -1,6 +1,9 @@
 """Scheduling: order one step's calls into groups that may run side by side. Knows effects; knows no tool, no model."""
 
+import copy
 from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from treadle.tools import CheckedCall
 
@@ -14,19 +17,39 @@ def group(calls: Sequence[CheckedCall]) -> list[list[CheckedCall]]:
     nothing ever overtakes a call that it might depend on.
     """
     groups: list[list[CheckedCall]] = []
+    held: _Claim | None = None
     for call in calls:
-        if groups and not any(conflicts(call, member) for member in groups[-1]):
-            groups[-1].append(call)
-        else:
+        claim = _claim(call)
+        if held is None or _collide(claim, held):
             groups.append([call])
+            held = claim
+        else:
+            groups[-1].append(call)
+            held = _joined(held, claim)
     return groups
 
 
 def conflicts(one: CheckedCall, other: CheckedCall) -> bool:
     """Whether two calls must not run side by side. A non-read that names no resources conflicts with everything."""
-    if one.effect.is_read and other.effect.is_read:
+    return _collide(_claim(one), _claim(other))
+
+
+class _Claim(msgspec.Struct, frozen=True):
+    """What a call, or all calls of a group together, hold while they run."""
+
+    is_read: bool
+    resources: Mapping[str, str] | None
+    """Names and modes; None when nobody can tell."""
+
+
+def _claim(call: CheckedCall) -> _Claim:
+    return _Claim(call.effect.is_read, _resources(call))
+
+
+def _collide(one: _Claim, other: _Claim) -> bool:
+    if one.is_read and other.is_read:
         return False
-    ours, theirs = _resources(one), _resources(other)
+    ours, theirs = one.resources, other.resources
     if ours is None or theirs is None:
         return True
     if "*" in ours or "*" in theirs:
@@ -34,14 +57,23 @@ def conflicts(one: CheckedCall, other: CheckedCall) -> bool:
     return any("write" in (mode, theirs.get(name)) for name, mode in ours.items() if name in theirs)
 
 
+def _joined(one: _Claim, other: _Claim) -> _Claim:
+    """Add up two claims, so that a thousand calls are compared with one sum and not with each other."""
+    is_read = one.is_read and other.is_read
+    if one.resources is None or other.resources is None:
+        return _Claim(is_read, None)
+    writes = {name: mode for name, mode in other.resources.items() if one.resources.get(name) != "write"}
+    return _Claim(is_read, {**one.resources, **writes})
+
+
 def _resources(call: CheckedCall) -> Mapping[str, str] | None:
     """Return what a call touches, or None when nobody can tell."""
     if call.tool.resources is None:
         return None
     try:
-        named = call.tool.resources(dict(call.arguments))
+        named = call.tool.resources(copy.deepcopy(call.arguments))
+        if isinstance(named, Mapping) and all(mode in ("read", "write") for mode in named.values()):
+            return dict(named)
     except Exception:  # noqa: BLE001 - a function that raises means: exclusive (fails closed)
         return None
-    if not isinstance(named, Mapping) or not all(mode in ("read", "write") for mode in named.values()):
-        return None
-    return named
+    return None

@@ -41,9 +41,10 @@ class Threads:
             is_covered = self._spare > 0
             if is_covered:
                 self._spare -= 1
-        self._jobs.put(job)
         if not is_covered:
+            # Before the job is put: where no thread can be started, the job must not wait for another and act later.
             threading.Thread(target=self._work, name="treadle-tool", daemon=True).start()
+        self._jobs.put(job)
         return job.future
 
     def _work(self) -> None:
