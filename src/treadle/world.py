@@ -1,6 +1,7 @@
 """The world as it is: the machine's clock and chance, behind their ports. The only module of the core that asks for either."""
 
 import asyncio
+import base64
 import random
 import secrets
 import time
@@ -9,8 +10,6 @@ from collections.abc import Callable
 from treadle.ports import Timer
 
 __all__ = ["SystemClock", "SystemRandomness"]
-
-_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 class SystemClock:
@@ -33,4 +32,4 @@ class SystemRandomness:
         return random.random()  # noqa: S311 - jitter, not a secret
 
     def token(self) -> str:
-        return "".join(secrets.choice(_ALPHABET) for _ in range(16))
+        return base64.b32encode(secrets.token_bytes(10)).decode().lower()
