@@ -9,7 +9,7 @@ import msgspec
 from treadle.errors import ConfigurationError
 from treadle.ports import ToolSpec
 from treadle.providers._encoded import to_json
-from treadle.providers._names import own_names
+from treadle.providers._names import own_names, wire_name
 
 __all__ = ["ToolSet", "ToolSets", "opening", "sendable_arguments"]
 
@@ -33,10 +33,12 @@ class ToolSets:
 
     Args:
         write: Returns one tool as the dialect's JSON value.
+        name: Returns a tool's name in the letters that the dialect takes.
     """
 
-    def __init__(self, write: Callable[[ToolSpec], Any]) -> None:
+    def __init__(self, write: Callable[[ToolSpec], Any], *, name: Callable[[str], str] = wire_name) -> None:
         self._write = write
+        self._name = name
         self._known: dict[int, ToolSet] = {}
 
     def of(self, tools: tuple[ToolSpec, ...]) -> ToolSet:
@@ -48,7 +50,7 @@ class ToolSets:
             known = self._known[id(tools)] = ToolSet(
                 tools=tools,
                 encoded=to_json([self._write(spec) for spec in in_order]),
-                own_names=own_names(spec.name for spec in tools),
+                own_names=own_names((spec.name for spec in tools), self._name),
             )
         return known
 

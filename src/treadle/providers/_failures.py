@@ -31,6 +31,9 @@ _OVERFLOW = re.compile(
 _OUT_OF_MONEY = re.compile(
     "insufficient_quota|billing_hard_limit|billing_not_active|insufficient_credits", re.IGNORECASE
 )
+_RETRY_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d{1,9}(?:\.\d{1,9})?)s"')
+_BAD_KEY = re.compile("api[ _]key[ _](not[ _]valid|invalid|expired|not[ _]found)", re.IGNORECASE)
+"""What Gemini says with status 400, where others say 401."""
 _REFUSING = re.compile(
     "invalid_request|invalid_api_key|authentication|permission|not_found|invalid_prompt|unsupported|bad_?request",
     re.IGNORECASE,
@@ -53,9 +56,11 @@ async def read_failure(answer: Answer, *, key_advice: str) -> ModelError:
             f"{opening} It redirects to {_target(answer)}, and redirects are not followed: set base_url to where the API is.",
             status=answer.status,
         )
-    if answer.status in (401, 403):
+    if answer.status in (401, 403) or (answer.status == 400 and _BAD_KEY.search(message)):
         return ModelRejected(f"{opening} {key_advice}", status=answer.status)
     wait = retry_after_seconds(answer.headers)
+    if wait is None:
+        wait = _told_wait(body)
     return _classify(answer.status, f"{code} {message}", opening, wait)
 
 
@@ -147,6 +152,12 @@ def _reason_of(value: Any) -> tuple[str, str]:
         value = inner
     code = " ".join(str(value[name]) for name in ("code", "type", "status") if isinstance(value.get(name), str | int))
     return code, _first_text(value, "message", "detail", "msg", "error")
+
+
+def _told_wait(body: bytes) -> float | None:
+    """Return the wait that an error's own words ask for: Google's `RetryInfo`, such as `"retryDelay": "17s"`."""
+    found = _RETRY_DELAY.search(body)
+    return float(found[1]) if found else None
 
 
 def _first_text(value: Mapping[str, Any], *names: str) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 __all__ = ["own_names", "wire_id", "wire_name"]
 
@@ -18,9 +18,9 @@ def wire_name(name: str) -> str:
     return f"{_STRANGE.sub('_', name)[:51]}_{_digest(name)[:12]}"
 
 
-def own_names(names: Iterable[str]) -> dict[str, str]:
-    """Return the way back for those names that `wire_name` changes."""
-    return {wire: name for name in names if (wire := wire_name(name)) != name}
+def own_names(names: Iterable[str], write: Callable[[str], str] = wire_name) -> dict[str, str]:
+    """Return the way back for those names that `write` changes."""
+    return {wire: name for name in names if (wire := write(name)) != name}
 
 
 def wire_id(call_id: str, *, plain: re.Pattern[str] = _PLAIN_ID) -> str:
