@@ -11,10 +11,11 @@ from treadle.events import Subscriber
 from treadle.guards import Guards
 from treadle.messages import Message
 from treadle.ports import Compiler, Driver, Interceptor, Model, Policy
+from treadle.recovery import InDoubt
 from treadle.reports import RunResult
 from treadle.resolve import check_model_name, memory_session, resolve_model
 from treadle.run import Description, Run
-from treadle.runtime.context import WholeHistory
+from treadle.runtime.context import compiler_for
 from treadle.session import Session
 from treadle.toolbox import Toolbox
 from treadle.tools import Tool
@@ -38,8 +39,11 @@ class Agent:
         budget: The ten limits of one run.
         profile: What kind of task this is, for reports, such as `research`.
         compiler: What the model sees of the stored messages.
+        history: `all` for every message, `current` for earlier tasks and answers without their calls and results.
         tool_choice: `auto`, `none`, `required` or a tool's name; the last two hold for a run's first request.
         on_limit: At a turn or call limit, `summarize` asks the model for a partial answer, `report` stops at once.
+        in_doubt: On resume, an unsafe call that had started and that no `check` can tell of: `ask` a person, `tell` the
+            model that its outcome is unknown; None asks where a person had consented to the call.
         subscribers: Called with every event; what they do or raise changes nothing.
         interceptors: Stand before and after each tool call.
 
@@ -61,9 +65,10 @@ class Agent:
         compactor: None = None,
         output: None = None,
         tool_choice: str = "auto",
-        history: Literal["all"] = "all",
+        history: Literal["all", "current"] = "all",
         guards: Guards | None = None,
         on_limit: Literal["summarize", "report"] = "summarize",
+        in_doubt: InDoubt | None = None,
         subscribers: Sequence[Subscriber] = (),
         interceptors: Sequence[Interceptor] = (),
     ) -> None:
@@ -71,11 +76,13 @@ class Agent:
             check_model_name(model)
         if on_limit not in ("summarize", "report"):
             raise ConfigurationError(f"on_limit is 'summarize' or 'report'; got {on_limit!r}.")
+        if in_doubt not in (None, "ask", "tell"):
+            raise ConfigurationError(f"in_doubt is 'ask', 'tell' or None; got {in_doubt!r}.")
         for name, value in (("compactor", compactor), ("output", output)):
             if value is not None:
                 raise ConfigurationError(f"Agent({name}=...) is not built yet; leave it out.")
-        if history != "all":
-            raise ConfigurationError(f"history={history!r} is not built yet; only 'all' is.")
+        if compiler is not None and history != "all":
+            raise ConfigurationError("Give compiler= or history=, not both: each says what the model sees.")
         self._model = model
         self._toolbox = Toolbox(_checked(tools))
         self._check_choice(tool_choice)
@@ -86,10 +93,11 @@ class Agent:
             driver=driver or NativeDriver(),
             budget=budget or Budget(),
             profile=profile,
-            compiler=compiler or WholeHistory(),
+            compiler=compiler or compiler_for(history),
             tool_choice=tool_choice,
             guards=guards or Guards(),
             on_limit=on_limit,
+            in_doubt=in_doubt,
             subscribers=tuple(subscribers),
             interceptors=tuple(interceptors),
         )

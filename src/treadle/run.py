@@ -15,18 +15,20 @@ from treadle.budgets import Budget, Meter, budget_from
 from treadle.checking import Checker
 from treadle.early import EarlyCalls
 from treadle.errors import ConfigurationError
-from treadle.events import AnyEvent, MessageAdded, RunResumed, RunStarted, Subscriber
+from treadle.events import AnyEvent, HistoryRepaired, MessageAdded, RunResumed, RunStarted, Subscriber
 from treadle.execution import Execution
 from treadle.guards import Guards
 from treadle.inbox import Inbox
 from treadle.loop import Loop
 from treadle.messages import Message, Usage, user_message
 from treadle.outcomes import Outcomes
-from treadle.planning import Planner
+from treadle.planning import Planner, unknown_outcome
 from treadle.ports import Compiler, Driver, Interceptor, Model, ModelRequest, Policy
 from treadle.proposal import Proposer
+from treadle.recovery import InDoubt, Recovery
 from treadle.reports import RunResult, conclude
 from treadle.runtime.context import instructions_with_guidance
+from treadle.runtime.healing import Healer
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.observations import failed_result
 from treadle.session import Session
@@ -51,6 +53,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     tool_choice: str
     guards: Guards
     on_limit: Literal["summarize", "report"]
+    in_doubt: InDoubt | None
     subscribers: tuple[Subscriber, ...]
     interceptors: tuple[Interceptor, ...]
 
@@ -98,6 +101,7 @@ class Run:
         self._queue: asyncio.Queue[AnyEvent | Step | None] | None = None
         self._running: asyncio.Task[RunResult] | None = None
         self._result: RunResult | None = None
+        self._healer = Healer()
         self._shown = 0  # steps that have been put into the queue
 
     # --- the result
@@ -268,18 +272,21 @@ class Run:
             budget=budget,
             interceptors=about.interceptors,
             deps=self._deps,
+            abandoned=session.abandoned,
         )
-        parallel, repeats = budget.max_parallel_tool_calls, about.guards.repeats
-        early = EarlyCalls(ledger=ledger, checker=checker, attempts=attempts, parallel=parallel, repeats=repeats)
+        early = EarlyCalls(ledger=ledger, checker=checker, attempts=attempts, repeats=about.guards.repeats)
         planner = Planner(ledger=ledger, checker=checker, early=early, interrupt=interrupt, guards=about.guards)
+        recovery = Recovery(
+            ledger=ledger, checker=checker, attempts=attempts, interrupt=interrupt, in_doubt=about.in_doubt
+        )
         execution = Execution(
             ledger=ledger,
+            recovery=recovery,
             planner=planner,
             attempts=attempts,
             early=early,
             interrupt=interrupt,
             guards=about.guards,
-            parallel=parallel,
             result_chars=budget.max_tool_result_chars,
         )
         tools = about.toolbox.visible(session)
@@ -298,11 +305,14 @@ class Run:
             on_limit=about.on_limit,
         )
 
-    def _request(self, session: Session, *, closing: bool) -> ModelRequest:
+    async def _request(self, session: Session, *, closing: bool) -> ModelRequest:
         about = self._description
         tools = about.toolbox.visible(session)
+        messages, repairs = self._healer.heal(about.compiler.compile(session))
+        if repairs:
+            await session.ledger.record(HistoryRepaired(repairs=repairs))
         return ModelRequest(
-            messages=tuple(about.compiler.compile(session)),
+            messages=messages,
             instructions=instructions_with_guidance(about.instructions, tools),
             tools=about.toolbox.specs(session),
             tool_choice="none" if closing else self._tool_choice(session),
@@ -351,10 +361,7 @@ def _step_of(session: Session) -> Step | None:
 def _abandoned(state: CallState) -> ToolResult:
     """Return the result of a call that was left open: unknown where it may have acted, cancelled where it did not."""
     if state.started is not None and not state.started.effect.is_read:
-        message = (
-            f"{state.call.name} had started when the run broke off. Its outcome is unknown; check before you repeat it."
-        )
-        return failed_result(state.call, CallStatus.OUTCOME_UNKNOWN, message, may_have_acted=True)
+        return unknown_outcome(state.call)
     message = "Not executed: the run went on without this call."
     return failed_result(state.call, CallStatus.CANCELLED, message, code="superseded")
 
