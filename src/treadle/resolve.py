@@ -25,11 +25,26 @@ class _Vendor(msgspec.Struct, frozen=True):
     address: str
     key_variable: str
     address_variable: str
+    other_key_variable: str = ""
+    """Another name of the key's variable, asked second."""
 
 
 _VENDORS = {
+    "openai": _Vendor(
+        "treadle.providers.openai_responses:OpenAIResponses",
+        "https://api.openai.com/v1",
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+    ),
     "openai-chat": _Vendor(
         "treadle.providers.openai_chat:OpenAIChat", "https://api.openai.com/v1", "OPENAI_API_KEY", "OPENAI_BASE_URL"
+    ),
+    "gemini": _Vendor(
+        "treadle.providers.gemini:Gemini",
+        "https://generativelanguage.googleapis.com/v1beta",
+        "GEMINI_API_KEY",
+        "GEMINI_BASE_URL",
+        other_key_variable="GOOGLE_API_KEY",
     ),
 }
 """Dialects over HTTP. Their adapters are constructed alike."""
@@ -98,7 +113,7 @@ def _load(place: str) -> Callable[..., Model]:
 def _reach(vendor: _Vendor, base_url: str | None, api_key: str | None) -> tuple[str, str | None]:
     """Return address and key. A server of one's own needs no key; the vendor's does."""
     url = _checked_url(base_url or os.environ.get(vendor.address_variable) or vendor.address)
-    key = api_key or os.environ.get(vendor.key_variable) or None
+    key = api_key or os.environ.get(vendor.key_variable) or os.environ.get(vendor.other_key_variable) or None
     if key is None and url == vendor.address:
         raise MissingCredential(
             f"{vendor.key_variable} is not set. Set it, pass api_key=, or name a server of your own with base_url "
