@@ -1,0 +1,294 @@
+"""Responses, inward: from the events of one answer to the parts of one response. Does no I/O.
+
+Values are read as they come and judged here: `Any` in the structs below is the wire's.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from treadle.errors import ModelRejected, ModelResponseInvalid
+from treadle.messages import Finish, Part, ToolCall, Usage
+from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDelta
+from treadle.providers._arguments import ObjectEnd
+from treadle.providers._lenient import count, decode, text_or_nothing
+from treadle.providers._reading import AnswerError
+from treadle.providers._responses_items import (
+    Item,
+    is_ours_to_answer,
+    is_refusal,
+    message_text,
+    parts_of,
+    read_item,
+    state_marker,
+    thinking_text,
+)
+
+__all__ = ["ResponsesResponse"]
+
+_TERMINALS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
+_FINISHES = {"max_output_tokens": Finish.LENGTH, "content_filter": Finish.REFUSED}
+_NOTHING = msgspec.Raw(b"null")
+
+
+class _Body(msgspec.Struct):
+    """The response object: whole, or inside a terminal event."""
+
+    id: Any = None
+    status: Any = None
+    error: Any = None
+    incomplete_details: Any = None
+    output: list[msgspec.Raw] | None = None
+    usage: Any = None
+    object: Any = None
+
+
+class _Event(msgspec.Struct):
+    type: Any = None
+    output_index: Any = None
+    item_id: Any = None
+    summary_index: Any = None
+    delta: Any = None
+    arguments: Any = None
+    item: msgspec.Raw = _NOTHING
+    response: _Body | None = None
+    error: Any = None
+
+
+_events = msgspec.json.Decoder(_Event)
+_bodies = msgspec.json.Decoder(_Body)
+_values = msgspec.json.Decoder()
+
+
+class _Slot:
+    """One output item that is being put together."""
+
+    __slots__ = ("arguments", "has_said", "has_thought", "is_done", "item", "text")
+
+    def __init__(self) -> None:
+        self.item = Item(value={})
+        self.text: list[str] = []
+        self.arguments: list[str] = []
+        self.has_said = False
+        self.has_thought = False
+        self.is_done = False
+
+    @property
+    def is_whole(self) -> bool:
+        return self.is_done and not self.item.is_open
+
+    def final(self) -> Item:
+        """Return the item; of one that never ended, what came of it."""
+        if self.is_done:
+            return self.item
+        if self.item.kind == "function_call" or self.arguments:
+            value = {"type": "function_call", **self.item.value}
+            return Item(value=value, arguments="".join(self.arguments) or self.item.arguments)
+        if self.item.kind == "reasoning":  # cut off: its seal is not the one that may go back
+            return Item(value={"type": "reasoning", "summary": []})
+        if self.text:
+            content = [{"type": "output_text", "text": "".join(self.text), "annotations": []}]
+            return Item(value={"type": "message", "role": "assistant", "content": content})
+        return self.item
+
+
+class ResponsesResponse:
+    """Takes the data of each event, and gives the parts that it makes.
+
+    Args:
+        names: Our names of tools that were renamed for the wire.
+        after: How many messages the request had, where the server keeps the response; else None.
+    """
+
+    terminal = "response.completed, response.incomplete or response.failed"
+
+    def __init__(self, names: Mapping[str, str], *, after: int | None = None) -> None:
+        self.is_whole = False
+        self.is_done = False
+        self.is_empty = True
+        self._names = names
+        self._after = after
+        self._slots: dict[int, _Slot] = {}
+        self._positions: dict[str, int] = {}
+        self._told = 0
+        self._body = _Body()
+        self._finish = Finish.UNKNOWN
+
+    def add(self, data: bytes) -> list[ModelPart]:
+        """Take one event of a stream.
+
+        Raises:
+            AnswerError: It is the provider's error.
+            ModelRejected: The response asks for what nobody here can do.
+            ModelResponseInvalid: It is no JSON, or of another shape.
+        """
+        data = data.strip()
+        if not data or data == b"[DONE]" or self.is_done:  # some servers send a [DONE]; it ends nothing here
+            return []
+        event = decode(data, _events)
+        kind = text_or_nothing(event.type)
+        if kind == "error" or (not kind and event.error):
+            raise AnswerError(event.error or decode(data, _values))
+        if kind.startswith("response."):
+            self.is_empty = False
+        parts: list[ModelPart] = []
+        self._take(kind, event, parts)
+        return parts
+
+    def add_whole(self, body: bytes) -> list[ModelPart]:
+        """Take an answer that is one JSON object. Raises as `add` does."""
+        response = decode(body, _bodies)
+        if response.object == "error" or response.error:
+            raise AnswerError(response.error or decode(body, _values))
+        if response.output is None and response.status is None:
+            raise ModelResponseInvalid("The answer has no output.")
+        parts: list[ModelPart] = []
+        self._conclude(response, parts)
+        return parts
+
+    def end(self) -> ModelEnd:
+        """Return the whole message."""
+        parts: list[Part] = []
+        cut: set[str] = set()
+        for position, slot in sorted(self._slots.items()):
+            item = slot.final()
+            made = parts_of(item, self._names, position)
+            parts += made
+            if item.kind == "function_call" and self._is_cut(slot, item):
+                cut |= {part.id for part in made if isinstance(part, ToolCall)}
+        if self._after is not None and isinstance(self._body.id, str) and self._body.id:
+            parts.append(state_marker(self._body.id, self._after))
+        return ModelEnd(
+            parts=tuple(parts), finish=self._finish, usage=_usage(self._body.usage), cut_calls=frozenset(cut)
+        )
+
+    def _take(self, kind: str, event: _Event, parts: list[ModelPart]) -> None:
+        match kind:
+            case "response.output_item.added":
+                self._slot(event).item = read_item(event.item)
+            case "response.output_item.done":
+                self._close(self._slot(event), read_item(event.item), parts)
+            case "response.output_text.delta" | "response.refusal.delta":
+                self._say(self._slot(event), text_or_nothing(event.delta), parts)
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                self._think(self._slot(event), text_or_nothing(event.delta), parts)
+            case "response.reasoning_summary_part.added" if event.summary_index:
+                self._think(self._slot(event), "\n\n", parts)
+            case "response.function_call_arguments.delta":
+                self._slot(event).arguments.append(text_or_nothing(event.delta))
+            case "response.function_call_arguments.done" if isinstance(event.arguments, str):
+                self._slot(event).arguments = [event.arguments]
+            case _ if kind in _TERMINALS:
+                self._conclude(event.response or _Body(), parts, status=kind.removeprefix("response."))
+
+    def _slot(self, event: _Event) -> _Slot:
+        """Return the slot of an event: by its index, else by its item's id, else a new one for a new item."""
+        position = event.output_index
+        if type(position) is not int or position < 0:
+            position = self._positions.get(text_or_nothing(event.item_id) or _id_of(event.item))
+            is_new = position is None and event.type == "response.output_item.added"
+            if position is None:
+                position = len(self._slots) if is_new or not self._slots else max(self._slots)
+        slot = self._slots.setdefault(position, _Slot())
+        if item_id := _id_of(event.item):
+            self._positions[item_id] = position
+        return slot
+
+    def _say(self, slot: _Slot, said: str, parts: list[ModelPart]) -> None:
+        if said:
+            slot.has_said = True
+            slot.text.append(said)
+            parts.append(TextDelta(said))
+
+    def _think(self, slot: _Slot, thought: str, parts: list[ModelPart]) -> None:
+        if thought:
+            slot.has_thought = True
+            parts.append(ThinkingDelta(thought))
+
+    def _close(self, slot: _Slot, item: Item, parts: list[ModelPart]) -> None:
+        """Take an item whole, and give what of it was not streamed."""
+        slot.item, slot.is_done = item, True
+        if item.kind == "message" and not slot.has_said:
+            self._say(slot, message_text(item.value), parts)
+        if item.kind == "reasoning" and not slot.has_thought:
+            self._think(slot, thinking_text(item.value), parts)
+        while (slot_now := self._slots.get(self._told)) is not None and slot_now.is_whole:
+            if slot_now.item.kind == "function_call":
+                made = parts_of(slot_now.item, self._names, self._told)
+                parts += [CallReady(part) for part in made if isinstance(part, ToolCall)]
+            self._told += 1
+
+    def _conclude(self, body: _Body, parts: list[ModelPart], *, status: str | None = None) -> None:
+        """Take the end of the response: its status, and the items that no event brought."""
+        self._body = body
+        status = text_or_nothing(body.status) or status or "completed"
+        _check_status(status, body)
+        self._take_output(body.output or [], parts)
+        self.is_whole = self.is_done = True
+        self.is_empty = False
+        self._finish = self._judge(status, [slot.final() for _, slot in sorted(self._slots.items())])
+
+    def _take_output(self, output: list[msgspec.Raw], parts: list[ModelPart]) -> None:
+        """Take the items that no event brought. One that came by itself is known by its id, whatever its index was."""
+        if len(self._slots) >= len(output) and all(slot.is_done for slot in self._slots.values()):
+            return
+        for place, raw in enumerate(output):
+            slot = self._slots.setdefault(self._positions.get(_id_of(raw), place), _Slot())
+            if not slot.is_done:
+                self._close(slot, read_item(raw), parts)
+
+    def _judge(self, status: str, items: list[Item]) -> Finish:
+        if status == "incomplete":
+            details = self._body.incomplete_details
+            reason = details.get("reason") if isinstance(details, dict) else None
+            return _FINISHES.get(text_or_nothing(reason), Finish.UNKNOWN)
+        if any(is_refusal(item.value) for item in items):
+            return Finish.REFUSED
+        if any(item.kind == "function_call" for item in items):
+            return Finish.CALLS
+        foreign = [item for item in items if is_ours_to_answer(item)]
+        if foreign and not any(item.kind == "message" and message_text(item.value) for item in items):
+            raise ModelRejected(_NOT_OURS.format(foreign[0].kind, foreign[0].value.get("name") or "no name"))
+        return Finish.STOP
+
+    def _is_cut(self, slot: _Slot, item: Item) -> bool:
+        if not slot.is_done or item.is_open:
+            return True
+        is_told = item.value.get("status") == "completed"
+        return self._finish is Finish.LENGTH and not is_told and not ObjectEnd().feed(item.arguments)
+
+
+_NOT_OURS = (
+    "The model answered with nothing but a {} ({}), which only a client made for it can carry out. "
+    "Offer the tool as a function instead, or take it out of the option server_tools."
+)
+
+
+def _check_status(status: str, body: _Body) -> None:
+    if status in ("failed", "cancelled"):
+        raise AnswerError(body.error or {"message": f"the response is {status}"})
+    if status in ("queued", "in_progress"):
+        raise ModelRejected(
+            f"The server answered with a response that is still {status}: it runs in the background, which is not waited for."
+        )
+
+
+def _id_of(raw: msgspec.Raw) -> str:
+    if bytes(raw) == b"null":
+        return ""
+    value = read_item(raw).value
+    return text_or_nothing(value.get("id")) or text_or_nothing(value.get("call_id"))
+
+
+def _usage(value: Any) -> Usage | None:
+    """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
+    taken, given = count(value, "input_tokens"), count(value, "output_tokens")
+    if not taken and not given:
+        return None
+    return Usage(
+        input_tokens=taken,
+        output_tokens=given,
+        cached_input_tokens=min(count(value.get("input_tokens_details"), "cached_tokens"), taken),
+        reasoning_tokens=count(value.get("output_tokens_details"), "reasoning_tokens"),
+    )
