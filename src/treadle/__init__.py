@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from treadle.resolve import open_journal as open_journal
     from treadle.resolve import open_session as open_session
     from treadle.resolve import resolve_model as resolve_model
+    from treadle.resolve import with_fallback as with_fallback
     from treadle.run import Run as Run
     from treadle.runtime.permission import allow as allow
     from treadle.runtime.permission import ask as ask
@@ -81,6 +82,7 @@ _HOMES = {
     "open_session": "resolve",
     "resolve_model": "resolve",
     "tool": "decorators",
+    "with_fallback": "resolve",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - one list of names, not two

@@ -44,6 +44,8 @@ class Agent:
         on_limit: At a turn or call limit, `summarize` asks the model for a partial answer, `report` stops at once.
         in_doubt: On resume, an unsafe call that had started and that no `check` can tell of: `ask` a person, `tell` the
             model that its outcome is unknown; None asks where a person had consented to the call.
+        unpriced: With max_total_cost and a model whose price nobody knows: `refuse` to run, or `warn` and run.
+        parallel_hint: Whether the descriptions of tools that only read say that calls may be issued in parallel.
         subscribers: Called with every event; what they do or raise changes nothing.
         interceptors: Stand before and after each tool call.
 
@@ -68,6 +70,8 @@ class Agent:
         history: Literal["all", "current"] = "all",
         guards: Guards | None = None,
         on_limit: Literal["summarize", "report"] = "summarize",
+        unpriced: Literal["refuse", "warn"] = "refuse",
+        parallel_hint: bool = True,
         in_doubt: InDoubt | None = None,
         subscribers: Sequence[Subscriber] = (),
         interceptors: Sequence[Interceptor] = (),
@@ -76,6 +80,8 @@ class Agent:
             check_model_name(model)
         if on_limit not in ("summarize", "report"):
             raise ConfigurationError(f"on_limit is 'summarize' or 'report'; got {on_limit!r}.")
+        if unpriced not in ("refuse", "warn"):
+            raise ConfigurationError(f"unpriced is 'refuse' or 'warn'; got {unpriced!r}.")
         if in_doubt not in (None, "ask", "tell"):
             raise ConfigurationError(f"in_doubt is 'ask', 'tell' or None; got {in_doubt!r}.")
         for name, value in (("compactor", compactor), ("output", output)):
@@ -84,7 +90,7 @@ class Agent:
         if compiler is not None and history != "all":
             raise ConfigurationError("Give compiler= or history=, not both: each says what the model sees.")
         self._model = model
-        self._toolbox = Toolbox(_checked(tools))
+        self._toolbox = Toolbox(_checked(tools), parallel_hint=parallel_hint)
         self._check_choice(tool_choice)
         self._description = Description(
             toolbox=self._toolbox,
@@ -97,6 +103,7 @@ class Agent:
             tool_choice=tool_choice,
             guards=guards or Guards(),
             on_limit=on_limit,
+            unpriced=unpriced,
             in_doubt=in_doubt,
             subscribers=tuple(subscribers),
             interceptors=tuple(interceptors),

@@ -1,12 +1,12 @@
 """Ports: what the core needs from the world, as Protocols. Each docstring is the contract; nothing is implemented here."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from decimal import Decimal
 from enum import StrEnum
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from treadle.budgets import Price
 from treadle.events import AnyEvent
 from treadle.messages import Finish, Message, Part, ToolCall, Usage
 from treadle.state import SessionState
@@ -24,11 +24,13 @@ __all__ = [
     "InboxMessage",
     "Interceptor",
     "Journal",
+    "Lease",
     "Model",
     "ModelEnd",
     "ModelPart",
     "ModelRequest",
     "Policy",
+    "Pricing",
     "Randomness",
     "SessionInfo",
     "SessionView",
@@ -40,6 +42,14 @@ __all__ = [
 ]
 
 # --- the model -------------------------------------------------------------------------------------------------------
+
+
+class Pricing(Protocol):
+    """What a model costs. `Price` is one; a price list may be another."""
+
+    def cost(self, usage: Usage) -> Decimal:
+        """Return the exact cost of one model call."""
+        ...
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +109,10 @@ class ModelEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     """None when the server sent none."""
     cut_calls: frozenset[str] = frozenset()
     """Ids of calls that the response may have cut off: they must not run."""
+    origin: str | None = None
+    """The dialect and model that answered, where that is not the model that was asked; None where it is."""
+    price: Pricing | None = None
+    """What that model costs."""
 
 
 ModelPart: TypeAlias = TextDelta | ThinkingDelta | CallReady | ModelEnd
@@ -113,7 +127,7 @@ class Model(Protocol):
         ...
 
     @property
-    def price(self) -> Price | None:
+    def price(self) -> Pricing | None:
         """What it costs, or None when nobody knows."""
         ...
 
@@ -277,6 +291,14 @@ class InboxMessage(msgspec.Struct, frozen=True, kw_only=True):
     body: JsonObject
 
 
+class Lease(Protocol):
+    """The right to write one session, for as long as its run lasts."""
+
+    async def release(self) -> None:
+        """Give the session back. May be called twice, also after the lease was lost."""
+        ...
+
+
 class Journal(Protocol):
     """The append-only log of all sessions in one store. Safe to use from many tasks of one event loop."""
 
@@ -287,6 +309,20 @@ class Journal(Protocol):
 
     async def create(self, session_id: str) -> bool:
         """Make the session if there is none. Return whether it was made."""
+        ...
+
+    async def acquire(self, session_id: str, on_lost: Callable[[], None]) -> Lease:
+        """Take the session for one run. Whoever held it before is fenced: its appends are refused from now on.
+
+        Args:
+            on_lost: Called on this event loop, once, when another process has taken the session over because this one
+                had not been heard of for too long. Everything under way should stop.
+
+        Raises:
+            SessionHeld: A process or task that is alive holds it; the message says which and since when.
+            UnknownSession: There is no such session.
+            JournalError: The store failed.
+        """
         ...
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:

@@ -169,10 +169,10 @@ class Proposer:
         now = self._ledger.clock.monotonic()
         parts = tuple(self._named(end.parts, response))
         usage = end.usage or _estimate(request, parts)
-        price = self._model.price
+        price = end.price or self._model.price
         finished = ModelFinished(
             step=step,
-            message=Message(role="assistant", parts=parts, origin=self._model.name),
+            message=Message(role="assistant", parts=parts, origin=end.origin or self._model.name),
             finish=end.finish,
             usage=usage,
             cost=None if price is None else _money(price.cost(usage)),

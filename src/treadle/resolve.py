@@ -9,13 +9,12 @@ from typing import Any
 
 import msgspec
 
-from treadle.budgets import Price
 from treadle.errors import ConfigurationError, MissingCredential, UnknownModel
-from treadle.ports import Clock, Journal, Model, Randomness
+from treadle.ports import Clock, Journal, Model, Pricing, Randomness
 from treadle.session import Session, fold
 from treadle.world import SystemClock, SystemRandomness
 
-__all__ = ["check_model_name", "memory_session", "open_journal", "open_session", "resolve_model"]
+__all__ = ["check_model_name", "memory_session", "open_journal", "open_session", "resolve_model", "with_fallback"]
 
 
 class _Vendor(msgspec.Struct, frozen=True):
@@ -30,6 +29,9 @@ class _Vendor(msgspec.Struct, frozen=True):
 
 
 _VENDORS = {
+    "anthropic": _Vendor(
+        "treadle.providers.anthropic:Anthropic", "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"
+    ),
     "openai": _Vendor(
         "treadle.providers.openai_responses:OpenAIResponses",
         "https://api.openai.com/v1",
@@ -71,7 +73,7 @@ def resolve_model(
     *,
     base_url: str | None = None,
     api_key: str | None = None,
-    price: Price | None = None,
+    price: Pricing | None = None,
     stream: bool = True,
     options: Mapping[str, Any] | None = None,
 ) -> Model:
@@ -83,7 +85,8 @@ def resolve_model(
     Args:
         base_url: The server's address; else the vendor's variable (such as OPENAI_BASE_URL), else the vendor.
         api_key: The key; else the vendor's variable (such as OPENAI_API_KEY). A server of your own needs none.
-        price: What it costs per million tokens.
+        price: What it costs, such as Price(input=, output=) per million tokens; else the vendor's list price where the
+            extra `prices` is installed, and null where nobody knows.
         stream: Whether answers are streamed.
         options: Further fields of the request body, such as temperature.
 
@@ -100,7 +103,29 @@ def resolve_model(
         case _:
             url, key = _reach(_VENDORS[dialect], base_url, api_key)
             adapter = _load(_VENDORS[dialect].adapter)
+            if price is None and url == _VENDORS[dialect].address:
+                price = _list_price(dialect, model)
             return adapter(model, base_url=url, api_key=key, price=price, stream=stream, options=options)
+
+
+def with_fallback(*models: Model, failures: int = 3, open_seconds: float = 30.0) -> Model:
+    """Make one model of several: the first that is well answers, and one that keeps failing is left alone a while.
+
+    Example:
+        with_fallback(resolve_model("anthropic:claude-sonnet-4-5"), resolve_model("openai:gpt-5-mini"))
+
+    Args:
+        failures: Failed attempts in a row after which a model is left alone.
+        open_seconds: For how long; then one attempt tries it again.
+    """
+    fallback = _load("treadle.providers.fallback:FallbackModel")
+    return fallback(models, clock=SystemClock(), failures=failures, open_seconds=open_seconds)
+
+
+def _list_price(dialect: str, model: str) -> Pricing | None:
+    """Return the vendor's list price, where the extra `prices` is installed and knows it."""
+    price: Pricing | None = import_module("treadle.providers.prices").list_price(dialect, model)
+    return price
 
 
 def _load(place: str) -> Callable[..., Model]:

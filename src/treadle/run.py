@@ -4,6 +4,7 @@ The loop is elsewhere; this is its handle.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -39,6 +40,8 @@ from treadle.tools import CallStatus, ToolResult
 
 __all__ = ["Description", "Run", "Step"]
 
+logger = logging.getLogger(__name__)
+
 
 class Description(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Everything about an agent but its model."""
@@ -53,6 +56,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     tool_choice: str
     guards: Guards
     on_limit: Literal["summarize", "report"]
+    unpriced: Literal["refuse", "warn"]
     in_doubt: InDoubt | None
     subscribers: tuple[Subscriber, ...]
     interceptors: tuple[Interceptor, ...]
@@ -102,6 +106,7 @@ class Run:
         self._running: asyncio.Task[RunResult] | None = None
         self._result: RunResult | None = None
         self._healer = Healer()
+        self._parallel: int | None = None
         self._shown = 0  # steps that have been put into the queue
 
     # --- the result
@@ -196,6 +201,7 @@ class Run:
                 ledger.subscribers.append(self._show)
             self._check_price()
             budget = self._budget(session)
+            self._parallel = budget.max_parallel_tool_calls
             await self._begin(session, budget)
             stop = await self._loop(session, budget).run()
             await session.journal.flush()
@@ -216,11 +222,16 @@ class Run:
 
     def _check_price(self) -> None:
         budget = self._own_budget or self._description.budget
-        if budget.max_total_cost is not None and self._model.price is None:
-            raise ConfigurationError(
-                f"max_total_cost is set, but nobody knows what {self._model.name} costs. "
-                "Give its price with resolve_model(..., price=Price(input=, output=)), or leave the budget out."
-            )
+        if budget.max_total_cost is None or self._model.price is not None:
+            return
+        words = f"max_total_cost is set, but nobody knows what {self._model.name} costs."
+        if self._description.unpriced == "warn":
+            logger.warning("%s The limit cannot hold.", words)
+            return
+        raise ConfigurationError(
+            f"{words} Give its price with resolve_model(..., price=Price(input=, output=)), install the extra "
+            "'treadle[prices]', leave the budget out, or let it pass with Agent(unpriced='warn')."
+        )
 
     async def _begin(self, session: Session, budget: Budget) -> None:
         """Record that a task begins, or that a run goes on."""
@@ -316,6 +327,7 @@ class Run:
             instructions=instructions_with_guidance(about.instructions, tools),
             tools=about.toolbox.specs(session),
             tool_choice="none" if closing else self._tool_choice(session),
+            parallel_tool_calls=self._parallel != 1,
             session_id=session.id,
         )
 

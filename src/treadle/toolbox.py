@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from treadle.effects import Effect
 from treadle.errors import InvalidArguments, InvalidJson, ToolNameConflict
 from treadle.ports import SessionView, ToolSpec
 from treadle.tools import JsonObject, Tool
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
     from treadle.runtime.validation import Schema
 
-__all__ = ["Toolbox"]
+__all__ = ["PARALLEL_HINT", "Toolbox"]
+
+PARALLEL_HINT = "This call is independent and may be issued in parallel with others."
+"""What the descriptions of tools that only read say to the model (seed 000: it nudges towards batches)."""
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +28,8 @@ logger = logging.getLogger(__name__)
 class Toolbox:
     """Immutable after construction; shared by all runs of an agent."""
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
+    def __init__(self, tools: Iterable[Tool], *, parallel_hint: bool = False) -> None:
+        self._hints = parallel_hint
         self._tools: dict[str, Tool] = {}
         for tool in tools:
             if tool.name in self._tools:
@@ -62,7 +67,7 @@ class Toolbox:
         tools = self.visible(session)
         names = tuple(tool.name for tool in tools)
         if names not in self._specs:
-            self._specs[names] = tuple(_spec(tool) for tool in tools)
+            self._specs[names] = tuple(_spec(tool, hints=self._hints) for tool in tools)
         return self._specs[names]
 
     def parse(self, raw: str) -> JsonObject:
@@ -152,8 +157,10 @@ def _is_visible(tool: Tool, session: SessionView) -> bool:
         return False
 
 
-def _spec(tool: Tool) -> ToolSpec:
+def _spec(tool: Tool, *, hints: bool) -> ToolSpec:
     description = tool.description
+    if hints and tool.effect == Effect.READ and "parallel" not in description.lower():
+        description = f"{description}\n\n{PARALLEL_HINT}".strip()
     if tool.examples:
         shown = "\n".join(msgspec.json.encode(example).decode() for example in tool.examples)
         description = f"{description}\n\nExamples of arguments:\n{shown}"

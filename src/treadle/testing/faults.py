@@ -7,13 +7,12 @@ for n in itertools.count(1):
         break
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Literal
 
-from treadle.budgets import Price
 from treadle.errors import JournalError, ModelUnavailable
 from treadle.events import AnyEvent
-from treadle.ports import InboxMessage, Journal, Model, ModelPart, ModelRequest, SessionInfo
+from treadle.ports import InboxMessage, Journal, Lease, Model, ModelPart, ModelRequest, Pricing, SessionInfo
 
 __all__ = ["FaultyJournal", "FaultyModel"]
 
@@ -68,6 +67,11 @@ class FaultyJournal:
         made = await self._journal.create(session_id)
         self._after()
         return made
+
+    async def acquire(self, session_id: str, on_lost: Callable[[], None]) -> Lease:
+        if self._when == "before":  # a lease that was taken and whose taker was not told could not be given back
+            self._fault.step()
+        return await self._journal.acquire(session_id, on_lost)
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
         self._before()
@@ -158,7 +162,7 @@ class FaultyModel:
         return self._model.name
 
     @property
-    def price(self) -> Price | None:
+    def price(self) -> Pricing | None:
         return self._model.price
 
     @property

@@ -1,0 +1,87 @@
+"""Fallback: several models behind one port. The first that is well answers; one that keeps failing is left alone a while.
+
+It never retries: the runtime does, and each of its attempts may go to another model. Histories are translated by the
+adapters, which send foreign signatures to nobody.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+
+import msgspec
+
+from treadle.breakers import Breaker
+from treadle.errors import ConfigurationError, ModelError, ModelUnavailable
+from treadle.ports import Clock, Model, ModelEnd, ModelPart, ModelRequest, Pricing
+
+__all__ = ["FallbackModel"]
+
+
+class FallbackModel:
+    """A model made of several, in order of preference.
+
+    Example:
+        with_fallback(resolve_model("anthropic:claude-sonnet-4-5"), resolve_model("openai:gpt-5-mini"))
+
+    Args:
+        failures: Failed attempts in a row after which a model is left alone.
+        open_seconds: For how long; then one attempt tries it again.
+    """
+
+    def __init__(self, models: Sequence[Model], *, clock: Clock, failures: int = 3, open_seconds: float = 30.0) -> None:
+        if not models:
+            raise ConfigurationError("A fallback needs at least one model.")
+        self._clock = clock
+        self._breakers = [(model, Breaker(failures=failures, open_seconds=open_seconds)) for model in models]
+
+    @property
+    def name(self) -> str:
+        """The name of the preferred model; each answer carries the name of the one that gave it."""
+        return self._breakers[0][0].name
+
+    @property
+    def price(self) -> Pricing | None:
+        """The price of the preferred model, if all have one; each answer carries its own."""
+        prices = [model.price for model, _ in self._breakers]
+        return None if None in prices else prices[0]
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
+        """Let the first model that is not shut answer.
+
+        Raises:
+            ModelUnavailable: All of them are shut; says when one will be tried again.
+            ModelError: The model that was asked failed.
+        """
+        model, breaker = self._choose()
+        stream = model.stream(request)
+        try:
+            async for part in stream:
+                yield _signed(part, model) if isinstance(part, ModelEnd) else part
+        except ModelError as error:
+            if error.may_retry:
+                breaker.failed(self._clock.monotonic())
+            else:
+                breaker.gave_up()  # the request was refused: that says nothing about the server's health
+            raise
+        except BaseException:
+            breaker.gave_up()
+            raise
+        else:
+            breaker.succeeded()
+        finally:
+            if isinstance(stream, AsyncGenerator):
+                await stream.aclose()
+
+    def _choose(self) -> tuple[Model, Breaker]:
+        now = self._clock.monotonic()
+        for model, breaker in self._breakers:
+            if breaker.begin(now):
+                return model, breaker
+        soonest = min(breaker.seconds_until_trial(now) for _, breaker in self._breakers)
+        names = ", ".join(model.name for model, _ in self._breakers)
+        raise ModelUnavailable(
+            f"All models keep failing and are left alone for another {soonest:.0f} s: {names}.",
+            retry_after_seconds=soonest,
+        )
+
+
+def _signed(end: ModelEnd, model: Model) -> ModelEnd:
+    return msgspec.structs.replace(end, origin=end.origin or model.name, price=end.price or model.price)
