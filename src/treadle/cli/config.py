@@ -133,8 +133,8 @@ def _limits(page: "_Page", values: Mapping[str, Any], where: tuple[str, ...]) ->
     limits: dict[str, Any] = {}
     for name, given in values.items():
         value = None if given == "none" else given
-        if isinstance(value, Decimal) and name != "max_total_cost":
-            value = float(value)
+        if isinstance(value, Decimal) and (name != "max_total_cost" or not value.is_finite()):
+            value = float(value)  # only money is counted in decimals
         page.attempt(Budget, {name: value}, where, name)
         limits[name] = value
     return limits
@@ -157,7 +157,8 @@ def _price(page: "_Page", values: Mapping[str, Any]) -> Price | None:
         if name not in table:
             page.fail(f"a price needs {name!r}, per million tokens.", (), "price")
     for name, value in table.items():
-        if isinstance(value, bool) or not isinstance(value, int | Decimal) or not 0 <= value < 10**9:
+        is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
+        if not is_number or not Decimal(value).is_finite() or not 0 <= value < 10**9:
             page.fail(
                 f"the price {name!r} must be a number of 0 or more, per million tokens; got {value!r:.60}.",
                 ("price",),

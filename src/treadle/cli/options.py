@@ -324,14 +324,16 @@ def _add_budgets(parser: _Parser) -> None:
 
 
 def _add_tools(parser: _Parser) -> None:
-    parser.add_argument("action", nargs="?", choices=("check",), help="check: compile the contracts of all tools")
+    parser.add_argument(
+        "action", nargs="?", default=None, choices=("check",), help="check: compile the contracts of all tools"
+    )
     _add_tools_flag(parser)
     _add_config(parser)
     _add_json(parser)
 
 
 def _add_config_command(parser: _Parser) -> None:
-    parser.add_argument("action", choices=("show",), help="show: every value and its origin")
+    parser.add_argument("action", nargs="?", default=None, choices=("show",), help="show: every value and its origin")
     _add_running(parser)
 
 

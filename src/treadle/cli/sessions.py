@@ -14,7 +14,7 @@ from treadle.cli.text import one_line
 from treadle.events import RunStarted
 from treadle.ports import InboxMessage, Journal, SessionInfo
 
-__all__ = ["Waiting", "find_session", "last_model", "opened", "opened_session", "waiting_approvals"]
+__all__ = ["Waiting", "find_session", "is_there", "last_model", "opened", "opened_session", "waiting_approvals"]
 
 
 @asynccontextmanager
@@ -24,7 +24,7 @@ async def opened(path: str, *, must_exist: bool = False) -> AsyncIterator[Journa
     Raises:
         UsageError: It cannot be opened, or it is not there although it must be.
     """
-    if must_exist and not _is_there(path):
+    if must_exist and not is_there(path):
         raise UsageError(f"There is no journal {path} yet: `treadle run` makes it. Name another with --journal.")
     try:
         journal = await open_journal(path)
@@ -36,7 +36,8 @@ async def opened(path: str, *, must_exist: bool = False) -> AsyncIterator[Journa
         await journal.close()
 
 
-def _is_there(path: str) -> bool:
+def is_there(path: str) -> bool:
+    """Whether there is a journal, or something in its place."""
     try:
         return Path(path).exists()
     except (OSError, ValueError):  # opening it will say why

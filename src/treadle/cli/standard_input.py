@@ -8,7 +8,7 @@ import sys
 from treadle.cli.exits import UsageError
 from treadle.cli.terminal import Terminal
 
-__all__ = ["read_task"]
+__all__ = ["check_given", "read_task"]
 
 _MAX_BYTES = 32 * 1024 * 1024
 _PATIENCE_SECONDS = 3.0
@@ -20,15 +20,21 @@ def read_task(given: str | None, terminal: Terminal) -> str:
     Raises:
         UsageError: There is no task, or it is too large.
     """
-    if given is None:
-        raise UsageError(
-            'What is the task? Write `treadle run "..."`, or `treadle run -` to read it from standard input.'
-        )
-    if given == "-":
+    check_given(given)
+    if given is None or given == "-":
         return _checked(_read_all())
     task = _checked(given.encode("utf-8", "replace").decode())
     piped = _read_all() if _has_input(terminal) else ""
     return f"{task}\n\n# Standard input\n\n{piped}" if piped.strip() else task
+
+
+def check_given(task: str | None) -> None:
+    """Raise UsageError where there is no task, before anything else is looked at."""
+    if task is None:
+        raise UsageError(
+            'What is the task? Write `treadle run "..."`, or `treadle run -` to read it from standard input.'
+        )
+    _checked(task)
 
 
 def _checked(task: str) -> str:

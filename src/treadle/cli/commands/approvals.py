@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from treadle.cli.options import Options
-from treadle.cli.sessions import Waiting, opened, waiting_approvals
+from treadle.cli.sessions import Waiting, is_there, opened, waiting_approvals
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
 from treadle.cli.text import one_line, shown_call
@@ -19,8 +19,11 @@ def command(options: Options, terminal: Terminal) -> int:
 
 
 async def _list(options: Options, terminal: Terminal) -> int:
-    async with opened(settings_of(options).journal, must_exist=True) as journal:
-        found = [waiting for waiting in await waiting_approvals(journal) if waiting.answer is None]
+    path = settings_of(options).journal
+    found: list[Waiting] = []
+    if is_there(path):
+        async with opened(path) as journal:
+            found = [waiting for waiting in await waiting_approvals(journal) if waiting.answer is None]
     if options.as_json:
         terminal.data([described(waiting) for waiting in found])
         return 0

@@ -12,7 +12,7 @@ from treadle.cli.options import Options
 from treadle.cli.running import carry_out, quiet_logs
 from treadle.cli.sessions import find_session, last_model, opened, opened_session
 from treadle.cli.settings import Settings, settings_of
-from treadle.cli.standard_input import read_task
+from treadle.cli.standard_input import check_given, read_task
 from treadle.cli.terminal import Terminal
 from treadle.cli.tool_sources import load_tools
 
@@ -22,6 +22,7 @@ __all__ = ["command", "go_on", "make_agent", "start"]
 def command(options: Options, terminal: Terminal) -> int:
     """Carry out one task."""
     quiet_logs()
+    check_given(options.task)
     settings = settings_of(options)
     agent = make_agent(settings, settings.model)
     task = read_task(options.task, terminal)

@@ -2,18 +2,19 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from treadle import Message, Session
+from treadle import Message, Session, ToolCall
 from treadle.cli.options import Options
-from treadle.cli.sessions import opened, opened_session
+from treadle.cli.sessions import is_there, opened, opened_session
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
 from treadle.cli.text import one_line, shown_call
-from treadle.events import CallDecided, ModelFinished, ToolFinished
-from treadle.ports import Journal
+from treadle.events import CallDecided, ModelFinished, ToolFinished, ToolStarted
+from treadle.ports import Journal, SessionInfo
 
 __all__ = ["command"]
 
@@ -24,8 +25,11 @@ def command(options: Options, terminal: Terminal) -> int:
 
 
 async def _list(options: Options, terminal: Terminal) -> int:
-    async with opened(settings_of(options).journal, must_exist=True) as journal:
-        found = await journal.sessions()
+    path = settings_of(options).journal
+    found: Sequence[SessionInfo] = ()
+    if is_there(path):
+        async with opened(path) as journal:
+            found = await journal.sessions()
     if options.as_json:
         terminal.data(found)
         return 0
@@ -63,27 +67,30 @@ async def _described(session: Session, journal: Journal) -> dict[str, Any]:
 
 
 async def _calls(session: Session, journal: Journal) -> list[dict[str, Any]]:
-    """Return every call as received, with its decision and its whole result, in the order in which they were proposed."""
+    """Return every call as received, with its decision and its whole result, in the order in which they appeared."""
     calls: dict[str, dict[str, Any]] = {}
     for event in await session.events():
         match event:
             case ModelFinished():
                 for call in event.message.calls:
-                    calls.setdefault(call.id, _received(call.id, call.name, call.arguments))
+                    _entry(calls, call.id, call.name)["arguments"] = call.arguments
             case CallDecided(call_id=str(call_id)):
-                call_entry = calls.setdefault(call_id, _received(call_id, event.tool, ""))
-                call_entry["decision"] = {"kind": event.decision, "rule": event.rule, "reason": event.reason}
-                call_entry["effect"] = event.effect
+                decision = {"kind": event.decision, "rule": event.rule, "reason": event.reason}
+                _entry(calls, call_id, event.tool).update(decision=decision, effect=event.effect)
+            case ToolStarted(
+                call=ToolCall() as call
+            ):  # it began before its response was whole, which may never have been
+                _entry(calls, call.id, call.name)["arguments"] = call.arguments
             case ToolFinished(call_id=str(call_id)):
-                call_entry = calls.setdefault(call_id, _received(call_id, event.result.name, ""))
-                call_entry["result"] = await _whole_result(event, journal)
+                _entry(calls, call_id, event.result.name)["result"] = await _whole_result(event, journal)
             case _:
                 pass
     return list(calls.values())
 
 
-def _received(call_id: str, name: str, arguments: str) -> dict[str, Any]:
-    return {"id": call_id, "name": name, "arguments": arguments, "decision": None, "effect": None, "result": None}
+def _entry(calls: dict[str, dict[str, Any]], call_id: str, name: str) -> dict[str, Any]:
+    empty = {"id": call_id, "name": name, "arguments": "", "decision": None, "effect": None, "result": None}
+    return calls.setdefault(call_id, empty)
 
 
 async def _whole_result(event: ToolFinished, journal: Journal) -> dict[str, Any]:

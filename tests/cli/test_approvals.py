@@ -1,0 +1,117 @@
+"""A call that needs a person: the program ends, another process answers, a third goes on."""
+
+import os
+import pty
+
+import pytest
+
+
+@pytest.mark.row("P05", "X08")
+def test_the_run_ends_with_11_an_answer_is_recorded_elsewhere_and_resume_goes_on(paying):
+    paused = paying.json("run", "--json", "-m", "script:pay.json", "--tools", "paying.py", "Pay", code=11)
+    (approval,) = paused["approvals"]
+    listed = paying.json("approvals", "--json", code=0)
+
+    approved = paying("approve", approval["id"], code=0)
+    after = paying.json("approvals", "--json", code=0)
+    report = paying.json("resume", paused["session_id"], "--json", "--tools", "paying.py", code=0)
+
+    assert (paused["status"], paused["reason"], paused["completed"]) == ("paused", "approval_required", False)
+    assert [(one["id"], one["tool"], one["arguments"]) for one in listed] == [(approval["id"], "pay", {"amount": 40})]
+    assert f"treadle resume {paused['session_id']}" in approved.stderr
+    assert after == []
+    assert (report["text"], report["reason"]) == ("It is done.", "completed")
+    assert (paying.folder / "paid.txt").read_text() == "40\n"
+
+
+@pytest.mark.row("P05")
+def test_a_denial_reaches_the_model_with_its_reason(paying):
+    paused = paying.json("run", "--json", "-m", "script:pay.json", "--tools", "paying.py", "Pay", code=11)
+    paying("approve", paused["approvals"][0]["id"], "--deny", "--reason", "Too much.", code=0)
+
+    report = paying.json("resume", "--last", "--json", "--tools", "paying.py", code=0)
+    shown = paying.json("sessions", "show", paused["session_id"], "--json", code=0)
+
+    assert [(one["tool"], one["reason"]) for one in report["denials"]] == [("pay", "Too much.")]
+    assert "Too much." in shown["messages"][2]["parts"][0]["content"]
+    assert not (paying.folder / "paid.txt").exists()
+
+
+def test_the_paused_run_says_how_to_allow_the_call_and_how_to_go_on(paying):
+    ran = paying("run", "-m", "script:pay.json", "--tools", "paying.py", "Pay", code=11)
+
+    approval = paying.json("approvals", "--json")[0]
+    assert ran.stdout == ""
+    assert f"pay(amount=40): treadle approve {approval['id']}" in ran.stderr
+    assert f"treadle resume {approval['session_id']}" in ran.stderr
+    assert "pay(amount=40)" in paying("approvals", code=0).stdout
+
+
+def test_the_first_answer_wins_and_an_unknown_id_is_an_error(paying):
+    paused = paying.json("run", "--json", "-m", "script:pay.json", "--tools", "paying.py", "Pay", code=11)
+    approval = paused["approvals"][0]["id"]
+    paying("approve", approval, code=0)
+
+    assert "answered already (allow)" in paying("approve", approval, "--deny", code=2).stderr
+    assert "No approval 'ap_none' waits" in paying("approve", "ap_none", code=2).stderr
+    paying("resume", "--last", "--tools", "paying.py", code=0)
+    assert "waits" in paying("approve", approval, code=2).stderr
+
+
+def test_resume_without_an_answer_waits_on_and_without_the_tool_loses_nothing(paying):
+    paused = paying.json("run", "--json", "-m", "script:pay.json", "--tools", "paying.py", "Pay", code=11)
+
+    without = paying("resume", "--last", code=2)
+    again = paying.json("resume", "--last", "--json", "--tools", "paying.py", code=11)
+
+    assert "Give the same --tools" in without.stderr
+    assert again["approvals"] == paused["approvals"]
+
+
+def test_an_allowed_call_runs_at_once(paying):
+    report = paying.json(
+        "run", "--json", "-m", "script:pay.json", "--tools", "paying.py", "--allow", "pay(amount=4*)", "Pay", code=0
+    )
+
+    assert report["reason"] == "completed"
+    assert (paying.folder / "paid.txt").read_text() == "40\n"
+
+
+def test_on_approval_deny_goes_on_without_asking(paying):
+    report = paying.json(
+        "run", "--json", "-m", "script:pay.json", "--tools", "paying.py", "--on-approval", "deny", "Pay", code=0
+    )
+
+    assert [one["rule"] for one in report["denials"]] == ["--on-approval deny"]
+    assert "nobody can be asked" in report["denials"][0]["reason"]
+    assert not (paying.folder / "paid.txt").exists()
+
+
+def test_on_approval_fail_ends_the_run_as_denied_and_resume_tells_the_model(paying):
+    ran = paying("run", "-m", "script:pay.json", "--tools", "paying.py", "--on-approval", "fail", "Pay", code=12)
+    report = paying.json("resume", "--last", "--json", "--tools", "paying.py", code=0)
+
+    assert "treadle: stopped (task_denied)" in ran.stderr
+    assert "--allow pay" in ran.stderr
+    assert [one["status"] for one in report["tool_calls"]] == ["denied"]
+    assert not (paying.folder / "paid.txt").exists()
+
+
+def test_on_approval_fail_reports_the_denial(paying):
+    report = paying.json(
+        "run", "--json", "-m", "script:pay.json", "--tools", "paying.py", "--on-approval", "fail", "Pay", code=12
+    )
+
+    assert (report["status"], report["reason"], report["approvals"]) == ("stopped", "task_denied", [])
+    assert [(one["tool"], one["rule"]) for one in report["denials"]] == [("pay", "--on-approval fail")]
+
+
+def test_it_never_prompts_even_at_a_terminal(paying):
+    ours, theirs = pty.openpty()
+
+    process = paying.start("run", "-q", "-m", "script:pay.json", "--tools", "paying.py", "Pay", stdin=theirs)
+    _, error = process.communicate(timeout=60)
+    os.close(ours)
+    os.close(theirs)
+
+    assert process.returncode == 11, error

@@ -1,0 +1,255 @@
+"""Bad input: one clear sentence on standard error that says what to do, the documented exit code, and no traceback."""
+
+import os
+import sqlite3
+import subprocess
+
+import pytest
+
+from treadle import SessionHeld
+from treadle.cli.exits import code_of
+from treadle.testing import MockProvider, Turn
+
+
+def sentence(ran: subprocess.CompletedProcess[str]) -> str:
+    """Return the one line on standard error of a program that did nothing else."""
+    assert ran.stdout == ""
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("treadle: ")
+    return line
+
+
+USAGE = [
+    (["rnu", "x"], "Did you mean run?"),
+    (["run"], "What is the task?"),
+    (["run", ""], "The task is empty"),
+    (["run", "-m", "demo", "two", "words"], "quote what belongs together"),
+    (["run", "--max-tol-calls", "3", "x"], "Did you mean --max-tool-calls?"),
+    (["run", "--max-tol-calls=3"], "Did you mean --max-tool-calls?"),
+    (["run", "--jso", "x"], "Did you mean --json?"),
+    (["run", "--max-tool-calls", "many", "x"], "such as 20"),
+    (["run", "--max-tool-calls", "-1", "x"], "0 or more"),
+    (["run", "--max-tool-calls", "1.5", "x"], "whole number"),
+    (["run", "--max-tool-calls"], "expected one argument"),
+    (["run", "--on-limit", "stop", "x"], "summarize"),
+    (["run", "x"], "-m demo"),
+    (["run", "-m", "gpt-5", "x"], "Unknown model 'gpt-5'"),
+    (["run", "-m", "openai-chat:gpt-5-mini", "x"], "OPENAI_API_KEY is not set"),
+    (["run", "-m", "openai-chat:m", "--base-url", "localhost:80", "x"], "http://"),
+    (["run", "-m", "script:none.json", "x"], "none.json"),
+    (["run", "-m", "demo", "-C", "nowhere", "x"], "Name another with -C"),
+    (["run", "-m", "demo", "-C", "a.txt", "x"], "is no folder"),
+    (["run", "-m", "demo", "--allow", "read(x", "x"], "read(x"),
+    (["run", "-m", "demo", "--deny", "", "x"], "Rule ''"),
+    (["run", "-m", "demo", "--tools", "grp", "x"], "Did you mean grep?"),
+    (["run", "-m", "demo", "--tools", "none.py", "x"], "none.py is not there"),
+    (["run", "-m", "demo", "--tools", "nomodule:x", "x"], "no module 'nomodule'"),
+    (["run", "-m", "demo", "--tools", "json:nothing", "x"], "has no 'nothing'"),
+    (["run", "-m", "demo", "--tools", "json:dumps", "x"], "neither a Tool nor a list"),
+    (["run", "-m", "demo", "--journal", "a.txt", "x"], "not a Treadle journal"),
+    (["run", "-m", "demo", "--journal", "a.txt/x/journal.db", "x"], "cannot be opened"),
+    (["run", "-m", "demo", "--journal", "", "x"], "--journal needs"),
+    (["run", "-m", "demo", "--session", "", "x"], "session id"),
+    (["run", "-m", "demo", "--config", "none.toml", "x"], "none.toml cannot be read"),
+    (["run", "-m", "demo", "--config", ".", "x"], "cannot be read"),
+    (["run", "-m", "demo", "--profile", "qa", "x"], "no configuration has a profile 'qa'"),
+    (["resume"], "treadle resume --last"),
+    (["resume", "a", "--last"], "Name one session"),
+    (["resume", "nope"], "no journal"),
+    (["sessions", "shwo"], "choose from"),
+    (["sessions", "show", "nope"], "no journal"),
+    (["approve", "nope"], "no journal"),
+    (["mock"], "SCRIPT"),
+    (["mock", "none.json"], "none.json"),
+    (["mock", "none.json", "--port", "70000"], "0 (any free one) to 65535"),
+    (["config", "shwo"], "show"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), USAGE, ids=[" ".join(arguments) for arguments, _ in USAGE])
+def test_a_wrong_command_line_gets_one_sentence_and_code_2(treadle, arguments, words):
+    assert words.lower() in sentence(treadle(*arguments, code=2)).lower()
+
+
+BROKEN = {
+    "no toml": ("model = \n", "line 1"),
+    "not utf-8": (b"model = '\xff'\n", "not UTF-8"),
+    "deep": ("a = " + "[" * 5000, "no valid TOML"),
+    "unknown key": ("\nmodell = 'demo'\n", "line 2: unknown key 'modell'. Did you mean model?"),
+    "misspelt budget": (
+        "[budget]\nmax_tool_cals = 3\n",
+        "line 2: unknown budget 'max_tool_cals'. Did you mean max_tool_calls?",
+    ),
+    "negative budget": ("[budget]\nmax_tool_calls = -3\n", "line 2: Budget max_tool_calls"),
+    "budget of text": ("[budget]\n\nmax_tool_calls = '3'\n", "line 3: Budget max_tool_calls"),
+    "budget no table": ("budget = 3\n", "line 1: 'budget' must be a table"),
+    "profile budget": ("[profiles.qa.budget]\nmax_turns = 3\n", "line 2: unknown budget 'max_turns'"),
+    "profile no table": ("[profiles]\nqa = 3\n", "line 2: profile 'qa' must be a table"),
+    "guard": ("[guards]\nrepeat = 3\n", "line 2: unknown guard 'repeat'. Did you mean repeats?"),
+    "guard of 0": ("[guards]\nrepeats = 0\n", "line 2: Guard repeats"),
+    "word": ("on_limit = 'stop'\n", "line 1: 'on_limit' must be one of summarize, report"),
+    "rule": ("allow = ['read(x']\n", "line 1: Rule"),
+    "rules of numbers": ("deny = [3]\n", "line 1: 'deny' must be a list of texts"),
+    "price": ("[price]\ninput = 1\n", "a price needs 'output'"),
+    "price of nan": ("price = {input = nan, output = 1}\n", "must be a number of 0 or more"),
+}
+
+
+@pytest.mark.parametrize(("content", "words"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.row("B02")
+def test_a_broken_configuration_is_told_with_file_and_line(treadle, content, words):
+    treadle.home.mkdir()
+    path = treadle.home / "config.toml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    told = sentence(treadle("budgets", code=2))
+
+    assert str(path) in told
+    assert words in told
+
+
+@pytest.mark.parametrize(
+    "line", ["model = 'demo'", "base_url = 'http://h'", "tools = ['a.py']", "allow = ['*']", "price = {}"]
+)
+def test_the_file_of_a_project_cannot_widen_anything(treadle, line):
+    folder = treadle.folder / "project" / ".treadle"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(f"deny = ['read']\n{line}\n")
+
+    told = sentence(treadle("budgets", "-C", "project", code=2))
+
+    assert "line 2: the file of a project cannot set" in told
+
+
+TOOLS = {
+    "syntax": ("def f(:\n", "line 1: SyntaxError"),
+    "exception": ("x = 1\ny = missing\n", "line 2: NameError: name 'missing'"),
+    "exit": ("import sys\nsys.exit(3)\n", "line 2: SystemExit"),
+    "no tool": ("x = 1\n", "holds no tool"),
+    "bad effect": (
+        "from treadle import Tool\nt = Tool(name='t', description='', parameters={}, run=print, effect='writes')\n",
+        "effect 'writes' is none of",
+    ),
+    "bad schema": (
+        "from treadle import Tool\nt = Tool(name='t', description='', parameters={'type': 'objekt'}, run=print)\n",
+        "'t'",
+    ),
+    "conflict": (
+        "from treadle import Tool\na, b = (Tool(name='t', description='', parameters={'type': 'object'}, run=print) for _ in 'ab')\n",
+        "'t'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "words"), TOOLS.values(), ids=TOOLS)
+def test_a_tools_file_with_an_error_gets_one_sentence_with_its_place(treadle, content, words):
+    (treadle.folder / "mine.py").write_text(content)
+
+    assert words in sentence(treadle("run", "-m", "demo", "--tools", "mine.py", "x", code=2))
+
+
+@pytest.mark.row("X09")
+def test_a_missing_key_fails_before_anything_is_asked_or_written(treadle):
+    ran = treadle("run", "-m", "openai-chat:gpt-5-mini", "x", code=2)
+
+    assert "OPENAI_API_KEY" in sentence(ran)
+    assert not treadle.home.exists()
+
+
+@pytest.mark.row("X09")
+def test_a_key_is_in_no_output_and_no_file(treadle):
+    key = "secret-" + "k" * 20
+    with MockProvider([Turn(status=401, error=f"bad key {key}")], api_key="another").in_thread() as provider:
+        ran = treadle("run", "--stream-json", "-v", *treadle.served(provider), "x", code=1, OPENAI_API_KEY=key)
+    checked = treadle("doctor", OPENAI_API_KEY=key)
+
+    assert key not in ran.stdout + ran.stderr + checked.stdout + checked.stderr
+    assert "OPENAI_API_KEY" in checked.stdout
+    assert not [path for path in treadle.folder.rglob("*") if path.is_file() and key.encode() in path.read_bytes()]
+
+
+HTML = Turn(body=b"<html><title>Login</title></html>", headers={"content-type": "text/html"})
+
+
+@pytest.mark.parametrize(
+    "turn", [HTML, Turn(body=b""), Turn(status=404, error="no such model"), Turn(cut="before-body")]
+)
+def test_a_server_that_is_no_model_ends_the_run_in_words_and_the_session_stays(treadle, turn):
+    with MockProvider([turn]).in_thread() as provider:
+        served = treadle.served(provider)
+        ran = treadle("run", "--max-retries-per-model-call", "0", *served, "x", code=1)
+
+    lines = ran.stderr.splitlines()
+    assert lines[1].startswith("treadle: failed (")
+    assert provider is not None
+    assert [one["state"] for one in treadle.json("sessions", "--json")] == ["failed"]
+    assert ran.stdout == ""
+
+
+def test_nobody_at_the_address_ends_the_run_in_words(treadle):
+    with MockProvider(["x"]).in_thread() as provider:
+        url = provider.base_url
+
+    ran = treadle(
+        "run", "--json", "--max-retries-per-model-call", "0", "-m", "openai-chat:m", "--base-url", url, "x", code=1
+    )
+
+    assert '"reason":"model_error"' in ran.stdout
+    assert "treadle: failed (model_error)" in ran.stderr
+
+
+def test_a_folder_of_binary_files_breaks_nothing(treadle):
+    for number in range(20):
+        (treadle.folder / f"{number}.bin").write_bytes(os.urandom(5000) + b"error")
+
+    ran = treadle("run", "-m", "demo", "Search for error in every file", code=0)
+
+    assert "a.txt" in ran.stdout
+    assert "\x1b" not in ran.stdout + ran.stderr
+
+
+def test_a_journal_of_another_program_stays_as_it_is(treadle):
+    path = treadle.folder / "other.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE mine (x)")
+    connection.commit()
+    connection.close()
+    before = path.read_bytes()
+
+    told = sentence(treadle("run", "-m", "demo", "--journal", "other.db", "x", code=2))
+
+    assert "another program" in told
+    assert path.read_bytes() == before
+
+
+def test_a_session_that_is_held_has_a_code_of_its_own():
+    assert code_of(SessionHeld("It is held.")) == 16
+
+
+def test_an_unexpected_failure_is_told_without_a_traceback_unless_it_is_asked_for(treadle):
+    (treadle.folder / "home").write_text("a file where the state folder should be")
+
+    assert sentence(treadle("run", "-m", "demo", "x", code=2))
+
+
+def test_no_command_prints_the_help_and_ends_with_code_2(treadle):
+    ran = treadle(code=2)
+
+    assert ran.stdout == ""
+    for command in ("run", "resume", "sessions", "approvals", "approve", "budgets", "tools", "demo", "doctor", "mock"):
+        assert f"  {command}" in ran.stderr
+
+
+def test_help_and_version_load_nothing_heavy(treadle):
+    code = (
+        "import sys, json; from treadle.cli.main import main; main(['run', '--help']); "
+        "heavy = {'aiohttp', 'asyncio', 'pydantic', 'sqlite3', 'ssl', 'jsonschema_rs', 'jiter', 'tomllib', 'rich'}; "
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    ran = subprocess.run(
+        [treadle.command()[0], "-c", code], env=treadle.environment, capture_output=True, text=True, timeout=60
+    )
+
+    assert ran.stderr.strip() == "[]"
+    assert "--max-tool-calls" in ran.stdout
+    assert treadle("--version", code=0).stdout.startswith("treadle ")

@@ -1,0 +1,131 @@
+"""Settings from flags, environment and files: which one holds, and where it says it comes from."""
+
+import pytest
+
+from treadle import Budget
+
+NAMES = Budget.__struct_fields__
+
+
+def configure(folder, text):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.toml").write_text(text)
+
+
+@pytest.mark.row("B02")
+def test_all_ten_budgets_are_taken_from_a_file_under_their_exact_names(treadle):
+    configure(treadle.home, "[budget]\n" + "".join(f"{name} = {number}\n" for number, name in enumerate(NAMES, 11)))
+
+    rows = treadle.json("budgets", "--json", code=0)["budgets"]
+
+    assert len(rows) == 10
+    assert {row["name"]: float(row["limit"]) for row in rows} == {name: number for number, name in enumerate(NAMES, 11)}
+    assert {row["origin"] for row in rows} == {str(treadle.home / "config.toml")}
+
+
+@pytest.mark.row("B02")
+def test_all_ten_budgets_are_flags_under_their_exact_names(treadle):
+    flags = [word for number, name in enumerate(NAMES, 11) for word in ("--" + name.replace("_", "-"), str(number))]
+
+    lines = treadle("budgets", *flags, code=0).stdout.splitlines()
+
+    assert [(line.split()[0], line.split()[-1]) for line in lines] == [
+        (name, str(number)) for number, name in enumerate(NAMES, 11)
+    ]
+
+
+def test_max_turns_is_another_name_and_none_means_no_limit(treadle):
+    rows = treadle.json("budgets", "--json", "--max-turns", "7", "--max-tool-calls", "none", "--max-total-cost", "0.10")
+
+    limits = {row["name"]: row["limit"] for row in rows["budgets"]}
+    assert (limits["max_model_turns"], limits["max_tool_calls"], limits["max_total_cost"]) == (7, None, "0.10")
+
+
+@pytest.mark.row("B02")
+def test_the_budgets_of_a_session_show_what_was_used_and_its_own_limits(treadle):
+    model = treadle.script("s.json", [{"calls": [{"name": "list", "arguments": {}}]}, {"text": "Done."}])
+    treadle("run", "-m", model, "--session", "s1", "--max-tool-calls", "9", "x", code=0)
+
+    lines = [line.split() for line in treadle("budgets", "s1", code=0).stdout.splitlines()]
+
+    assert len(lines) == 10
+    assert lines[0] == ["max_model_turns", "2", "/", "50"]
+    assert lines[1] == ["max_tool_calls", "1", "/", "9"]
+
+
+def test_a_flag_goes_before_the_named_file_that_before_the_person_s_and_that_before_the_project_s(treadle):
+    configure(
+        treadle.folder / ".treadle",
+        "[budget]\nmax_model_turns = 1\nmax_tool_calls = 1\nmax_input_tokens = 1\nmax_output_tokens = 1\n",
+    )
+    configure(treadle.home, "[budget]\nmax_model_turns = 2\nmax_tool_calls = 2\nmax_input_tokens = 2\n")
+    configure(treadle.folder / "named", "[budget]\nmax_model_turns = 3\nmax_tool_calls = 3\n")
+
+    shown = treadle.json("config", "show", "--json", "--config", "named/config.toml", "--max-model-turns", "4", code=0)
+
+    assert {name: (shown[name]["value"], shown[name]["origin"]) for name in NAMES[:6]} == {
+        "max_model_turns": (4, "flag"),
+        "max_tool_calls": (3, "named/config.toml"),
+        "max_parallel_tool_calls": (16, "default"),
+        "max_wall_time_seconds": (3600, "default"),
+        "max_input_tokens": (2, str(treadle.home / "config.toml")),
+        "max_output_tokens": (1, ".treadle/config.toml"),
+    }
+
+
+@pytest.mark.row("L20")
+def test_a_profile_goes_before_the_budget_and_behind_the_flags(treadle):
+    configure(
+        treadle.home,
+        "[budget]\nmax_tool_calls = 1\n[profiles.qa]\non_limit = 'report'\n[profiles.qa.budget]\nmax_tool_calls = 2\n",
+    )
+
+    plain, profiled, flagged = (
+        treadle.json("config", "show", "--json", *flags, code=0)
+        for flags in ([], ["--profile", "qa"], ["--profile", "qa", "--max-tool-calls", "3"])
+    )
+
+    assert [one["max_tool_calls"]["value"] for one in (plain, profiled, flagged)] == [1, 2, 3]
+    assert [one["on_limit"]["value"] for one in (plain, profiled)] == ["summarize", "report"]
+    assert profiled["max_tool_calls"]["origin"] == "profile qa"
+
+
+def test_the_model_comes_from_the_flag_then_the_variable_then_the_file(treadle):
+    configure(treadle.home, "model = 'demo'\n")
+
+    assert treadle.json("config", "show", "--json")["model"]["value"] == "demo"
+    shown = treadle.json("config", "show", "--json", TREADLE_MODEL="script:a")["model"]
+    assert shown == {"value": "script:a", "origin": "TREADLE_MODEL"}
+    assert treadle.json("config", "-m", "script:b", "--json", TREADLE_MODEL="script:a")["model"]["value"] == "script:b"
+
+
+def test_a_denial_of_a_project_s_file_holds_beside_the_person_s_permission(treadle):
+    configure(treadle.folder / ".treadle", "deny = ['read']\n")
+    model = treadle.script("s.json", [{"calls": [{"name": "read", "arguments": {"path": "a.txt"}}]}, {"text": "No."}])
+
+    report = treadle.json("run", "--json", "-m", model, "--allow", "read", "x", code=0)
+
+    assert [one["status"] for one in report["tool_calls"]] == ["denied"]
+
+
+def test_a_price_in_the_file_makes_a_limit_on_cost_work(treadle):
+    configure(treadle.home, "[price]\ninput = 1000000\noutput = 0.5\n[budget]\nmax_total_cost = 0.01\n")
+    from treadle.testing import MockProvider
+
+    with MockProvider(["Dear."]).in_thread() as provider:
+        report = treadle.json("run", "--json", *treadle.served(provider), "x")
+
+    assert report["cost"] is not None
+    assert float(report["cost"]) > 1
+
+
+def test_tool_files_named_in_a_file_are_found_beside_it(treadle):
+    configure(treadle.home, "tools = ['mine.py', 'grep']\n")
+    (treadle.home / "mine.py").write_text(
+        "from treadle import Tool\n"
+        "t = Tool(name='mine', description='Mine.', parameters={'type': 'object'}, run=print, effect=lambda a: 'read')\n"
+    )
+
+    listed = treadle.json("tools", "--json", code=0)
+
+    assert [(one["name"], one["effect"]) for one in listed] == [("mine", "by call"), ("grep", "read")]

@@ -1,0 +1,84 @@
+"""The commands that look: doctor and tools. And the words in which strangers' text is shown."""
+
+import pytest
+
+from treadle.cli.text import one_line, printable, shown_call
+
+
+def test_the_doctor_checks_this_machine_and_changes_nothing(treadle):
+    checks = treadle.json("doctor", "--json", code=0)["checks"]
+
+    levels = {check["name"]: check["level"] for check in checks}
+    assert {name: levels[name] for name in ("python", "sqlite", "config", "journal", "self-check")} == dict.fromkeys(
+        ("python", "sqlite", "config", "journal", "self-check"), "ok"
+    )
+    assert (levels["model"], levels["keys"]) == ("warn", "warn")
+    assert not treadle.home.exists()
+
+
+def test_the_doctor_tells_a_broken_configuration_and_a_broken_journal(treadle):
+    (treadle.folder / "not.db").write_text("no database" * 100)
+    broken = treadle("doctor", "--journal", "not.db", code=1)
+    treadle.home.mkdir()
+    (treadle.home / "config.toml").write_text("modell = 1\n")
+    misspelt = treadle("doctor", code=1)
+
+    assert "fail  journal" in broken.stdout
+    assert "Did you mean model?" in misspelt.stdout
+
+
+@pytest.mark.row("X08")
+def test_the_tools_are_listed_with_schema_and_effect(treadle):
+    listed = treadle.json("tools", "--json", code=0)
+
+    assert [(one["name"], one["effect"]) for one in listed] == [
+        (name, "read") for name in ("grep", "glob", "read", "list")
+    ]
+    assert all(one["parameters"]["type"] == "object" and one["description"] for one in listed)
+
+
+def test_tools_check_compiles_contracts_and_names_what_lacks_words(treadle):
+    (treadle.folder / "mine.py").write_text(
+        "from treadle import Tool\n"
+        "t = Tool(name='t', description='', parameters={'type': 'object', 'properties': {'x': {'type': 'string'}}}, run=print)\n"
+    )
+
+    well = treadle("tools", "check", code=0)
+    poor = treadle.json("tools", "check", "--json", "--tools", "mine.py", code=0)
+
+    assert "4 tools checked" in well.stdout
+    assert [one["tool"] for one in poor["advice"]] == ["t", "t"]
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("plain\ttext\n", "plain\ttext\n"),
+        ("line\r\nline", "line\nline"),
+        ("\x1b[31m\x9b\x07\x08\r\x00\x7f", "\\x1b[31m\\x9b\\x07\\x08\\r\\x00\\x7f"),
+        ("a\u202eb\u2066c\ufeff", "a\\u202eb\\u2066c\\ufeff"),
+        ("\ud800", "\\ud800"),
+        ("größe 漢字 \u00a0 😀", "größe 漢字 \u00a0 😀"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_escaped(given, shown):
+    assert printable(given) == shown
+
+
+def test_long_text_is_shortened_to_one_line():
+    assert one_line("a\nb\n" * 1000, 10) == "a b a b..."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ('{"pattern": "error", "path": "src"}', 'f(pattern="error", path="src")'),
+        ("", "f()"),
+        ('{"broken', 'f({"broken)'),
+        ("[1, 2]", "f([1, 2])"),
+        ({"amount": 40, "deep": {"a": [1]}}, 'f(amount=40, deep={"a":[1]})'),
+        ('{"x": "' + "y" * 500 + '"}', 'f(x="' + "y" * 56 + '..."'.replace('..."', "...") + '")'),
+    ],
+)
+def test_a_call_is_shown_as_one_writes_it(arguments, shown):
+    assert shown_call("f", arguments) == shown

@@ -1,0 +1,315 @@
+"""One task on the command line: what comes out where, and with which exit code."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+
+import pytest
+
+from treadle.testing import MockProvider, Turn, text
+
+
+@pytest.mark.row("X04")
+def test_the_answer_alone_goes_to_standard_output_and_progress_to_standard_error(treadle):
+    model = treadle.script(
+        "s.json",
+        [{"text": "I look.", "calls": [{"name": "read", "arguments": {"path": "a.txt"}}]}, {"text": "Two files."}],
+    )
+
+    ran = treadle("run", "-m", model, "Which files?", code=0)
+
+    assert ran.stdout == "Two files.\n"
+    lines = ran.stderr.splitlines()
+    assert re.fullmatch(r"session: s_\w{16}", lines[0])
+    assert lines[1:] == [
+        "I look.",
+        '[tool] read(path="a.txt")',
+        '[ok] read(path="a.txt"): one error',
+    ]
+
+
+def test_quiet_says_nothing_and_verbose_tells_the_decisions(treadle):
+    model = treadle.script("s.json", [{"calls": [{"name": "list", "arguments": {}}]}, {"text": "Done."}])
+
+    quiet = treadle("run", "-m", model, "x", "-q", code=0)
+    verbose = treadle("run", "-m", model, "x", "-v", code=0)
+
+    assert (quiet.stdout, quiet.stderr) == ("Done.\n", "")
+    assert "[decision] allow list() (default for read)" in verbose.stderr
+
+
+@pytest.mark.row("B01", "X04")
+def test_json_is_one_object_with_the_report_of_the_limit(treadle, greps):
+    ran = treadle(
+        "run", "--json", "--max-model-turns", "2", "--on-limit", "report", *treadle.served(greps), "x", code=10
+    )
+
+    report = json.loads(ran.stdout)
+    assert {key: report[key] for key in ("status", "reason", "completed", "next_safe_action")} == {
+        "status": "stopped",
+        "reason": "step_limit_reached",
+        "completed": False,
+        "next_safe_action": "Ask the user whether to continue with a larger budget.",
+    }
+    assert (report["budget"], report["used"], report["limit"]) == ("max_model_turns", 2, 2)
+    assert len(ran.stdout.splitlines()) == 1
+    assert len(greps.requests) == 2
+
+
+@pytest.mark.row("X04")
+def test_stream_json_is_every_event_as_a_line_and_the_report_last(treadle):
+    model = treadle.script("s.json", [{"calls": [{"name": "list", "arguments": {}}]}, {"text": "Done."}])
+
+    ran = treadle("run", "--stream-json", "-m", model, "x", code=0)
+
+    lines = [json.loads(line) for line in ran.stdout.splitlines()]
+    types = [line["type"] for line in lines]
+    assert types[0] == "run.started"
+    assert types[-2:] == ["run.finished", "report"]
+    assert {"model.delta", "tool.started", "tool.finished"} <= set(types)
+    assert lines[-1]["text"] == "Done."
+    assert lines[-1]["session_id"] == lines[0]["session_id"]
+
+
+@pytest.mark.row("L07")
+def test_at_the_call_limit_one_more_request_sums_up_with_tools_listed_and_tool_choice_none(treadle, greps):
+    ran = treadle("run", "--json", "--max-tool-calls", "3", *treadle.served(greps), "Search", code=10)
+
+    report = json.loads(ran.stdout)
+    bodies = [request.body for request in greps.requests]
+    results = [message for message in bodies[-1]["messages"] if message["role"] == "tool"]
+    contents = [json.loads(result["content"]) for result in results]
+    assert len(bodies) == 4
+    assert bodies[3]["tool_choice"] == "none"
+    assert bodies[3]["tools"] == bodies[0]["tools"]
+    assert contents[2]["limit_reached"] is True
+    assert contents[2]["limit_message"] == "Tool call limit reached (3). Stopping tool loop."
+    assert {"output", "count"} <= set(contents[2])
+    assert not [content for content in contents[:2] if "limit_reached" in content]
+    assert (report["text"], report["budget"], report["completed"]) == ("Partly found.", "max_tool_calls", False)
+    assert len(treadle.json("sessions", "show", report["session_id"], "--json")["messages"]) == 8
+
+
+@pytest.mark.row("L11")
+def test_a_new_task_has_a_fresh_budget_and_a_stopped_one_goes_on_with_a_larger(treadle, greps):
+    served = treadle.served(greps)
+    first = treadle.json("run", "--json", "--max-tool-calls", "3", "--session", "s1", *served, "Search", code=10)
+    second = treadle.json("run", "--json", "--max-tool-calls", "3", "--session", "s1", *served, "Again", code=10)
+    before = len(greps.requests)
+    third = treadle.json("resume", "s1", "--json", "--max-tool-calls", "6", "--base-url", greps.base_url, code=10)
+
+    assert [len(one["tool_calls"]) for one in (first, second, third)] == [3, 3, 6]
+    assert (third["used"], third["limit"]) == (6, 6)
+    assert [request.body.get("tool_choice", "auto") for request in greps.requests[before:]] == ["auto"] * 3 + ["none"]
+
+
+@pytest.mark.row("L19")
+def test_done_and_out_of_room_differ_in_report_exit_code_and_words(treadle):
+    calls = [{"calls": [{"name": "read", "arguments": {"path": f"{name}.txt"}}]} for name in "abc"]
+    model = treadle.script("s.json", [*calls, {"text": "All read."}])
+
+    roomy = treadle("run", "--max-model-turns", "50", "-m", model, "Read", code=0)
+    tight = treadle("run", "--max-model-turns", "2", "--on-limit", "report", "-m", model, "Read", code=10)
+
+    assert roomy.stdout == "All read.\n"
+    assert "treadle: stopped (step_limit_reached)" in tight.stderr
+    assert "--max-model-turns N" in tight.stderr
+    assert "stopped" not in roomy.stderr
+
+
+@pytest.mark.row("L20")
+def test_a_profile_sets_the_budget_and_is_in_the_report(treadle, greps):
+    treadle.home.mkdir()
+    (treadle.home / "config.toml").write_text(
+        'on_limit = "report"\n[profiles.qa.budget]\nmax_model_turns = 2\n[profiles.research.budget]\nmax_model_turns = 4\n'
+    )
+
+    qa = treadle.json("run", "--json", "--profile", "qa", *treadle.served(greps), "x", code=10)
+    research = treadle.json("run", "--json", "--profile", "research", *treadle.served(greps), "x", code=10)
+
+    assert [(one["profile"], one["limit"], one["steps"]) for one in (qa, research)] == [
+        ("qa", 2, 2),
+        ("research", 4, 4),
+    ]
+
+
+def test_an_answer_that_follows_failed_calls_comes_with_a_warning(treadle):
+    calls = [{"name": "grep", "arguments": {"pattern": "x", "max_matches": "9"}}, {"name": "nope", "arguments": {}}]
+    model = treadle.script("s.json", [{"calls": calls}, {"text": "Nothing."}])
+
+    ran = treadle("run", "-m", model, "x", code=0)
+
+    assert "warning: the answer follows 2 failed calls (grep: invalid_arguments, nope: unknown_tool)" in ran.stderr
+    assert '[failed] grep(pattern="x", max_matches="9"): invalid_arguments:' in ran.stderr
+
+
+def test_control_characters_of_model_and_tools_are_shown_not_obeyed(treadle):
+    (treadle.folder / "evil.txt").write_bytes(b"error \x1b]0;owned\x07 \xc2\x9b31m\n")
+    model = treadle.script(
+        "s.json",
+        [
+            {"calls": [{"name": "read", "arguments": {"path": "evil.txt"}}]},
+            {"text": "red \u001b[31m back\b over\rx \u202e"},
+        ],
+    )
+
+    ran = treadle("run", "-m", model, "x", code=0)
+
+    assert ran.stdout == "red \\x1b[31m back\\x08 over\\rx \\u202e\n"
+    assert not set(ran.stderr) & {"\x1b", "\x07", "\x9b", "\r"}
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"], ["--stream-json"]], ids=["text", "json", "stream-json"])
+def test_half_a_surrogate_pair_breaks_no_output(treadle, flags):
+    half = json.dumps({"choices": [{"index": 0, "delta": {"content": "half \ud800 pair"}, "finish_reason": "stop"}]})
+    answer = Turn(body=f"data: {half}\n\ndata: [DONE]\n\n".encode())
+    with MockProvider([answer]).in_thread() as provider:
+        ran = treadle("run", *treadle.served(provider), "--max-retries-per-model-call", "0", *flags, "x")
+
+    assert "unexpected" not in ran.stderr
+    assert ran.returncode in (0, 1)
+
+
+# --- the task --------------------------------------------------------------------------------------------------------
+
+
+def test_a_dash_reads_the_task_and_piped_input_beside_one_is_added_under_a_heading(treadle):
+    with MockProvider(["Yes."]).in_thread() as provider:
+        treadle("run", *treadle.served(provider), "-", stdin="What is up?", code=0)
+        treadle("run", *treadle.served(provider), "Sum it up", stdin="line one\n", code=0)
+        treadle("run", *treadle.served(provider), "Alone", stdin="", code=0)
+
+    asked = [request.body["messages"][-1]["content"] for request in provider.requests]
+    assert asked == ["What is up?", "Sum it up\n\n# Standard input\n\nline one\n", "Alone"]
+
+
+def test_a_task_of_ten_megabytes_is_carried_out(treadle):
+    with MockProvider(["Long."]).in_thread() as provider:
+        ran = treadle("run", *treadle.served(provider), "-", stdin="word " * 2_000_000, code=0)
+
+    assert ran.stdout == "Long.\n"
+    assert len(provider.requests[0].body["messages"][-1]["content"]) == 10_000_000
+
+
+def test_more_than_can_be_taken_gets_one_sentence(treadle):
+    ran = treadle("run", "-m", "demo", "-", stdin=b"x" * (33 * 1024 * 1024), code=2)
+
+    assert "larger than 32 MB" in ran.stderr
+
+
+def test_bytes_that_are_no_text_crash_nothing(treadle):
+    model = treadle.script("s.json", [{"text": "Read."}])
+
+    piped = treadle("run", "-m", model, "-", stdin=b"\xff\xfe\x00task", code=0)
+    given = subprocess.run(
+        [*map(os.fsencode, treadle.command("run", "-m", model)), b"caf\xe9 \xff"],
+        cwd=treadle.folder, env=treadle.environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
+    )  # fmt: skip
+
+    assert piped.stdout == "Read.\n"
+    assert (given.returncode, given.stdout) == (0, b"Read.\n"), given.stderr
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+def test_text_is_shown_at_a_terminal_before_the_answer_is_whole(treadle):
+    with MockProvider(
+        [Turn(text="First and the rest.", pieces=3, gate="g", hold_after_pieces=2)]
+    ).in_thread() as provider:
+        ours, theirs = pty.openpty()
+        process = treadle.start("run", "-q", *treadle.served(provider), "x", stdout=theirs)
+        os.close(theirs)
+        shown = os.read(ours, 1000)
+        provider.gate("g").open()
+        while b"rest." not in shown:
+            shown += os.read(ours, 1000)
+        code = process.wait(60)
+        process.stderr.close()
+        os.close(ours)
+
+    assert code == 0
+    assert shown.replace(b"\r\n", b"\n").startswith(b"First and the rest.")
+    assert shown.count(b"First") == 1
+
+
+def test_a_response_that_broke_off_is_not_part_of_the_answer(treadle):
+    turns = [Turn(text="Wrong beginning of an answer", cut="mid-text"), text("Right.")]
+    with MockProvider(turns).in_thread() as provider:
+        ran = treadle("run", *treadle.served(provider), "x", code=0)
+
+    assert ran.stdout == "Right.\n"
+    assert "[retry]" in ran.stderr
+
+
+def test_what_a_tool_or_its_child_prints_does_not_reach_standard_output(treadle):
+    (treadle.folder / "loud.py").write_text(
+        "import os, subprocess\nfrom treadle import Tool\nprint('at import')\n"
+        "def _run(arguments, ctx):\n    print('from python')\n    subprocess.run(['echo', 'from a child'])\n"
+        "    os.write(1, b'from C\\n')\n    return 'ok'\n"
+        "loud = Tool(name='loud', description='.', parameters={'type': 'object'}, effect='read', run=_run)\n"
+    )
+    model = treadle.script("s.json", [{"calls": [{"name": "loud", "arguments": {}}]}, {"text": "Done."}])
+
+    ran = treadle("run", "--json", "-m", model, "--tools", "loud.py", "x", code=0)
+
+    assert json.loads(ran.stdout)["text"] == "Done."
+    for words in ("at import", "from python", "from a child", "from C"):
+        assert words in ran.stderr
+
+
+def test_a_reader_who_goes_away_is_no_error(treadle):
+    model = treadle.script("s.json", [{"calls": [{"name": "list", "arguments": {}}]}, {"text": "Done."}])
+
+    process = treadle.start("run", "--stream-json", "-m", model, "x")
+    process.stdout.close()
+    _, error = process.communicate(timeout=60)
+
+    assert process.returncode == 0
+    assert b"Traceback" not in error
+    assert b"BrokenPipe" not in error
+    assert treadle.json("sessions", "--json")[0]["state"] == "completed"
+
+
+def test_closed_standard_streams_crash_nothing(treadle):
+    model = treadle.script("s.json", [{"text": "Done."}])
+    line = " ".join([*treadle.command("run", "-m", model, "x"), "<&- >&- 2>&-"])
+
+    assert subprocess.run(line, shell=True, cwd=treadle.folder, env=treadle.environment, timeout=60).returncode == 0
+
+
+@pytest.mark.row("X04")
+def test_a_refusal_and_a_repeated_call_have_codes_of_their_own(treadle):
+    again = treadle.script("r.json", [{"calls": [{"name": "list", "arguments": {}}]}])
+    refusing = treadle.script("n.json", [{"refusal": "I will not."}])
+
+    assert treadle.json("run", "--json", "-m", again, "x", code=13)["reason"] == "repeated_tool_call"
+    assert treadle.json("run", "--json", "-m", refusing, "x", code=14)["reason"] == "refused"
+
+
+def test_a_call_of_a_denied_tool_does_not_run(treadle):
+    model = treadle.script(
+        "s.json", [{"calls": [{"name": "read", "arguments": {"path": "a.txt"}}]}, {"text": "I may not."}]
+    )
+
+    report = treadle.json("run", "--json", "-m", model, "--deny", "read", "--allow", "*", "x", code=0)
+
+    assert [one["tool"] for one in report["denials"]] == ["read"]
+    assert report["tool_calls"][0]["status"] == "denied"
+
+
+def test_the_demo_shows_searches_a_mended_call_and_the_limit(treadle):
+    ran = treadle("demo", code=0)
+
+    assert "not a language model" in ran.stdout
+    assert "invalid_arguments" in ran.stderr
+    assert "max_matches=200)" in ran.stderr
+    assert "stopped (budget_exceeded)" in ran.stderr
+
+
+def test_the_demo_works_on_the_folder_that_is_named(treadle):
+    ran = treadle("demo", "-C", ".", "--json")
+
+    assert "a.txt" in json.loads(ran.stdout)["text"]

@@ -1,0 +1,97 @@
+"""What is kept of a run, and how a session goes on."""
+
+import json
+import stat
+
+import pytest
+
+from treadle.testing import MockProvider, call, text
+
+
+@pytest.mark.row("Q03")
+def test_a_resumed_session_says_how_many_messages_it_has_and_sends_them_all(treadle):
+    with MockProvider(
+        [call("read", path="a.txt", id="call_xyz"), text("One error."), text("In a.txt.")]
+    ).in_thread() as provider:
+        served = treadle.served(provider)
+        treadle("run", "--session", "s1", *served, "Look", code=0)
+        ran = treadle("run", "--session", "s1", *served, "Where?", code=0)
+
+    assert "[Session restored: 4 messages]" in ran.stderr
+    sent = provider.requests[-1].body["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "tool", "assistant", "user"]
+    assert sent[1]["tool_calls"][0]["id"] == sent[2]["tool_call_id"] == "call_xyz"
+
+
+@pytest.mark.row("Q03", "L11")
+def test_a_stopped_run_is_resumed_with_the_model_that_it_had(treadle):
+    calls = [{"calls": [{"name": "read", "arguments": {"path": f"{name}.txt"}}]} for name in "abc"]
+    model = treadle.script("s.json", [*calls, {"text": "All read."}])
+    treadle("run", "-m", model, "--on-limit", "report", "--max-model-turns", "2", "Read", code=10)
+
+    still = treadle("resume", "--last", "--on-limit", "report", code=10)
+    ran = treadle("resume", "--last", "--max-model-turns", "9", code=0)
+
+    assert "[Session restored: 5 messages]" in ran.stderr
+    assert ran.stdout == "All read.\n"
+    assert still.stdout == ""
+
+
+@pytest.mark.row("X08")
+def test_sessions_are_listed_and_shown_with_everything_that_was_received_and_executed(treadle):
+    (treadle.folder / "long.txt").write_text("".join(f"line {number}\n" for number in range(2000)))
+    model = treadle.script(
+        "s.json", [{"calls": [{"name": "read", "arguments": {"path": "long.txt"}}]}, {"text": "Long."}]
+    )
+    treadle("run", "-m", model, "--session", "s1", "--max-tool-result-chars", "500", "Read it", code=0)
+
+    listed = treadle.json("sessions", "--json", code=0)
+    shown = treadle.json("sessions", "show", "s1", "--json", code=0)
+    plain = treadle("sessions", "show", "s1", code=0).stdout
+
+    assert [(one["id"], one["state"], one["task"]) for one in listed] == [("s1", "completed", "Read it")]
+    assert (shown["id"], shown["state"]) == ("s1", "completed")
+    assert [message["role"] for message in shown["messages"]] == ["user", "assistant", "tool", "assistant"]
+    (made,) = shown["calls"]
+    assert (made["name"], json.loads(made["arguments"])) == ("read", {"path": "long.txt"})
+    assert made["decision"]["kind"] == "allow"
+    assert made["result"]["status"] == "ok"
+    assert len(made["result"]["content"]) <= 1000
+    assert "line 1999" in made["result"]["full"]
+    for words in ("[user] Read it", 'read(path="long.txt")', "line 1999", "[assistant] Long."):
+        assert words in plain
+
+
+def test_on_a_fresh_machine_there_are_no_sessions_and_nothing_is_made(treadle):
+    assert treadle.json("sessions", "list", "--json", code=0) == []
+    assert treadle.json("approvals", "--json", code=0) == []
+    assert not treadle.home.exists()
+
+
+def test_unknown_and_finished_sessions_are_told(treadle):
+    model = treadle.script("s.json", [{"text": "Done."}])
+    treadle("run", "-m", model, "--session", "s1", "x", code=0)
+
+    assert "no session 'nope'" in treadle("resume", "nope", code=2).stderr
+    assert "no session 'nope'" in treadle("sessions", "show", "nope", code=2).stderr
+    assert "no session 'nope'" in treadle("budgets", "nope", code=2).stderr
+    assert "completed" in treadle("resume", "s1", code=2).stderr
+    assert len(treadle.json("sessions", "--json")) == 1
+
+
+def test_the_state_is_private_to_its_owner(treadle):
+    model = treadle.script("s.json", [{"text": "Done."}])
+    treadle("run", "-m", model, "x", code=0)
+
+    assert stat.S_IMODE(treadle.home.stat().st_mode) == 0o700
+    assert stat.S_IMODE((treadle.home / "journal.db").stat().st_mode) == 0o600
+
+
+def test_the_journal_is_where_the_flag_or_the_variable_says(treadle):
+    model = treadle.script("s.json", [{"text": "Done."}])
+    treadle("run", "-m", model, "--journal", "one.db", "x", code=0)
+    treadle("run", "-m", model, "x", code=0, TREADLE_JOURNAL="two.db")
+
+    assert (treadle.folder / "one.db").exists()
+    assert (treadle.folder / "two.db").exists()
+    assert not treadle.home.exists()
