@@ -1,0 +1,237 @@
+"""Anthropic Messages, inward: from the events of one answer to the parts of one response. Does no I/O.
+
+Compatible servers differ in everything but the names of the fields, so values are read as they come and judged here: `Any` in the
+structs below is the wire's.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from treadle.errors import ModelResponseInvalid
+from treadle.messages import Finish, Part, ToolCall, Usage
+from treadle.ports import CallReady, ModelEnd, ModelPart
+from treadle.providers._anthropic_parts import AnswerBlock, BlockDelta
+from treadle.providers._lenient import count, decode, text_or_nothing
+from treadle.providers._reading import AnswerError
+
+__all__ = ["AnthropicResponse"]
+
+
+class _Message(msgspec.Struct):
+    usage: Any = None
+
+
+class _Event(msgspec.Struct):
+    type: Any = None
+    index: Any = None
+    content_block: msgspec.Raw = msgspec.Raw(b"null")
+    delta: BlockDelta | None = None
+    message: _Message | None = None
+    usage: Any = None
+    error: Any = None
+
+
+class _Whole(msgspec.Struct):
+    type: Any = None
+    content: list[msgspec.Raw] | None = None
+    stop_reason: Any = None
+    usage: Any = None
+    error: Any = None
+
+
+_events = msgspec.json.Decoder(_Event)
+_wholes = msgspec.json.Decoder(_Whole)
+
+_FINISHES = {
+    "end_turn": Finish.STOP,
+    "stop_sequence": Finish.STOP,
+    "tool_use": Finish.CALLS,
+    "max_tokens": Finish.LENGTH,
+    "model_context_window_exceeded": Finish.LENGTH,
+    "pause_turn": Finish.LENGTH,
+    "refusal": Finish.REFUSED,
+}
+
+
+class AnthropicResponse:
+    """Takes the data of each event, and gives the parts that it makes.
+
+    Args:
+        names: Our names of tools that were renamed for the wire.
+    """
+
+    terminal = "message_stop"
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.is_whole = False
+        """Whether `message_stop` came, or the answer was one object."""
+        self.is_done = False
+        """The same: nothing follows."""
+        self.is_empty = True
+        """Whether nothing of this dialect came yet."""
+        self._names = names
+        self._blocks: list[AnswerBlock] = []
+        self._calls: list[AnswerBlock] = []
+        self._open: dict[int, AnswerBlock] = {}
+        self._told = 0
+        self._stop_reason = ""
+        self._usage: dict[str, Any] = {}
+
+    def add(self, data: bytes) -> list[ModelPart]:
+        """Take one event of a stream.
+
+        Raises:
+            AnswerError: It is the provider's error.
+            ModelResponseInvalid: It is no JSON, or of another shape.
+        """
+        data = data.strip()
+        if not data or self.is_done:
+            return []
+        return self._take(decode(data, _events))
+
+    def add_whole(self, body: bytes) -> list[ModelPart]:
+        """Take an answer that is one JSON object. Raises as `add` does."""
+        whole = decode(body, _wholes)
+        if whole.type == "error" or whole.error:
+            raise AnswerError(whole.error)
+        if whole.content is None:
+            raise ModelResponseInvalid("The answer has no content.")
+        self._count(whole.usage)
+        self._stop_reason = text_or_nothing(whole.stop_reason)
+        parts: list[ModelPart] = []
+        for raw in whole.content:
+            block = self._append(raw)
+            parts += block.begin()
+            block.close()
+        # A call that a limit cut cannot be told from a whole one here: its input was mended into an object.
+        if self._is_cut and self._blocks:
+            self._blocks[-1].is_doubtful = True
+        self.is_empty = False
+        self.is_done = self.is_whole = True
+        return parts + self._ready()
+
+    def end(self) -> ModelEnd:
+        """Return the whole message."""
+        parts: list[Part | None] = []
+        cut: list[str] = []
+        for block in self._blocks:
+            if not block.is_call:
+                parts.append(block.part())
+                continue
+            call = self._call(block)
+            parts.append(call)
+            if self._is_cut and not block.is_complete:
+                cut.append(call.id)
+        return ModelEnd(
+            parts=tuple(part for part in parts if part is not None),
+            finish=_FINISHES.get(self._stop_reason, Finish.UNKNOWN),
+            usage=_usage(self._usage),
+            cut_calls=frozenset(cut),
+        )
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the vendor paused a long turn of its own tools: sent back, it goes on."""
+        return self._stop_reason == "pause_turn"
+
+    @property
+    def _is_cut(self) -> bool:
+        return _FINISHES.get(self._stop_reason) is Finish.LENGTH
+
+    def _take(self, event: _Event) -> list[ModelPart]:
+        match event.type:
+            case "content_block_delta":
+                return self._grow(event)
+            case "content_block_start":
+                parts = self._begin(event)
+                return parts + self._ready()
+            case "content_block_stop":
+                self._close(event)
+                return self._ready()
+            case "message_start" | "message_delta" | "message_stop":
+                self.is_empty = False
+                self._take_frame(event)
+                return self._ready()
+            case "error":
+                raise AnswerError(event.error)
+            case _:  # a ping, or something new: the vendor asks to pass over what one does not know
+                return []
+
+    def _take_frame(self, event: _Event) -> None:
+        """Take what is said of the message as a whole."""
+        self._count(event.usage if event.message is None else event.message.usage)
+        if event.delta is not None:
+            self._stop_reason = text_or_nothing(event.delta.stop_reason) or self._stop_reason
+        if event.type == "message_stop":
+            self.is_done = self.is_whole = True
+
+    def _begin(self, event: _Event) -> list[ModelPart]:
+        self.is_empty = False
+        block = self._open[_index(event)] = self._append(event.content_block)
+        return block.begin()
+
+    def _append(self, raw: msgspec.Raw) -> AnswerBlock:
+        block = AnswerBlock(raw)
+        self._blocks.append(block)
+        if block.is_call:
+            self._calls.append(block)
+        return block
+
+    def _grow(self, event: _Event) -> list[ModelPart]:
+        block = self._open.get(_index(event))
+        if block is None or event.delta is None:
+            raise ModelResponseInvalid("The server sent a piece of a block that it did not begin.")
+        return block.grow(event.delta)
+
+    def _close(self, event: _Event) -> None:
+        block = self._open.pop(_index(event), None)
+        if block is not None:
+            block.close()
+
+    def _ready(self) -> list[ModelPart]:
+        """Return the calls that have become complete, in call order: none before an earlier one."""
+        found: list[ModelPart] = []
+        for block in self._calls[self._told :]:
+            if not self._is_ready(block):
+                break
+            found.append(CallReady(self._call(block)))
+            self._told += 1
+        return found
+
+    def _is_ready(self, block: AnswerBlock) -> bool:
+        if not block.is_closed or block.has_arguments:
+            return block.is_closed and block.is_complete
+        # Without arguments it is whole, or cut right after its name: what comes next tells.
+        return block is not self._blocks[-1] or (bool(self._stop_reason) and not self._is_cut)
+
+    def _call(self, block: AnswerBlock) -> ToolCall:
+        return block.call(self._calls.index(block), self._names)
+
+    def _count(self, usage: Any) -> None:
+        """Take counts, which are told twice: at the start, and at the end as they have become."""
+        if isinstance(usage, dict):
+            self._usage |= {name: value for name, value in usage.items() if value}
+
+
+def _index(event: _Event) -> int:
+    if type(event.index) is not int:
+        raise ModelResponseInvalid("The server sent a block without an index.")
+    return event.index
+
+
+def _usage(counts: dict[str, Any]) -> Usage | None:
+    """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
+    cached = count(counts, "cache_read_input_tokens")
+    # The vendor's input_tokens are those that came from no cache and went to none.
+    prompt = count(counts, "input_tokens") + count(counts, "cache_creation_input_tokens") + cached
+    completion = count(counts, "output_tokens")
+    if not prompt and not completion:
+        return None
+    return Usage(
+        input_tokens=prompt,
+        output_tokens=completion,
+        cached_input_tokens=cached,
+        reasoning_tokens=count(counts.get("output_tokens_details"), "thinking_tokens"),
+    )

@@ -1,0 +1,152 @@
+"""Anthropic Messages, and every server that speaks it. One request, one response; retries and budgets are the runtime's."""
+
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, closing
+from typing import Any
+
+import msgspec
+
+from treadle.budgets import Price
+from treadle.errors import ConfigurationError
+from treadle.messages import Message, Usage
+from treadle.ports import ModelEnd, ModelPart, ModelRequest
+from treadle.providers._anthropic_request import AnthropicRequests
+from treadle.providers._anthropic_response import AnthropicResponse
+from treadle.providers._endpoint import secrets_of
+from treadle.providers._failures import read_failure
+from treadle.providers._http import Endpoint, Timeouts, shared_client
+from treadle.providers._reading import read_response
+
+__all__ = ["Anthropic", "Timeouts"]
+
+_DEFAULT_TIMEOUTS = Timeouts()
+_VERSION = "2023-06-01"
+
+_MAX_PAUSES = 8
+"""How often one response is let go on after the vendor paused it."""
+
+
+class Anthropic:
+    """A model behind the Anthropic Messages dialect.
+
+    Example:
+        Anthropic("claude-sonnet-4-5", api_key="...", options={"thinking": {"type": "enabled", "budget_tokens": 4096}})
+
+    Options are further fields of each request's body, such as `temperature`; one that is None removes a field. Some mean more:
+    `max_tokens` replaces our default; `tools` are the vendor's own, which run on its side; `cache_control` is what our cache markers
+    say (`{"type": "ephemeral", "ttl": "1h"}`), and None sets none; `strict_tools: True` has the vendor hold the model to the schemas
+    of those tools that its strict subset can express; `parallel_tool_calls: False` asks for one call at a time.
+
+    Args:
+        model: As the server knows it.
+        base_url: With or without `/v1` at its end. Its query, if any, goes with every request.
+        api_key: None for a server that wants none.
+        price: What it costs, or None when nobody knows.
+        stream: Whether to ask for a stream. Either form of answer is understood.
+        options: See above.
+        headers: Further headers of each request, such as `anthropic-beta`.
+        timeouts: How long one call may take.
+
+    Raises:
+        ConfigurationError: One of these cannot be used.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str = "https://api.anthropic.com/v1",
+        api_key: str | None,
+        price: Price | None = None,
+        stream: bool = True,
+        options: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts = _DEFAULT_TIMEOUTS,
+    ) -> None:
+        if not model.strip():
+            raise ConfigurationError(
+                "The model's name is empty. Write anthropic:NAME, with the name that the server knows."
+            )
+        self._name = f"anthropic:{model}"
+        self._price = price
+        api_key = api_key.strip() if api_key else None
+        self._has_key = bool(api_key)
+        self._endpoint = Endpoint(
+            base_url,
+            _path(base_url),
+            headers=_headers(api_key, headers),
+            timeouts=timeouts,
+            secrets=secrets_of(api_key, headers),
+        )
+        self._requests = AnthropicRequests(model, origin=self._name, options=options or {}, stream=stream)
+
+    @property
+    def name(self) -> str:
+        """The dialect and model, such as `anthropic:claude-sonnet-4-5`."""
+        return self._name
+
+    @property
+    def price(self) -> Price | None:
+        """What it costs, or None when nobody knows."""
+        return self._price
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
+        """Send one request and yield the parts of the one response, `ModelEnd` last.
+
+        Never retries. A long turn of the vendor's own tools comes in several answers, each asked for in turn; they are one response.
+        Closing the iterator closes the connection.
+
+        Raises:
+            ModelError: The call failed; the class says whether another attempt may help.
+        """
+        before: ModelEnd | None = None
+        for pauses_left in reversed(range(_MAX_PAUSES + 1)):
+            response = AnthropicResponse(self._requests.own_names(request))
+            async with aclosing(self._exchange(request, response)) as parts:
+                async for part in parts:
+                    if not isinstance(part, ModelEnd):
+                        yield part
+            end = response.end()
+            whole = end if before is None else _joined(before, end)
+            if not (response.is_paused and pauses_left):
+                yield whole
+                return
+            said = Message(role="assistant", parts=end.parts, origin=self._name)
+            request = msgspec.structs.replace(request, messages=(*request.messages, said))
+            before = whole
+
+    async def _exchange(self, request: ModelRequest, response: AnthropicResponse) -> AsyncGenerator[ModelPart]:
+        answer = await shared_client.send(self._endpoint, self._requests.body(request))
+        with closing(answer):
+            if not 200 <= answer.status < 300:
+                raise await read_failure(answer, key_advice=self._key_advice)
+            async for part in read_response(answer, response):
+                yield part
+
+    @property
+    def _key_advice(self) -> str:
+        if self._has_key:
+            return "Check the API key (api_key=, or the variable that it was read from, such as ANTHROPIC_API_KEY) and what it may use."
+        return "No API key was sent: set api_key=, or ANTHROPIC_API_KEY."
+
+
+def _joined(first: ModelEnd, second: ModelEnd) -> ModelEnd:
+    """Return two answers as one response: its end is the second's."""
+    usage = None
+    if first.usage is not None or second.usage is not None:
+        usage = (first.usage or Usage()) + (second.usage or Usage())
+    return msgspec.structs.replace(second, parts=(*first.parts, *second.parts), usage=usage)
+
+
+def _path(base_url: str) -> str:
+    """Return what comes after the base URL. The vendor's variable is set without `/v1`, as its own SDK wants it."""
+    stem = re.split(r"[?#]", base_url.strip(), maxsplit=1)[0].rstrip("/")
+    return "messages" if re.search(r"/v\d[^/]*(/messages)?$", stem) else "v1/messages"
+
+
+def _headers(api_key: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
+    made = {"Content-Type": "application/json", "anthropic-version": _VERSION}
+    if api_key:
+        made["x-api-key"] = api_key
+    return made | dict(headers or {})
