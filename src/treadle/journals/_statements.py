@@ -13,9 +13,11 @@ from treadle.ports import InboxMessage, SessionInfo
 __all__ = [
     "Append",
     "append",
+    "claim",
     "consume",
     "create",
     "epoch_of",
+    "give_back",
     "put",
     "put_blob",
     "select_blob",
@@ -55,6 +57,19 @@ def epoch_of(connection: sqlite3.Connection, session_id: str) -> int:
         raise _unknown(session_id)
     (epoch,) = row
     return int(epoch)
+
+
+def claim(connection: sqlite3.Connection, session_id: str, seen: int, epoch: int, owner: str) -> bool:
+    """Put the session into other hands, where it still is in those that were seen. Return whether it was."""
+    claimed = connection.execute(
+        "UPDATE session SET epoch = ?, owner = ? WHERE id = ? AND epoch = ?", (epoch, owner, session_id, seen)
+    )
+    return claimed.rowcount == 1
+
+
+def give_back(connection: sqlite3.Connection, session_id: str, epoch: int) -> None:
+    """Note that nobody holds the session, unless others have taken it since."""
+    connection.execute("UPDATE session SET owner = NULL WHERE id = ? AND epoch = ?", (session_id, epoch))
 
 
 def append(connection: sqlite3.Connection, job: Append, epoch: int) -> None:

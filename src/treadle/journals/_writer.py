@@ -29,6 +29,7 @@ class Writer:
         self._connection: sqlite3.Connection | None = None
         self._synchronous = ""
         self._epochs: dict[str, int] = {}
+        self._held: set[str] = set()
         self._refused: dict[str, TreadleError] = {}
         self._unreported: dict[str, TreadleError] = {}
 
@@ -58,9 +59,22 @@ class Writer:
 
     def create(self, connection: sqlite3.Connection, session_id: str, now: float) -> bool:
         made = _statements.create(connection, session_id, now)
-        self._epochs[session_id] = _statements.epoch_of(connection, session_id)
+        if session_id not in self._held:  # a run that was fenced must not be let in again by whoever opens its session
+            self._epochs[session_id] = _statements.epoch_of(connection, session_id)
         self._refused.pop(session_id, None)
         return made
+
+    def claim(self, connection: sqlite3.Connection, session_id: str, seen: int, epoch: int, owner: str) -> bool:
+        is_ours = _statements.claim(connection, session_id, seen, epoch, owner)
+        if is_ours:
+            self._epochs[session_id] = epoch
+            self._held.add(session_id)
+        return is_ours
+
+    def give_back(self, connection: sqlite3.Connection, session_id: str, epoch: int) -> None:
+        if self._epochs.get(session_id) == epoch:
+            self._held.discard(session_id)
+        _statements.give_back(connection, session_id, epoch)
 
     def append(self, connection: sqlite3.Connection, append: _statements.Append) -> None:
         session_id = append.session_id

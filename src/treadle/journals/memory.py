@@ -2,14 +2,14 @@
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from treadle.errors import JournalError, UnknownSession
+from treadle.errors import JournalError, SessionHeld, UnknownSession
 from treadle.events import AnyEvent
 from treadle.journals._sequence import check_numbers, check_session_id, conflict, task_of
 from treadle.ports import InboxMessage, SessionInfo
 
-__all__ = ["MemoryJournal"]
+__all__ = ["MemoryJournal", "MemoryLease"]
 
 
 class MemoryJournal:
@@ -36,6 +36,13 @@ class MemoryJournal:
             return False
         self._shelves[session_id] = _Shelf(time.time())
         return True
+
+    async def acquire(self, session_id: str, on_lost: Callable[[], None]) -> "MemoryLease":
+        shelf = self._shelf(session_id)
+        if shelf.is_held:
+            raise SessionHeld(f"Session {session_id!r} is being run already, in this process. Wait for that run.")
+        shelf.is_held = True
+        return MemoryLease(shelf)
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
         shelf = self._shelf(session_id)
@@ -108,16 +115,28 @@ class MemoryJournal:
             raise JournalError("This journal in memory is closed.")
 
 
+class MemoryLease:
+    """The right to write one session. Nobody can take it away: it ends with its run, or with the process."""
+
+    def __init__(self, shelf: "_Shelf") -> None:
+        self._shelf: _Shelf | None = shelf
+
+    async def release(self) -> None:
+        if self._shelf is not None:
+            self._shelf.is_held, self._shelf = False, None
+
+
 class _Shelf:
     """What is kept of one session."""
 
-    __slots__ = ("consumed", "events", "inbox", "state", "task", "updated_at")
+    __slots__ = ("consumed", "events", "inbox", "is_held", "state", "task", "updated_at")
 
     def __init__(self, updated_at: float) -> None:
         self.events: list[AnyEvent] = []
         self.inbox: dict[str, InboxMessage] = {}
         self.consumed: dict[str, int] = {}
         self.state = "active"
+        self.is_held = False
         self.task = ""
         self.updated_at = updated_at
 

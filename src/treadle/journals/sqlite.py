@@ -1,4 +1,4 @@
-"""A journal in one SQLite file, shared by any number of processes. It decides nothing about who may run a session.
+"""A journal in one SQLite file, shared by any number of processes. It knows nothing of what its events mean.
 
 One thread writes and one reads, so that no event loop ever waits for a disk. Appends of all sessions that are queued
 together are one transaction and one sync.
@@ -7,10 +7,12 @@ together are one transaction and one sync.
 import asyncio
 import hashlib
 import os
+import socket
 import sqlite3
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +23,7 @@ from treadle import canonical
 from treadle.errors import JournalError
 from treadle.events import AnyEvent
 from treadle.journals import _statements
+from treadle.journals._lease import LEASE_SECONDS, Epochs, FileLease, Leases
 from treadle.journals._reader import Reader, StillReader
 from treadle.journals._rows import events_of, rows_of
 from treadle.journals._sequence import check_numbers, check_session_id, task_of
@@ -40,7 +43,11 @@ _EXIT_SECONDS = 5.0
 
 
 async def open_sqlite(
-    path: str | os.PathLike[str], *, read_only: bool = False, busy_seconds: float = 5.0
+    path: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
+    busy_seconds: float = 5.0,
+    lease_seconds: float = LEASE_SECONDS,
 ) -> "SqliteJournal":
     """Open a journal file now; make it, private to its owner, when there is none.
 
@@ -51,11 +58,12 @@ async def open_sqlite(
         path: The file.
         read_only: Make and change nothing; a missing file is an error.
         busy_seconds: How long to wait for another program that keeps the file locked.
+        lease_seconds: After so long without a sign of life, the process that runs a session is taken for dead.
 
     Raises:
         JournalError: The file is not ours, newer, damaged, locked, or cannot be reached. It was not changed.
     """
-    journal = SqliteJournal(path, read_only=read_only, busy_seconds=busy_seconds)
+    journal = SqliteJournal(path, read_only=read_only, busy_seconds=busy_seconds, lease_seconds=lease_seconds)
     try:
         await journal.open()
     except BaseException:  # a task cancelled here must leave no thread behind either
@@ -71,7 +79,14 @@ class SqliteJournal:
     are refused until `create` names the session again: whoever opens it goes on from what is stored.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False, busy_seconds: float = 5.0) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        busy_seconds: float = 5.0,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
         self._path = _path_of(path)
         self._read_only = read_only
         self._is_open = False
@@ -85,6 +100,8 @@ class SqliteJournal:
         self._reading = Worker(
             "treadle-journal-reader", reader.serve, reader.finish, max_batch=1, exit_seconds=exit_seconds
         )
+        epochs = Epochs(read=self._epoch, claim=self._claim, give_back=self._give_back)
+        self._leases = Leases(self._path, epochs, lease_seconds)
         weakref.finalize(self, _forsake, self._writing, self._reading).atexit = False  # workers end themselves then
 
     @property
@@ -102,6 +119,10 @@ class SqliteJournal:
     async def create(self, session_id: str) -> bool:
         check_session_id(session_id)
         return await self._write(partial(self._writer.create, session_id=session_id, now=time.time()))
+
+    async def acquire(self, session_id: str, on_lost: Callable[[], None]) -> FileLease:
+        self._check_writable()
+        return await self._leases.acquire(session_id, on_lost)
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
         self._writer.check(session_id)
@@ -170,6 +191,19 @@ class SqliteJournal:
             worker.stop(Job(None, future=farewell))
             await farewell
         self._writer.report()
+
+    async def _epoch(self, session_id: str) -> int:
+        await self._catch_up()
+        return await self._ask(partial(_statements.epoch_of, session_id=session_id))
+
+    async def _claim(self, session_id: str, seen: int, epoch: int) -> bool:
+        owner = f"{socket.gethostname()}:{os.getpid()}"
+        act = partial(self._writer.claim, session_id=session_id, seen=seen, epoch=epoch, owner=owner)
+        return await self._write(act)
+
+    async def _give_back(self, session_id: str, epoch: int) -> None:
+        with suppress(JournalError):  # full or closed meanwhile: the lock is free all the same, and that is what counts
+            await self._write(partial(self._writer.give_back, session_id=session_id, epoch=epoch))
 
     async def _write(self, act: Callable[[sqlite3.Connection], _T], *, durable: bool = False) -> _T:
         self._check_writable()

@@ -1,0 +1,195 @@
+"""Leases on the sessions of one journal file: one writer at a time, known to live by its heartbeat.
+
+A lease on epoch n is a lock file named after n, and the number n in the session's row. Whoever takes over locks a file for a
+higher number first and raises the row's number then, where it still is what was seen: of many, one succeeds. The writer
+before, if it only slept, finds its appends refused and its file gone. Knows no SQL.
+"""
+
+import asyncio
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from treadle.errors import SessionHeld
+from treadle.journals._lease_file import LockFile, beat_of, holder_of, is_locked, remove, try_lock
+
+__all__ = ["LEASE_SECONDS", "Epochs", "FileLease", "Leases"]
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 10.0
+"""A holder whose counter stands still for so long is taken for dead."""
+
+_BEATS_A_LEASE = 10
+_LOOKS_A_BEAT = 4
+
+
+class Epochs(NamedTuple):
+    """What a lease needs of the session's row."""
+
+    read: Callable[[str], Awaitable[int]]
+    """Return the session's number."""
+    claim: Callable[[str, int, int], Awaitable[bool]]
+    """Raise it from one value to another, if it has the one. Return whether it had."""
+    give_back: Callable[[str, int], Awaitable[None]]
+    """Note that nobody holds this number any more. Never raises for the store's faults."""
+
+
+class FileLease:
+    """The right to write one session, until it is released or lost."""
+
+    def __init__(self, lock: LockFile, on_lost: Callable[[], None], let_go: Callable[["FileLease"], Awaitable[None]]) -> None:
+        self._lock = lock
+        self._on_lost = on_lost
+        self._let_go = let_go
+        self._loop = asyncio.get_running_loop()
+        self._gate = threading.Lock()  # the heart may beat while the lease is given back
+        self._is_released = False
+
+    def beat(self) -> bool:
+        """Show that the holder lives. Return whether the lease still holds; its loss is told, once."""
+        with self._gate:
+            if self._is_released:
+                return False
+            if self._lock.beat():
+                return True
+        logger.warning("A session was taken over: its holder had not been heard of for a whole lease")
+        with suppress(RuntimeError):  # a closed loop: nobody is left to tell
+            self._loop.call_soon_threadsafe(self._on_lost)
+        return False
+
+    async def release(self) -> None:
+        """Give the session back. May be called twice."""
+        with self._gate:
+            if self._is_released:
+                return
+            self._is_released = True
+            self._lock.drop()
+        await self._let_go(self)
+
+
+class Leases:
+    """Takes and keeps the leases of one journal file."""
+
+    def __init__(self, path: Path, epochs: Epochs, lease_seconds: float) -> None:
+        self._folder = path.with_name(path.name + ".locks")
+        self._epochs = epochs
+        self._lease_seconds = lease_seconds
+        self._heart = _Heart(lease_seconds / _BEATS_A_LEASE)
+
+    async def acquire(self, session_id: str, on_lost: Callable[[], None]) -> FileLease:
+        """Take a session that nobody holds, or whose holder is dead.
+
+        Raises:
+            SessionHeld: Its holder lives.
+        """
+        while True:
+            seen = await self._epochs.read(session_id)
+            epoch, lock = await self._next_free(session_id, seen)
+            try:
+                is_ours = await self._epochs.claim(session_id, seen, epoch)
+            except BaseException:
+                lock.drop()
+                raise
+            if is_ours:
+                return self._begin(session_id, epoch, seen, lock, on_lost)
+            lock.drop()  # another one was faster: look again, and find it alive
+
+    def _begin(self, session_id: str, epoch: int, seen: int, lock: LockFile, on_lost: Callable[[], None]) -> FileLease:
+        for past in range(seen, epoch):
+            remove(self._file(session_id, past))
+
+        async def let_go(lease: FileLease) -> None:
+            self._heart.leave(lease)
+            await self._epochs.give_back(session_id, epoch)
+
+        lease = FileLease(lock, on_lost, let_go)
+        self._heart.keep(lease)
+        return lease
+
+    async def _next_free(self, session_id: str, seen: int) -> tuple[int, LockFile]:
+        """Lock the file of the lowest number that is higher than the one seen and free, past holders that are dead."""
+        epoch = seen
+        while True:
+            path = self._file(session_id, epoch)
+            if is_locked(path) and await self._is_alive(path):
+                raise _held(session_id, path)
+            epoch += 1
+            if (lock := try_lock(self._file(session_id, epoch))) is not None:
+                return epoch, lock
+
+    async def _is_alive(self, path: Path) -> bool:
+        """Watch a holder: alive once its counter moves, dead when its lock is free or it stood still for one lease."""
+        first, until = beat_of(path), time.monotonic() + self._lease_seconds
+        while True:
+            await asyncio.sleep(self._lease_seconds / _BEATS_A_LEASE / _LOOKS_A_BEAT)
+            # The time is taken before the look: had we slept long ourselves, the counter we see then is a newer one.
+            is_late = time.monotonic() >= until
+            if not is_locked(path):
+                return False
+            if beat_of(path) != first:
+                return True
+            if is_late:
+                return False
+
+    def _file(self, session_id: str, epoch: int) -> Path:
+        name = hashlib.sha256(session_id.encode()).hexdigest()[:32]
+        return self._folder / f"{name}.{epoch}"
+
+
+class _Heart:
+    """A daemon thread that beats for all leases of this process on one journal, however busy its event loops are."""
+
+    def __init__(self, every_seconds: float) -> None:
+        self._every_seconds = every_seconds
+        self._gate = threading.Condition()
+        self._leases: set[FileLease] = set()
+        self._is_beating = False
+
+    def keep(self, lease: FileLease) -> None:
+        with self._gate:
+            self._leases.add(lease)
+            self._gate.notify()
+            if not self._is_beating:
+                self._is_beating = True
+                threading.Thread(target=self._beat, name="treadle-heartbeat", daemon=True).start()
+
+    def leave(self, lease: FileLease) -> None:
+        with self._gate:
+            self._leases.discard(lease)
+
+    def _beat(self) -> None:
+        while True:
+            with self._gate:
+                # It ends a while after the last lease, so that a run after the other needs no new thread each.
+                if not self._leases and not self._gate.wait_for(lambda: self._leases, self._every_seconds):
+                    self._is_beating = False
+                    return
+                leases = tuple(self._leases)
+            lost = [lease for lease in leases if not _has_beaten(lease)]
+            with self._gate:
+                self._leases.difference_update(lost)
+            time.sleep(self._every_seconds)
+
+
+def _has_beaten(lease: FileLease) -> bool:
+    try:
+        return lease.beat()
+    except OSError:
+        # A disk that fails for a moment has taken nothing from us; one that fails for a lease lets others take over.
+        logger.warning("A session's heartbeat could not be written", exc_info=True)
+        return True
+
+
+def _held(session_id: str, path: Path) -> SessionHeld:
+    holder = holder_of(path)
+    who = "another process" if holder is None else str(holder)
+    return SessionHeld(
+        f"Session {session_id!r} is being run by {who}. Wait for it, or cancel it with session.cancel(); "
+        "messages and answers may be left for it meanwhile."
+    )
