@@ -1,15 +1,15 @@
 """Chat Completions: how the dialect says a turn, streamed or whole. Knows no fault of the wire and no socket."""
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import UNSET
 
-from treadle.messages import Finish, Usage
+from treadle.messages import Finish
 from treadle.providers.mock.answers import Answer, Piece, PieceKind
 from treadle.providers.mock.chat_requests import check_chat_request
 from treadle.providers.mock.pairing import check_chat_history
+from treadle.providers.mock.rendering import event_lines, json_bytes, used_tokens
 from treadle.providers.mock.turns import Turn, finish_of, fragments
 from treadle.tools import JsonObject
 
@@ -41,12 +41,12 @@ class ChatCompletions:
         head = {"id": f"chatcmpl-mock-{number}", "created": _CREATED, "model": body["model"]}
         if body.get("stream") is True:
             return _streamed(turn, body, head, calls)
-        return Answer(pieces=(Piece(kind="whole", content=_json(_whole(turn, body, head, calls))),))
+        return Answer(pieces=(Piece(kind="whole", content=json_bytes(_whole(turn, body, head, calls))),))
 
     def error(
         self, status: int, error: str | JsonObject, *, param: str | None = None, code: str | None = None
     ) -> bytes:
-        return _json({"error": _error(status, error, param=param, code=code)})
+        return json_bytes({"error": _error(status, error, param=param, code=code)})
 
 
 def _error(status: int, error: str | JsonObject, *, param: str | None = None, code: str | None = None) -> JsonObject:
@@ -83,7 +83,9 @@ def _streamed(turn: Turn, body: JsonObject, head: JsonObject, calls: list[JsonOb
         kind: PieceKind, delta: JsonObject, *, finish: str | None = None, call: int | None = None, is_last: bool = False
     ) -> Piece:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return Piece(kind=kind, content=_event({**head, "choices": [choice]}, turn), call=call, is_last=is_last)
+        return Piece(
+            kind=kind, content=event_lines(json_bytes({**head, "choices": [choice]}), turn), call=call, is_last=is_last
+        )
 
     pieces = [
         piece("start", {"role": "assistant", "content": None if calls and turn.text is None else "", "refusal": None})
@@ -96,14 +98,14 @@ def _streamed(turn: Turn, body: JsonObject, head: JsonObject, calls: list[JsonOb
         for part, is_last in _call_parts(turn, calls)
     )
     if turn.error is not None:
-        event = _event({"error": _error(turn.status, turn.error)}, turn)
+        event = event_lines(json_bytes({"error": _error(turn.status, turn.error)}), turn)
         pieces.append(Piece(kind="error", content=event))
         return Answer(pieces=tuple(pieces), content_type="text/event-stream; charset=utf-8", is_stream=True)
     pieces.append(piece("finish", {}, finish=_finish_word(turn)))
     if turn.usage is not None and (wants_usage or turn.usage is not UNSET):
-        event = _event({**head, "choices": [], "usage": _usage(turn, body)}, turn)
+        event = event_lines(json_bytes({**head, "choices": [], "usage": _usage(turn, body)}), turn)
         pieces.append(Piece(kind="done", content=event))
-    pieces.append(Piece(kind="done", content=_lines("[DONE]", turn)))
+    pieces.append(Piece(kind="done", content=event_lines(b"[DONE]", turn)))
     return Answer(pieces=tuple(pieces), content_type="text/event-stream; charset=utf-8", is_stream=True)
 
 
@@ -141,7 +143,7 @@ def _finish_word(turn: Turn) -> str | None:
 
 
 def _usage(turn: Turn, body: JsonObject) -> JsonObject:
-    used = turn.usage if isinstance(turn.usage, Usage) else _estimate(turn, body)
+    used = used_tokens(turn, body["messages"])
     return {
         "prompt_tokens": used.input_tokens,
         "completion_tokens": used.output_tokens,
@@ -149,30 +151,3 @@ def _usage(turn: Turn, body: JsonObject) -> JsonObject:
         "prompt_tokens_details": {"cached_tokens": used.cached_input_tokens, "audio_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": used.reasoning_tokens, "audio_tokens": 0},
     }
-
-
-def _estimate(turn: Turn, body: JsonObject) -> Usage:
-    """Four characters a token: near enough for a number that only has to be there."""
-    said = [
-        turn.text or "",
-        turn.thinking or "",
-        turn.refusal or "",
-        *(made.name + made.arguments for made in turn.calls),
-    ]
-    return Usage(input_tokens=len(_json(body["messages"])) // 4 + 1, output_tokens=sum(map(len, said)) // 4 + 1)
-
-
-def _event(value: JsonObject, turn: Turn) -> bytes:
-    return _lines(_json(value).decode(), turn)
-
-
-def _lines(words: str, turn: Turn) -> bytes:
-    return f"data: {words}{turn.newline}{turn.newline}".encode()
-
-
-def _json(value: Any) -> bytes:
-    """Return JSON in UTF-8; lone surrogates, which have no UTF-8, as escapes."""
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode()
