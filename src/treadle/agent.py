@@ -1,7 +1,7 @@
 """Agent: an immutable description of who acts: model, tools, instructions, policy, budget. Runs nothing by itself."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from treadle.background import run_in_background
 from treadle.budgets import Budget
@@ -19,6 +19,9 @@ from treadle.runtime.context import compiler_for
 from treadle.session import Session
 from treadle.toolbox import Toolbox
 from treadle.tools import Tool
+
+if TYPE_CHECKING:
+    from treadle.runtime.validation import Typed
 
 __all__ = ["Agent"]
 
@@ -40,6 +43,8 @@ class Agent:
         profile: What kind of task this is, for reports, such as `research`.
         compiler: What the model sees of the stored messages.
         history: `all` for every message, `current` for earlier tasks and answers without their calls and results.
+        output: The form of the final answer: a type (a msgspec Struct, a pydantic model, a dataclass, `list[str]`) or a JSON
+            Schema. The answer is checked strictly, and the model told of what is wrong twice; `result.output` holds it.
         tool_choice: `auto`, `none`, `required` or a tool's name; the last two hold for a run's first request.
         on_limit: At a turn or call limit, `summarize` asks the model for a partial answer, `report` stops at once.
         in_doubt: On resume, an unsafe call that had started and that no `check` can tell of: `ask` a person, `tell` the
@@ -65,7 +70,7 @@ class Agent:
         profile: str | None = None,
         compiler: Compiler | None = None,
         compactor: None = None,
-        output: None = None,
+        output: Any = None,
         tool_choice: str = "auto",
         history: Literal["all", "current"] = "all",
         guards: Guards | None = None,
@@ -84,9 +89,8 @@ class Agent:
             raise ConfigurationError(f"unpriced is 'refuse' or 'warn'; got {unpriced!r}.")
         if in_doubt not in (None, "ask", "tell"):
             raise ConfigurationError(f"in_doubt is 'ask', 'tell' or None; got {in_doubt!r}.")
-        for name, value in (("compactor", compactor), ("output", output)):
-            if value is not None:
-                raise ConfigurationError(f"Agent({name}=...) is not built yet; leave it out.")
+        if compactor is not None:
+            raise ConfigurationError("Agent(compactor=...) is not built yet; leave it out.")
         if compiler is not None and history != "all":
             raise ConfigurationError("Give compiler= or history=, not both: each says what the model sees.")
         self._model = model
@@ -101,6 +105,7 @@ class Agent:
             profile=profile,
             compiler=compiler or compiler_for(history),
             tool_choice=tool_choice,
+            output=None if output is None else _typed(output),
             guards=guards or Guards(),
             on_limit=on_limit,
             unpriced=unpriced,
@@ -194,6 +199,12 @@ def _checked(tools: Sequence[Tool]) -> Sequence[Tool]:
         if not isinstance(one, Tool):
             raise ConfigurationError(f"{one!r:.80} is no Tool: decorate the function with @tool, or make a Tool(...).")
     return tools
+
+
+def _typed(output: Any) -> "Typed":  # Any: a type or a JSON Schema
+    from treadle.runtime.validation import Typed  # noqa: PLC0415 - loads the validators on first use
+
+    return Typed(output, where="output of the agent")
 
 
 def _opening(session: Session | None) -> Callable[[], Any]:

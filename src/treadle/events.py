@@ -146,6 +146,10 @@ class ModelFinished(Event, frozen=True, kw_only=True, tag="model.finished"):
     duration_seconds: float = 0.0
     first_token_seconds: float | None = None
     closing: bool = False
+    dropped_text: str = ""
+    """Text of the response that only repeated a call's arguments: it is no part of the message."""
+    turns: int = 1
+    """Responses that the step took; their usage and cost are in it."""
 
 
 class ModelFailed(Event, frozen=True, kw_only=True, tag="model.failed"):
@@ -297,8 +301,14 @@ class ContextCompacted(Event, frozen=True, kw_only=True, tag="context.compacted"
 
 class DecisionRejected(Event, frozen=True, kw_only=True, tag="decision.rejected"):
     reason: str
+    """extraction: it could not be read; validation: it could not be accepted."""
     text: str = ""
     attempt: int = 1
+    message: str = ""
+    """What the model is told."""
+    usage: Usage | None = None
+    """What the response used; None for the step's last one, which `model.finished` counts."""
+    cost: str | None = None
 
 
 AnyEvent: TypeAlias = (

@@ -22,9 +22,17 @@ class Guards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """So many calls in a row whose arguments are no JSON end the run."""
     invalid_arguments: int | None = 3
     """So many calls in a row whose arguments break the schema end the run."""
+    finish_reasons: tuple[str, ...] = ()
+    """Words of a provider for why its response ended, such as `recitation`, that end the run as `refused`."""
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
+        _check_words(self.finish_reasons)
+        for name in self.__struct_fields__[:-1]:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ConfigurationError(f"Guard {name} must be a whole number of 1 or more, or None; got {value!r}.")
+
+
+def _check_words(words: object) -> None:
+    if not isinstance(words, tuple | list) or not all(isinstance(word, str) and word for word in words):
+        raise ConfigurationError(f"Guard finish_reasons must be words such as ('recitation',); got {words!r:.80}.")

@@ -10,14 +10,16 @@ from typing import Literal
 
 import msgspec
 
+from treadle.answers import Answers
 from treadle.budgets import BudgetReached, Meter
-from treadle.events import AnyEvent, BudgetReachedEvent, ModelFinished, RunFinished, RunPaused
+from treadle.events import AnyEvent, BudgetReachedEvent, MessageAdded, ModelFinished, RunFinished, RunPaused
 from treadle.execution import Batch, Execution
 from treadle.inbox import Inbox
 from treadle.ledger import Ledger
+from treadle.messages import user_message
 from treadle.ports import ModelRequest
 from treadle.proposal import Proposal, Proposer
-from treadle.runtime.endings import answer_stop, is_turn_or_call_limit, limit_notice, limit_stop, waiting_stop
+from treadle.runtime.endings import is_turn_or_call_limit, limit_notice, limit_stop, waiting_stop
 from treadle.runtime.interrupts import Interrupt
 from treadle.state import CallState, RunState
 from treadle.stops import Status, Stop, StopReason
@@ -35,6 +37,7 @@ class Loop:
         inbox: Inbox,
         proposer: Proposer,
         execution: Execution,
+        answers: Answers,
         meter: Meter,
         interrupt: Interrupt,
         request: Callable[[bool], Awaitable[ModelRequest]],
@@ -44,6 +47,7 @@ class Loop:
         self._inbox = inbox
         self._proposer = proposer
         self._execution = execution
+        self._answers = answers
         self._meter = meter
         self._interrupt = interrupt
         self._request = request
@@ -90,11 +94,21 @@ class Loop:
             return proposal
         calls = proposal.finished.message.calls
         if not calls:
-            self._answer = proposal.finished  # enters the commit that ends the run: an answer is never half stored
-            return answer_stop(proposal.finished) if reached is None else limit_stop(reached)
+            return await self._conclude(proposal, reached)
         states = [CallState(call=call, position=position) for position, call in enumerate(calls)]
         stop = await self._execute(states, proposal)
         return stop or (None if reached is None else limit_stop(reached))
+
+    async def _conclude(self, proposal: Proposal, reached: BudgetReached | None) -> Stop | None:
+        """A response that calls nothing ends the run, unless the model must be told what its answer lacks."""
+        verdict = self._answers.judge(proposal.finished, self._ledger.state.messages, proposal.tool_choice)
+        stop = limit_stop(reached) if reached is not None else proposal.stop
+        if stop is None and isinstance(verdict, str):
+            told = MessageAdded(message=user_message(verdict), source="runtime")
+            await self._ledger.record(proposal.finished, told)
+            return None
+        self._answer = proposal.finished  # enters the commit that ends the run: an answer is never half stored
+        return stop or (None if isinstance(verdict, str) else verdict)
 
     async def _propose(self, *, closing: bool) -> Proposal | Stop:
         self._phase = "model"
@@ -122,6 +136,8 @@ class Loop:
             allowance=None if finished is None else self._meter.calls_left(spent),
             notice=limit_notice(reached) if reached is not None and self._closes and not is_closing else None,
             refusal=None if proposal is None else proposal.refusal,
+            failure=None if proposal is None else proposal.failure,
+            stop=None if proposal is None else proposal.stop,
         )
         stop = await self._execution.execute(batch)
         waits = self._ledger.state.has_open_calls
@@ -151,7 +167,8 @@ class Loop:
     def _ended(self, stop: Stop) -> AnyEvent:
         if stop.reason.status is Status.PAUSED:
             return RunPaused(reason=stop.reason.value, wall_seconds=self._wall_seconds())
-        text = self._answer.message.text if self._answer is not None else self._run.text
+        messages = self._ledger.state.messages
+        text = self._run.text if self._answer is None else self._answers.whole_text(self._answer, messages)
         reached = stop.reached
         return RunFinished(
             reason=stop.reason.value,

@@ -32,7 +32,7 @@ class Outcomes(msgspec.Struct, frozen=True, kw_only=True):
             content, _ = bound(_value_of(result), content, self.result_chars)
         execution = execution_id(self.run_id, self.step, call.id)
         result = msgspec.structs.replace(result, content=content, execution_id=execution)
-        failure = result.status.value if result.is_error else None
+        failure = _failure_class(result) if result.is_error else None
         return ToolFinished(
             step=self.step, call_id=call.id, result=result, failure_class=failure, reused_from=reused_from
         )
@@ -57,6 +57,12 @@ class Outcomes(msgspec.Struct, frozen=True, kw_only=True):
 def execution_id(run_id: str, step: int, call_id: str) -> str:
     """Return what ties a result in the transcript to its events."""
     return f"{run_id}.{step}.{call_id}"
+
+
+def _failure_class(result: ToolResult) -> str:
+    """Return the class of a failure: a decision that could not be read, or not be accepted, is one of its own (F15)."""
+    code = result.code or ""
+    return code if code in ("decision_extraction", "decision_validation") else result.status.value
 
 
 def _value_of(result: ToolResult) -> Any:

@@ -16,7 +16,7 @@ from treadle.guards import Guards
 from treadle.ledger import Ledger
 from treadle.messages import ToolCall
 from treadle.outcomes import Outcomes
-from treadle.ports import Decision, DecisionKind
+from treadle.ports import Decision, DecisionFailure, DecisionKind
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.observations import failed_result
 from treadle.runtime.permission import APPROVAL_LIFETIME_SECONDS, action_digest
@@ -40,6 +40,10 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Fields that the last result gains because a limit is reached."""
     refusal: str | None = None
     """Why no call of this response may start (it was cut off, or calling was not allowed); None when they may."""
+    failure: DecisionFailure | None = None
+    """Why the response holds no usable decision; its one call stands for that."""
+    stop: Stop | None = None
+    """Why the run ends after this batch, none of whose calls may start; None when that depends on the calls."""
 
 
 class Plan(msgspec.Struct, kw_only=True):
@@ -66,11 +70,17 @@ class Planner:
 
     async def plan(self, batch: Batch, outcomes: Outcomes) -> Plan:
         """Return one decision a call, in call order. Nothing has run yet."""
-        plan = Plan(outcomes=outcomes)
+        plan = Plan(outcomes=outcomes, stop=batch.stop)
         run = self._ledger.state.run
         repeats = _Repeats() if run is None else _Repeats(key=run.streaks.repeated, count=run.streaks.repeats)
         for index, state in enumerate(batch.calls):
             call = state.call
+            if (failure := batch.failure) is not None:
+                result = failed_result(
+                    call, CallStatus.FAILED, failure.message, code=failure.code, details=failure.details
+                )
+                self._refuse(plan, result, state.position, rule=failure.code)
+                continue
             if (early := self._early.find(call)) is not None:
                 repeats.add(streak_key(call, early.digest))
                 plan.adopted.append((call, early))

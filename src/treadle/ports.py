@@ -18,6 +18,7 @@ __all__ = [
     "Clock",
     "Compiler",
     "Decision",
+    "DecisionFailure",
     "DecisionKind",
     "Driver",
     "Executor",
@@ -32,6 +33,7 @@ __all__ = [
     "Policy",
     "Pricing",
     "Randomness",
+    "ResponseSetAside",
     "SessionInfo",
     "SessionView",
     "TextDelta",
@@ -100,6 +102,21 @@ class CallReady(msgspec.Struct, frozen=True, tag="call"):
     call: ToolCall
 
 
+class DecisionFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a driver gave up on the model's decision. The step fails with it, and the run ends."""
+
+    reason: Literal["extraction", "validation"]
+    message: str
+    details: tuple[JsonObject, ...] = ()
+    attempts: int = 1
+    """Responses that were looked at, the last included."""
+
+    @property
+    def code(self) -> str:
+        """The name of the pseudo-execution that stands for it in reports."""
+        return f"decision_{self.reason}"
+
+
 class ModelEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     """The terminal part: the whole message. Without it a response is incomplete, never final."""
 
@@ -113,9 +130,34 @@ class ModelEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     """The dialect and model that answered, where that is not the model that was asked; None where it is."""
     price: Pricing | None = None
     """What that model costs."""
+    finish_reason: str | None = None
+    """The provider's own word for `finish`, where the adapter knows it."""
+    dropped_text: str = ""
+    """Text that the driver dropped because it only repeats a call's arguments."""
+    failure: DecisionFailure | None = None
+    """Why there is no usable decision in it. Its one call then stands for the failure, and never runs."""
 
 
-ModelPart: TypeAlias = TextDelta | ThinkingDelta | CallReady | ModelEnd
+class ResponseSetAside(msgspec.Struct, frozen=True, kw_only=True, tag="set_aside"):
+    """A whole response that is not the step's own message; the driver asks again.
+
+    Yielded by drivers before they send their next request: what it used is counted at once, so that limits hold. Where a
+    limit forbids the next request, the driver is asked for no more.
+    """
+
+    reason: Literal["extraction", "validation", "reworded"]
+    """Its decision could not be read, or not be accepted; or it is an answer that another inference words."""
+    message: str = ""
+    """What the model is told of a decision that was not accepted."""
+    parts: tuple[Part, ...] = ()
+    usage: Usage | None = None
+    """None when the server sent none."""
+    attempt: int = 1
+    fallback: ModelEnd | None = None
+    """What ends the step where no further request is allowed; None to end the run at its limit."""
+
+
+ModelPart: TypeAlias = TextDelta | ThinkingDelta | CallReady | ModelEnd | ResponseSetAside
 
 
 class Model(Protocol):

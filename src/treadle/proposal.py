@@ -9,16 +9,29 @@ from decimal import Decimal
 
 import msgspec
 
-from treadle.budgets import Budget, BudgetReached
+from treadle.budgets import Budget, BudgetReached, Meter, Spent
 from treadle.early import EarlyCalls
 from treadle.errors import ContextOverflow, IncompleteStream, ModelError
-from treadle.events import ModelDelta, ModelFailed, ModelFinished, ModelStarted
+from treadle.events import DecisionRejected, ModelDelta, ModelFailed, ModelFinished, ModelStarted
 from treadle.ledger import Ledger
 from treadle.messages import Finish, Message, Part, ToolCall, Usage
-from treadle.ports import BoundDriver, CallReady, Model, ModelEnd, ModelRequest, TextDelta, ThinkingDelta
+from treadle.ports import (
+    BoundDriver,
+    CallReady,
+    DecisionFailure,
+    Model,
+    ModelEnd,
+    ModelRequest,
+    Pricing,
+    ResponseSetAside,
+    TextDelta,
+    ThinkingDelta,
+)
+from treadle.runtime.endings import limit_stop
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.naming import CallNames
 from treadle.runtime.retries import model_wait_seconds
+from treadle.runtime.texts import encodable, encodable_call, encodable_part
 from treadle.stops import Stop, StopReason
 
 __all__ = ["Proposal", "Proposer"]
@@ -30,6 +43,12 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     finished: ModelFinished
     refusal: str | None = None
     """Why none of its calls may start; None when they may."""
+    failure: DecisionFailure | None = None
+    """Why the driver found no usable decision in it; None when it did."""
+    stop: Stop | None = None
+    """Why the run ends with this response, whatever is in it; None when that depends on it."""
+    tool_choice: str = "auto"
+    """What was asked for."""
 
 
 class _Response(msgspec.Struct, kw_only=True):
@@ -41,6 +60,13 @@ class _Response(msgspec.Struct, kw_only=True):
     ready: list[ToolCall] = msgspec.field(default_factory=list)
     end: ModelEnd | None = None
     has_emitted: bool = False
+    turns: int = 0
+    """Responses that it took, those set aside for a better wording included."""
+    usage: Usage = Usage()
+    """What those set aside for a better wording used."""
+    cost: Decimal | None = Decimal(0)
+    stop: Stop | None = None
+    """The limit that forbids the driver's next request."""
 
 
 class Proposer:
@@ -55,9 +81,12 @@ class Proposer:
         early: EarlyCalls,
         interrupt: Interrupt,
         budget: Budget,
+        refused_as: tuple[str, ...] = (),
     ) -> None:
         self._ledger = ledger
         self._driver = driver
+        self._meter = Meter(budget)
+        self._refused_as = frozenset(refused_as)
         self._model = model
         self._early = early
         self._interrupt = interrupt
@@ -91,6 +120,9 @@ class Proposer:
             response = _Response(names=names, begun=self._ledger.clock.monotonic())
             self._early.open(0 if closing else room)
             error = await self._attempt(request, response, step=step, attempt=attempt)
+            if response.stop is not None:
+                await self._early.drop()
+                return response.stop
             if error is None and self._interrupt.stop is None:
                 return self._proposal(request, response, step=step, attempt=attempt, closing=closing)
             if (stop := await self._failed(error, response, step, attempt, seconds_left)) is not None:
@@ -125,7 +157,7 @@ class Proposer:
             if not receiving.done():  # we are being cancelled: the connection is ended, not left behind
                 receiving.cancel()
                 await asyncio.wait({receiving})
-        if response.end is None and self._interrupt.stop is None:
+        if response.end is None and response.stop is None and self._interrupt.stop is None:
             return IncompleteStream("The driver ended its response without a terminal part.")
         return None
 
@@ -136,15 +168,64 @@ class Proposer:
                 match part:
                     case ModelEnd():
                         response.end = part
+                        response.turns += 1
+                        await self._tell_failure(part, step)
+                    case ResponseSetAside():
+                        await self._set_aside(part, request, response, step)
+                        if response.stop is not None or response.end is not None:
+                            break
                     case CallReady():
                         await self._ready(part.call, response, step, attempt)
                     case TextDelta():
-                        self._delta(response, ModelDelta(step=step, text=part.text))
+                        self._delta(response, ModelDelta(step=step, text=encodable(part.text)))
                     case ThinkingDelta():
-                        self._delta(response, ModelDelta(step=step, thinking=part.text))
+                        self._delta(response, ModelDelta(step=step, thinking=encodable(part.text)))
         finally:
             if isinstance(stream, AsyncGenerator):
                 await stream.aclose()
+
+    async def _set_aside(self, part: ResponseSetAside, request: ModelRequest, response: _Response, step: int) -> None:
+        """Count a response that is not the step's own message, before the driver may ask again."""
+        usage = part.usage or _estimate(request, part.parts)
+        cost = _cost(self._model.price, usage)
+        if part.reason == "reworded":
+            response.turns, response.usage = response.turns + 1, response.usage + usage
+            response.cost = _sum(response.cost, cost)
+        else:
+            rejected = DecisionRejected(
+                step=step,
+                reason=part.reason,
+                text=_text(part.parts),
+                attempt=part.attempt,
+                message=part.message,
+                usage=usage,
+                cost=None if cost is None else _money(cost),
+            )
+            await self._ledger.record(rejected)
+        if (reached := self._meter.reached(self._spent_with(response))) is not None:
+            response.end = part.fallback
+            response.stop = None if part.fallback is not None else limit_stop(reached)
+
+    def _spent_with(self, response: _Response) -> Spent:
+        run = self._ledger.state.run
+        spent = Spent() if run is None else run.spent
+        return msgspec.structs.replace(
+            spent,
+            model_turns=spent.model_turns + response.turns,
+            usage=spent.usage + response.usage,
+            cost=_sum(spent.cost, response.cost),
+        )
+
+    async def _tell_failure(self, end: ModelEnd, step: int) -> None:
+        if (failure := end.failure) is not None:
+            rejected = DecisionRejected(
+                step=step,
+                reason=failure.reason,
+                text=_text(end.parts),
+                attempt=failure.attempts,
+                message=failure.message,
+            )
+            await self._ledger.record(rejected)
 
     def _delta(self, response: _Response, delta: ModelDelta) -> None:
         if response.first_at is None:
@@ -154,7 +235,7 @@ class Proposer:
 
     async def _ready(self, call: ToolCall, response: _Response, step: int, attempt: int) -> None:
         position = len(response.ready)
-        call = msgspec.structs.replace(call, id=response.names.name(position, call.id))
+        call = msgspec.structs.replace(encodable_call(call), id=response.names.name(position, call.id))
         response.ready.append(call)
         self._delta(response, ModelDelta(step=step, call=call))
         await self._early.offer(call, position=position, step=step, attempt=attempt)
@@ -169,25 +250,44 @@ class Proposer:
         now = self._ledger.clock.monotonic()
         parts = tuple(self._named(end.parts, response))
         usage = end.usage or _estimate(request, parts)
-        price = end.price or self._model.price
+        cost = _sum(response.cost, _cost(end.price or self._model.price, usage))
         finished = ModelFinished(
             step=step,
             message=Message(role="assistant", parts=parts, origin=end.origin or self._model.name),
             finish=end.finish,
-            usage=usage,
-            cost=None if price is None else _money(price.cost(usage)),
+            usage=response.usage + usage,
+            cost=None if cost is None else _money(cost),
             attempt=attempt,
             closing=closing,
+            dropped_text=end.dropped_text,
+            turns=response.turns,
             duration_seconds=round(now - response.begun, 6),
             first_token_seconds=None if response.first_at is None else round(response.first_at - response.begun, 6),
         )
-        return Proposal(finished=finished, refusal=_refusal(end, closing=closing))
+        return Proposal(
+            finished=finished,
+            refusal=_refusal(end, closing=closing),
+            failure=end.failure,
+            stop=self._stop_after(end),
+            tool_choice=request.tool_choice,
+        )
+
+    def _stop_after(self, end: ModelEnd) -> Stop | None:
+        """Return the stop of a failed decision, or of a finish reason that the user has named."""
+        if (failure := end.failure) is not None:
+            details = {"class": failure.code, "attempts": failure.attempts}
+            return Stop(reason=StopReason.INVALID_CALL_LIMIT, message=failure.message, details=details)
+        word = next((word for word in (end.finish_reason, end.finish.value) if word in self._refused_as), None)
+        if word is None:
+            return None
+        message = f"The model's response ended with {word!r}, which was to end the run."
+        return Stop(reason=StopReason.REFUSED, message=message, details={"finish_reason": word})
 
     def _named(self, parts: tuple[Part, ...], response: _Response) -> list[Part]:
         """Give every call an id that is unique in the session, the one it had when it was ready early."""
         named: list[Part] = []
         position = 0
-        for part in parts:
+        for part in map(encodable_part, parts):
             if not isinstance(part, ToolCall):
                 named.append(part)
                 continue
@@ -232,7 +332,16 @@ class Proposer:
         wait: float | None,
     ) -> None:
         await self._ledger.record(
-            ModelFailed(step=step, error=name, message=message, attempt=attempt, status=status, retry_in_seconds=wait)
+            ModelFailed(
+                step=step,
+                error=name,
+                message=message,
+                attempt=attempt,
+                status=status,
+                retry_in_seconds=wait,
+                usage=response.usage if response.turns else None,
+                cost=None if response.cost is None else _money(response.cost),
+            )
         )
         if response.has_emitted:
             await self._early.discard(attempt=attempt, step=step, reason=message)
@@ -262,6 +371,18 @@ def _refusal(end: ModelEnd, *, closing: bool) -> str | None:
             return "Not executed: the response was ended by the provider's content filter."
         case _:
             return None
+
+
+def _cost(price: Pricing | None, usage: Usage) -> Decimal | None:
+    return None if price is None else price.cost(usage)
+
+
+def _sum(one: Decimal | None, other: Decimal | None) -> Decimal | None:
+    return None if one is None or other is None else one + other
+
+
+def _text(parts: tuple[Part, ...]) -> str:
+    return Message(role="assistant", parts=parts).text
 
 
 def _money(cost: Decimal) -> str:

@@ -22,7 +22,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """The answer, or the last words before an abnormal stop."""
     output: Any = None
-    """The payload of a tool that ended the run, or the structured answer."""
+    """The payload of a tool that ended the run, or the structured answer, in the agent's output type."""
     profile: str | None = None
     spent: Spent = Spent()
     steps: int = 0
@@ -70,7 +70,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
             "limit": reached.limit if reached else None,
             "profile": self.profile,
             "text": self.text,
-            "output": self.output,
+            "output": self.stop.output,
             "session_id": self.session_id,
             "usage": _usage(self.usage),
             "cost": None if cost is None else str(plain(cost)),

@@ -7,10 +7,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
+from treadle.answers import Answers, is_reminder
 from treadle.attempts import Attempts
 from treadle.budgets import Budget, Meter, budget_from
 from treadle.checking import Checker
@@ -38,6 +39,9 @@ from treadle.stops import Stop, StopReason
 from treadle.toolbox import Toolbox
 from treadle.tools import CallStatus, ToolResult
 
+if TYPE_CHECKING:
+    from treadle.runtime.validation import Typed
+
 __all__ = ["Description", "Run", "Step"]
 
 logger = logging.getLogger(__name__)
@@ -54,6 +58,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     profile: str | None
     compiler: Compiler
     tool_choice: str
+    output: "Typed | None"
     guards: Guards
     on_limit: Literal["summarize", "report"]
     unpriced: Literal["refuse", "warn"]
@@ -206,11 +211,17 @@ class Run:
             stop = await self._loop(session, budget).run()
             await session.journal.flush()
             has_price = self._model.price is not None
-            self._result = conclude(session.state, stop, session, has_price=has_price)
+            self._result = self._typed(conclude(session.state, stop, session, has_price=has_price))
             return self._result
         finally:
             session.ledger.subscribers = []
             session.release()
+
+    def _typed(self, result: RunResult) -> RunResult:
+        """Give the structured answer its type."""
+        if self._description.output is None or result.reason is not StopReason.COMPLETED:
+            return result
+        return msgspec.structs.replace(result, output=self._description.output.value(result.output))
 
     def _budget(self, session: Session) -> Budget:
         if self._own_budget is not None:
@@ -303,13 +314,20 @@ class Run:
         tools = about.toolbox.visible(session)
         driver = about.driver.bind(self._model, tools, _Offer(about.toolbox, session))
         proposer = Proposer(
-            ledger=ledger, driver=driver, model=self._model, early=early, interrupt=interrupt, budget=budget
+            ledger=ledger,
+            driver=driver,
+            model=self._model,
+            early=early,
+            interrupt=interrupt,
+            budget=budget,
+            refused_as=about.guards.finish_reasons,
         )
         return Loop(
             ledger=ledger,
             inbox=inbox,
             proposer=proposer,
             execution=execution,
+            answers=Answers(output=about.output),
             meter=Meter(budget),
             interrupt=interrupt,
             request=lambda closing: self._request(session, closing=closing),
@@ -327,6 +345,7 @@ class Run:
             instructions=instructions_with_guidance(about.instructions, tools),
             tools=about.toolbox.specs(session),
             tool_choice="none" if closing else self._tool_choice(session),
+            output_schema=None if about.output is None else about.output.schema,
             parallel_tool_calls=self._parallel != 1,
             session_id=session.id,
         )
@@ -334,7 +353,7 @@ class Run:
     def _tool_choice(self, session: Session) -> str:
         """A forced choice holds for the first request only: for ever, it would never let the model answer."""
         choice, run = self._description.tool_choice, session.state.run
-        is_first = run is None or run.spent.model_turns == 0
+        is_first = run is None or run.spent.model_turns == 0 or is_reminder(session.messages[-1:])
         return choice if choice in ("auto", "none") or is_first else "auto"
 
     def _show(self, event: AnyEvent) -> None:

@@ -16,6 +16,7 @@ from treadle.events import (
     ApprovalAnswered,
     ApprovalRequested,
     CallDecided,
+    DecisionRejected,
     MessageAdded,
     ModelDiscarded,
     ModelFailed,
@@ -232,6 +233,8 @@ class SessionState:
         run = self._running()
         run.reason = event.reason
         run.spent = msgspec.structs.replace(run.spent, wall_seconds=event.wall_seconds)
+        if isinstance(event, RunFinished):
+            run.text = event.text or run.text
         run.phase = "paused" if isinstance(event, RunPaused) else event.status  # type: ignore[assignment]  # a Status
 
     def _run_resumed(self, event: RunResumed) -> None:
@@ -262,6 +265,10 @@ class SessionState:
         if event.usage is not None:
             self._spend(event.usage, event.cost, turns=0, calls=0)
 
+    def _decision_rejected(self, event: DecisionRejected) -> None:
+        if event.usage is not None:
+            self._spend(event.usage, event.cost, turns=1, calls=0)
+
     def _model_finished(self, event: ModelFinished) -> None:
         run = self._running()
         calls = event.message.calls
@@ -270,7 +277,9 @@ class SessionState:
         run.text = event.message.text or run.text
         run.steps += 1
         run.has_closed = run.has_closed or event.closing
-        self._spend(event.usage, event.cost, turns=0 if event.closing else 1, calls=0 if event.closing else len(calls))
+        self._spend(
+            event.usage, event.cost, turns=0 if event.closing else event.turns, calls=0 if event.closing else len(calls)
+        )
         for position, call in enumerate(calls):
             self.call_ids.add(call.id)
             early = self.early.pop(call.id, None)
@@ -403,6 +412,7 @@ class SessionState:
         ApprovalAnswered: _approval_answered,
         ApprovalRequested: _approval_requested,
         CallDecided: _call_decided,
+        DecisionRejected: _decision_rejected,
         MessageAdded: _message_added,
         ModelDiscarded: _model_discarded,
         ModelFailed: _model_failed,
