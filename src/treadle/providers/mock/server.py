@@ -19,6 +19,7 @@ from treadle.providers.mock.answers import Refusal
 from treadle.providers.mock.chat import ChatCompletions
 from treadle.providers.mock.connection import BadHttp, Connection, HungUp, Reader
 from treadle.providers.mock.gates import Count, Gate, Gates
+from treadle.providers.mock.gemini import gemini_dialects
 from treadle.providers.mock.sending import send
 from treadle.providers.mock.turns import Turn, Waitable
 from treadle.providers.mock.vendor import Playable, RecordedRequest, Vendor
@@ -60,7 +61,8 @@ class MockProvider:
         api_key: str | None = None,
         lenient_arguments: bool = False,
     ) -> None:
-        self._vendor = Vendor(script, dialects=[ChatCompletions(lenient_arguments=lenient_arguments)], api_key=api_key)
+        dialects = [ChatCompletions(lenient_arguments=lenient_arguments), *gemini_dialects()]
+        self._vendor = Vendor(script, dialects=dialects, api_key=api_key)
         self._host = _loopback(host)
         self._port = _checked_port(port)
         self._record = record

@@ -123,9 +123,9 @@ class Vendor:
         raise Refusal(f"Unknown request URL: {received.method} {received.path}.", code="unknown_url", status=404)
 
     def _check_key(self, received: Received) -> None:
-        key = self._api_key
-        shown = received.headers
-        if key is not None and shown.get("authorization") != f"Bearer {key}" and shown.get("x-api-key") != key:
+        key, headers = self._api_key, received.headers
+        shown = (headers.get(name) for name in ("x-api-key", "x-goog-api-key"))
+        if key is not None and headers.get("authorization") != f"Bearer {key}" and key not in shown:
             raise Refusal("Incorrect API key provided.", code="invalid_api_key", status=401)
 
     def _remember(self, received: Received, body: Any, status: int) -> None:
