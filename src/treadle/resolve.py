@@ -7,49 +7,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from treadle.errors import ConfigurationError, MissingCredential, UnknownModel
 from treadle.ports import Clock, Journal, Model, Pricing, Randomness
 from treadle.session import Session, fold
+from treadle.vendors import VENDORS, Vendor
 from treadle.world import SystemClock, SystemRandomness
 
 __all__ = ["check_model_name", "memory_session", "open_journal", "open_session", "resolve_model", "with_fallback"]
-
-
-class _Vendor(msgspec.Struct, frozen=True):
-    """One wire dialect: its adapter and the vendor's own address and variables."""
-
-    adapter: str
-    address: str
-    key_variable: str
-    address_variable: str
-    other_key_variable: str = ""
-    """Another name of the key's variable, asked second."""
-
-
-_VENDORS = {
-    "anthropic": _Vendor(
-        "treadle.providers.anthropic:Anthropic", "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"
-    ),
-    "openai": _Vendor(
-        "treadle.providers.openai_responses:OpenAIResponses",
-        "https://api.openai.com/v1",
-        "OPENAI_API_KEY",
-        "OPENAI_BASE_URL",
-    ),
-    "openai-chat": _Vendor(
-        "treadle.providers.openai_chat:OpenAIChat", "https://api.openai.com/v1", "OPENAI_API_KEY", "OPENAI_BASE_URL"
-    ),
-    "gemini": _Vendor(
-        "treadle.providers.gemini:Gemini",
-        "https://generativelanguage.googleapis.com/v1beta",
-        "GEMINI_API_KEY",
-        "GEMINI_BASE_URL",
-        other_key_variable="GOOGLE_API_KEY",
-    ),
-}
-"""Dialects over HTTP. Their adapters are constructed alike."""
 
 _OTHERS = ("demo", "script")
 
@@ -61,9 +25,9 @@ def check_model_name(name: str) -> tuple[str, str]:
         UnknownModel: The name is none; the message lists what there is.
     """
     dialect, _, model = name.partition(":")
-    is_known = dialect in _VENDORS or dialect in _OTHERS
+    is_known = dialect in VENDORS or dialect in _OTHERS
     if not is_known or (dialect != "demo" and not model):
-        known = ", ".join([*(f"{vendor}:NAME" for vendor in _VENDORS), "script:FILE", "demo"])
+        known = ", ".join([*(f"{vendor}:NAME" for vendor in VENDORS), "script:FILE", "demo"])
         raise UnknownModel(f"Unknown model {name!r:.200}. Write one of: {known}.")
     return dialect, model
 
@@ -101,11 +65,27 @@ def resolve_model(
         case "script":
             return _load("treadle.providers.scripted:scripted_model")(model)
         case _:
-            url, key = _reach(_VENDORS[dialect], base_url, api_key)
-            adapter = _load(_VENDORS[dialect].adapter)
-            if price is None and url == _VENDORS[dialect].address:
-                price = _list_price(dialect, model)
-            return adapter(model, base_url=url, api_key=key, price=price, stream=stream, options=options)
+            return _over_http(dialect, model, base_url, api_key, price, stream=stream, options=options or {})
+
+
+def _over_http(
+    dialect: str,
+    model: str,
+    base_url: str | None,
+    api_key: str | None,
+    price: Pricing | None,
+    *,
+    stream: bool,
+    options: Mapping[str, Any],
+) -> Model:
+    """Make the adapter of a vendor's or one's own server."""
+    vendor = VENDORS[dialect]
+    url, key = _reach(dialect, vendor, base_url, api_key)
+    if price is None and url == vendor.address:
+        price = _list_price(dialect, model)
+    adapter = _load(vendor.adapter)
+    every = {**vendor.options, **options}
+    return adapter(model, base_url=url, api_key=key, price=price, stream=stream, options=every, **vendor.words)
 
 
 def with_fallback(*models: Model, failures: int = 3, open_seconds: float = 30.0) -> Model:
@@ -135,13 +115,17 @@ def _load(place: str) -> Callable[..., Model]:
     return adapter
 
 
-def _reach(vendor: _Vendor, base_url: str | None, api_key: str | None) -> tuple[str, str | None]:
+def _reach(dialect: str, vendor: Vendor, base_url: str | None, api_key: str | None) -> tuple[str, str | None]:
     """Return address and key. A server of one's own needs no key; the vendor's does."""
-    url = _checked_url(base_url or os.environ.get(vendor.address_variable) or vendor.address)
-    key = api_key or os.environ.get(vendor.key_variable) or os.environ.get(vendor.other_key_variable) or None
-    if key is None and url == vendor.address:
+    found = base_url or os.environ.get(vendor.address_variable) or vendor.address
+    if not found:
+        raise ConfigurationError(f"{dialect} has no address of its own: set {vendor.address_variable}, or base_url.")
+    url = _checked_url(found)
+    names = [name for name in (vendor.key_variable, vendor.other_key_variable) if name]
+    key = api_key or next((os.environ[name] for name in names if os.environ.get(name)), None)
+    if key is None and names and url == vendor.address:
         raise MissingCredential(
-            f"{vendor.key_variable} is not set. Set it, pass api_key=, or name a server of your own with base_url "
+            f"{' or '.join(names)} is not set. Set it, pass api_key=, or name a server of your own with base_url "
             "(--base-url). `demo` needs neither."
         )
     return url, key

@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 
-from treadle.budgets import Price
 from treadle.errors import ConfigurationError
 from treadle.messages import Message, Usage
-from treadle.ports import ModelEnd, ModelPart, ModelRequest
+from treadle.ports import ModelEnd, ModelPart, ModelRequest, Pricing
 from treadle.providers._anthropic_request import AnthropicRequests
 from treadle.providers._anthropic_response import AnthropicResponse
 from treadle.providers._endpoint import secrets_of
@@ -58,7 +57,7 @@ class Anthropic:
         *,
         base_url: str = "https://api.anthropic.com/v1",
         api_key: str | None,
-        price: Price | None = None,
+        price: Pricing | None = None,
         stream: bool = True,
         options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
@@ -87,7 +86,7 @@ class Anthropic:
         return self._name
 
     @property
-    def price(self) -> Price | None:
+    def price(self) -> Pricing | None:
         """What it costs, or None when nobody knows."""
         return self._price
 

@@ -5,9 +5,8 @@ from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from treadle.budgets import Price
 from treadle.errors import ConfigurationError
-from treadle.ports import ModelPart, ModelRequest
+from treadle.ports import ModelPart, ModelRequest, Pricing
 from treadle.providers._endpoint import secrets_of
 from treadle.providers._failures import read_failure
 from treadle.providers._gemini_request import GeminiRequests
@@ -49,7 +48,7 @@ class Gemini:
         *,
         base_url: str = "https://generativelanguage.googleapis.com/v1beta",
         api_key: str | None,
-        price: Price | None = None,
+        price: Pricing | None = None,
         stream: bool = True,
         options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
@@ -81,7 +80,7 @@ class Gemini:
         return self._name
 
     @property
-    def price(self) -> Price | None:
+    def price(self) -> Pricing | None:
         """What it costs, or None when nobody knows."""
         return self._price
 

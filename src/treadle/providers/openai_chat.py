@@ -4,9 +4,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import closing
 from typing import Any
 
-from treadle.budgets import Price
 from treadle.errors import ConfigurationError
-from treadle.ports import ModelPart, ModelRequest
+from treadle.ports import ModelPart, ModelRequest, Pricing
 from treadle.providers._chat_request import ChatRequests
 from treadle.providers._chat_response import ChatResponse
 from treadle.providers._endpoint import secrets_of
@@ -38,6 +37,7 @@ class OpenAIChat:
         timeouts: How long one call may take.
         thinking_field: Where the model's earlier reasoning goes back to it, for servers that want it: `reasoning_content` or
             `reasoning`. None keeps it.
+        dialect: The word before the colon of its name: what the server is called.
 
     Raises:
         ConfigurationError: One of these cannot be used.
@@ -49,18 +49,19 @@ class OpenAIChat:
         *,
         base_url: str = "https://api.openai.com/v1",
         api_key: str | None,
-        price: Price | None = None,
+        price: Pricing | None = None,
         stream: bool = True,
         options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = _DEFAULT_TIMEOUTS,
         thinking_field: str | None = None,
+        dialect: str = "openai-chat",
     ) -> None:
         if not model.strip():
             raise ConfigurationError(
                 "The model's name is empty. Write openai-chat:NAME, with the name that the server knows."
             )
-        self._name = f"openai-chat:{model}"
+        self._name = f"{dialect}:{model}"
         self._price = price
         api_key = api_key.strip() if api_key else None
         self._has_key = bool(api_key)
@@ -81,7 +82,7 @@ class OpenAIChat:
         return self._name
 
     @property
-    def price(self) -> Price | None:
+    def price(self) -> Pricing | None:
         """What it costs, or None when nobody knows."""
         return self._price
 

@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import closing
 from typing import Any
 
-from treadle.budgets import Price
 from treadle.errors import ConfigurationError, ModelError, ModelRejected
-from treadle.ports import ModelPart, ModelRequest
+from treadle.ports import ModelPart, ModelRequest, Pricing
 from treadle.providers._endpoint import secrets_of
 from treadle.providers._failures import read_failure
 from treadle.providers._http import Answer, Endpoint, Timeouts, shared_client
@@ -55,7 +54,7 @@ class OpenAIResponses:
         *,
         base_url: str = "https://api.openai.com/v1",
         api_key: str | None,
-        price: Price | None = None,
+        price: Pricing | None = None,
         stream: bool = True,
         options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
@@ -84,7 +83,7 @@ class OpenAIResponses:
         return self._name
 
     @property
-    def price(self) -> Price | None:
+    def price(self) -> Pricing | None:
         """What it costs, or None when nobody knows."""
         return self._price
 

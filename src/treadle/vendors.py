@@ -1,0 +1,90 @@
+"""Vendors: the servers people use, as data: which dialect each speaks, where it is, whose key it takes, what it refuses.
+
+A compatible server's quirks are rows here, not branches in an adapter. Loads nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+__all__ = ["LOCAL_SERVERS", "VENDORS", "Vendor"]
+
+
+class Vendor(msgspec.Struct, frozen=True, kw_only=True):
+    """One name before the colon of a model's name."""
+
+    adapter: str
+    """Module and class; all are constructed alike."""
+    address: str
+    """Base URL; empty where there is none but one's own."""
+    address_variable: str
+    """Environment variable that names another address."""
+    key_variable: str = ""
+    """Environment variable of the key; empty for servers that want none."""
+    other_key_variable: str = ""
+    """Another name of it, asked second."""
+    options: Mapping[str, Any] = {}
+    """Fields of each request's body; None removes one that the server refuses."""
+    words: Mapping[str, Any] = {}
+    """Further words for the adapter's constructor."""
+
+
+_CHAT = "treadle.providers.openai_chat:OpenAIChat"
+
+
+def _compatible(
+    dialect: str, address: str, *, key: bool = True, options: Mapping[str, Any] | None = None
+) -> dict[str, Vendor]:
+    """Describe a server that speaks Chat Completions under its own name."""
+    vendor = Vendor(
+        adapter=_CHAT,
+        address=address,
+        address_variable=f"{dialect.upper()}_BASE_URL",
+        key_variable=f"{dialect.upper()}_API_KEY" if key else "",
+        options=options or {},
+        words={"dialect": dialect},
+    )
+    return {dialect: vendor}
+
+
+VENDORS: Mapping[str, Vendor] = {
+    "openai": Vendor(
+        adapter="treadle.providers.openai_responses:OpenAIResponses",
+        address="https://api.openai.com/v1",
+        address_variable="OPENAI_BASE_URL",
+        key_variable="OPENAI_API_KEY",
+    ),
+    "openai-chat": Vendor(
+        adapter=_CHAT,
+        address="https://api.openai.com/v1",
+        address_variable="OPENAI_BASE_URL",
+        key_variable="OPENAI_API_KEY",
+    ),
+    "anthropic": Vendor(
+        adapter="treadle.providers.anthropic:Anthropic",
+        address="https://api.anthropic.com/v1",
+        address_variable="ANTHROPIC_BASE_URL",
+        key_variable="ANTHROPIC_API_KEY",
+    ),
+    "gemini": Vendor(
+        adapter="treadle.providers.gemini:Gemini",
+        address="https://generativelanguage.googleapis.com/v1beta",
+        address_variable="GEMINI_BASE_URL",
+        key_variable="GEMINI_API_KEY",
+        other_key_variable="GOOGLE_API_KEY",
+    ),
+    **_compatible("azure", ""),
+    **_compatible("deepseek", "https://api.deepseek.com/v1"),
+    **_compatible("groq", "https://api.groq.com/openai/v1"),
+    # Mistral refuses fields that it does not know; it sends usage in every stream without being asked.
+    **_compatible("mistral", "https://api.mistral.ai/v1", options={"stream_options": None}),
+    **_compatible("openrouter", "https://openrouter.ai/api/v1"),
+    **_compatible("llamacpp", "http://127.0.0.1:8080/v1", key=False),
+    **_compatible("lmstudio", "http://127.0.0.1:1234/v1", key=False),
+    **_compatible("ollama", "http://127.0.0.1:11434/v1", key=False),
+    **_compatible("vllm", "http://127.0.0.1:8000/v1", key=False),
+}
+
+LOCAL_SERVERS = tuple(name for name, vendor in VENDORS.items() if vendor.address.startswith("http://127.0.0.1"))
+"""Servers that people run on their own machine; `treadle doctor` looks for them on loopback."""
