@@ -42,6 +42,14 @@ class Inbox:
         )
         return any(message.kind == "cancel" for message in waiting)
 
+    async def take_cancel(self) -> bool:
+        """Return whether somebody asked to cancel, in the middle of whatever is under way. Leaves all other messages."""
+        journal, session_id = self._ledger.journal, self._ledger.state.id
+        cancels = [message.id for message in await journal.inbox(session_id) if message.kind == "cancel"]
+        if cancels:
+            await journal.consume(session_id, cancels, self._ledger.state.head)
+        return bool(cancels)
+
     def _fact(self, message: InboxMessage) -> AnyEvent | None:
         state = self._ledger.state
         match message.kind:

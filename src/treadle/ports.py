@@ -353,12 +353,13 @@ class Journal(Protocol):
         """Make the session if there is none. Return whether it was made."""
         ...
 
-    async def acquire(self, session_id: str, on_lost: Callable[[], None]) -> Lease:
+    async def acquire(self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]) -> Lease:
         """Take the session for one run. Whoever held it before is fenced: its appends are refused from now on.
 
         Args:
             on_lost: Called on this event loop, once, when another process has taken the session over because this one
                 had not been heard of for too long. Everything under way should stop.
+            on_message: Called on this event loop soon after something has been left in the session's inbox.
 
         Raises:
             SessionHeld: A process or task that is alive holds it; the message says which and since when.

@@ -16,7 +16,7 @@ from treadle.attempts import Attempts
 from treadle.budgets import Budget, Meter, budget_from
 from treadle.checking import Checker
 from treadle.early import EarlyCalls
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, JournalError
 from treadle.events import AnyEvent, HistoryRepaired, MessageAdded, RunResumed, RunStarted, Subscriber
 from treadle.execution import Execution
 from treadle.guards import Guards
@@ -111,6 +111,7 @@ class Run:
         self._running: asyncio.Task[RunResult] | None = None
         self._result: RunResult | None = None
         self._healer = Healer()
+        self._looks: set[asyncio.Task[None]] = set()
         self._parallel: int | None = None
         self._shown = 0  # steps that have been put into the queue
 
@@ -193,11 +194,38 @@ class Run:
         elif self._running is not None:
             self._running.cancel()
 
+    # --- from other processes
+
+    def _lose(self) -> None:
+        """Another process has taken the session over: stop everything. What we would still record is refused."""
+        if self._interrupt is not None:
+            message = "Another process has taken the session over."
+            self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message=message))
+
+    def _look(self) -> None:
+        """Something was left for the session: a cancellation cuts into what is under way, all else waits for the step."""
+        if self._inbox is not None:
+            self._inbox.nudge()
+            look = asyncio.ensure_future(self._take_cancel(self._inbox))
+            self._looks.add(look)
+            look.add_done_callback(self._looks.discard)
+
+    async def _take_cancel(self, inbox: Inbox) -> None:
+        try:
+            if await inbox.take_cancel():
+                self.cancel()
+        except JournalError:
+            logger.warning("The inbox could not be read; the run looks again after its step", exc_info=True)
+
+    async def _end_looks(self) -> None:
+        for look in tuple(self._looks):
+            await asyncio.wait({look})
+
     # --- one body
 
     async def _carry_out(self) -> RunResult:
         session = await self._open_session()
-        session.hold()
+        await session.hold(on_lost=self._lose, on_message=self._look)
         try:
             self._session = session
             ledger = session.ledger
@@ -207,6 +235,7 @@ class Run:
             self._check_price()
             budget = self._budget(session)
             self._parallel = budget.max_parallel_tool_calls
+            await Inbox(ledger).take_cancel()  # left for a run that had ended by then
             await self._begin(session, budget)
             stop = await self._loop(session, budget).run()
             await session.journal.flush()
@@ -215,7 +244,8 @@ class Run:
             return self._result
         finally:
             session.ledger.subscribers = []
-            session.release()
+            await self._end_looks()
+            await session.release()
 
     def _typed(self, result: RunResult) -> RunResult:
         """Give the structured answer its type."""

@@ -3,7 +3,7 @@
 It runs nothing: an Agent does, and only one run at a time.
 """
 
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -11,7 +11,7 @@ from treadle.errors import NothingToResume, SessionHeld, UnknownApproval
 from treadle.events import AnyEvent
 from treadle.ledger import Ledger
 from treadle.messages import Message
-from treadle.ports import Clock, InboxMessage, Journal, Randomness
+from treadle.ports import Clock, InboxMessage, Journal, Lease, Randomness
 from treadle.state import Approval, SessionState
 from treadle.tools import JsonObject
 
@@ -59,6 +59,7 @@ class Session:
         self.randomness = randomness
         self.ledger = Ledger(state=state, journal=journal, clock=clock, randomness=randomness, parent=parent)
         self.is_running = False
+        self._lease: Lease | None = None
         # Calls that a run gave up and that go on in this process: what they hold stays held in the next run.
         self.abandoned: dict[Any, Any] = {}  # Any: futures and calls, known to attempts.py alone
 
@@ -139,28 +140,41 @@ class Session:
 
     async def refresh(self) -> None:
         """Take in what other processes have recorded since. Does nothing while a run is under way here."""
-        if self.is_running:
-            return
+        if not self.is_running:
+            await self._catch_up()
+
+    async def _catch_up(self) -> None:
         for event in await self.journal.read(self.id, after=self.state.head):
             self.state.apply(event)
+        if self.state.run is not None:
+            self.ledger.run_id = self.state.run.id
 
     # --- for runs
 
-    def hold(self) -> None:
-        """Begin a run.
+    async def hold(self, *, on_lost: Callable[[], None], on_message: Callable[[], None]) -> None:
+        """Begin a run: take the lease, and take in what others have recorded since this session was opened.
 
         Raises:
-            SessionHeld: Another run of this session is under way.
+            SessionHeld: Another run of this session is under way, here or in another process.
         """
         if self.is_running:
             raise SessionHeld(
                 f"Session {self.id!r} is being run already, in this process. Wait for that run, or open another session."
             )
         self.is_running = True
+        try:
+            self._lease = await self.journal.acquire(self.id, on_lost=on_lost, on_message=on_message)
+            await self._catch_up()
+        except BaseException:
+            await self.release()
+            raise
 
-    def release(self) -> None:
-        """End a run."""
+    async def release(self) -> None:
+        """End a run: give the lease back."""
+        lease, self._lease = self._lease, None
         self.is_running = False
+        if lease is not None:
+            await lease.release()
 
     def check_resumable(self) -> None:
         """Raise NothingToResume unless a run was paused, stopped or broke off."""

@@ -10,27 +10,28 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from treadle.errors import SessionHeld
 from treadle.journals._lease_file import LockFile, beat_of, holder_of, is_locked, remove, try_lock
 
-__all__ = ["LEASE_SECONDS", "Epochs", "FileLease", "Leases"]
+__all__ = ["LEASE_SECONDS", "FileLease", "LeaseRows", "Leases"]
 
 logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 10.0
 """A holder whose counter stands still for so long is taken for dead."""
 
-_BEATS_A_LEASE = 10
-_LOOKS_A_BEAT = 4
+_BEATS_A_LEASE = 20
+_LOOKS_A_BEAT = 2
 
 
-class Epochs(NamedTuple):
-    """What a lease needs of the session's row."""
+class LeaseRows(NamedTuple):
+    """What leases need of the store."""
 
     read: Callable[[str], Awaitable[int]]
     """Return the session's number."""
@@ -38,15 +39,28 @@ class Epochs(NamedTuple):
     """Raise it from one value to another, if it has the one. Return whether it had."""
     give_back: Callable[[str, int], Awaitable[None]]
     """Note that nobody holds this number any more. Never raises for the store's faults."""
+    look: Callable[[], None]
+    """Look for messages, on another thread, and tell `Leases` of them. Returns at once."""
 
 
 class FileLease:
     """The right to write one session, until it is released or lost."""
 
-    def __init__(self, lock: LockFile, on_lost: Callable[[], None], let_go: Callable[["FileLease"], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        lock: LockFile,
+        *,
+        on_lost: Callable[[], None],
+        on_message: Callable[[], None],
+        let_go: Callable[["FileLease"], Awaitable[None]],
+    ) -> None:
+        self.session_id = session_id
         self._lock = lock
         self._on_lost = on_lost
+        self._on_message = on_message
         self._let_go = let_go
+        self._told = 0
         self._loop = asyncio.get_running_loop()
         self._gate = threading.Lock()  # the heart may beat while the lease is given back
         self._is_released = False
@@ -59,9 +73,18 @@ class FileLease:
             if self._lock.beat():
                 return True
         logger.warning("A session was taken over: its holder had not been heard of for a whole lease")
-        with suppress(RuntimeError):  # a closed loop: nobody is left to tell
-            self._loop.call_soon_threadsafe(self._on_lost)
+        self._call(self._on_lost)
         return False
+
+    def tell(self, arrival: int) -> None:
+        """Tell the holder of a message, once."""
+        if arrival > self._told:
+            self._told = arrival
+            self._call(self._on_message)
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # a closed loop: nobody is left to tell
+            self._loop.call_soon_threadsafe(callback)
 
     async def release(self) -> None:
         """Give the session back. May be called twice."""
@@ -76,41 +99,52 @@ class FileLease:
 class Leases:
     """Takes and keeps the leases of one journal file."""
 
-    def __init__(self, path: Path, epochs: Epochs, lease_seconds: float) -> None:
+    def __init__(self, path: Path, rows: LeaseRows, lease_seconds: float) -> None:
         self._folder = path.with_name(path.name + ".locks")
-        self._epochs = epochs
+        self._rows = rows
         self._lease_seconds = lease_seconds
-        self._heart = _Heart(lease_seconds / _BEATS_A_LEASE)
+        self._heart = _Heart(lease_seconds / _BEATS_A_LEASE, rows.look)
 
-    async def acquire(self, session_id: str, on_lost: Callable[[], None]) -> FileLease:
+    def look(self) -> None:
+        """Look for messages now, if anybody here waits for some."""
+        if self._heart.leases:
+            self._rows.look()
+
+    def tell(self, arrivals: Mapping[str, int]) -> None:
+        """Tell those who hold sessions of the last message in each one's inbox."""
+        for lease in self._heart.leases:
+            if (arrival := arrivals.get(lease.session_id)) is not None:
+                lease.tell(arrival)
+
+    async def acquire(
+        self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]
+    ) -> FileLease:
         """Take a session that nobody holds, or whose holder is dead.
 
         Raises:
             SessionHeld: Its holder lives.
         """
         while True:
-            seen = await self._epochs.read(session_id)
+            seen = await self._rows.read(session_id)
             epoch, lock = await self._next_free(session_id, seen)
             try:
-                is_ours = await self._epochs.claim(session_id, seen, epoch)
+                is_ours = await self._rows.claim(session_id, seen, epoch)
             except BaseException:
                 lock.drop()
                 raise
             if is_ours:
-                return self._begin(session_id, epoch, seen, lock, on_lost)
+                for past in range(seen, epoch):
+                    remove(self._file(session_id, past))
+                lease = FileLease(
+                    session_id, lock, on_lost=on_lost, on_message=on_message, let_go=partial(self._let_go, epoch)
+                )
+                self._heart.keep(lease)
+                return lease
             lock.drop()  # another one was faster: look again, and find it alive
 
-    def _begin(self, session_id: str, epoch: int, seen: int, lock: LockFile, on_lost: Callable[[], None]) -> FileLease:
-        for past in range(seen, epoch):
-            remove(self._file(session_id, past))
-
-        async def let_go(lease: FileLease) -> None:
-            self._heart.leave(lease)
-            await self._epochs.give_back(session_id, epoch)
-
-        lease = FileLease(lock, on_lost, let_go)
-        self._heart.keep(lease)
-        return lease
+    async def _let_go(self, epoch: int, lease: FileLease) -> None:
+        self._heart.leave(lease)
+        await self._rows.give_back(lease.session_id, epoch)
 
     async def _next_free(self, session_id: str, seen: int) -> tuple[int, LockFile]:
         """Lock the file of the lowest number that is higher than the one seen and free, past holders that are dead."""
@@ -145,11 +179,17 @@ class Leases:
 class _Heart:
     """A daemon thread that beats for all leases of this process on one journal, however busy its event loops are."""
 
-    def __init__(self, every_seconds: float) -> None:
+    def __init__(self, every_seconds: float, look: Callable[[], None]) -> None:
         self._every_seconds = every_seconds
+        self._look = look
         self._gate = threading.Condition()
         self._leases: set[FileLease] = set()
         self._is_beating = False
+
+    @property
+    def leases(self) -> tuple[FileLease, ...]:
+        with self._gate:
+            return tuple(self._leases)
 
     def keep(self, lease: FileLease) -> None:
         with self._gate:
@@ -174,6 +214,7 @@ class _Heart:
             lost = [lease for lease in leases if not _has_beaten(lease)]
             with self._gate:
                 self._leases.difference_update(lost)
+            self._look()
             time.sleep(self._every_seconds)
 
 

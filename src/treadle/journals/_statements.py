@@ -20,6 +20,7 @@ __all__ = [
     "give_back",
     "put",
     "put_blob",
+    "select_arrivals",
     "select_blob",
     "select_events",
     "select_head",
@@ -164,6 +165,14 @@ def select_inbox(connection: sqlite3.Connection, session_id: str) -> tuple[Inbox
         (session_id,),
     )
     return tuple(InboxMessage(id=msg_id, kind=kind, body=msgspec.json.decode(body)) for msg_id, kind, body in rows)
+
+
+def select_arrivals(connection: sqlite3.Connection) -> dict[str, int]:
+    """Return the number of the last message that waits in each session's inbox, where any does."""
+    rows = connection.execute(
+        "SELECT session_id, max(arrival) FROM inbox WHERE consumed_seq IS NULL GROUP BY session_id"
+    )
+    return dict(rows.fetchall())
 
 
 def select_blob(connection: sqlite3.Connection, digest: str) -> bytes | None:

@@ -37,11 +37,13 @@ class MemoryJournal:
         self._shelves[session_id] = _Shelf(time.time())
         return True
 
-    async def acquire(self, session_id: str, on_lost: Callable[[], None]) -> "MemoryLease":
+    async def acquire(
+        self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]
+    ) -> "MemoryLease":
         shelf = self._shelf(session_id)
-        if shelf.is_held:
+        if shelf.on_message is not None:
             raise SessionHeld(f"Session {session_id!r} is being run already, in this process. Wait for that run.")
-        shelf.is_held = True
+        shelf.on_message = on_message
         return MemoryLease(shelf)
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
@@ -71,10 +73,12 @@ class MemoryJournal:
         return tuple(sorted(infos, key=lambda info: info.updated_at, reverse=True))
 
     async def put(self, session_id: str, message: InboxMessage) -> bool:
-        inbox = self._shelf(session_id).inbox
-        if message.id in inbox:
+        shelf = self._shelf(session_id)
+        if message.id in shelf.inbox:
             return False
-        inbox[message.id] = message
+        shelf.inbox[message.id] = message
+        if shelf.on_message is not None:
+            shelf.on_message()
         return True
 
     async def inbox(self, session_id: str) -> Sequence[InboxMessage]:
@@ -123,20 +127,21 @@ class MemoryLease:
 
     async def release(self) -> None:
         if self._shelf is not None:
-            self._shelf.is_held, self._shelf = False, None
+            self._shelf.on_message, self._shelf = None, None
 
 
 class _Shelf:
     """What is kept of one session."""
 
-    __slots__ = ("consumed", "events", "inbox", "is_held", "state", "task", "updated_at")
+    __slots__ = ("consumed", "events", "inbox", "on_message", "state", "task", "updated_at")
 
     def __init__(self, updated_at: float) -> None:
         self.events: list[AnyEvent] = []
         self.inbox: dict[str, InboxMessage] = {}
         self.consumed: dict[str, int] = {}
         self.state = "active"
-        self.is_held = False
+        self.on_message: Callable[[], None] | None = None
+        """Of the run that holds the session; None while nobody does."""
         self.task = ""
         self.updated_at = updated_at
 

@@ -23,7 +23,7 @@ from treadle import canonical
 from treadle.errors import JournalError
 from treadle.events import AnyEvent
 from treadle.journals import _statements
-from treadle.journals._lease import LEASE_SECONDS, Epochs, FileLease, Leases
+from treadle.journals._lease import LEASE_SECONDS, FileLease, LeaseRows, Leases
 from treadle.journals._reader import Reader, StillReader
 from treadle.journals._rows import events_of, rows_of
 from treadle.journals._sequence import check_numbers, check_session_id, task_of
@@ -100,8 +100,8 @@ class SqliteJournal:
         self._reading = Worker(
             "treadle-journal-reader", reader.serve, reader.finish, max_batch=1, exit_seconds=exit_seconds
         )
-        epochs = Epochs(read=self._epoch, claim=self._claim, give_back=self._give_back)
-        self._leases = Leases(self._path, epochs, lease_seconds)
+        rows = LeaseRows(read=self._epoch, claim=self._claim, give_back=self._give_back, look=self._look)
+        self._leases = Leases(self._path, rows, lease_seconds)
         weakref.finalize(self, _forsake, self._writing, self._reading).atexit = False  # workers end themselves then
 
     @property
@@ -120,9 +120,11 @@ class SqliteJournal:
         check_session_id(session_id)
         return await self._write(partial(self._writer.create, session_id=session_id, now=time.time()))
 
-    async def acquire(self, session_id: str, on_lost: Callable[[], None]) -> FileLease:
+    async def acquire(
+        self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]
+    ) -> FileLease:
         self._check_writable()
-        return await self._leases.acquire(session_id, on_lost)
+        return await self._leases.acquire(session_id, on_lost=on_lost, on_message=on_message)
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
         self._writer.check(session_id)
@@ -158,7 +160,9 @@ class SqliteJournal:
             raise JournalError(f"The message {message.id!r} cannot be stored: {fault}.")
         body = msgspec.json.encode(message.body).decode()
         act = partial(_statements.put, session_id=session_id, message=message, body=body)
-        return await self._write(act, durable=True)  # a person's answer is not to be asked for twice
+        is_new = await self._write(act, durable=True)  # a person's answer is not to be asked for twice
+        self._leases.look()
+        return is_new
 
     async def inbox(self, session_id: str) -> Sequence[InboxMessage]:
         return await self._ask(partial(_statements.select_inbox, session_id=session_id))
@@ -204,6 +208,10 @@ class SqliteJournal:
     async def _give_back(self, session_id: str, epoch: int) -> None:
         with suppress(JournalError):  # full or closed meanwhile: the lock is free all the same, and that is what counts
             await self._write(partial(self._writer.give_back, session_id=session_id, epoch=epoch))
+
+    def _look(self) -> None:
+        with suppress(JournalError):  # closed meanwhile
+            self._reading.submit(Job(lambda connection: self._leases.tell(_statements.select_arrivals(connection))))
 
     async def _write(self, act: Callable[[sqlite3.Connection], _T], *, durable: bool = False) -> _T:
         self._check_writable()

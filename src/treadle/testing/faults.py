@@ -68,10 +68,10 @@ class FaultyJournal:
         self._after()
         return made
 
-    async def acquire(self, session_id: str, on_lost: Callable[[], None]) -> Lease:
+    async def acquire(self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]) -> Lease:
         if self._when == "before":  # a lease that was taken and whose taker was not told could not be given back
             self._fault.step()
-        return await self._journal.acquire(session_id, on_lost)
+        return await self._journal.acquire(session_id, on_lost=on_lost, on_message=on_message)
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
         self._before()
