@@ -8,6 +8,7 @@ from msgspec import UNSET
 from treadle.messages import Finish
 from treadle.providers.mock.answers import Answer, Piece, PieceKind
 from treadle.providers.mock.chat_requests import check_chat_request
+from treadle.providers.mock.openai_errors import openai_error
 from treadle.providers.mock.pairing import check_chat_history
 from treadle.providers.mock.rendering import event_lines, json_bytes, used_tokens
 from treadle.providers.mock.turns import Turn, finish_of, fragments
@@ -46,25 +47,12 @@ class ChatCompletions:
     def error(
         self, status: int, error: str | JsonObject, *, param: str | None = None, code: str | None = None
     ) -> bytes:
-        return json_bytes({"error": _error(status, error, param=param, code=code)})
-
-
-def _error(status: int, error: str | JsonObject, *, param: str | None = None, code: str | None = None) -> JsonObject:
-    words = {"message": error} if isinstance(error, str) else error.get("error", error)
-    kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-    kind = "server_error" if status >= 500 or status < 400 else kinds.get(status, "invalid_request_error")
-    return {
-        "message": "",
-        "type": kind,
-        "param": param,
-        "code": code,
-        **(words if isinstance(words, dict) else {"message": words}),
-    }
+        return json_bytes({"error": openai_error(status, error, param=param, code=code)})
 
 
 def _whole(turn: Turn, body: JsonObject, head: JsonObject, calls: list[JsonObject]) -> JsonObject:
     if turn.error is not None:
-        return {"error": _error(turn.status, turn.error)}
+        return {"error": openai_error(turn.status, turn.error)}
     message: JsonObject = {"role": "assistant", "content": turn.text, "refusal": turn.refusal}
     if turn.thinking is not None:
         message["reasoning_content"] = turn.thinking
@@ -98,7 +86,7 @@ def _streamed(turn: Turn, body: JsonObject, head: JsonObject, calls: list[JsonOb
         for part, is_last in _call_parts(turn, calls)
     )
     if turn.error is not None:
-        event = event_lines(json_bytes({"error": _error(turn.status, turn.error)}), turn)
+        event = event_lines(json_bytes({"error": openai_error(turn.status, turn.error)}), turn)
         pieces.append(Piece(kind="error", content=event))
         return Answer(pieces=tuple(pieces), content_type="text/event-stream; charset=utf-8", is_stream=True)
     pieces.append(piece("finish", {}, finish=_finish_word(turn)))

@@ -15,11 +15,12 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from treadle.errors import ConfigurationError
-from treadle.providers.mock.answers import Refusal
+from treadle.providers.mock.answers import Dialect, Refusal
 from treadle.providers.mock.chat import ChatCompletions
 from treadle.providers.mock.connection import BadHttp, Connection, HungUp, Reader
 from treadle.providers.mock.gates import Count, Gate, Gates
 from treadle.providers.mock.gemini import gemini_dialects
+from treadle.providers.mock.responses import Responses
 from treadle.providers.mock.sending import send
 from treadle.providers.mock.turns import Turn, Waitable
 from treadle.providers.mock.vendor import Playable, RecordedRequest, Vendor
@@ -61,7 +62,11 @@ class MockProvider:
         api_key: str | None = None,
         lenient_arguments: bool = False,
     ) -> None:
-        dialects = [ChatCompletions(lenient_arguments=lenient_arguments), *gemini_dialects()]
+        dialects: list[Dialect] = [
+            ChatCompletions(lenient_arguments=lenient_arguments),
+            Responses(lenient_arguments=lenient_arguments),
+            *gemini_dialects(),
+        ]
         self._vendor = Vendor(script, dialects=dialects, api_key=api_key)
         self._host = _loopback(host)
         self._port = _checked_port(port)
