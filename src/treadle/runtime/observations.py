@@ -67,6 +67,7 @@ def failed_result(
     may_have_acted: bool = False,
 ) -> ToolResult:
     """Make the result of a call that is not `ok`. What is no JSON in its words is made JSON: a result never fails."""
+    code = code if code is None else str(code)
     message = message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 3] + "..."
     if find_unencodable([message, code, list(details), dict(extra or {})]) is not None:
         message, code = _tamed(message), None if code is None else str(_tamed(code))

@@ -1,0 +1,111 @@
+"""What the tests of the pipeline share: raw tools, gates that prove overlap, and readers of events. Patches nothing."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from treadle import Agent, RunResult, Tool, ToolContext, open_session
+from treadle.events import AnyEvent
+from treadle.journals.memory import MemoryJournal
+from treadle.ports import Journal
+from treadle.testing import FakeClock, FixedRandomness, ScriptedModel, text
+from treadle.tools import JsonObject
+
+__all__ = [
+    "ANYTHING",
+    "Recorder",
+    "act",
+    "content",
+    "on_fake_clock",
+    "raising",
+    "read",
+    "results",
+    "run_calls",
+    "statuses",
+    "tool_of",
+    "types",
+]
+
+ANYTHING: JsonObject = {"type": "object", "additionalProperties": True}
+
+
+def tool_of(run: Callable[..., Any], name: str = "act", **words: Any) -> Tool:
+    """Make a raw tool of run(arguments, ctx)."""
+    words.setdefault("parameters", ANYTHING)
+    return Tool(name=name, description=f"Do {name}.", run=run, **words)
+
+
+def read(run: Callable[..., Any], name: str = "look", **words: Any) -> Tool:
+    return tool_of(run, name, effect="read", **words)
+
+
+def act(run: Callable[..., Any], name: str = "act", **words: Any) -> Tool:
+    """Make an unsafe tool that needs no consent."""
+    words = {"effect": "unsafe", "permission": "allow", **words}
+    return tool_of(run, name, **words)
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    async def run(arguments: JsonObject, ctx: ToolContext) -> Any:
+        raise error
+
+    return run
+
+
+def on_fake_clock(journal: Journal | None = None) -> Any:
+    """Open a session whose clock jumps on by itself, in a journal that stays open for questions."""
+    return open_session(journal or MemoryJournal(), clock=FakeClock(auto=True), randomness=FixedRandomness([0.5]))
+
+
+class Recorder:
+    """A tool function that writes down when it begins and ends."""
+
+    def __init__(self, result: Any = "done") -> None:
+        self.log: list[tuple[str, Any]] = []
+        self.contexts: list[ToolContext] = []
+        self._result = result
+
+    @property
+    def runs(self) -> int:
+        return sum(word == "begin" for word, _ in self.log)
+
+    async def __call__(self, arguments: JsonObject, ctx: ToolContext) -> Any:
+        self.contexts.append(ctx)
+        self.log.append(("begin", arguments.get("n")))
+        await asyncio.sleep(0)  # let others in, if the scheduler does
+        self.log.append(("end", arguments.get("n")))
+        return self._result
+
+
+async def run_calls(*calls: Any, tools: list[Tool], answer: str = "Done.", **words: Any) -> RunResult:
+    """Run one turn of calls and one answer."""
+    session = words.pop("session", None)
+    model = ScriptedModel([list(calls), text(answer)])
+    return await Agent(model, tools=tools, **words).run("go", session=session)
+
+
+def results(run: RunResult) -> list[Any]:
+    """Return the contents of all results, decoded where they are JSON."""
+    return [_decoded(result.content) for message in run.messages for result in message.results]
+
+
+def content(run: RunResult, index: int = 0) -> Any:
+    return results(run)[index]
+
+
+def statuses(run: RunResult) -> list[str]:
+    return [record.status for record in run.tool_calls]
+
+
+async def types(run: RunResult, *wanted: str) -> list[AnyEvent]:
+    """Return the run's events of these types."""
+    return [event for event in await run.session.events() if event.type in wanted]
+
+
+def _decoded(words: str) -> Any:
+    try:
+        return msgspec.json.decode(words)
+    except msgspec.DecodeError:
+        return words
