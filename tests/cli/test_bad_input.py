@@ -226,10 +226,45 @@ def test_a_session_that_is_held_has_a_code_of_its_own():
     assert code_of(SessionHeld("It is held.")) == 16
 
 
-def test_an_unexpected_failure_is_told_without_a_traceback_unless_it_is_asked_for(treadle):
-    (treadle.folder / "home").write_text("a file where the state folder should be")
+def test_a_file_where_the_state_folder_should_be_is_told(treadle):
+    treadle.home.write_text("a file")
 
-    assert sentence(treadle("run", "-m", "demo", "x", code=2))
+    assert str(treadle.home) in sentence(treadle("run", "-m", "demo", "x", code=2))
+
+
+def test_an_unexpected_failure_is_told_without_a_traceback_unless_it_is_asked_for(treadle):
+    (treadle.folder / "mine.py").write_text(
+        "from treadle import Tool\nimport treadle.cli.commands.run\ntreadle.cli.commands.run.start = None\n"
+        "t = Tool(name='t', description='', parameters={'type': 'object'}, run=print)\n"
+    )
+    line = ["run", "-m", "demo", "--tools", "mine.py", "x"]
+
+    told = sentence(treadle(*line, code=1))
+    process = subprocess.run(
+        treadle.command(*line),
+        cwd=treadle.folder,
+        env={**treadle.environment, "TREADLE_DEBUG": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert "unexpected TypeError" in told
+    assert "TREADLE_DEBUG=1" in told
+    assert "Traceback" in process.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full: this system cannot play a full disk")  # noqa: PTH110 - an expression
+def test_an_answer_that_cannot_be_written_is_a_failure(treadle):
+    model = treadle.script("s.json", [{"text": "Done."}])
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        process = treadle.start("run", "-q", "-m", model, "x", stdout=full)
+        _, error = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    assert b"standard output cannot be written" in error
+    assert treadle.json("sessions", "--json")[0]["state"] == "completed"
 
 
 def test_no_command_prints_the_help_and_ends_with_code_2(treadle):

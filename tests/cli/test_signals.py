@@ -32,9 +32,9 @@ def blocked(treadle):
         os.mkfifo(treadle.folder / name)
     process = treadle.start("run", "--json", "-m", model, "--tools", "blocking.py", "--session", "s1", "Wait")
     assert (treadle.folder / "started").read_text() == "started"
-    yield process
-    process.kill()
-    process.wait()
+    with process:  # closes its pipes
+        yield process
+        process.kill()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -49,6 +49,14 @@ def test_a_signal_in_mid_tool_ends_the_run_with_its_report(treadle, blocked, num
     assert [one["status"] for one in report["tool_calls"]] == ["cancelled"]
     assert treadle.json("sessions", "--json")[0]["state"] == "stopped"
     assert treadle.json("resume", "s1", "--json", "--tools", "blocking.py", code=0)["text"] == "Done."
+
+
+def test_a_session_that_another_process_runs_is_refused_with_code_16(treadle, blocked):
+    ran = treadle("run", "-m", "demo", "--session", "s1", "Me too", code=16)
+
+    assert ran.stdout == ""
+    assert "s1" in ran.stderr
+    assert blocked.poll() is None
 
 
 def test_a_signal_while_the_model_is_silent_ends_the_run(treadle):

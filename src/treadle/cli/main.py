@@ -42,7 +42,7 @@ def _guarded(options: Options | TreadleError, terminal: Terminal) -> int:
     try:
         if isinstance(options, TreadleError):
             raise options  # noqa: TRY301 - one place tells all failures
-        return _command(options, terminal)
+        return _told(_command(options, terminal), terminal)
     except KeyboardInterrupt:
         terminal.say("treadle: interrupted.")
         return 130
@@ -59,6 +59,16 @@ def _guarded(options: Options | TreadleError, terminal: Terminal) -> int:
             "This is a fault of Treadle's; TREADLE_DEBUG=1 shows the traceback."
         )
         return 1
+
+
+def _told(code: int, terminal: Terminal) -> int:
+    """An answer that nobody could receive is a failure, whatever the run came to."""
+    if terminal.fault is None:
+        return code
+    terminal.say(
+        f"treadle: standard output cannot be written: {terminal.fault.strerror}. `treadle sessions` has what was done."
+    )
+    return code or 1
 
 
 def _command(options: Options, terminal: Terminal) -> int:

@@ -28,6 +28,8 @@ class Terminal:
         self.is_verbose = False
         self.is_live = out.isatty()
         """Whether a person watches standard output, so that text is shown as it comes."""
+        self.fault: OSError | None = None
+        """Why standard output could not be written; a reader who has gone is none."""
 
     def write(self, text: str) -> None:
         """Write a piece of text to standard output, without a line feed of its own."""
@@ -73,8 +75,10 @@ class Terminal:
         try:
             stream.write(text)
             stream.flush()
-        except (OSError, ValueError):  # the reader has gone, or the disk is full: nobody is left to be told
+        except OSError as exc:
             _discard(stream)
+            if stream is self._out and not isinstance(exc, BrokenPipeError):
+                self.fault = exc
 
 
 def json_line(value: Any) -> str:
