@@ -16,6 +16,7 @@ from typing import Self, TextIO
 
 from treadle.errors import ConfigurationError
 from treadle.providers.mock.answers import Dialect, Refusal
+from treadle.providers.mock.anthropic import AnthropicMessages
 from treadle.providers.mock.chat import ChatCompletions
 from treadle.providers.mock.connection import BadHttp, Connection, HungUp, Reader
 from treadle.providers.mock.gates import Count, Gate, Gates
@@ -65,6 +66,7 @@ class MockProvider:
         dialects: list[Dialect] = [
             ChatCompletions(lenient_arguments=lenient_arguments),
             Responses(lenient_arguments=lenient_arguments),
+            AnthropicMessages(),
             *gemini_dialects(),
         ]
         self._vendor = Vendor(script, dialects=dialects, api_key=api_key)
