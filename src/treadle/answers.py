@@ -98,7 +98,7 @@ def _checked(output: "Typed", text: str, messages: Sequence[Message]) -> Stop | 
     return Stop(
         reason=StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL,
         message=f"The answer is not in the form that was asked for, after {told} corrections. {found.message}",
-        details={"class": "output_invalid", "attempts": told + 1, "violations": found.violations},
+        details={"class": "output_invalid", "attempts": told + 1, "violations": list(found.violations)},
     )
 
 

@@ -1,15 +1,27 @@
-"""The native driver: the model calls tools in its own dialect. One request a step; it adds nothing of its own."""
+"""The native driver: the model calls tools in its own dialect. One request a step; it adds nothing of its own.
 
-from collections.abc import AsyncIterator, Sequence
+It takes one thing away: text that only repeats a call's arguments, which some models leak beside the call.
+"""
 
-from treadle.ports import Executor, Model, ModelPart, ModelRequest
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+
+from treadle.canonical import encode
+from treadle.messages import Part, Text, ToolCall
+from treadle.ports import Executor, Model, ModelEnd, ModelPart, ModelRequest
 from treadle.tools import Tool
 
 __all__ = ["BoundNativeDriver", "NativeDriver"]
 
 
 class NativeDriver:
-    """The default: what the model streams is what it proposes."""
+    """The default: what the model streams is what it proposes.
+
+    Example:
+        Agent("openai-chat:gpt-5-mini", driver=NativeDriver())
+    """
 
     def bind(self, model: Model, tools: Sequence[Tool], executor: Executor) -> "BoundNativeDriver":
         """Return the driver of one run."""
@@ -22,5 +34,42 @@ class BoundNativeDriver:
     def __init__(self, model: Model) -> None:
         self._model = model
 
-    def propose(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
-        return self._model.stream(request)
+    async def propose(self, request: ModelRequest) -> AsyncGenerator[ModelPart, None]:
+        """Yield the model's parts as they come; its last one without leaked arguments."""
+        stream = self._model.stream(request)
+        try:
+            async for part in stream:
+                yield _without_leak(part) if isinstance(part, ModelEnd) else part
+        finally:
+            await _close(stream)
+
+
+async def _close(stream: AsyncIterator[ModelPart]) -> None:
+    if isinstance(stream, AsyncGenerator):
+        await stream.aclose()
+
+
+def _without_leak(end: ModelEnd) -> ModelEnd:
+    """Drop a text that is, as JSON, the arguments of one of the calls beside it."""
+    text = "".join(part.text for part in end.parts if isinstance(part, Text))
+    told = _canonical(text) if text.lstrip().startswith("{") else None
+    if told is None or told not in [_canonical(call.arguments or "{}") for call in _calls(end)]:
+        return end
+    # A signed part must go back whole, or the provider refuses the history.
+    if any(isinstance(part, Text) and part.signature is not None for part in end.parts):
+        return end
+    kept: tuple[Part, ...] = tuple(part for part in end.parts if not isinstance(part, Text))
+    return msgspec.structs.replace(end, parts=kept, dropped_text=text)
+
+
+def _calls(end: ModelEnd) -> list[ToolCall]:
+    return [part for part in end.parts if isinstance(part, ToolCall)]
+
+
+def _canonical(text: str) -> bytes | None:
+    """Return the canonical JSON of an object, or None for anything else."""
+    try:
+        value: Any = msgspec.json.decode(text)  # Any: JSON of strangers, compared and thrown away
+        return encode(value) if isinstance(value, dict) else None
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None

@@ -1,0 +1,67 @@
+"""Transcript: stored messages as a ReAct model reads them: Thought, Action, Observation. Pure: the store never changes."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from treadle.messages import Message, Part, Result, Text, Thinking, ToolCall
+
+__all__ = ["Transcript", "action", "observed"]
+
+
+class Transcript:
+    """The rendered messages of one run. Each is rendered once, so that adapters may encode each once too."""
+
+    def __init__(self) -> None:
+        # Both messages are kept: an id names an object only as long as that lives.
+        self._rendered: dict[int, tuple[Message, Message]] = {}
+
+    def of(self, messages: Iterable[Message]) -> tuple[Message, ...]:
+        """Return the messages without calls and results. The same ones give the same, so that prefixes stay stable."""
+        return tuple(self._one(message) for message in messages)
+
+    def _one(self, message: Message) -> Message:
+        known = self._rendered.get(id(message))
+        if known is None:
+            known = self._rendered[id(message)] = (message, observed(message))
+        return known[1]
+
+
+def observed(message: Message) -> Message:
+    """Return one message as a ReAct model reads it."""
+    match message.role:
+        case "assistant" if message.calls:
+            return msgspec.structs.replace(message, parts=(*_signed(message), Text(_thought(message))))
+        case "assistant":
+            kept = tuple(part for part in message.parts if not isinstance(part, Thinking) or _is_signed(part))
+            return message if kept == message.parts else msgspec.structs.replace(message, parts=kept)
+        case "tool":
+            return Message(role="user", parts=tuple(_observations(message.results)))
+        case _:
+            return message
+
+
+def action(call: ToolCall) -> str:
+    """Return the line in which a call is shown."""
+    return f'Action: {{"tool": {msgspec.json.encode(call.name).decode()}, "args": {call.arguments or "{}"}}}'
+
+
+def _thought(message: Message) -> str:
+    lines = [f"Thought: {message.text}"] if message.text else []
+    return "\n".join([*lines, *(action(call) for call in message.calls)])
+
+
+def _observations(results: Iterable[Result]) -> Iterator[Part]:
+    told = [f"Observation: {'ERROR - ' if result.is_error else ''}{result.content}" for result in results]
+    yield Text("\n".join(told))
+    for result in results:
+        yield from result.media
+
+
+def _signed(message: Message) -> Iterator[Part]:
+    return (part for part in message.parts if isinstance(part, Thinking) and _is_signed(part))
+
+
+def _is_signed(part: Thinking) -> bool:
+    """Whether its provider wants it back. A thought of a decision is ours, and told in words where it belongs."""
+    return part.signature is not None or part.payload is not None
