@@ -11,8 +11,8 @@ _GENERATION = re.compile(r"gemini-(\d+)")
 
 def gemini_name(name: str) -> str:
     """Return a tool's name as Gemini takes it: as other providers do, but no digit and no dash may come first."""
-    # The blank is no letter of a name, so the result holds a digest and cannot be another tool's own name.
-    return wire_name(f"_ {name}" if name[:1] in set("-0123456789") else name)
+    # No name holds a line break, so the digest that it brings is nobody else's.
+    return wire_name(f"_\n{name}" if name[:1] in set("-0123456789") else name)
 
 
 def is_third_generation(model: str) -> bool:

@@ -134,11 +134,10 @@ def _tool_config_option(given: Any) -> _Wire:
 
 
 def _tool(spec: ToolSpec) -> _Wire:
-    return {
-        "name": gemini_name(spec.name),
-        "description": spec.description,
-        "parametersJsonSchema": gemini_schema(spec.parameters),
-    }
+    schema = gemini_schema(spec.parameters)
+    # The vendor asks for an object at the top, and older models for its properties.
+    schema = {**schema, "type": "object", "properties": schema.get("properties", {})}
+    return {"name": gemini_name(spec.name), "description": spec.description, "parametersJsonSchema": schema}
 
 
 def _function_calling(choice: ToolChoice) -> _Wire:

@@ -1,4 +1,4 @@
-"""Gemini's JSON Schema: a tool's schema in the words that the vendor takes. Checks nothing: the gate enforces the original.
+"""Gemini's JSON Schema: a schema in the words that the vendor takes. Checks nothing: the gate enforces the original.
 
 Declarations go out as `parametersJsonSchema`, which is JSON Schema, and not as `parameters`, a small OpenAPI dialect whose parser
 refuses a whole request for one unknown keyword (`exclusiveMinimum`, `uniqueItems`, `$schema`). What that field refuses all the
@@ -26,9 +26,8 @@ _FORMATS = frozenset({"date", "date-time", "double", "duration", "enum", "float"
 
 
 def gemini_schema(schema: JsonObject) -> JsonObject:
-    """Return the schema of an object without references; one that contains itself goes one level deep and then says `object`."""
-    node = _Writer(schema).node(schema)
-    return {**node, "type": "object", "properties": node.get("properties", {})}
+    """Return the schema without references; one that contains itself goes one level deep, and then tells the type only."""
+    return _Writer(schema).node(schema)
 
 
 class _Writer:

@@ -1,0 +1,1002 @@
+"""Gemini: the requests that go out, and the responses that come back, from honest servers and from others."""
+
+import json
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from chat_server import answer, event, json_answer, serving, then_reset, until_closed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treadle.errors import (
+    ConfigurationError,
+    ContextOverflow,
+    IncompleteStream,
+    ModelError,
+    ModelRejected,
+    ModelResponseInvalid,
+    ModelUnavailable,
+)
+from treadle.messages import Finish, Media, Message, Opaque, Result, Text, Thinking, ToolCall, Usage, user_message
+from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
+from treadle.providers._gemini_names import gemini_name
+from treadle.providers._gemini_response import GeminiResponse
+from treadle.providers._reading import AnswerError
+from treadle.providers._sse import SseReader
+from treadle.providers.gemini import Gemini, Timeouts
+
+ORIGIN = "gemini:gemini-3-pro"
+ASK = ModelRequest(messages=(user_message("hi"),))
+GREP = ToolSpec(
+    name="grep", description="Search.", parameters={"type": "object", "properties": {"path": {"type": "string"}}}
+)
+STAND_IN = "skip_thought_signature_validator"
+
+
+def chunk(*parts: Any, finish: str | None = None, usage: Any = None, **about: Any) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"content": {"role": "model", "parts": list(parts)}, "index": 0, **about}
+    if finish is not None:
+        candidate["finishReason"] = finish
+    return {"candidates": [candidate], **({} if usage is None else {"usageMetadata": usage})}
+
+
+def stream(*chunks: Any) -> str:
+    return "".join(event(one) for one in chunks)
+
+
+def wire_call(name: str = "grep", /, *, signature: str | None = None, **fields: Any) -> dict[str, Any]:
+    signed = {} if signature is None else {"thoughtSignature": signature}
+    return {"functionCall": {"name": name, **fields}, **signed}
+
+
+HELLO = stream(chunk({"text": "Hel"}), chunk({"text": "lo"}, finish="STOP"))
+
+
+async def exchange(
+    script: Any, request: ModelRequest = ASK, model: str = "gemini-3-pro", **words: Any
+) -> tuple[list[ModelPart], Any]:
+    async with serving(script) as server:
+        adapter = Gemini(model, base_url=server.url, **{"api_key": None, **words})
+        parts = [part async for part in adapter.stream(request)]
+    return parts, server.requests[0]
+
+
+async def ask(script: Any, request: ModelRequest = ASK, **words: Any) -> list[ModelPart]:
+    return (await exchange(script, request, **words))[0]
+
+
+async def sent(request: ModelRequest, **words: Any) -> Any:
+    return (await exchange(answer(HELLO), request, **words))[1].json
+
+
+async def sent_contents(*messages: Message, **words: Any) -> Any:
+    return (await sent(ModelRequest(messages=messages), **words))["contents"]
+
+
+def parse(*chunks: Any) -> tuple[list[ModelPart], ModelEnd]:
+    """Read a stream without a server."""
+    response = GeminiResponse({})
+    parts = [part for one in chunks for part in response.add(json.dumps(one).encode())]
+    return parts, response.end()
+
+
+def call(call_id: str, name: str, arguments: str, signature: str | None = None) -> ToolCall:
+    return ToolCall(id=call_id, name=name, arguments=arguments, signature=signature)
+
+
+def assistant(*parts: Any, origin: str | None = ORIGIN) -> Message:
+    return Message(role="assistant", parts=parts, origin=origin)
+
+
+def tool(*results: Result) -> Message:
+    return Message(role="tool", parts=results)
+
+
+# --- where requests go -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "is_stream", "path"),
+    [
+        ("gemini-3-pro", True, "/v1/models/gemini-3-pro:streamGenerateContent?alt=sse"),
+        ("gemini-3-pro", False, "/v1/models/gemini-3-pro:generateContent"),
+        ("models/gemini-3-pro", False, "/v1/models/gemini-3-pro:generateContent"),
+        ("tunedModels/mine", True, "/v1/tunedModels/mine:streamGenerateContent?alt=sse"),
+    ],
+)
+async def test_the_model_and_the_form_of_the_answer_stand_in_the_path(model: str, is_stream: bool, path: str):
+    _, request = await exchange(answer(HELLO), model=model, stream=is_stream, api_key=" a-key \n")
+
+    assert request.line == f"POST {path} HTTP/1.1"
+    assert request.headers["x-goog-api-key"] == "a-key"
+    assert "authorization" not in request.headers
+
+
+@pytest.mark.parametrize(
+    ("base_url", "expected"),
+    [
+        ("http://127.0.0.1:1", "http://127.0.0.1:1/v1beta/models/m:streamGenerateContent?alt=sse"),
+        ("http://127.0.0.1:1/", "http://127.0.0.1:1/v1beta/models/m:streamGenerateContent?alt=sse"),
+        ("http://127.0.0.1:1/gate?tag=a", "http://127.0.0.1:1/gate/models/m:streamGenerateContent?tag=a&alt=sse"),
+    ],
+)
+def test_an_address_without_a_version_gets_one(base_url: str, expected: str):
+    assert str(Gemini("m", base_url=base_url, api_key=None)._endpoint.url) == expected
+
+
+@pytest.mark.parametrize("bad", ["", "not a url", "http://[::1", "ftp://host/v1"])
+def test_an_address_that_is_none_is_refused(bad: str):
+    with pytest.raises(ConfigurationError, match="base URL"):
+        Gemini("m", base_url=bad, api_key=None)
+
+
+def test_an_empty_model_name_is_refused():
+    with pytest.raises(ConfigurationError, match="gemini:NAME"):
+        Gemini("  ", api_key="k")
+
+
+def test_name_and_price_are_told():
+    model = Gemini("gemini-3-pro", api_key="k", timeouts=Timeouts(idle_seconds=1))
+
+    assert (model.name, model.price) == ("gemini:gemini-3-pro", None)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({}, "MissingCredential"),
+        ({"GEMINI_API_KEY": "k"}, "gemini:gemini-3-pro"),
+        ({"GOOGLE_API_KEY": "k"}, "gemini:gemini-3-pro"),
+    ],
+)
+def test_the_vendors_own_address_needs_a_key_from_either_variable(keys: dict[str, str], expected: str):
+    code = """
+from treadle import resolve_model
+try:
+    print(resolve_model("gemini:gemini-3-pro").name)
+except Exception as exc:
+    print(type(exc).__name__, exc)
+"""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("GEMINI_", "GOOGLE_"))}
+    done = subprocess.run([sys.executable, "-c", code], env=clean | keys, capture_output=True, text=True, check=True)
+
+    assert done.stdout.startswith(expected)
+    assert keys or "GEMINI_API_KEY" in done.stdout
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("W05")
+async def test_a_transcript_of_calls_goes_out_as_function_calls_and_one_content_of_responses():
+    request = ModelRequest(
+        instructions="Be brief.",
+        messages=(
+            user_message("Look"),
+            assistant(
+                Thinking(text="I search.", signature="st"),
+                Text("Looking.", signature="sx"),
+                call("a1", "grep", '{"path": "x"}', signature="sc"),
+                call("a2", "grep", "{}"),
+            ),
+            tool(
+                Result(call_id="a1", name="grep", content='{"count": 1}'),
+                Result(call_id="a2", name="grep", content="no such file", is_error=True),
+            ),
+        ),
+        tools=(GREP,),
+    )
+
+    assert await sent(request) == {
+        "generationConfig": {},
+        "tools": [
+            {
+                "functionDeclarations": [
+                    {"name": "grep", "description": "Search.", "parametersJsonSchema": GREP.parameters}
+                ]
+            }
+        ],
+        "toolConfig": {"functionCallingConfig": {"mode": "AUTO"}},
+        "systemInstruction": {"parts": [{"text": "Be brief."}]},
+        "contents": [
+            {"role": "user", "parts": [{"text": "Look"}]},
+            {
+                "role": "model",
+                "parts": [
+                    {"text": "I search.", "thought": True, "thoughtSignature": "st"},
+                    {"text": "Looking.", "thoughtSignature": "sx"},
+                    {"functionCall": {"name": "grep", "args": {"path": "x"}, "id": "a1"}, "thoughtSignature": "sc"},
+                    {"functionCall": {"name": "grep", "args": {}, "id": "a2"}},
+                ],
+            },
+            {
+                "role": "user",
+                "parts": [
+                    {"functionResponse": {"name": "grep", "response": {"count": 1}, "id": "a1"}},
+                    {"functionResponse": {"name": "grep", "response": {"error": "no such file"}, "id": "a2"}},
+                ],
+            },
+        ],
+    }
+
+
+@pytest.mark.row("D04", "L08")
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("auto", {"mode": "AUTO"}),
+        ("required", {"mode": "ANY"}),
+        ("none", {"mode": "NONE"}),
+        ("grep", {"mode": "ANY", "allowedFunctionNames": ["grep"]}),
+        ("7z x", {"mode": "ANY", "allowedFunctionNames": [gemini_name("7z x")]}),
+    ],
+)
+async def test_tool_choice_goes_out_in_the_vendors_words_with_the_tools_still_listed(choice: str, expected: Any):
+    body = await sent(ModelRequest(messages=ASK.messages, tools=(GREP,), tool_choice=choice))
+
+    assert body["toolConfig"] == {"functionCallingConfig": expected}
+    assert body["tools"][0]["functionDeclarations"][0]["name"] == "grep"
+
+
+@pytest.mark.row("L08")
+async def test_limit_words_in_a_result_stay_beside_its_own_fields():
+    content = '{"output":"x","limit_reached":true,"limit_message":"Tool call limit reached (3). Stopping tool loop."}'
+    contents = await sent_contents(tool(Result(call_id="c", name="grep", content=content)))
+
+    assert contents[0]["parts"][0]["functionResponse"]["response"] == json.loads(content)
+
+
+async def test_without_tools_no_choice_is_sent():
+    assert (await sent(ASK)).keys() == {"generationConfig", "contents"}
+
+
+@pytest.mark.parametrize(
+    ("content", "is_error", "expected"),
+    [
+        ("plain words", False, {"output": "plain words"}),
+        ("", False, {"output": ""}),
+        ("42", False, {"output": "42"}),
+        ("[1, 2]", False, {"output": [1, 2]}),
+        ('{"a": 1}', False, {"a": 1}),
+        ('{"a": 1', False, {"output": '{"a": 1'}),
+        ('{"a": 1e999}', False, {"output": '{"a": 1e999}'}),
+        ('{"$ref": "#/x"}', False, {"output": '{"$ref": "#/x"}'}),
+        ('{"status": "error"}', True, {"error": {"status": "error"}}),
+        ("gone", True, {"error": "gone"}),
+        ("[" * 5000, False, {"output": "[" * 5000}),
+        ("\ud800", False, {"output": "\ufffd"}),
+    ],
+)
+async def test_a_result_is_an_object_whatever_the_tool_said(content: str, is_error: bool, expected: Any):
+    contents = await sent_contents(tool(Result(call_id="c", name="grep", content=content, is_error=is_error)))
+
+    assert contents == [
+        {"role": "user", "parts": [{"functionResponse": {"name": "grep", "response": expected, "id": "c"}}]}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("", {}),
+        ('{"a": 1, "a": 2}', {"a": 2}),
+        ('{"a": 123456789012345678901234567890}', {"a": 123456789012345678901234567890}),
+        ('{"path": "x', {"_invalid": '{"path": "x'}),
+        ("[1]", {"_invalid": "[1]"}),
+        ("null", {"_invalid": "null"}),
+    ],
+)
+async def test_arguments_go_back_as_an_object_and_broken_ones_inside_one(raw: str, expected: Any):
+    contents = await sent_contents(user_message("x"), assistant(call("c", "grep", raw)))
+
+    assert contents[1]["parts"][0]["functionCall"]["args"] == expected
+
+
+@pytest.mark.row("W06")
+async def test_a_foreign_history_leaves_its_thoughts_behind_and_its_first_call_gets_the_stand_in():
+    foreign = assistant(
+        Thinking(text="secret", signature="theirs", payload={"type": "thinking"}),
+        Text("Hm.", signature="theirs"),
+        Opaque(provider="anthropic", payload={"type": "server_tool_use"}),
+        call("toolu_1", "grep", "{}", signature="theirs"),
+        call("toolu_2", "grep", "{}", signature="theirs"),
+        origin="anthropic:claude",
+    )
+
+    assert (await sent_contents(user_message("x"), foreign))[1]["parts"] == [
+        {"text": "Hm."},
+        {"functionCall": {"name": "grep", "args": {}, "id": "toolu_1"}, "thoughtSignature": STAND_IN},
+        {"functionCall": {"name": "grep", "args": {}, "id": "toolu_2"}},
+    ]
+    # An earlier model checks no signature, and may choke on one that is none.
+    old = (await sent_contents(user_message("x"), foreign, model="gemini-2.5-pro"))[1]["parts"]
+    assert "thoughtSignature" not in json.dumps(old)
+
+
+@pytest.mark.parametrize(
+    ("model", "is_signed"),
+    [
+        *(("gemini-3-flash-preview", True), ("gemini-10-pro", True), ("gemini-flash-latest", True), ("mine", True)),
+        *(("gemini-2.5-pro", False), ("gemini-1.5-flash", False), ("models/gemini-2.0-flash", False)),
+    ],
+)
+async def test_only_models_that_ask_for_signatures_get_the_stand_in(model: str, is_signed: bool):
+    contents = await sent_contents(user_message("x"), assistant(call("c", "grep", "{}"), origin="x:y"), model=model)
+
+    assert ("thoughtSignature" in contents[1]["parts"][0]) is is_signed
+
+
+async def test_a_message_that_is_all_foreign_thought_is_not_sent_at_all():
+    contents = await sent_contents(
+        user_message("a"), assistant(Thinking(text="t"), Text(""), origin="x:y"), user_message("b")
+    )
+
+    assert [content["role"] for content in contents] == ["user", "user"]
+
+
+async def test_an_empty_user_message_still_has_a_part():
+    assert await sent_contents(Message(role="user", parts=(Text(""),))) == [{"role": "user", "parts": [{"text": " "}]}]
+
+
+@pytest.mark.row("W10")
+async def test_the_servers_own_blocks_go_back_unchanged_and_its_sources_stay_here():
+    code = {"executableCode": {"language": "PYTHON", "code": "1"}, "thoughtSignature": "s"}
+    own = assistant(
+        Opaque(provider="gemini", payload=code),
+        Opaque(provider="gemini", payload={"groundingMetadata": {"webSearchQueries": ["x"]}}),
+        Opaque(provider="gemini", payload="no object"),
+        Text("So."),
+    )
+
+    assert (await sent_contents(user_message("x"), own))[1]["parts"] == [code, {"text": "So."}]
+
+
+@pytest.mark.row("W10")
+async def test_the_vendors_own_tools_stand_beside_ours():
+    body = await sent(
+        ModelRequest(messages=ASK.messages, tools=(GREP,)),
+        options={
+            "tools": [{"googleSearch": {}}],
+            "toolConfig": {"includeServerSideToolInvocations": True},
+        },
+    )
+
+    assert [list(one) for one in body["tools"]] == [["functionDeclarations"], ["googleSearch"]]
+    assert body["toolConfig"] == {
+        "includeServerSideToolInvocations": True,
+        "functionCallingConfig": {"mode": "AUTO"},
+    }
+
+
+@pytest.mark.row("T12")
+async def test_media_of_results_goes_inside_where_gemini_3_takes_it_and_else_follows_all_results():
+    image, sound = Media(media_type="image/png", base64="AA=="), Media(media_type="audio/wav", base64="BB==")
+    linked = Media(media_type="application/pdf", url="https://example.com/a.pdf")
+    message = tool(
+        Result(call_id="a", name="shot", content="", media=(image, sound)),
+        Result(call_id="b", name="shot", content="ok", media=(linked,)),
+    )
+    inline = {"inlineData": {"mimeType": "image/png", "data": "AA=="}}
+    blob = {"inlineData": {"mimeType": "audio/wav", "data": "BB=="}}
+    link = {"fileData": {"mimeType": "application/pdf", "fileUri": "https://example.com/a.pdf"}}
+
+    results, files = await sent_contents(message)
+    assert [part["functionResponse"].get("parts") for part in results["parts"]] == [[inline], None]
+    assert files == {
+        "role": "user",
+        "parts": [
+            {"text": "Attached to the result of shot (a):"},
+            blob,
+            {"text": "Attached to the result of shot (b):"},
+            link,
+        ],
+    }
+
+    results, files = await sent_contents(message, model="gemini-2.5-flash")
+    assert ["parts" in part["functionResponse"] for part in results["parts"]] == [False, False]
+    assert files["parts"][1:3] == [inline, blob]
+
+
+async def test_media_of_people_goes_out_inline_or_by_address():
+    message = Message(
+        role="user",
+        parts=(
+            Text("See"),
+            Media(media_type="image/png", base64="AA=="),
+            Media(media_type="video/mp4", url="https://example.com/v"),
+            Media(media_type="image/gif", name="lost.gif"),
+        ),
+    )
+
+    assert (await sent_contents(message))[0]["parts"] == [
+        {"text": "See"},
+        {"inlineData": {"mimeType": "image/png", "data": "AA=="}},
+        {"fileData": {"mimeType": "video/mp4", "fileUri": "https://example.com/v"}},
+        {"text": "[image/gif: lost.gif]"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_kept"),
+    [
+        *(("grep", True), ("_x", True), ("a-b", True), ("7zip", False), ("-x", False)),
+        *(("a b", False), ("über", False), ("x" * 65, False), ("7 zip", False)),
+    ],
+)
+async def test_names_go_out_as_the_vendor_takes_them_and_come_back_as_ours(name: str, is_kept: bool):
+    wire = gemini_name(name)
+    assert (wire == name) is is_kept
+    assert len(wire) <= 64
+    assert wire[0].isalpha() or wire[0] == "_"
+    request = ModelRequest(
+        messages=(
+            user_message("x"),
+            assistant(call("c", name, "{}")),
+            tool(Result(call_id="c", name=name, content="")),
+        ),
+        tools=(ToolSpec(name=name, description="", parameters={}), GREP),
+    )
+
+    parts, received = await exchange(answer(stream(chunk(wire_call(wire), finish="STOP"))), request)
+    assert parts[-1].parts[0].name == name
+    assert received.json["contents"][1]["parts"][0]["functionCall"]["name"] == wire
+    assert received.json["contents"][2]["parts"][0]["functionResponse"]["name"] == wire
+    assert wire in [one["name"] for one in received.json["tools"][0]["functionDeclarations"]]
+
+
+def test_no_two_tools_share_a_name_on_the_wire():
+    names = ["7zip", "_7zip", "__7zip", "-7zip", "_ 7zip", "7 zip", "_7_zip"]
+
+    assert len({gemini_name(name) for name in names}) == len(names)
+
+
+# --- schemas ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("W08")
+async def test_schemas_go_out_without_references_constants_and_strange_formats():
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}, "$ref": {"type": "string"}}}
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {
+            "kind": {"const": "a", "description": "Kind."},
+            "mail": {"type": "string", "format": "email", "description": "Mail."},
+            "at": {"type": "string", "format": "date-time"},
+            "count": {"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "null"}], "default": None},
+            "node": {"$ref": "#/$defs/Node", "description": "First."},
+            "anything": True,
+        },
+        "required": ["kind"],
+        "additionalProperties": False,
+        "$defs": {"Node": node},
+    }
+    body = await sent(
+        ModelRequest(messages=ASK.messages, tools=(ToolSpec(name="t", description="", parameters=schema),))
+    )
+
+    assert body["tools"][0]["functionDeclarations"][0]["parametersJsonSchema"] == {
+        "type": "object",
+        "properties": {
+            "kind": {"enum": ["a"], "description": "Kind."},
+            "mail": {"type": "string", "description": "Mail. (format: email)"},
+            "at": {"type": "string", "format": "date-time"},
+            "count": {"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "null"}], "default": None},
+            "node": {
+                "type": "object",
+                "properties": {"next": {"type": "object"}, "$ref": {"type": "string"}},
+                "description": "First.",
+            },
+            "anything": {},
+        },
+        "required": ["kind"],
+        "additionalProperties": False,
+    }
+
+
+@pytest.mark.row("W08")
+async def test_a_small_schema_that_names_itself_everywhere_stays_small():
+    every = {f"p{number}": {"$ref": f"#/$defs/d{number}"} for number in range(30)}
+    defs = {f"d{number}": {"type": "object", "properties": every} for number in range(30)}
+    spec = ToolSpec(name="t", description="", parameters={"type": "object", "properties": every, "$defs": defs})
+    body = await sent(ModelRequest(messages=ASK.messages, tools=(spec,)))
+
+    assert len(json.dumps(body)) < 1_000_000
+
+
+@pytest.mark.row("W08")
+@pytest.mark.parametrize(
+    "schema", [{}, {"type": "object"}, {"$ref": "#/nowhere"}, {"$ref": "https://x/y"}, {"$ref": "#"}]
+)
+async def test_any_schema_of_a_tool_is_an_object_on_the_wire(schema: Any):
+    spec = ToolSpec(name="t", description="", parameters=schema)
+    body = await sent(ModelRequest(messages=ASK.messages, tools=(spec,)))
+
+    sent_schema = body["tools"][0]["functionDeclarations"][0]["parametersJsonSchema"]
+    assert sent_schema == {"type": "object", "properties": {}}
+
+
+async def test_an_output_schema_goes_out_as_the_responses_form():
+    body = await sent(ModelRequest(messages=ASK.messages, output_schema={"type": "integer"}), options={"seed": 7})
+
+    assert body["generationConfig"] == {
+        "seed": 7,
+        "responseMimeType": "application/json",
+        "responseJsonSchema": {"type": "integer"},
+    }
+
+
+async def test_before_gemini_3_an_output_schema_beside_tools_is_told_in_the_instructions():
+    request = ModelRequest(
+        messages=ASK.messages, tools=(GREP,), instructions="Be brief.", output_schema={"type": "integer"}
+    )
+    old, new = await sent(request, model="gemini-2.5-pro"), await sent(request)
+
+    assert old["generationConfig"] == {}
+    assert old["systemInstruction"]["parts"][0]["text"].startswith("Be brief.\n\nWhen you are done")
+    assert old["systemInstruction"]["parts"][0]["text"].endswith('{"type":"integer"}')
+    assert new["generationConfig"]["responseJsonSchema"] == {"type": "integer"}
+    assert new["systemInstruction"]["parts"][0]["text"] == "Be brief."
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
+
+
+async def test_options_of_the_generation_may_stand_by_themselves():
+    options = {
+        "temperature": 0,
+        "topP": None,
+        "generationConfig": {"seed": 1, "temperature": 1},
+        "safetySettings": [],
+        "labels": None,
+    }
+    body = await sent(ASK, options=options)
+
+    assert body["generationConfig"] == {"seed": 1, "temperature": 0}
+    assert body["safetySettings"] == []
+    assert "labels" not in body
+    assert options["temperature"] == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"contents": []},
+        {"systemInstruction": {}},
+        {"tools": {"googleSearch": {}}},
+        {"tools": ["googleSearch"]},
+        {"tools": [{"functionDeclarations": []}]},
+        {"tools": [{"googleSearch": object()}]},
+        {"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}},
+        {"toolConfig": "x"},
+        {"toolConfig": {"a": object()}},
+        {"generationConfig": []},
+        {"temperature": object()},
+        {"labels": object()},
+    ],
+)
+def test_options_that_cannot_be_sent_are_refused_at_once(options: Any):
+    with pytest.raises(ConfigurationError):
+        Gemini("m", api_key="k", options=options)
+
+
+# --- prefixes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("M09", "M10")
+def test_each_request_begins_with_the_bytes_of_the_one_before():
+    history = [
+        user_message("a"),
+        assistant(call("1", "grep", '{ "path":"x" }', signature="s")),
+        tool(Result(call_id="1", name="grep", content='{"b": 1, "a": 2}')),
+        assistant(Text("b")),
+        user_message("c"),
+    ]
+    tools = (ToolSpec(name="b", description="", parameters={}), ToolSpec(name="a", description="", parameters={}))
+    bodies = [
+        Gemini("gemini-3-pro", api_key="k")._requests.body(
+            ModelRequest(messages=tuple(history[: length + 1]), tools=tools if length % 2 else tools[::-1])
+        )
+        for length in range(len(history))
+    ]
+
+    for shorter, longer in pairwise(bodies):
+        assert longer.startswith(shorter.removesuffix(b"]}"))
+
+
+# --- responses -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("W05")
+@pytest.mark.parametrize("form", ["stream", "whole", "list", "crlf", "bom", "no-last-blank-line"])
+async def test_each_form_of_an_answer_gives_the_same_message(form: str):
+    parts = [
+        {"text": "I think.", "thought": True},
+        {"text": "Hello."},
+        wire_call("grep", args={"path": "é"}, id="x1", signature="sig"),
+        wire_call("grep", args={"n": 1.0}),
+    ]
+    usage = {"promptTokenCount": 5, "candidatesTokenCount": 2, "totalTokenCount": 7}
+    chunks = [*(chunk(part) for part in parts), chunk({"text": ""}, finish="STOP", usage=usage)]
+    bodies = {
+        "stream": answer(stream(*chunks)),
+        "whole": json_answer(chunk(*parts, finish="STOP", usage=usage)),
+        "list": answer(json.dumps(chunks, indent=2), content_type="application/json"),
+        "crlf": answer(stream(*chunks).replace("\n", "\r\n")),
+        "bom": answer("\ufeff" + stream(*chunks)),
+        "no-last-blank-line": until_closed(stream(*chunks).rstrip("\n")),
+    }
+    received = await ask(bodies[form])
+
+    end = received[-1]
+    assert isinstance(end, ModelEnd)
+    assert [part for part in end.parts if not isinstance(part, ToolCall)] == [Thinking(text="I think."), Text("Hello.")]
+    calls = [part for part in end.parts if isinstance(part, ToolCall)]
+    assert [(one.id, one.name, json.loads(one.arguments), one.signature) for one in calls] == [
+        ("x1", "grep", {"path": "é"}, "sig"),
+        ("call_1", "grep", {"n": 1.0}, None),
+    ]
+    assert [part.call for part in received if isinstance(part, CallReady)] == calls
+    assert received[:2] == [ThinkingDelta("I think."), TextDelta("Hello.")]
+    assert (end.finish, end.usage, end.cut_calls) == (
+        Finish.CALLS,
+        Usage(input_tokens=5, output_tokens=2),
+        frozenset(),
+    )
+
+
+def test_a_call_is_ready_as_soon_as_its_chunk_has_come():
+    response = GeminiResponse({})
+    first = response.add(json.dumps(chunk(wire_call("a", args={}))).encode())
+
+    assert [type(part) for part in first] == [CallReady]
+    assert not response.is_whole
+
+
+@pytest.mark.row("W06")
+def test_signed_parts_stay_by_themselves():
+    _, end = parse(
+        chunk({"text": "a"}),
+        chunk({"text": "b"}),
+        chunk({"text": "c", "thoughtSignature": "s1"}),
+        chunk({"text": "t", "thought": True, "thoughtSignature": "s2"}, {"text": "d"}),
+        chunk({"text": "", "thoughtSignature": "s3"}),
+        chunk({"thoughtSignature": "s4"}, finish="STOP"),
+    )
+
+    assert end.parts == (
+        Text("ab"),
+        Text("c", signature="s1"),
+        Thinking(text="t", signature="s2"),
+        Text("d"),
+        Text("", signature="s3"),
+        Text("", signature="s4"),
+    )
+
+
+@pytest.mark.row("W10")
+def test_code_that_ran_on_the_server_and_its_sources_are_kept_and_executed_nowhere():
+    code = {"executableCode": {"language": "PYTHON", "code": "print(1)"}}
+    outcome = {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}}
+    hosted = {"toolCall": {"id": "t", "toolType": "GOOGLE_SEARCH_WEB"}, "thoughtSignature": "s"}
+    parts, end = parse(
+        chunk(code, outcome, hosted, {"text": "One."}),
+        chunk(finish="STOP", groundingMetadata={"webSearchQueries": ["one"]}, citationMetadata={"citations": []}),
+    )
+
+    assert not [part for part in parts if isinstance(part, CallReady)]
+    assert end.finish is Finish.STOP
+    assert end.parts == (
+        *(Opaque(provider="gemini", payload=payload) for payload in (code, outcome, hosted)),
+        Text("One."),
+        Opaque(provider="gemini", payload={"citationMetadata": {"citations": []}}),
+        Opaque(provider="gemini", payload={"groundingMetadata": {"webSearchQueries": ["one"]}}),
+    )
+
+
+def test_a_picture_in_an_answer_is_media_and_a_signed_one_is_kept_as_it_came():
+    blob = {"inlineData": {"mimeType": "image/png", "data": "AA=="}}
+    _, end = parse(chunk(blob, {**blob, "thoughtSignature": "s"}, {"inlineData": {}}, finish="STOP"))
+
+    assert end.parts == (
+        Media(media_type="image/png", base64="AA=="),
+        Opaque(provider="gemini", payload={**blob, "thoughtSignature": "s"}),
+        Opaque(provider="gemini", payload={"inlineData": {}}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ({}, "{}"),
+        ({"args": None}, "{}"),
+        ({"args": {"a": [1, {"b": None}]}}, '{"a": [1, {"b": null}]}'),
+        ({"args": '{"a": '}, '{"a": '),
+        ({"args": [1]}, "[1]"),
+    ],
+)
+def test_arguments_are_the_text_that_came(args: Any, expected: str):
+    _, end = parse(chunk(wire_call("f", **args), finish="STOP"))
+
+    assert end.parts[0].arguments == expected
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("STOP", Finish.STOP),
+        ("MAX_TOKENS", Finish.LENGTH),
+        ("SAFETY", Finish.REFUSED),
+        ("RECITATION", Finish.REFUSED),
+        ("PROHIBITED_CONTENT", Finish.REFUSED),
+        ("BLOCKLIST", Finish.REFUSED),
+        ("SPII", Finish.REFUSED),
+        ("OTHER", Finish.UNKNOWN),
+        ("SOMETHING_NEW", Finish.UNKNOWN),
+    ],
+)
+def test_finish_reasons_become_neutral_words(reason: str, expected: Finish):
+    assert parse(chunk({"text": "x"}, finish=reason))[1].finish is expected
+
+
+def test_a_call_of_an_undeclared_tool_is_a_call():
+    _, end = parse(chunk(wire_call("nope", args={}), finish="UNEXPECTED_TOOL_CALL"))
+
+    assert (end.finish, end.parts[0].name) == (Finish.CALLS, "nope")
+
+
+@pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE"])
+async def test_what_the_models_own_server_could_not_read_is_tried_again(reason: str):
+    body = stream(chunk(finish=reason, finishMessage="Malformed function call: print(x)"))
+    with pytest.raises(ModelResponseInvalid, match=r"print\(x\)") as caught:
+        await ask(answer(body))
+
+    assert caught.value.may_retry
+
+
+async def test_a_lost_signature_is_no_passing_fault():
+    with pytest.raises(ModelRejected, match="signature"):
+        await ask(answer(stream(chunk(finish="MISSING_THOUGHT_SIGNATURE"))))
+
+
+@pytest.mark.parametrize("form", [lambda one: answer(stream(one)), json_answer])
+async def test_a_prompt_that_is_refused_ends_as_a_refusal(form: Any):
+    blocked = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 9}}
+    (end,) = await ask(form(blocked))
+
+    assert end == ModelEnd(parts=(), finish=Finish.REFUSED, usage=Usage(input_tokens=9))
+
+
+async def test_arguments_that_are_streamed_in_pieces_are_no_whole_call():
+    cut = {"functionCall": {"name": "f", "willContinue": True, "partialArgs": [{"jsonPath": "$.a"}]}}
+    with pytest.raises(ModelResponseInvalid, match="pieces"):
+        await ask(answer(stream(chunk(cut), chunk(finish="STOP"))))
+
+
+@pytest.mark.row("W09")
+def test_usage_counts_cached_and_thinking_tokens():
+    early = {"promptTokenCount": 100, "totalTokenCount": 100}
+    late = {
+        "promptTokenCount": 100,
+        "toolUsePromptTokenCount": 20,
+        "cachedContentTokenCount": 60,
+        "candidatesTokenCount": 7,
+        "thoughtsTokenCount": 30,
+        "totalTokenCount": 157,
+    }
+    _, end = parse(chunk({"text": "x"}, usage=early), chunk(finish="STOP", usage=late))
+
+    assert end.usage == Usage(input_tokens=120, output_tokens=37, cached_input_tokens=60, reasoning_tokens=30)
+
+
+@pytest.mark.parametrize("usage", [None, {}, [], "x", {"promptTokenCount": "many"}, {"promptTokenCount": -1}])
+def test_usage_that_is_none_is_none(usage: Any):
+    assert parse(chunk({"text": "x"}, finish="STOP", usage=usage))[1].usage is None
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        answer(stream(chunk({"text": "Hel"}))),
+        answer(stream(chunk({"text": "Hel"}, finish="FINISH_REASON_UNSPECIFIED"))),
+        answer(stream(chunk(wire_call("pay", args={})))),
+        answer(json.dumps([chunk({"text": "Hel"})]), content_type="application/json"),
+        answer(""),
+    ],
+)
+async def test_a_stream_without_a_finish_reason_is_incomplete(script: Any):
+    with pytest.raises(IncompleteStream, match="finishReason"):
+        await ask(script)
+
+
+async def test_a_broken_connection_is_incomplete():
+    head = until_closed(stream(chunk({"text": "Hel"})))
+    with pytest.raises(IncompleteStream):
+        await ask(then_reset(head.replace(b"Connection: close", b"Content-Length: 9999")))
+
+
+async def test_an_error_inside_the_stream_is_typed():
+    error = {"error": {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}}
+    with pytest.raises(ModelUnavailable, match="overloaded") as caught:
+        await ask(answer(stream(chunk({"text": "a"}), error)))
+
+    assert caught.value.status == 503
+
+
+RATE = {
+    "error": {
+        "code": 429,
+        "message": "You exceeded your current quota.",
+        "status": "RESOURCE_EXHAUSTED",
+        "details": [
+            {"@type": "type.googleapis.com/google.rpc.QuotaFailure"},
+            {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "17.5s"},
+        ],
+    }
+}
+
+
+@pytest.mark.row("W11")
+@pytest.mark.parametrize("body", [RATE, [RATE]])
+async def test_the_wait_of_a_rate_limit_is_read_from_its_details(body: Any):
+    with pytest.raises(ModelUnavailable, match="quota") as caught:
+        await ask(json_answer(body, status=429))
+    assert (caught.value.status, caught.value.retry_after_seconds) == (429, 17.5)
+
+    with pytest.raises(ModelUnavailable) as caught:
+        await ask(json_answer(body, status=429, headers={"retry-after": "3"}))
+    assert caught.value.retry_after_seconds == 3
+
+
+def _error(code: int, status: str, message: str) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message, "status": status}}
+
+
+@pytest.mark.row("W11")
+@pytest.mark.parametrize(
+    ("body", "expected", "words"),
+    [
+        (
+            _error(
+                400,
+                "INVALID_ARGUMENT",
+                "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+            ),
+            ContextOverflow,
+            "longer than the model's context",
+        ),
+        (_error(400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key."), ModelRejected, "api_key="),
+        (_error(403, "PERMISSION_DENIED", "Method doesn't allow unregistered callers."), ModelRejected, "api_key="),
+        (_error(404, "NOT_FOUND", "models/x is not found for API version v1beta"), ModelRejected, "model's name"),
+        (_error(400, "INVALID_ARGUMENT", "Unknown name"), ModelRejected, "Unknown name"),
+        (_error(500, "INTERNAL", "An internal error has occurred."), ModelUnavailable, "internal error"),
+        (_error(503, "UNAVAILABLE", "The model is overloaded."), ModelUnavailable, "overloaded"),
+    ],
+)
+async def test_errors_say_what_may_be_done(body: Any, expected: type[ModelError], words: str):
+    with pytest.raises(expected, match=words):
+        await ask(json_answer(body, status=body["error"]["code"]))
+
+
+async def test_the_key_is_never_in_a_message():
+    with pytest.raises(ModelRejected) as caught:
+        await ask(
+            json_answer(_error(400, "X", "API key not valid: AIza-secret-key"), status=400), api_key="AIza-secret-key"
+        )
+
+    assert "AIza-secret-key" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "body", ["<html>Bad gateway</html>", "{}", '{"candidates": []}', "[]", "{", '{"candidates": 7}', "hello"]
+)
+async def test_an_answer_that_is_none_says_so(body: str):
+    with pytest.raises(ModelResponseInvalid, match="base_url"):
+        await ask(answer(body, content_type="text/plain"))
+
+
+async def test_a_candidate_without_content_is_an_empty_answer():
+    (end,) = await ask(json_answer({"candidates": [{"content": {"role": "model"}, "finishReason": "MAX_TOKENS"}]}))
+
+    assert end == ModelEnd(parts=(), finish=Finish.LENGTH)
+
+
+async def test_only_the_first_candidate_counts():
+    first, second = chunk({"text": "a"}, finish="STOP"), chunk({"text": "b"}, finish="STOP")
+    second["candidates"][0]["index"] = 1
+    first["candidates"] += second["candidates"]
+
+    assert (await ask(json_answer(first)))[-1].parts == (Text("a"),)
+
+
+# --- fuzz ------------------------------------------------------------------------------------------------------------
+
+MIXED = stream(
+    chunk({"text": "Grüße 🙂", "thought": True}),
+    chunk(wire_call("f", args={"a": "é🙂", "b": [1, {}]}, signature="s")),
+    chunk({"text": "x", "thoughtSignature": "t"}, {"executableCode": {"code": "1"}}),
+    chunk({"text": ""}, finish="STOP", usage={"promptTokenCount": 3}),
+).encode()
+
+
+def read(pieces: list[bytes]) -> tuple[list[ModelPart], ModelEnd]:
+    response, reader = GeminiResponse({}), SseReader()
+    events = [one for piece in pieces for one in reader.feed(piece)]
+    parts = [part for one in events for part in response.add(one.data)]
+    return parts, response.end()
+
+
+def test_a_stream_cut_at_any_byte_gives_the_same_parts():
+    expected = read([MIXED])
+
+    for place in range(len(MIXED)):
+        assert read([MIXED[:place], MIXED[place:]]) == expected
+    assert read([MIXED[place : place + 1] for place in range(len(MIXED))]) == expected
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_random_bytes_raise_nothing_but_a_model_error(data: bytes, is_whole: bool):
+    response = GeminiResponse({})
+    try:
+        response.add_whole(data) if is_whole else response.add(data)
+        response.end()
+    except (ModelError, AnswerError):
+        pass
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    *(
+                        "candidates",
+                        "content",
+                        "parts",
+                        "text",
+                        "thought",
+                        "thoughtSignature",
+                        "functionCall",
+                        "name",
+                        "args",
+                    ),
+                    *(
+                        "id",
+                        "inlineData",
+                        "finishReason",
+                        "usageMetadata",
+                        "promptTokenCount",
+                        "promptFeedback",
+                        "error",
+                    ),
+                    *("blockReason", "index", "groundingMetadata", "partialArgs"),
+                ]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=300)
+@given(JSON, JSON)
+def test_random_json_of_the_right_words_raises_nothing_but_a_model_error(value: Any, part: Any):
+    response = GeminiResponse({})
+    for body in (value, chunk(part, part, finish="STOP"), chunk({"functionCall": part})):
+        try:
+            response.add(json.dumps(body).encode())
+            response.add_whole(json.dumps(body).encode())
+            response.end()
+        except (ModelError, AnswerError):
+            pass
