@@ -47,6 +47,16 @@ def test_the_paused_run_says_how_to_allow_the_call_and_how_to_go_on(paying):
     assert "pay(amount=40)" in paying("approvals", code=0).stdout
 
 
+def test_what_the_model_says_before_a_call_that_waits_is_no_answer(paying):
+    calls = [{"name": "pay", "arguments": {"amount": 40}}]
+    model = paying.script("s.json", [{"text": "I pay now.", "calls": calls}, {"text": "Paid."}])
+
+    ran = paying("run", "-m", model, "--tools", "paying.py", "Pay", code=11)
+
+    assert ran.stdout == ""
+    assert "I pay now." in ran.stderr.splitlines()
+
+
 def test_the_first_answer_wins_and_an_unknown_id_is_an_error(paying):
     paused = paying.json("run", "--json", "-m", "script:pay.json", "--tools", "paying.py", "Pay", code=11)
     approval = paused["approvals"][0]["id"]

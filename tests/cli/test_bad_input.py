@@ -27,6 +27,8 @@ USAGE = [
     (["run", "--max-tol-calls", "3", "x"], "Did you mean --max-tool-calls?"),
     (["run", "--max-tol-calls=3"], "Did you mean --max-tool-calls?"),
     (["run", "--jso", "x"], "Did you mean --json?"),
+    (["--json", "sessions"], "behind the command"),
+    (["sessions", "show", "s1", "--jurnal", "x"], "Did you mean --journal?"),
     (["run", "--max-tool-calls", "many", "x"], "such as 20"),
     (["run", "--max-tool-calls", "-1", "x"], "0 or more"),
     (["run", "--max-tool-calls", "1.5", "x"], "whole number"),

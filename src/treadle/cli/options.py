@@ -98,7 +98,9 @@ def _refuse(unknown: str, command: str) -> NoReturn:
     if not unknown.startswith("-"):
         raise UsageError(f"Unexpected {unknown[:80]!r} after `treadle {command}`: quote what belongs together.")
     flag = unknown.partition("=")[0]
-    known = [known for known in _flags_of(command) if known.startswith("--")]
+    known = _flags_of(command)
+    if flag in known:
+        raise UsageError(f"Write {flag} behind the command: `treadle {command} ... {flag}`.")
     raise UsageError(f"Unknown option {flag!r}.{_near(flag, known)} `treadle {command} --help` lists all.")
 
 
@@ -147,10 +149,8 @@ def _add_command(commands: "_ParserAction[Any]", name: str) -> _Parser:
 
 
 def _flags_of(command: str) -> list[str]:
-    parser = _Parser(prog="treadle")
-    added = _add_command(parser.add_subparsers(), command)
-    nested = [name for name in added.flags if name]
-    return [*nested, "--help", *(("--json", "--journal") if command == "sessions" else ())]
+    """Return the long names of a command's flags; those of `sessions` are also its actions'."""
+    return [flag for flag in _add_command(_Parser().add_subparsers(), command).flags if flag.startswith("--")]
 
 
 class _Version(argparse.Action):

@@ -67,6 +67,7 @@ class AnswerScreen:
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
         self._said = ""
+        self._has_answer = False
 
     def hear(self, event: AnyEvent) -> None:
         match event:
@@ -75,7 +76,8 @@ class AnswerScreen:
             case ModelDelta():  # a call may start before the response is whole: its reason is told first
                 self._tell()
             case ModelFinished():
-                if event.message.calls:
+                self._has_answer = _is_answer(event)
+                if not self._has_answer:
                     self._tell()
                 self._said = ""
             case ModelDiscarded() | ModelFailed():
@@ -89,9 +91,8 @@ class AnswerScreen:
         self._said = ""
 
     def conclude(self, report: dict[str, Any]) -> None:
-        if text := answer_of(report):
-            self._terminal.write(text)
-            self._terminal.end_line()
+        self._terminal.write(_answer_of(report, has_answer=self._has_answer))
+        self._terminal.end_line()
 
 
 class LiveScreen:
@@ -100,6 +101,7 @@ class LiveScreen:
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
         self._shown = ""
+        self._has_answer = False
 
     def hear(self, event: AnyEvent) -> None:
         match event:
@@ -109,20 +111,27 @@ class LiveScreen:
             case ModelDelta() if event.text:
                 self._shown += event.text
                 self._terminal.write(event.text)
+            case ModelFinished():
+                self._has_answer = _is_answer(event)
             case _:
                 pass
 
     def conclude(self, report: dict[str, Any]) -> None:
-        text = answer_of(report)
+        text = _answer_of(report, has_answer=self._has_answer)
         if text != self._shown:
             self._terminal.end_line()
             self._terminal.write(text)
         self._terminal.end_line()
 
 
-def answer_of(report: dict[str, Any]) -> str:
-    """Return what the person is to read: the answer, or the output of a tool that ended the run."""
+def _is_answer(event: ModelFinished) -> bool:
+    """Whether a response is meant for the person: it calls nothing, or was the last that a limit left."""
+    return event.closing or not event.message.calls
+
+
+def _answer_of(report: dict[str, Any], *, has_answer: bool) -> str:
+    """Return what the person is to read: the answer, or the output of a tool that ended the run; else nothing."""
     output = report["output"]
     if output is None:
-        return str(report["text"])
+        return str(report["text"]) if has_answer else ""
     return output if isinstance(output, str) else json_line(output).rstrip("\n")
