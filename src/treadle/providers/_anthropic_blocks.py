@@ -72,7 +72,8 @@ def _result(result: Result) -> _Block:
     block: _Block = {"type": "tool_result", "tool_use_id": _id(result.call_id)}
     if result.media:
         shown = [_text(result.content)] if result.content.strip() else []
-        block["content"] = [*shown, *map(_media, result.media)]
+        # An error may hold text only.
+        block["content"] = [*shown, *map(_mention if result.is_error else _media, result.media)]
     elif result.content:
         block["content"] = result.content
     if result.is_error:
@@ -102,7 +103,11 @@ def _media(media: Media) -> _Block:
         return _document(source, media)
     if media.media_type.startswith("text/") and (words := _words(media)):
         return _document({"type": "text", "media_type": "text/plain", "data": words}, media)
-    # The dialect takes no other kind: the model is told of it at least.
+    return _mention(media)  # the dialect takes no other kind
+
+
+def _mention(media: Media) -> _Block:
+    """Tell the model of what it cannot be shown."""
     return _text(f"[{media.media_type}: {media.url or media.name or 'not shown'}]")
 
 

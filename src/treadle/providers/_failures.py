@@ -23,7 +23,7 @@ _LASTING = frozenset({501, 505})
 _OVERFLOW_STATUSES = frozenset({None, 400, 413, 422, 500})
 
 _OVERFLOW = re.compile(
-    "context_length_exceeded|exceed_context_size|model_max_prompt_tokens_exceeded|(maximum|max) context|context (length|window|size)"
+    "context_length_exceeded|exceed_context_size|model_max_prompt_tokens_exceeded|(maximum|max) context|context (length|window|size|limit)"
     "|prompt (is )?too long|maximum prompt length|too many (input )?tokens|input (is )?too long|input token count|range of input length"
     "|reduce the length of the messages",
     re.IGNORECASE,
