@@ -262,7 +262,7 @@ def _result(result: Result) -> _Wire:
     # The dialect has no flag for errors: the content says it.
     output: str | list[_Wire] = result.content
     if result.media:
-        output = [_text(result.content), *map(_media, result.media)]
+        output = [*([_text(result.content)] if result.content else []), *map(_media, result.media)]
     return {"type": "function_call_output", "call_id": wire_id(result.call_id), "output": output}
 
 
@@ -284,14 +284,19 @@ def _media(media: Media) -> _Wire:
     data = f"data:{media.media_type};base64,{media.base64}" if media.base64 is not None else None
     kind = media.media_type.partition("/")[0]
     if kind == "image" and (url := data or media.url):
-        return {"type": "input_image", "image_url": url, "detail": "auto"}
+        return {"type": "input_image", **_at("image_url", url), "detail": "auto"}
     if kind not in ("image", "audio", "video"):
         if data is not None:
             return {"type": "input_file", "filename": media.name or "attachment", "file_data": data}
         if media.url is not None:
-            return {"type": "input_file", "file_url": media.url}
+            return {"type": "input_file", **_at("file_url", media.url)}
     # The vendor refuses the whole request for a sound or a film: the model is told of it at least.
     return _text(f"[{media.media_type}: {media.url or media.name or 'no content'}]")
+
+
+def _at(key: str, url: str) -> _Wire:
+    """Say where the content is. `file-...` is no address but the vendor's name of a file that was uploaded to it."""
+    return {"file_id": url} if url.startswith("file-") else {key: url}
 
 
 # --- the server's memory ---------------------------------------------------------------------------------------------
