@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from treadle.background import run_in_background
 from treadle.budgets import Budget
-from treadle.drivers.native import NativeDriver
 from treadle.errors import ConfigurationError
 from treadle.events import Subscriber
 from treadle.guards import Guards
@@ -13,7 +14,7 @@ from treadle.messages import Message
 from treadle.ports import Compiler, Driver, Interceptor, Model, Policy
 from treadle.recovery import InDoubt
 from treadle.reports import RunResult
-from treadle.resolve import check_model_name, memory_session, resolve_model
+from treadle.resolve import check_model_name, driver_for, memory_session, resolve_model
 from treadle.run import Description, Run
 from treadle.runtime.context import compiler_for
 from treadle.session import Session
@@ -38,7 +39,8 @@ class Agent:
         model: A model, or its name such as `openai-chat:gpt-5-mini` or `demo`.
         tools: Tools made by `@tool` or `Tool(...)`; their names are unique.
         policy: Decides on each call; without one, reads are allowed and everything else asks.
-        driver: How a step is obtained from the model; native tool calling without one.
+        driver: How a step is obtained from the model; without one, what the model's capabilities ask for: native tool
+            calling, or ReAct for a model that takes no tools.
         budget: The ten limits of one run.
         profile: What kind of task this is, for reports, such as `research`.
         compiler: What the model sees of the stored messages.
@@ -100,7 +102,7 @@ class Agent:
             toolbox=self._toolbox,
             instructions=instructions,
             policy=policy,
-            driver=driver or NativeDriver(),
+            driver=driver,
             budget=budget or Budget(),
             profile=profile,
             compiler=compiler or compiler_for(history),
@@ -152,11 +154,11 @@ class Agent:
             async with agent.stream("Compare Frodo and Sam") as run:
                 async for event in run: ...
         """
-        return Run(self._description, self.model, _opening(session), task=task, deps=deps, budget=budget)
+        return Run(self._driven(), self.model, _opening(session), task=task, deps=deps, budget=budget)
 
     def stream_resume(self, session: Session, *, deps: Any = None, budget: Budget | None = None) -> Run:
         """Go on with a run, seen as events."""
-        return Run(self._description, self.model, _opening(session), task=None, deps=deps, budget=budget)
+        return Run(self._driven(), self.model, _opening(session), task=None, deps=deps, budget=budget)
 
     def run_sync(
         self, task: str | Message, *, session: Session | None = None, deps: Any = None, budget: Budget | None = None
@@ -187,6 +189,12 @@ class Agent:
         if self._found is None:
             self._found = resolve_model(self._model) if isinstance(self._model, str) else self._model
         return self._found
+
+    def _driven(self) -> Description:
+        """The description with a driver. Chosen by the model where none was given, once the model is found."""
+        if self._description.driver is None:
+            self._description = msgspec.structs.replace(self._description, driver=driver_for(self.model))
+        return self._description
 
     def _check_choice(self, choice: str) -> None:
         names = [tool.name for tool in self._toolbox]

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from decimal import Decimal
 from enum import StrEnum
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -15,6 +15,7 @@ from treadle.tools import CheckedCall, JsonObject, Tool, ToolResult
 __all__ = [
     "BoundDriver",
     "CallReady",
+    "Capability",
     "Clock",
     "Compiler",
     "Decision",
@@ -22,6 +23,7 @@ __all__ = [
     "DecisionKind",
     "Driver",
     "Executor",
+    "HasCapabilities",
     "InboxMessage",
     "Interceptor",
     "Journal",
@@ -181,6 +183,25 @@ class Model(Protocol):
         Raises:
             ModelError: The call failed; the class says whether another attempt may help.
         """
+        ...
+
+
+class Capability(StrEnum):
+    """What is special about a model, where its driver must know."""
+
+    NO_TOOLS = "no_tools"
+    """It takes no tools on the wire: they are told in words, and it answers with decisions (ReAct)."""
+    JSON_SCHEMA = "json_schema"
+    """Its answers can be held to a JSON Schema."""
+
+
+@runtime_checkable
+class HasCapabilities(Protocol):
+    """A model that says what is special about it. One that does not is taken to call tools natively."""
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """The same for the model's whole life."""
         ...
 
 

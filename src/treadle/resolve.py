@@ -1,19 +1,28 @@
 """Resolve: the one composition root. Adapters by name, imported on first use; nothing else in the core knows any of them."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from treadle.drivers.native import NativeDriver
 from treadle.errors import ConfigurationError, MissingCredential, UnknownModel
-from treadle.ports import Clock, Journal, Model, Pricing, Randomness
+from treadle.ports import Capability, Clock, Driver, HasCapabilities, Journal, Model, Pricing, Randomness
 from treadle.session import Session, fold
 from treadle.vendors import VENDORS, Vendor
 from treadle.world import SystemClock, SystemRandomness
 
-__all__ = ["check_model_name", "memory_session", "open_journal", "open_session", "resolve_model", "with_fallback"]
+__all__ = [
+    "check_model_name",
+    "driver_for",
+    "memory_session",
+    "open_journal",
+    "open_session",
+    "resolve_model",
+    "with_fallback",
+]
 
 _OTHERS = ("demo", "script")
 
@@ -40,6 +49,7 @@ def resolve_model(
     price: Pricing | None = None,
     stream: bool = True,
     options: Mapping[str, Any] | None = None,
+    capabilities: Iterable[str] = (),
 ) -> Model:
     """Make a model from its name.
 
@@ -53,19 +63,46 @@ def resolve_model(
             extra `prices` is installed, and null where nobody knows.
         stream: Whether answers are streamed.
         options: Further fields of the request body, such as temperature.
+        capabilities: What is special about the model: `no_tools` for one that cannot call tools and is driven by ReAct,
+            `json_schema` for one whose answers can be held to a schema.
 
     Raises:
         UnknownModel: No adapter answers to the name.
         MissingCredential: The vendor needs a key and none is set.
+        ConfigurationError: A capability is none, or the address.
     """
     dialect, model = check_model_name(name)
+    special = _capabilities(capabilities)
     match dialect:
         case "demo":
-            return _load("treadle.providers.demo:DemoModel")()
+            found = _load("treadle.providers.demo:DemoModel")()
         case "script":
-            return _load("treadle.providers.scripted:scripted_model")(model)
+            found = _load("treadle.providers.scripted:scripted_model")(model)
         case _:
-            return _over_http(dialect, model, base_url, api_key, price, stream=stream, options=options or {})
+            found = _over_http(dialect, model, base_url, api_key, price, stream=stream, options=options or {})
+            special |= VENDORS[dialect].capabilities
+    return _load("treadle.providers.capable:CapableModel")(found, special) if special else found
+
+
+def driver_for(model: Model) -> Driver:
+    """Return the driver that a model's capabilities ask for: native, unless it says that it takes no tools.
+
+    Example:
+        driver_for(resolve_model("ollama:gemma3", capabilities=["no_tools"]))
+    """
+    special = model.capabilities if isinstance(model, HasCapabilities) else frozenset[Capability]()
+    if Capability.NO_TOOLS not in special:
+        return NativeDriver()
+    from treadle.drivers.react import ReActDriver
+
+    return ReActDriver(output="json_schema" if Capability.JSON_SCHEMA in special else "json")
+
+
+def _capabilities(words: Iterable[str]) -> frozenset[Capability]:
+    try:
+        return frozenset(map(Capability, [words] if isinstance(words, str) else words))
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"capabilities is a list of {', '.join(Capability)}; {error}.") from error
 
 
 def _over_http(

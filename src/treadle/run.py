@@ -53,7 +53,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     toolbox: Toolbox
     instructions: str | None
     policy: Policy | None
-    driver: Driver
+    driver: Driver | None
+    """None as long as the model has not been asked which it needs."""
     budget: Budget
     profile: str | None
     compiler: Compiler
@@ -342,6 +343,7 @@ class Run:
             result_chars=budget.max_tool_result_chars,
         )
         tools = about.toolbox.visible(session)
+        assert about.driver is not None
         driver = about.driver.bind(self._model, tools, _Offer(about.toolbox, session))
         proposer = Proposer(
             ledger=ledger,

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from treadle.ports import Capability
+
 __all__ = ["LOCAL_SERVERS", "VENDORS", "Vendor"]
 
 
@@ -28,6 +30,8 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of each request's body; None removes one that the server refuses."""
     words: Mapping[str, Any] = {}
     """Further words for the adapter's constructor."""
+    capabilities: frozenset[Capability] = frozenset()
+    """What is special about all of its models."""
 
 
 _CHAT = "treadle.providers.openai_chat:OpenAIChat"
