@@ -4,13 +4,13 @@ Not a second scheduler: only a `read`, allowed and valid, whose every predecesso
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from treadle.attempts import Attempts
 from treadle.checking import Checker, Decided
-from treadle.events import ModelDiscarded, ToolStarted
+from treadle.events import AnyEvent, ModelDiscarded, ToolStarted
 from treadle.ledger import Ledger
 from treadle.messages import ToolCall
 from treadle.outcomes import Outcomes
@@ -22,13 +22,21 @@ from treadle.tools import CallStatus, CheckedCall, ToolResult
 __all__ = ["EarlyCalls"]
 
 
-class _Running(msgspec.Struct, eq=False):
+class _Running(msgspec.Struct, eq=False, kw_only=True):
     call: ToolCall
     """As the model wrote it; an interceptor may have changed the arguments of what runs."""
     checked: CheckedCall
-    task: "asyncio.Task[ToolResult]"
-    recorded: "asyncio.Task[ToolResult] | None" = None
-    """Done when its `tool.finished` is recorded."""
+    begun: asyncio.Event
+    """Set when its `tool.started` is recorded, or could not be."""
+    is_wanted: bool = True
+    task: "asyncio.Task[ToolResult] | None" = None
+    end: "asyncio.Task[ToolResult]"
+    """The whole of it, done when its `tool.finished` is recorded. Never cancelled, so that no record is torn."""
+
+    def stop(self) -> None:
+        self.is_wanted = False
+        if self.task is not None:
+            self.task.cancel()
 
 
 class EarlyCalls:
@@ -66,27 +74,51 @@ class EarlyCalls:
             return
         self._seen += 1
         await slots.acquire()
+        await self._start(call, checked, step=step, attempt=attempt)
+
+    async def _start(self, call: ToolCall, checked: Decided, *, step: int, attempt: int) -> None:
+        """Record the start and begin. What was begun stays whole though the response, and we with it, be cancelled."""
+        one = checked.call
         started = ToolStarted(
             step=step,
             call_id=call.id,
             tool=call.name,
-            key=checked.call.key,
-            position=position,
-            effect=checked.call.effect,
+            key=one.key,
+            position=one.position,
+            effect=one.effect,
             early=True,
             attempt=attempt,
             call=call,
-            digest=checked.call.digest,
+            digest=one.digest,
         )
-        try:
-            await self._ledger.record(checked.event(early=True, step=step), started)
-        except BaseException:
-            slots.release()
-            raise
-        running = _Running(call, checked.call, asyncio.create_task(self._attempts.run(checked.call)))
-        running.task.add_done_callback(lambda _: slots.release())
-        running.recorded = asyncio.create_task(self._finish(running, step))
+        record = (checked.event(early=True, step=step), started)
+        begin: asyncio.Future[_Running] = asyncio.get_running_loop().create_future()
+        end = asyncio.create_task(self._carry_out(begin, record, step))
+        running = _Running(call=call, checked=one, begun=asyncio.Event(), end=end)
+        begin.set_result(running)
         self._current[call.id] = running
+        await running.begun.wait()
+        if running.end.done():
+            running.end.result()  # it could not be recorded: raise that here
+
+    async def _carry_out(self, begin: "asyncio.Future[_Running]", events: Sequence[AnyEvent], step: int) -> ToolResult:
+        running = await begin
+        try:
+            await self._ledger.record(*events)
+            running.task = asyncio.create_task(self._attempts.run(running.checked))
+            if not running.is_wanted:
+                running.task.cancel()
+            running.begun.set()
+            result = await running.task
+        except asyncio.CancelledError:
+            message = "The response that proposed this call was discarded."
+            result = failed_result(running.call, CallStatus.CANCELLED, message, code="response_discarded")
+        finally:
+            running.begun.set()
+            self._attempts.slots.release()
+        outcomes = Outcomes(run_id=self._ledger.run_id, step=step, last_id="")
+        await self._ledger.record(outcomes.finished(running.call, result))
+        return result
 
     def _may_start(self, checked: Decided) -> bool:
         """Whether this decided call may start now. One that ends the run waits until the run is known to need it."""
@@ -97,17 +129,6 @@ class EarlyCalls:
         is_repeat = self._repeats is not None and count >= self._repeats
         is_allowed = checked.decision.kind == DecisionKind.ALLOW
         return call.effect.is_read and is_allowed and not is_repeat and not call.tool.ends_run
-
-    async def _finish(self, running: _Running, step: int) -> ToolResult:
-        """Record the end of the call, whichever it is. Only the call itself is ever cancelled, never its recording."""
-        try:
-            result = await running.task
-        except asyncio.CancelledError:
-            message = "The response that proposed this call was discarded."
-            result = failed_result(running.call, CallStatus.CANCELLED, message, code="response_discarded")
-        outcomes = Outcomes(run_id=self._ledger.run_id, step=step, last_id="")
-        await self._ledger.record(outcomes.finished(running.call, result))
-        return result
 
     def find(self, call: ToolCall) -> CheckedCall | None:
         """Return the early call that this one is, if it started exactly as it now stands in the whole response."""
@@ -128,21 +149,18 @@ class EarlyCalls:
     def _is_kept(self, checked: CheckedCall) -> bool:
         return any(running.checked.digest == checked.digest for running in self._kept)
 
-    async def wait_idle(self) -> None:
-        """Return when none of them runs: before a call that acts."""
-        running = [one.recorded for one in (*self._current.values(), *self._kept) if one.recorded is not None]
-        if running:
-            await asyncio.wait(running)
-
     @property
     def is_idle(self) -> bool:
-        return all(one.task.done() for one in (*self._current.values(), *self._kept))
+        return all(one.end.done() for one in (*self._current.values(), *self._kept))
+
+    async def wait_idle(self) -> None:
+        """Return when none of them runs: before a call that acts."""
+        if ends := [one.end for one in (*self._current.values(), *self._kept)]:
+            await asyncio.wait(ends)
 
     async def result_of(self, checked: CheckedCall) -> ToolResult:
         """Wait for an early call's result. Its `tool.finished` is recorded by itself."""
-        recorded = self._current.pop(checked.id).recorded
-        assert recorded is not None
-        return await recorded
+        return await self._current.pop(checked.id).end
 
     async def discard(self, *, attempt: int, step: int, reason: str) -> None:
         """The response broke off: keep what it started for equal calls of the retry."""
@@ -163,8 +181,8 @@ class EarlyCalls:
         self._kept.clear()
         self._current = {call_id: one for call_id, one in self._current.items() if call_id in but}
         for running in unwanted:
-            running.task.cancel()
-        ends = await asyncio.gather(*(one.recorded for one in unwanted if one.recorded), return_exceptions=True)
+            running.stop()
+        ends = await asyncio.gather(*(running.end for running in unwanted), return_exceptions=True)
         for end in ends:
             if isinstance(end, BaseException):
                 raise end

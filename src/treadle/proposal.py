@@ -148,7 +148,7 @@ class Proposer:
             is_done = await self._interrupt.wait_for([receiving])
             if not is_done:
                 receiving.cancel()
-                await asyncio.wait({receiving})
+                await asyncio.gather(receiving, return_exceptions=True)
                 return None
             await receiving
         except ModelError as error:
@@ -156,7 +156,7 @@ class Proposer:
         finally:
             if not receiving.done():  # we are being cancelled: the connection is ended, not left behind
                 receiving.cancel()
-                await asyncio.wait({receiving})
+                await asyncio.gather(receiving, return_exceptions=True)
         if response.end is None and response.stop is None and self._interrupt.stop is None:
             return IncompleteStream("The driver ended its response without a terminal part.")
         return None

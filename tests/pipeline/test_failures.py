@@ -4,8 +4,6 @@ import asyncio
 import json
 
 import pytest
-
-from invariants import check_session
 from pipeline_tools import (
     Recorder,
     act,
@@ -19,6 +17,8 @@ from pipeline_tools import (
     tool_of,
     types,
 )
+
+from invariants import check_session
 from treadle import Agent, Guards, NotDone, Rejected, StopReason, ToolOutput, Transient, Unknown, resolve_model
 from treadle.messages import Media
 from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
@@ -39,7 +39,7 @@ async def hang(arguments, ctx):
 @pytest.mark.row("V02", "MF3")
 async def test_an_unknown_tool_is_told_with_its_near_names_and_the_run_goes_on():
     recorder = Recorder()
-    run = await run_calls(call("grpe"), call("GREP"), call("grер"), call("grep"), tools=[read(recorder, "grep")])
+    run = await run_calls(call("grpe"), call("GREP"), call("gr\u0435\u0440"), call("grep"), tools=[read(recorder, "grep")])
 
     assert run.completed
     assert statuses(run) == ["unknown_tool", "unknown_tool", "unknown_tool", "ok"]
