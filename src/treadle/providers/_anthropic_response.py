@@ -129,6 +129,7 @@ class AnthropicResponse:
             finish=_FINISHES.get(self._stop_reason, Finish.UNKNOWN),
             usage=_usage(self._usage),
             cut_calls=frozenset(cut),
+            finish_reason=self._stop_reason or None,
         )
 
     @property

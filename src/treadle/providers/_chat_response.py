@@ -79,6 +79,7 @@ class ChatResponse:
         self._is_refused = False
         self._calls = Calls()
         self._finish = Finish.UNKNOWN
+        self._finish_reason: str | None = None
         self._usage: Usage | None = None
 
     def add(self, data: bytes) -> list[ModelPart]:
@@ -119,6 +120,7 @@ class ChatResponse:
             cut_calls=frozenset(
                 call.id for slot, call in zip(slots, calls, strict=True) if is_cut and not slot.end.is_closed
             ),
+            finish_reason=self._finish_reason,
         )
 
     def _words(self) -> list[Part]:
@@ -152,6 +154,7 @@ class ChatResponse:
         if choice.finish_reason and isinstance(choice.finish_reason, str):
             if choice.finish_reason == "error":
                 raise AnswerError({"message": "finish_reason is error"})
+            self._finish_reason = choice.finish_reason
             self._finish = _FINISHES.get(choice.finish_reason, Finish.UNKNOWN)
             self.is_whole = True
 

@@ -123,7 +123,8 @@ class GeminiResponse:
         if self._reason == "MISSING_THOUGHT_SIGNATURE":
             raise ModelRejected(f"The server misses a thought signature in the history ({self._told}).")
         about = [Opaque(provider=PROVIDER, payload={name: value}) for name, value in sorted(self._about.items())]
-        return ModelEnd(parts=(*self._parts.all(), *about), finish=self._finish, usage=self._usage)
+        parts = (*self._parts.all(), *about)
+        return ModelEnd(parts=parts, finish=self._finish, usage=self._usage, finish_reason=self._reason or None)
 
     @property
     def _told(self) -> str:

@@ -160,7 +160,11 @@ class ResponsesResponse:
         if self._after is not None and isinstance(self._body.id, str) and self._body.id:
             parts.append(state_marker(self._body.id, self._after))
         return ModelEnd(
-            parts=tuple(parts), finish=self._finish, usage=_usage(self._body.usage), cut_calls=frozenset(cut)
+            parts=tuple(parts),
+            finish=self._finish,
+            usage=_usage(self._body.usage),
+            cut_calls=frozenset(cut),
+            finish_reason=self._incomplete_reason,
         )
 
     def _take(self, kind: str, event: _Event, parts: list[ModelPart]) -> None:
@@ -238,11 +242,14 @@ class ResponsesResponse:
             if not slot.is_done:
                 self._close(slot, read_item(raw), parts)
 
+    @property
+    def _incomplete_reason(self) -> str | None:
+        details = self._body.incomplete_details
+        return text_or_nothing(details.get("reason")) or None if isinstance(details, dict) else None
+
     def _judge(self, status: str, items: list[Item]) -> Finish:
         if status == "incomplete":
-            details = self._body.incomplete_details
-            reason = details.get("reason") if isinstance(details, dict) else None
-            return _FINISHES.get(text_or_nothing(reason), Finish.UNKNOWN)
+            return _FINISHES.get(self._incomplete_reason or "", Finish.UNKNOWN)
         if any(is_refusal(item.value) for item in items):
             return Finish.REFUSED
         if any(item.kind == "function_call" for item in items):

@@ -149,6 +149,7 @@ class ScriptedModel:
                 finish=finish,
                 usage=turn.usage if isinstance(turn.usage, Usage) else None,
                 cut_calls=cut_off,
+                finish_reason=turn.finish if isinstance(turn.finish, str) else None,
             ),
         ]
 
