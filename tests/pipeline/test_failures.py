@@ -39,7 +39,9 @@ async def hang(arguments, ctx):
 @pytest.mark.row("V02", "MF3")
 async def test_an_unknown_tool_is_told_with_its_near_names_and_the_run_goes_on():
     recorder = Recorder()
-    run = await run_calls(call("grpe"), call("GREP"), call("gr\u0435\u0440"), call("grep"), tools=[read(recorder, "grep")])
+    run = await run_calls(
+        call("grpe"), call("GREP"), call("gr\u0435\u0440"), call("grep"), tools=[read(recorder, "grep")]
+    )
 
     assert run.completed
     assert statuses(run) == ["unknown_tool", "unknown_tool", "unknown_tool", "ok"]
