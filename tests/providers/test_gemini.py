@@ -768,7 +768,8 @@ async def test_a_prompt_that_is_refused_ends_as_a_refusal(form: Any):
     blocked = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 9}}
     (end,) = await ask(form(blocked))
 
-    assert end == ModelEnd(parts=(), finish=Finish.REFUSED, usage=Usage(input_tokens=9))
+    usage = Usage(input_tokens=9)
+    assert end == ModelEnd(parts=(), finish=Finish.REFUSED, usage=usage, finish_reason="SAFETY")
 
 
 async def test_arguments_that_are_streamed_in_pieces_are_no_whole_call():
@@ -905,7 +906,7 @@ async def test_an_answer_that_is_none_says_so(body: str):
 async def test_a_candidate_without_content_is_an_empty_answer():
     (end,) = await ask(json_answer({"candidates": [{"content": {"role": "model"}, "finishReason": "MAX_TOKENS"}]}))
 
-    assert end == ModelEnd(parts=(), finish=Finish.LENGTH)
+    assert end == ModelEnd(parts=(), finish=Finish.LENGTH, finish_reason="MAX_TOKENS")
 
 
 async def test_only_the_first_candidate_counts():

@@ -467,6 +467,7 @@ async def test_a_streamed_answer_gives_its_deltas_and_the_whole():
         ModelEnd(
             parts=(Thinking(text="Hm"), Text("Hello")),
             finish=Finish.STOP,
+            finish_reason="stop",
             usage=Usage(input_tokens=10, output_tokens=5, cached_input_tokens=4, reasoning_tokens=2),
         ),
     ]
@@ -503,6 +504,7 @@ async def test_an_answer_in_one_piece_gives_the_same_parts(stream, content_type)
         ModelEnd(
             parts=(Text("Let me see."), call("a", "grep", "{}"), call("a", "grep", '{"x":1}')),
             finish=Finish.CALLS,
+            finish_reason="tool_calls",
             usage=Usage(input_tokens=3, output_tokens=4),
         ),
     ]

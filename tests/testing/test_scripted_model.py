@@ -107,6 +107,7 @@ async def test_usage_finish_thinking_and_refusal_are_reported():
         ModelEnd(
             parts=(Thinking(text="Hm."), Text("a")),
             finish=Finish.LENGTH,
+            finish_reason="length",
             usage=Usage(input_tokens=3, output_tokens=2),
         ),
     ]
