@@ -198,8 +198,11 @@ def _tasks(exchanges: Sequence[Exchange], oracle: Oracle) -> list[str]:
 
 def _tools(exchanges: Sequence[Exchange], oracle: Oracle, played: Played) -> list[Tool]:
     waiting: dict[str, list[Outcome]] = defaultdict(list)
-    for one in played.expected:
-        waiting[_key(one)].append(played.outcomes.get(one.id, Outcome("ok")))
+    in_order = list(played.outcomes.values())
+    for place, one in enumerate(played.expected):
+        # A provider without ids still has an order.
+        by_place = in_order[place] if not one.id and place < len(in_order) else Outcome("ok")
+        waiting[_key(one)].append(played.outcomes.get(one.id, by_place))
     found = {
         name: (description, schema) for one in exchanges for name, description, schema in oracle.tools(one.request)
     }

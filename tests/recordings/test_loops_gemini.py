@@ -1,0 +1,283 @@
+"""Recorded Gemini traffic: read by the adapter, and each loop played again through the public face, as recorded and streamed."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from _replay import Call, Exchange, Outcome, Recording, play, recorded
+
+from treadle import Agent, Tool, resolve_model
+from treadle.errors import ModelRejected
+from treadle.messages import Finish, Media, Text, Thinking, ToolCall, user_message
+from treadle.ports import CallReady, ModelEnd, ModelRequest, TextDelta, ThinkingDelta
+from treadle.testing import MockProvider, Turn
+from treadle.tools import JsonObject
+
+GOOGLE = ("generativelanguage.googleapis.com", "aiplatform.googleapis.com")
+
+
+def exchanges_of(recording: Recording) -> tuple[Exchange, ...]:
+    return tuple(one for one in recording.exchanges if one.host in GOOGLE)
+
+
+def model_of(exchange: Exchange) -> str:
+    return "gemini:" + exchange.path.rpartition("/")[2].partition(":")[0]
+
+
+def either(holder: Any, camel: str, snake: str) -> Any:
+    return holder.get(camel, holder.get(snake))
+
+
+def parts_of(body: str) -> list[Any]:
+    candidates = json.loads(body).get("candidates") or [{}]
+    return candidates[0].get("content", {}).get("parts", [])
+
+
+class GeminiOracle:
+    """Reads Gemini's JSON by plain means."""
+
+    def tools(self, request: Any) -> Iterator[tuple[str, str, JsonObject]]:
+        listed = request.get("tools") or []
+        for one in [listed] if isinstance(listed, dict) else listed:
+            for declared in either(one, "functionDeclarations", "function_declarations") or ():
+                schema = either(declared, "parametersJsonSchema", "parameters_json_schema") or declared["parameters"]
+                # The recorded client refused unknown arguments and told the model so; here the stub tells it the same words.
+                open_schema = {word: value for word, value in schema.items() if word != "additionalProperties"}
+                yield declared["name"], declared.get("description", ""), open_schema
+
+    def task(self, request: Any) -> str:
+        said = [
+            "".join(part.get("text", "") for part in content["parts"])
+            for content in request["contents"]
+            if content["role"] == "user"
+        ]
+        return [words for words in said if words][-1]
+
+    def calls(self, body: str) -> list[Call]:
+        calls = [part["functionCall"] for part in parts_of(body) if "functionCall" in part]
+        return [Call(one.get("id", ""), one["name"], one["args"]) for one in calls]
+
+    def text(self, body: str) -> str:
+        return "".join(part["text"] for part in parts_of(body) if "text" in part and not part.get("thought"))
+
+    def outcomes(self, request: Any) -> dict[str, Outcome]:
+        found: dict[str, Outcome] = {}
+        for content in request["contents"]:
+            for part in content["parts"]:
+                response = either(part, "functionResponse", "function_response")
+                media = media_of(part)
+                if response is not None:
+                    last = response.get("id") or f"#{len(found)}"
+                    inside = [one for file in response.get("parts", ()) for one in media_of(file)]
+                    found[last] = outcome_of(response["response"], tuple(inside))
+                elif media and found and content["role"] == "user":  # files that follow the results
+                    told = found[last]
+                    found[last] = told._replace(media=(*told.media, *media))
+        return found
+
+
+def outcome_of(response: Any, media: tuple[Media, ...]) -> Outcome:
+    for word in ("return_value", "output", "error"):
+        if response.keys() == {word}:
+            value = response[word]
+            words = value if isinstance(value, str) else json.dumps(value)
+            return Outcome(words, media, is_error=word == "error")
+    return Outcome(json.dumps(response), media)
+
+
+def media_of(part: Any) -> list[Media]:
+    blob, link = either(part, "inlineData", "inline_data"), either(part, "fileData", "file_data")
+    if blob is not None:
+        content = blob["data"].replace("-", "+").replace("_", "/")
+        return [Media(media_type=either(blob, "mimeType", "mime_type"), base64=content)]
+    if link is not None:
+        return [Media(media_type=either(link, "mimeType", "mime_type"), url=either(link, "fileUri", "file_uri"))]
+    return []
+
+
+ORACLE = GeminiOracle()
+
+
+def streamed(body: str) -> str:
+    """Return the same answer as a stream: each text in three pieces, each other part by itself, the end last. Synthetic."""
+    whole = json.loads(body)
+    (candidate,) = whole["candidates"]
+    parts = [piece for part in candidate["content"].get("parts", ()) for piece in pieces_of(part)]
+    ending = {**candidate, "content": {"role": "model", "parts": [{"text": ""}]}}
+    chunks = [{"candidates": [{"content": {"role": "model", "parts": [part]}, "index": 0}]} for part in parts]
+    chunks.append({**whole, "candidates": [ending]})
+    return "".join(f"data: {json.dumps(one)}\r\n\r\n" for one in chunks)
+
+
+def pieces_of(part: Any) -> list[Any]:
+    if "text" not in part:
+        return [part]
+    words = part["text"]
+    third = len(words) // 3
+    plain = {key: value for key, value in part.items() if key != "thoughtSignature"}
+    cut = [words[:third], words[third : 2 * third], words[2 * third :]]
+    # The signature comes with the last piece.
+    return [{**plain, "text": one} for one in cut[:2]] + [{**part, "text": cut[2]}]
+
+
+# --- the parser ------------------------------------------------------------------------------------------------------
+
+EVERY_ANSWER = [*recorded("loops", "gemini"), *recorded("quirks", "gemini")]
+
+
+@pytest.mark.row("W05", "W06", "W09")
+@pytest.mark.parametrize("form", [str, streamed])
+@pytest.mark.parametrize("recording", EVERY_ANSWER, ids=str)
+async def test_every_recorded_answer_is_read_as_another_reader_reads_it(recording: Recording, form: Any):
+    answers = [one for one in exchanges_of(recording) if one.status == 200]
+    async with MockProvider([Turn(body=form(one.body).encode()) for one in answers] or ["none"]) as provider:
+        for one in answers:
+            model = resolve_model(model_of(one), base_url=provider.base_url)
+            parts = [part async for part in model.stream(ModelRequest(messages=(user_message("x"),)))]
+            end = parts[-1]
+            assert isinstance(end, ModelEnd)
+            compare(end, one.body)
+            assert "".join(part.text for part in parts if isinstance(part, TextDelta)) == ORACLE.text(one.body)
+            thoughts = [part.text for part in end.parts if isinstance(part, Thinking)]
+            assert "".join(part.text for part in parts if isinstance(part, ThinkingDelta)) == "".join(thoughts)
+            calls = [part for part in end.parts if isinstance(part, ToolCall)]
+            assert [part.call for part in parts if isinstance(part, CallReady)] == calls
+
+
+def compare(end: ModelEnd, body: str) -> None:
+    whole = json.loads(body)
+    counts = whole["usageMetadata"]
+    thoughts = counts.get("thoughtsTokenCount", 0)
+    calls = [part for part in end.parts if isinstance(part, ToolCall)]
+    signatures = [part["thoughtSignature"] for part in parts_of(body) if "thoughtSignature" in part]
+    assert "".join(part.text for part in end.parts if isinstance(part, Text)) == ORACLE.text(body)
+    assert [(one.name, json.loads(one.arguments)) for one in calls] == [
+        (one.name, one.arguments) for one in ORACLE.calls(body)
+    ]
+    assert [
+        part.signature for part in end.parts if isinstance(part, Text | Thinking | ToolCall) and part.signature
+    ] == signatures
+    assert end.usage is not None
+    assert end.usage.input_tokens == counts["promptTokenCount"]
+    assert end.usage.output_tokens == counts.get("candidatesTokenCount", 0) + thoughts
+    assert end.usage.reasoning_tokens == thoughts
+
+
+# --- the loops -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("W05", "W06")
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["as-recorded", "synthetic-stream"])
+@pytest.mark.parametrize("recording", recorded("loops", "gemini"), ids=str)
+async def test_a_recorded_loop_runs_as_recorded(recording: Recording, is_streamed: bool):
+    exchanges = exchanges_of(recording)
+    bodies = [streamed(one.body) if is_streamed else one.body for one in exchanges]
+    played = await play(exchanges, oracle=ORACLE, model=model_of(exchanges[0]), stream=is_streamed, bodies=bodies)
+
+    played.check()
+    told = list(ORACLE.outcomes(played.requests[-1].body).values())
+    assert len(told) == sum(len(ORACLE.calls(one.body)) for one in exchanges[:-1])
+    for ours, theirs in zip(told, played.outcomes.values(), strict=False):
+        assert ours.is_error is theirs.is_error
+        assert ours.media == theirs.media
+        assert theirs.is_error or ours.text == theirs.text
+    compare_echoes(played.requests[-1].body, [one.body for one in exchanges[:-1]], is_streamed=is_streamed)
+
+
+def compare_echoes(request: Any, bodies: list[str], *, is_streamed: bool) -> None:
+    """Assert that each answer went back as it came: words, calls and signatures, in their order."""
+    echoed = [content["parts"] for content in request["contents"] if content["role"] == "model"]
+    assert len(echoed) == len(bodies)
+    for ours, body in zip(echoed, bodies, strict=True):
+        theirs = parts_of(streamed_whole(body)) if is_streamed else parts_of(body)
+        assert [without_id(part) for part in ours] == [without_id(part) for part in theirs]
+
+
+def streamed_whole(body: str) -> str:
+    """Return an answer with its signed words in two parts, as a stream leaves them: the signature stays on the last piece."""
+    whole = json.loads(body)
+    parts: list[Any] = []
+    for part in whole["candidates"][0]["content"].get("parts", ()):
+        pieces = pieces_of(part)
+        is_cut = len(pieces) > 1 and "thoughtSignature" in part
+        first = [{**pieces[0], "text": pieces[0]["text"] + pieces[1]["text"]}] if is_cut else []
+        parts += [*first, pieces[-1]] if is_cut else [part]
+    whole["candidates"][0]["content"]["parts"] = parts
+    return json.dumps(whole)
+
+
+def without_id(part: Any) -> Any:
+    if "functionCall" not in part:
+        return part
+    return {**part, "functionCall": {key: value for key, value in part["functionCall"].items() if key != "id"}}
+
+
+# --- the quirks ------------------------------------------------------------------------------------------------------
+
+QUIRKS = {
+    "test_google_model_max_tokens": (Finish.LENGTH, "The capital of France is"),
+    "test_google_model_max_tokens_thinking_model_empty_response": (Finish.LENGTH, ""),
+    "test_google_model_safety_settings": (Finish.REFUSED, ""),
+    "test_google_model_thinking_part": (Finish.STOP, None),
+    "test_model_name_suggestion_google": (ModelRejected, "is not found for API version"),
+    "test_multimodal_tool_return_matrix_direct_binary_audio_google_gemini3": (Finish.CALLS, ""),
+    "test_multimodal_tool_return_matrix_tool_return_content_uploaded_file_video_google_vertex": (Finish.CALLS, ""),
+    "test_tool_choice_matrix_list_single_google": (Finish.CALLS, ""),
+}
+"""What the first answer of each file comes to, and its words."""
+
+
+@pytest.mark.row("W05")
+@pytest.mark.parametrize("recording", recorded("quirks", "gemini"), ids=str)
+async def test_every_quirk_comes_to_what_the_table_says(recording: Recording):
+    first = recording.exchanges[0]
+    expected, words = QUIRKS[recording.name]
+    async with MockProvider([Turn(status=first.status, body=first.body.encode())]) as provider:
+        model = resolve_model(model_of(first), base_url=provider.base_url, stream=False)
+
+        async def ask() -> Any:
+            return [part async for part in model.stream(ModelRequest(messages=(user_message("x"),)))][-1]
+
+        if expected is ModelRejected:
+            with pytest.raises(ModelRejected, match=words) as caught:
+                await ask()
+            assert (caught.value.status, caught.value.may_retry) == (404, False)
+            return
+        end = await ask()
+    assert end.finish is expected
+    assert words is None or "".join(part.text for part in end.parts if isinstance(part, Text)) == words
+
+
+@pytest.mark.row("W05")
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["as-recorded", "synthetic-stream"])
+@pytest.mark.parametrize("recording", recorded("quirks", "gemini", "*video_google_vertex.json"), ids=str)
+async def test_a_call_of_an_undeclared_tool_and_one_with_a_made_up_argument_are_answered_and_the_loop_goes_on(
+    recording: Recording, is_streamed: bool
+):
+    bodies = [streamed(one.body) if is_streamed else one.body for one in recording.exchanges]
+    runs: list[Any] = []
+    get_file = Tool(
+        name="get_file",
+        description="",
+        parameters={"type": "object", "properties": {}, "additionalProperties": False},
+        effect="read",
+        run=lambda arguments, ctx: runs.append(arguments) or "File attached",
+    )
+    async with MockProvider([Turn(body=body.encode()) for body in bodies]) as provider:
+        model = resolve_model(model_of(recording.exchanges[0]), base_url=provider.base_url, stream=is_streamed)
+        result = await Agent(model, tools=[get_file]).run("Use the get_file tool now.")
+
+    assert result.text == ORACLE.text(recording.exchanges[-1].body)
+    assert runs == [{}]
+    assert [one["status"] for one in result.report()["tool_calls"]] == ["unknown_tool", "invalid_arguments", "ok"]
+    assert [request.status for request in provider.requests] == [200] * 4
+    compare_echoes(provider.requests[-1].body, [one.body for one in recording.exchanges[:-1]], is_streamed=is_streamed)
+
+
+def test_the_table_names_every_quirk():
+    found = [recording for recording in recorded("quirks", "gemini") if isinstance(recording, Recording)]
+    if not found:
+        pytest.skip("no recorded provider traffic: expected ../shared/recordings beside the project")
+
+    assert {recording.name for recording in found} == QUIRKS.keys()
