@@ -122,7 +122,7 @@ class AnthropicResponse:
                 continue
             call = self._call(block)
             parts.append(call)
-            if self._is_cut and not block.is_complete:
+            if self._is_cut and not self._is_ready(block):
                 cut.append(call.id)
         return ModelEnd(
             parts=tuple(part for part in parts if part is not None),

@@ -1,0 +1,1122 @@
+"""Anthropic Messages: the requests that go out, and the responses that come back, from honest servers and from others."""
+
+import asyncio
+import json
+import logging
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from chat_server import answer, event, json_answer, serving, then_reset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treadle import Agent, Budget, Tool, deny, resolve_model
+from treadle.errors import (
+    ConfigurationError,
+    ContextOverflow,
+    IncompleteStream,
+    ModelError,
+    ModelRejected,
+    ModelResponseInvalid,
+    ModelUnavailable,
+)
+from treadle.messages import (
+    Finish,
+    Media,
+    Message,
+    Opaque,
+    Result,
+    Text,
+    Thinking,
+    ToolCall,
+    Usage,
+    user_message,
+)
+from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
+from treadle.providers._anthropic_response import AnthropicResponse
+from treadle.providers._anthropic_schema import input_schema, strict_schema
+from treadle.providers._reading import AnswerError
+from treadle.providers._sse import SseReader
+from treadle.providers.anthropic import Anthropic
+from treadle.testing import MockProvider, Turn, call, text
+
+MODEL = "claude-sonnet-4-5"
+ORIGIN = f"anthropic:{MODEL}"
+ASK = ModelRequest(messages=(user_message("hi"),))
+GREP = ToolSpec(
+    name="grep", description="Search.", parameters={"type": "object", "properties": {"path": {"type": "string"}}}
+)
+BY_HAND = {"thinking": {"type": "enabled", "budget_tokens": 2048}}
+MARKER = {"type": "ephemeral"}
+HELLO = json_answer(
+    {
+        "type": "message",
+        "content": [{"type": "text", "text": "Hello"}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 3, "output_tokens": 1},
+    }
+)
+
+
+async def exchange(script: Any, request: ModelRequest = ASK, **words: Any) -> tuple[list[ModelPart], Any]:
+    async with serving(script) as server:
+        model = Anthropic(MODEL, base_url=server.url, **{"api_key": None, **words})
+        parts = [part async for part in model.stream(request)]
+    return parts, server.requests[0]
+
+
+async def ask(script: Any, **words: Any) -> list[ModelPart]:
+    return (await exchange(script, **words))[0]
+
+
+async def sent(request: ModelRequest, *, options: dict[str, Any] | None = None, **words: Any) -> Any:
+    """Return the body of a request, without cache markers unless they are asked for."""
+    chosen = {"cache_control": None, **(options or {})}
+    return (await exchange(HELLO, request, options=chosen, **words))[1].json
+
+
+async def said(*messages: Message, **words: Any) -> Any:
+    return (await sent(ModelRequest(messages=messages), **words))["messages"]
+
+
+async def accepted(request: ModelRequest, **words: Any) -> Any:
+    """Return the body as the strict mock took it."""
+    async with MockProvider([text("ok")]) as provider:
+        model = Anthropic(MODEL, base_url=provider.base_url, api_key=None, **words)
+        assert [part async for part in model.stream(request)]
+    return provider.requests[0].body
+
+
+def call_of(call_id: str, name: str = "grep", arguments: str = "{}", signature: str | None = None) -> ToolCall:
+    return ToolCall(id=call_id, name=name, arguments=arguments, signature=signature)
+
+
+def assistant(*parts: Any, origin: str | None = ORIGIN) -> Message:
+    return Message(role="assistant", parts=parts, origin=origin)
+
+
+def tool(*results: Result) -> Message:
+    return Message(role="tool", parts=results)
+
+
+def result(call_id: str, content: str = "ok", **words: Any) -> Result:
+    return Result(call_id=call_id, name="grep", content=content, **words)
+
+
+# --- the request -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("W03")
+async def test_a_transcript_of_calls_goes_out_in_blocks() -> None:
+    request = ModelRequest(
+        messages=(
+            user_message("Keep searching"),
+            assistant(Text("I look."), call_of("a", arguments='{"path": "x"}'), call_of("b", arguments="")),
+            tool(result("a", "12"), result("b", "denied", is_error=True)),
+            user_message("Hurry."),
+        ),
+        instructions="Be brief.",
+        tools=(GREP,),
+    )
+
+    assert await sent(request) == {
+        "model": MODEL,
+        "max_tokens": 16384,
+        "stream": True,
+        "tools": [{"name": "grep", "description": "Search.", "input_schema": GREP.parameters}],
+        "tool_choice": {"type": "auto"},
+        "system": [{"type": "text", "text": "Be brief."}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "Keep searching"}]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "text", "text": "I look."},
+                    {"type": "tool_use", "id": "a", "name": "grep", "input": {"path": "x"}},
+                    {"type": "tool_use", "id": "b", "name": "grep", "input": {}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "a", "content": "12"},
+                    {"type": "tool_result", "tool_use_id": "b", "content": "denied", "is_error": True},
+                    {"type": "text", "text": "Hurry."},
+                ],
+            },
+        ],
+    }
+
+
+async def test_the_key_and_the_version_are_headers() -> None:
+    _, request = await exchange(HELLO, api_key=" k ", headers={"anthropic-beta": "x"})
+
+    shown = {name: request.headers.get(name) for name in ("x-api-key", "anthropic-version", "anthropic-beta")}
+    assert shown == {"x-api-key": "k", "anthropic-version": "2023-06-01", "anthropic-beta": "x"}
+    assert "authorization" not in request.headers
+
+
+@pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/", "/v1/messages", "/v1?beta=true"])
+async def test_the_address_may_be_written_with_or_without_its_version(end: str) -> None:
+    async with serving(HELLO) as server:
+        model = Anthropic("m", base_url=server.url.removesuffix("/v1") + end, api_key=None)
+        assert [part async for part in model.stream(ASK)]
+
+    assert server.requests[0].line.split()[1].partition("?")[0] == "/v1/messages"
+
+
+async def test_an_address_below_another_path_keeps_it() -> None:
+    async with serving(HELLO) as server:
+        model = Anthropic("m", base_url=server.url.removesuffix("/v1") + "/anthropic", api_key=None)
+        assert [part async for part in model.stream(ASK)]
+
+    assert server.requests[0].line.split()[1] == "/anthropic/v1/messages"
+
+
+@pytest.mark.row("D04")
+@pytest.mark.parametrize(
+    ("choice", "wire"),
+    [
+        ("auto", {"type": "auto"}),
+        ("required", {"type": "any"}),
+        ("none", {"type": "none"}),
+        ("grep", {"type": "tool", "name": "grep"}),
+    ],
+)
+async def test_the_tool_choice_has_the_dialects_own_form(choice: str, wire: Any) -> None:
+    body = await accepted(ModelRequest(messages=ASK.messages, tools=(GREP,), tool_choice=choice))
+
+    assert body["tool_choice"] == wire
+
+
+@pytest.mark.row("S18")
+@pytest.mark.parametrize(("choice", "is_said"), [("auto", True), ("required", True), ("grep", True), ("none", False)])
+async def test_parallel_calls_are_switched_off_inside_the_tool_choice(choice: str, is_said: bool) -> None:
+    request = ModelRequest(messages=ASK.messages, tools=(GREP,), tool_choice=choice, parallel_tool_calls=False)
+
+    bodies = [
+        await accepted(request),
+        await accepted(
+            msgspec.structs.replace(request, parallel_tool_calls=True), options={"parallel_tool_calls": False}
+        ),
+    ]
+
+    assert [body["tool_choice"].get("disable_parallel_tool_use", False) for body in bodies] == [is_said, is_said]
+
+
+async def test_without_tools_there_is_no_word_of_them() -> None:
+    body = await sent(ModelRequest(messages=ASK.messages, tool_choice="required", parallel_tool_calls=False))
+
+    assert body.keys() == {"model", "max_tokens", "stream", "messages"}
+
+
+@pytest.mark.row("M10")
+async def test_tools_are_sorted_by_name() -> None:
+    tools = tuple(ToolSpec(name=name, description="", parameters={}) for name in "bca")
+
+    body = await accepted(ModelRequest(messages=ASK.messages, tools=tools))
+
+    assert [tool["name"] for tool in body["tools"]] == ["a", "b", "c"]
+
+
+async def test_blank_instructions_and_blank_texts_are_not_sent() -> None:
+    request = ModelRequest(
+        messages=(user_message("  "), assistant(Text(" \n"), call_of("a")), tool(result("a", ""))), instructions=" "
+    )
+
+    body = await accepted(request)
+
+    assert "system" not in body
+    assert [[block["type"] for block in message["content"]] for message in body["messages"]] == [
+        ["text"],
+        ["tool_use"],
+        ["tool_result"],
+    ]
+
+
+async def test_an_assistant_that_said_nothing_here_is_left_out() -> None:
+    foreign = assistant(Thinking(text="hm"), origin="gemini:x")
+
+    assert await said(user_message("a"), foreign, user_message("b")) == [
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
+    ]
+
+
+@pytest.mark.row("MF1")
+@pytest.mark.parametrize(
+    ("raw", "wire"),
+    [
+        ('{"b": 2, "a": 1}', {"b": 2, "a": 1}),
+        ("", {}),
+        ('{"a":1,}', {"_invalid": '{"a":1,}'}),
+        ("[1]", {"_invalid": "[1]"}),
+        ('{"a": NaN}', {"_invalid": '{"a": NaN}'}),
+        ('{"a": 1e999}', {"_invalid": '{"a": 1e999}'}),
+        ('{"a": 1, "a": 2}', {"a": 2}),
+        ('{"a": "\ud800"}', {"_invalid": '{"a": "\ufffd"}'}),
+        ('{"a":' * 3000, None),
+    ],
+)
+async def test_broken_arguments_go_back_inside_an_object(raw: str, wire: Any) -> None:
+    request = ModelRequest(messages=(user_message("x"), assistant(call_of("1", arguments=raw)), tool(result("1"))))
+
+    sent_input = (await accepted(request))["messages"][1]["content"][0]["input"]
+
+    assert sent_input == wire if wire is not None else len(sent_input["_invalid"]) == 2000
+
+
+@pytest.mark.row("MF4", "W03")
+@pytest.mark.parametrize("call_id", ["functions.grep:0", "x" * 10_000, "", "é", "a b", "\ud800"])
+async def test_strange_ids_are_written_alike_in_call_and_result(call_id: str) -> None:
+    body = await accepted(
+        ModelRequest(messages=(user_message("x"), assistant(call_of(call_id)), tool(result(call_id))))
+    )
+
+    assert body["messages"][1]["content"][0]["id"] == body["messages"][2]["content"][0]["tool_use_id"]
+
+
+@pytest.mark.row("V14")
+async def test_a_name_that_the_dialect_refuses_goes_out_and_comes_back() -> None:
+    names = ["files.read file", "größe", "x" * 200, "ok-Name_1"]
+
+    def repeat_them(body: Any) -> Turn:
+        return Turn(calls=tuple(call(tool["name"]) for tool in body["tools"]))
+
+    async with MockProvider(repeat_them) as provider:
+        model = Anthropic("m", base_url=provider.base_url, api_key=None)
+        specs = tuple(ToolSpec(name=name, description="", parameters={}) for name in names)
+        parts = [part async for part in model.stream(ModelRequest(messages=ASK.messages, tools=specs))]
+
+    assert {part.call.name for part in parts if isinstance(part, CallReady)} == set(names)
+    assert len({tool["name"] for tool in provider.requests[0].body["tools"]}) == 4
+
+
+@pytest.mark.row("T12")
+async def test_media_of_a_result_are_blocks_of_the_result() -> None:
+    image = Media(media_type="image/png", base64="aWc=")
+    pdf = Media(media_type="application/pdf", url="https://h/a.pdf", name="a.pdf")
+    note = Media(media_type="text/plain", base64="aGk=")
+    sound = Media(media_type="audio/mpeg", base64="YQ==", name="a.mp3")
+    broken = Media(media_type="text/plain", base64="!")
+
+    body = await accepted(
+        ModelRequest(
+            messages=(
+                user_message("x"),
+                assistant(call_of("a"), call_of("b"), call_of("c")),
+                tool(
+                    result("a", "one", media=(image, pdf)),
+                    result("b", "", media=(note, sound, broken)),
+                    result("c", "no", media=(image,), is_error=True),
+                ),
+            )
+        )
+    )
+
+    assert [block["content"] for block in body["messages"][2]["content"]] == [
+        [
+            {"type": "text", "text": "one"},
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aWc="}},
+            {"type": "document", "source": {"type": "url", "url": "https://h/a.pdf"}, "title": "a.pdf"},
+        ],
+        [
+            {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "hi"}},
+            {"type": "text", "text": "[audio/mpeg: a.mp3]"},
+            {"type": "text", "text": "[text/plain: not shown]"},
+        ],
+        [{"type": "text", "text": "no"}, {"type": "text", "text": "[image/png: not shown]"}],
+    ]
+
+
+# --- thinking and the vendor's own items -------------------------------------------------------------------------------
+
+
+THOUGHT = Thinking(text="hm", signature="c2ln")
+REDACTED = Thinking(payload={"type": "redacted_thinking", "data": "x"})
+SEARCH = Opaque(
+    provider="anthropic", payload={"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+)
+
+
+@pytest.mark.row("W06", "W10")
+async def test_thinking_and_server_items_go_back_unchanged_to_their_own_model_only() -> None:
+    parts = (THOUGHT, REDACTED, SEARCH, Text("yes"))
+    own, other = [await said(user_message("x"), assistant(*parts, origin=o)) for o in (ORIGIN, "anthropic:other")]
+
+    assert own[1]["content"] == [
+        {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+        REDACTED.payload,
+        SEARCH.payload,
+        {"type": "text", "text": "yes"},
+    ]
+    assert other[1]["content"] == [{"type": "text", "text": "yes"}]
+
+
+@pytest.mark.row("W06")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_signed_thinking_comes_back_in_the_next_step_and_is_never_text(stream: bool) -> None:
+    async with MockProvider([Turn(thinking="hm", calls=(call("grep"),)), text("done")]) as provider:
+        model = resolve_model(f"anthropic:{MODEL}", base_url=provider.base_url, stream=stream, options=BY_HAND)
+        outcome = await Agent(model, tools=[read_tool("grep")]).run("go")
+
+    assert outcome.text == "done"
+    assert provider.requests[1].body["messages"][1]["content"][0] == {
+        "type": "thinking",
+        "thinking": "hm",
+        "signature": "bW9jaw==",
+    }
+
+
+async def test_a_call_by_the_models_own_code_keeps_its_caller() -> None:
+    caller = {"type": "code_execution_20260120", "tool_id": "srvtoolu_1"}
+    block = {"type": "tool_use", "id": "a", "name": "grep", "input": {}, "caller": caller}
+    (end,) = (await ask(whole(block)))[-1:]
+
+    own, other = [await said(user_message("x"), assistant(*end.parts, origin=o)) for o in (ORIGIN, "anthropic:other")]
+
+    assert own[1]["content"][0]["caller"] == caller
+    assert "caller" not in other[1]["content"][0]
+
+
+@pytest.mark.row("D04")
+@pytest.mark.parametrize("choice", ["required", "grep"])
+async def test_a_forced_choice_falls_back_to_auto_while_thinking_by_hand_and_says_so(
+    choice: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = ModelRequest(messages=ASK.messages, tools=(GREP,), tool_choice=choice)
+
+    with caplog.at_level(logging.WARNING):
+        body = await accepted(request, options=BY_HAND)
+
+    assert body["tool_choice"] == {"type": "auto"}
+    assert body["max_tokens"] == 16384 + 2048
+    assert f"tool_choice '{choice}' is sent as auto" in caplog.text
+
+
+async def test_a_turn_that_another_model_began_goes_on_without_thinking() -> None:
+    begun = (user_message("x"), assistant(call_of("a"), origin="gemini:x"), tool(result("a")))
+
+    body = await accepted(ModelRequest(messages=begun, tools=(GREP,), tool_choice="required"), options=BY_HAND)
+    later = await accepted(ModelRequest(messages=(*begun, assistant(Text("ok")), user_message("y"))), options=BY_HAND)
+
+    assert "thinking" not in body
+    assert body["tool_choice"] == {"type": "any"}
+    assert later["thinking"] == BY_HAND["thinking"]
+
+
+@pytest.mark.row("W10")
+async def test_the_vendors_own_tools_are_listed_after_ours_and_never_run_here() -> None:
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 1}
+    content = [
+        SEARCH.payload,
+        {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+        {"type": "text", "text": "Found."},
+    ]
+    body = json.dumps({"type": "message", "content": content, "stop_reason": "end_turn"}).encode()
+    async with MockProvider([Turn(body=body), text("again")]) as provider:
+        model = resolve_model(f"anthropic:{MODEL}", base_url=provider.base_url, options={"tools": [search]})
+        agent = Agent(model, tools=[read_tool("grep")])
+        outcome = await agent.run("go")
+        await agent.run("more", session=outcome.session)
+
+    assert [tool["name"] for tool in provider.requests[0].body["tools"]] == ["grep", "web_search"]
+    assert (outcome.text, outcome.tool_calls) == ("Found.", ())
+    assert provider.requests[1].body["messages"][1]["content"] == content
+    assert [type(part) for part in outcome.messages[1].parts] == [Opaque, Opaque, Text]
+
+
+@pytest.mark.row("W10")
+async def test_a_turn_that_the_vendor_paused_goes_on_as_one_response() -> None:
+    paused = {"type": "message", "content": [SEARCH.payload], "stop_reason": "pause_turn"}
+    paused |= {"usage": {"input_tokens": 5, "output_tokens": 2}}
+    async with serving(json_answer(paused), HELLO) as server:
+        parts = [part async for part in Anthropic(MODEL, base_url=server.url, api_key=None).stream(ASK)]
+
+    assert parts[1:] == [
+        ModelEnd(
+            parts=(SEARCH, Text("Hello")),
+            finish=Finish.STOP,
+            finish_reason="end_turn",
+            usage=Usage(input_tokens=8, output_tokens=3),
+        )
+    ]
+    assert server.requests[1].json["messages"][1] == {"role": "assistant", "content": [SEARCH.payload]}
+
+
+async def test_a_turn_that_is_paused_for_ever_ends_as_cut_off() -> None:
+    paused = {"type": "message", "content": [SEARCH.payload], "stop_reason": "pause_turn"}
+    async with serving(json_answer(paused)) as server:
+        parts = [part async for part in Anthropic("m", base_url=server.url, api_key=None).stream(ASK)]
+
+    assert len(server.requests) == 9
+    assert [part.finish for part in parts if isinstance(part, ModelEnd)] == [Finish.LENGTH]
+
+
+# --- the cache ---------------------------------------------------------------------------------------------------------
+
+
+def markers(value: Any, path: str = "") -> list[str]:
+    """Return where markers stand."""
+    if isinstance(value, list):
+        return [found for index, one in enumerate(value) for found in markers(one, f"{path}/{index}")]
+    if not isinstance(value, dict):
+        return []
+    own = [path] if value.get("cache_control") == MARKER else []
+    return own + [
+        found for key, one in value.items() if key != "cache_control" for found in markers(one, f"{path}/{key}")
+    ]
+
+
+def step(number: int) -> tuple[Message, ...]:
+    return assistant(THOUGHT, call_of(f"c{number}"), call_of(f"d{number}")), tool(
+        result(f"c{number}"), result(f"d{number}")
+    )
+
+
+@pytest.mark.row("M13")
+async def test_markers_stand_after_the_last_stable_blocks_and_are_at_most_four() -> None:
+    messages = (user_message("go"), *step(1), *step(2))
+    request = ModelRequest(messages=messages, instructions="Be brief.", tools=(GREP,))
+
+    with_both = await accepted(request)
+    without_instructions = await accepted(msgspec.structs.replace(request, instructions=None))
+
+    ends = ["/messages/2/content/1", "/messages/4/content/1"]
+    assert markers(with_both) == ["/system/0", *ends]
+    assert markers(without_instructions) == ["/tools/0", *ends]
+
+
+@pytest.mark.row("M13")
+async def test_markers_can_be_chosen_and_switched_off() -> None:
+    request = ModelRequest(messages=ASK.messages, instructions="Be brief.")
+
+    off = await accepted(request, options={"cache_control": None})
+    long = await accepted(request, options={"cache_control": {"type": "ephemeral", "ttl": "1h"}})
+
+    assert "cache_control" not in json.dumps(off)
+    assert long["system"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
+
+
+@pytest.mark.row("M09", "M10")
+async def test_each_requests_bytes_begin_those_of_the_next_but_for_markers() -> None:
+    async with MockProvider([[call("grep", q=n), call("grep", q=-n)] for n in (1, 2, 3)] + [text("done")]) as provider:
+        model = resolve_model(f"anthropic:{MODEL}", base_url=provider.base_url)
+        await Agent(model, tools=[read_tool("grep")], instructions="Be brief.").run("go")
+
+    marker = b',"cache_control":{"type":"ephemeral"}'
+    bodies = [request.raw.replace(marker, b"").removesuffix(b"]}") for request in provider.requests]
+    assert len(bodies) == 4
+    assert all(late.startswith(early) for early, late in pairwise(bodies))
+
+
+# --- options and schemas -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "most"),
+    [
+        ("claude-3-haiku-20240307", 4096),
+        ("claude-3-5-sonnet-latest", 8192),
+        ("claude-opus-4-8", 16384),
+        ("qwen3", 16384),
+    ],
+)
+async def test_max_tokens_has_a_default_that_the_model_can_write(model: str, most: int) -> None:
+    async with serving(HELLO) as server:
+        for options in ({}, {"max_tokens": 7}):
+            assert [
+                part async for part in Anthropic(model, base_url=server.url, api_key=None, options=options).stream(ASK)
+            ]
+
+    assert [request.json["max_tokens"] for request in server.requests] == [most, 7]
+
+
+async def test_an_option_is_a_field_and_none_takes_one_away() -> None:
+    body = await sent(
+        ASK, options={"temperature": 0, "stream": None} if False else {"temperature": 0, "max_tokens": None}
+    )
+
+    assert body["temperature"] == 0
+    assert "max_tokens" not in body
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"messages": []}, "messages"),
+        ({"tool_choice": {"type": "any"}}, "tool_choice"),
+        ({"system": "x"}, "system"),
+        ({"temperature": object()}, "not plain JSON"),
+        ({"tools": {"type": "web_search_20250305"}}, "tools of an Anthropic model must be a list"),
+        ({"tools": ["web_search"]}, "tools of an Anthropic model must be an object"),
+        ({"cache_control": True}, "cache_control of an Anthropic model must be an object"),
+        ({"thinking": True}, "thinking of an Anthropic model must be an object"),
+        ({"output_config": "low"}, "output_config of an Anthropic model must be an object"),
+        ({"strict_tools": 1}, "strict_tools of an Anthropic model must be true or false"),
+        ({"parallel_tool_calls": "no"}, "parallel_tool_calls of an Anthropic model must be true or false"),
+    ],
+)
+def test_a_wrong_option_is_told_at_once(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        Anthropic("m", api_key="k", options=options)
+
+
+def test_a_model_without_a_name_is_told_at_once() -> None:
+    with pytest.raises(ConfigurationError, match="anthropic:NAME"):
+        Anthropic(" ", api_key="k")
+
+
+@pytest.mark.row("W08")
+@pytest.mark.parametrize(
+    ("schema", "wire"),
+    [
+        ({}, {"type": "object"}),
+        ({"properties": {"a": {}}}, {"properties": {"a": {}}, "type": "object"}),
+        (
+            {"anyOf": [{"properties": {"a": {"type": "string"}}}, {"$ref": "#/$defs/B"}], "$defs": {"B": {"properties": {"b": {}}}}},
+            {"$defs": {"B": {"properties": {"b": {}}}}, "type": "object", "properties": {"a": {"type": "string"}, "b": {}}},
+        ),
+        (
+            {"$ref": "#/$defs/A", "$defs": {"A": {"type": "object", "properties": {"x": {"$ref": "#/$defs/A"}}}}},
+            {
+                "type": "object",
+                "properties": {"x": {"$ref": "#/$defs/A"}},
+                "$defs": {"A": {"type": "object", "properties": {"x": {"$ref": "#/$defs/A"}}}},
+            },
+        ),
+    ],
+)  # fmt: skip
+async def test_a_schema_has_a_top_that_the_vendor_takes(schema: Any, wire: Any) -> None:
+    assert input_schema(schema) == wire
+    await accepted(ModelRequest(messages=ASK.messages, tools=(ToolSpec(name="a", description="", parameters=schema),)))
+
+
+STRICT = {
+    "type": "object",
+    "properties": {
+        "n": {"type": "integer", "minimum": 1, "maximum": 9, "description": "How many.", "default": 3},
+        "when": {"type": ["string", "null"], "format": "date"},
+        "tags": {"type": "array", "items": {"$ref": "#/$defs/Tag"}, "minItems": 1, "maxItems": 3},
+        "one": {"oneOf": [{"type": "string", "pattern": "^a"}, {"const": 1}]},
+    },
+    "required": ["n"],
+    "$defs": {"Tag": {"enum": ["a", "b"]}},
+}
+
+
+@pytest.mark.row("V15")
+async def test_a_strict_tool_is_closed_and_tells_its_limits_in_words() -> None:
+    spec = ToolSpec(name="a", description="", parameters=STRICT)
+
+    (tool,) = (
+        await accepted(
+            ModelRequest(messages=ASK.messages, tools=(spec,)), options={"strict_tools": True, "cache_control": None}
+        )
+    )["tools"]
+
+    assert tool == {
+        "name": "a",
+        "description": "",
+        "strict": True,
+        "input_schema": {
+            "type": "object",
+            "properties": {
+                "n": {"type": "integer", "description": "How many. (maximum: 9, minimum: 1)"},
+                "when": {"type": ["string", "null"], "format": "date"},
+                "tags": {"type": "array", "items": {"$ref": "#/$defs/Tag"}, "minItems": 1, "description": "(maxItems: 3)"},
+                "one": {"anyOf": [{"type": "string", "description": '(pattern: "^a")'}, {"const": 1}]},
+            },
+            "required": ["n"],
+            "additionalProperties": False,
+            "$defs": {"Tag": {"enum": ["a", "b"]}},
+        },
+    }  # fmt: skip
+
+
+@pytest.mark.row("V15")
+@pytest.mark.parametrize(
+    "inner",
+    [
+        {"type": "object", "additionalProperties": {"type": "string"}},
+        {"type": "object"},
+        {"not": {"type": "string"}},
+        {"enum": [{"a": 1}]},
+        {"$ref": "#/$defs/Node"},
+        {"$ref": "#/$defs/Missing"},
+        {"$ref": "https://h/x"},
+        {"enum": 1},
+        True,
+    ],
+)
+async def test_a_tool_that_cannot_be_strict_is_sent_as_it_is(inner: Any) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": inner},
+        "$defs": {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}},
+    }
+
+    body = await accepted(
+        ModelRequest(messages=ASK.messages, tools=(ToolSpec(name="a", description="", parameters=schema),)),
+        options={"strict_tools": True, "cache_control": None},
+    )
+
+    assert body["tools"] == [{"name": "a", "description": "", "input_schema": schema}]
+
+
+def test_a_tool_without_parameters_can_be_strict() -> None:
+    assert strict_schema({"type": "object", "properties": {}}) == {
+        "type": "object",
+        "properties": {},
+        "required": [],
+        "additionalProperties": False,
+    }
+
+
+async def test_an_output_schema_is_a_format_beside_other_output_options() -> None:
+    request = ModelRequest(
+        messages=ASK.messages, output_schema={"type": "object", "properties": {"a": {"type": "string"}}}
+    )
+
+    body = await accepted(request, options={"output_config": {"effort": "low"}})
+
+    assert body["output_config"]["effort"] == "low"
+    assert body["output_config"]["format"]["schema"]["additionalProperties"] is False
+
+
+# --- the answer --------------------------------------------------------------------------------------------------------
+
+
+def whole(*blocks: Any, stop: str | None = "end_turn", **more: Any) -> bytes:
+    return json_answer({"type": "message", "content": list(blocks), "stop_reason": stop, **more})
+
+
+def start(index: int, **block: Any) -> str:
+    return event({"type": "content_block_start", "index": index, "content_block": block})
+
+
+def delta(index: int, kind: str, **words: Any) -> str:
+    return event({"type": "content_block_delta", "index": index, "delta": {"type": kind, **words}})
+
+
+def stop(index: int) -> str:
+    return event({"type": "content_block_stop", "index": index})
+
+
+def use(index: int, *pieces: str, name: str = "grep", is_closed: bool = True) -> str:
+    parts = [delta(index, "input_json_delta", partial_json=piece) for piece in pieces]
+    head = start(index, type="tool_use", id=f"t{index}", name=name, input={})
+    return head + "".join(parts) + (stop(index) if is_closed else "")
+
+
+BEGIN = event({"type": "message_start", "message": {"usage": {"input_tokens": 10, "output_tokens": 1}}})
+
+
+def finish(reason: str | None = "end_turn", **usage: int) -> str:
+    return event({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage}) + LAST
+
+
+LAST = event({"type": "message_stop"})
+
+
+def parse(stream: str) -> tuple[list[ModelPart], ModelEnd]:
+    """Read a stream without a server."""
+    response, reader = AnthropicResponse({}), SseReader()
+    parts = [part for one in reader.feed(stream.encode()) for part in response.add(one.data)]
+    return parts, response.end()
+
+
+def ready_after(*pieces: str) -> list[int]:
+    """Return how many calls were ready after each piece of a stream."""
+    response, reader, counts, found = AnthropicResponse({}), SseReader(), [], 0
+    for piece in pieces:
+        parts = [part for one in reader.feed(piece.encode()) for part in response.add(one.data)]
+        found += sum(isinstance(part, CallReady) for part in parts)
+        counts.append(found)
+    return counts
+
+
+async def test_an_answer_of_every_kind_of_block_keeps_their_order() -> None:
+    stream = (
+        BEGIN
+        + event({"type": "ping"})
+        + start(0, type="thinking", thinking="", signature="")
+        + delta(0, "thinking_delta", thinking="h")
+        + delta(0, "thinking_delta", thinking="m")
+        + delta(0, "signature_delta", signature="c2ln")
+        + stop(0)
+        + start(1, type="text", text="")
+        + delta(1, "text_delta", text="I ")
+        + delta(1, "text_delta", text="look.")
+        + stop(1)
+        + start(2, type="server_tool_use", id="srvtoolu_1", name="web_search", input={})
+        + delta(2, "input_json_delta", partial_json='{"query":')
+        + delta(2, "input_json_delta", partial_json=' "x"}')
+        + stop(2)
+        + start(3, type="new_kind", anything=[1])
+        + delta(3, "new_delta", whatever=1)
+        + stop(3)
+        + use(4, '{"path": ', '"x"}')
+        + event({"type": "something_new"})
+        + finish("tool_use", output_tokens=7, cache_creation_input_tokens=2, cache_read_input_tokens=4)
+    )
+
+    parts = await ask(answer(stream))
+
+    found = call_of("t4", arguments='{"path": "x"}')
+    assert parts == [
+        ThinkingDelta("h"),
+        ThinkingDelta("m"),
+        TextDelta("I "),
+        TextDelta("look."),
+        CallReady(found),
+        ModelEnd(
+            parts=(
+                THOUGHT,
+                Text("I look."),
+                msgspec.structs.replace(SEARCH, payload={**SEARCH.payload, "input": {"query": "x"}}),
+                Opaque(provider="anthropic", payload={"type": "new_kind", "anything": [1]}),
+                found,
+            ),
+            finish=Finish.CALLS,
+            finish_reason="tool_use",
+            usage=Usage(input_tokens=16, output_tokens=7, cached_input_tokens=4),
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "neutral"),
+    [
+        ("end_turn", Finish.STOP),
+        ("stop_sequence", Finish.STOP),
+        ("tool_use", Finish.CALLS),
+        ("max_tokens", Finish.LENGTH),
+        ("model_context_window_exceeded", Finish.LENGTH),
+        ("refusal", Finish.REFUSED),
+        ("something_new", Finish.UNKNOWN),
+        (None, Finish.UNKNOWN),
+    ],
+)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_stop_reason_is_said_in_neutral_words(reason: str | None, neutral: Finish, stream: bool) -> None:
+    script = answer(BEGIN + finish(reason)) if stream else whole(stop=reason)
+
+    assert (await ask(script))[-1].finish is neutral
+
+
+@pytest.mark.row("W03")
+def test_a_call_is_ready_at_the_end_of_its_block_and_one_without_arguments_when_something_follows() -> None:
+    assert ready_after(BEGIN, use(0, '{"a":1}', is_closed=False), stop(0), LAST) == [0, 0, 1, 1]
+    assert ready_after(BEGIN, use(0), use(1, is_closed=False), stop(1), finish("tool_use")) == [0, 0, 1, 1, 2]
+    assert ready_after(BEGIN, use(0, '{"a":'), use(1, "{}"), finish("tool_use")) == [0, 0, 0, 0]
+
+
+@pytest.mark.row("PF14")
+def test_a_call_that_the_limit_cut_is_named_and_was_never_ready() -> None:
+    for cut in (use(1, '{"path": "x'), use(1), use(1, "", is_closed=False)):
+        parts, end = parse(BEGIN + use(0, "{}") + cut + finish("max_tokens"))
+
+        assert end.cut_calls == {"t1"}
+        assert [part.call.id for part in parts if isinstance(part, CallReady)] == ["t0"]
+
+
+@pytest.mark.row("PF14")
+async def test_in_a_whole_answer_the_last_call_may_have_been_cut() -> None:
+    blocks = [{"type": "tool_use", "id": call_id, "name": "grep", "input": {}} for call_id in "ab"]
+
+    parts = await ask(whole(*blocks, stop="max_tokens"))
+
+    assert parts[-1].cut_calls == {"b"}
+    assert [part.call.id for part in parts if isinstance(part, CallReady)] == ["a"]
+
+
+def test_arguments_that_came_with_the_start_count_where_no_piece_follows() -> None:
+    parts, end = parse(BEGIN + start(0, type="tool_use", id="a", name="grep", input={"q": 1}) + stop(0) + finish())
+
+    assert end.parts == (call_of("a", arguments='{"q": 1}'),)
+    assert parts == [CallReady(end.parts[0])]
+
+
+def test_a_call_without_an_id_gets_one() -> None:
+    _, end = parse(BEGIN + start(0, type="tool_use", name="grep", input={}) + stop(0) + finish())
+
+    assert end.parts == (call_of("call_0"),)
+
+
+async def test_usage_counts_cached_and_reasoning_tokens() -> None:
+    usage = {
+        "input_tokens": 3,
+        "cache_creation_input_tokens": 5,
+        "cache_read_input_tokens": 7,
+        "output_tokens": 11,
+        "output_tokens_details": {"thinking_tokens": 6},
+    }
+
+    assert (await ask(whole(usage=usage)))[-1].usage == Usage(
+        input_tokens=15, output_tokens=11, cached_input_tokens=7, reasoning_tokens=6
+    )
+    assert (await ask(whole()))[-1].usage is None
+
+
+# --- what goes wrong ---------------------------------------------------------------------------------------------------
+
+
+SAID = BEGIN + start(0, type="text", text="Hel") + delta(0, "text_delta", text="lo") + stop(0)
+CALLED = BEGIN + use(0, '{"a": 1}')
+
+
+@pytest.mark.row("PF9")
+@pytest.mark.parametrize(
+    "stream", [BEGIN, SAID, CALLED, SAID + finish().removesuffix(LAST), SAID + "event: message_stop\n\n"]
+)
+async def test_a_stream_without_message_stop_is_incomplete(stream: str) -> None:
+    with pytest.raises(IncompleteStream, match="without message_stop"):
+        await ask(answer(stream))
+
+
+@pytest.mark.row("PF8")
+async def test_a_connection_that_breaks_is_incomplete() -> None:
+    with pytest.raises(IncompleteStream):
+        await ask(then_reset(answer(SAID + "x" * 10)[:-5]))
+
+
+@pytest.mark.row("PF10", "W11")
+@pytest.mark.parametrize(
+    ("kind", "message", "error"),
+    [
+        ("overloaded_error", "Overloaded", ModelUnavailable),
+        ("api_error", "Internal server error", ModelUnavailable),
+        ("rate_limit_error", "Slow down", ModelUnavailable),
+        ("invalid_request_error", "messages: bad", ModelRejected),
+        ("authentication_error", "invalid x-api-key", ModelRejected),
+        ("invalid_request_error", "prompt is too long: 200100 tokens > 200000 maximum", ContextOverflow),
+    ],
+)
+async def test_an_error_inside_a_stream_is_typed(kind: str, message: str, error: type[ModelError]) -> None:
+    with pytest.raises(ModelError, match=message.partition(":")[0]) as caught:
+        await ask(answer(SAID + event({"type": "error", "error": {"type": kind, "message": message}})))
+
+    assert type(caught.value) is error
+
+
+@pytest.mark.row("W11")
+@pytest.mark.parametrize(
+    ("status", "kind", "message", "error"),
+    [
+        (400, "invalid_request_error", "max_tokens: Field required", ModelRejected),
+        (400, "invalid_request_error", "prompt is too long: 200100 tokens > 200000 maximum", ContextOverflow),
+        (
+            400,
+            "invalid_request_error",
+            "input length and `max_tokens` exceed context limit: 1 + 2 > 2",
+            ContextOverflow,
+        ),
+        (400, "invalid_request_error", "Your credit balance is too low", ModelRejected),
+        (401, "authentication_error", "invalid x-api-key", ModelRejected),
+        (403, "permission_error", "no", ModelRejected),
+        (404, "not_found_error", "model: claude-x", ModelRejected),
+        (413, "request_too_large", "Request exceeds the maximum size", ContextOverflow),
+        (429, "rate_limit_error", "slow down", ModelUnavailable),
+        (500, "api_error", "oops", ModelUnavailable),
+        (529, "overloaded_error", "Overloaded", ModelUnavailable),
+    ],
+)
+async def test_an_error_answer_is_typed(status: int, kind: str, message: str, error: type[ModelError]) -> None:
+    body = {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
+
+    with pytest.raises(ModelError) as caught:
+        await ask(json_answer(body, status=status, headers={"retry-after": "7"}), api_key="sk-ant-canary")
+
+    assert (type(caught.value), caught.value.status) == (error, status)
+    assert message in str(caught.value)
+    assert "canary" not in str(caught.value)
+    assert caught.value.retry_after_seconds == (7 if error is ModelUnavailable else None)
+
+
+async def test_an_error_with_status_200_is_an_error() -> None:
+    with pytest.raises(ModelUnavailable, match="Overloaded"):
+        await ask(json_answer({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}))
+
+
+@pytest.mark.row("PF12")
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>no</html>",
+        b"{}",
+        b"[]",
+        b'{"content": 1}',
+        b'{"content": [1]}',
+        b'{"choices": []}',
+        b"{",
+        b"\xff\xfe",
+    ],
+)
+async def test_an_answer_that_is_none_is_told(body: bytes) -> None:
+    with pytest.raises(ModelResponseInvalid):
+        await ask(answer(body, content_type="application/json"))
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        delta(0, "text_delta", text="x"),
+        start(0, type="text") + event({"type": "content_block_delta", "index": 0}),
+        event({"type": "content_block_start", "content_block": {}}),
+        event({"type": "content_block_start", "index": 0, "content_block": 1}),
+        event([1]),
+        "data: nonsense\n\n",
+    ],
+)
+async def test_events_of_another_shape_are_told(events: str) -> None:
+    with pytest.raises(ModelResponseInvalid):
+        await ask(answer(BEGIN + events + finish()))
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_a_stream_split_at_any_byte_says_the_same(newline: str) -> None:
+    stream = (SAID + use(1, '{"ö": ', '"\U0001f600"}') + finish("tool_use")).replace("\n", newline).encode()
+    expected, end = parse(stream.decode())
+
+    for at in range(len(stream)):
+        response, reader = AnthropicResponse({}), SseReader()
+        events = [*reader.feed(stream[:at]), *reader.feed(stream[at:])]
+        last = reader.finish()
+        parts = [part for one in events for part in response.add(one.data)]
+        assert last is None or newline == "\r"
+        assert (parts, response.end()) == (expected, end)
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=60), st.integers(0, 400), st.integers(0, 40))
+def test_damaged_streams_raise_nothing_but_model_errors(noise: bytes, at: int, length: int) -> None:
+    stream = (SAID + use(1, '{"a": 1}') + finish("tool_use")).encode()
+    damaged = stream[:at] + noise + stream[at + length :]
+    response, reader = AnthropicResponse({}), SseReader()
+    try:
+        for one in reader.feed(damaged):
+            response.add(one.data)
+        response.end()
+    except (ModelError, AnswerError):
+        pass
+
+
+@settings(max_examples=300)
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "index", "content_block", "delta", "message", "usage", "error", "content", "input", "text", "thinking", "partial_json", "stop_reason", "id", "name", "caller", "input_tokens"]), inner, max_size=6)), st.sampled_from(["content_block_start", "content_block_delta", "content_block_stop", "message_start", "message_delta", "error", "message"]))  # fmt: skip
+def test_events_of_any_values_raise_nothing_but_model_errors(value: Any, kind: str) -> None:
+    made = {**(value if isinstance(value, dict) else {"delta": value}), "type": kind}
+    for take in ("add", "add_whole"):
+        response = AnthropicResponse({})
+        try:
+            response.add(start(0, type="text", text="x").partition("data: ")[2].encode())
+            (response.add if take == "add" else response.add_whole)(json.dumps(made).encode())
+            response.end()
+        except (ModelError, AnswerError):
+            pass
+
+
+# --- the loop over this dialect ------------------------------------------------------------------------------------------
+
+
+def read_tool(name: str, **words: Any) -> Tool:
+    async def run(arguments: Any, ctx: Any) -> Any:
+        return arguments
+
+    parameters = {"type": "object", "additionalProperties": True}
+    return Tool(name=name, description="Read.", parameters=parameters, run=run, **{"effect": "read", **words})
+
+
+@pytest.mark.row("L08")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_at_a_limit_the_result_says_so_and_the_last_request_forbids_calls_in_the_dialects_form(
+    stream: bool,
+) -> None:
+    async with MockProvider([call("grep", q=1), text("partly")]) as provider:
+        model = resolve_model("anthropic:m", base_url=provider.base_url, stream=stream)
+        outcome = await Agent(model, tools=[read_tool("grep")], budget=Budget(max_tool_calls=1)).run("go")
+
+    last = provider.requests[1].body
+    (block,) = last["messages"][2]["content"]
+    assert (outcome.completed, outcome.text) == (False, "partly")
+    assert last["tool_choice"] == {"type": "none"}
+    assert [tool["name"] for tool in last["tools"]] == ["grep"]
+    assert json.loads(block["content"])["limit_reached"] is True
+
+
+@pytest.mark.row("P03")
+async def test_a_denial_is_a_result_with_the_error_flag() -> None:
+    async with MockProvider([call("rm", q=1), text("I may not.")]) as provider:
+        model = resolve_model("anthropic:m", base_url=provider.base_url)
+        outcome = await Agent(model, tools=[read_tool("rm")], policy=deny("rm", reason="read only")).run("go")
+
+    (block,) = provider.requests[1].body["messages"][2]["content"]
+    assert outcome.completed
+    assert (block["type"], block["tool_use_id"], block["is_error"]) == ("tool_result", "call_1", True)
+    assert "read only" in block["content"]
+
+
+@pytest.mark.row("S02")
+async def test_results_go_back_in_one_message_in_call_order_whatever_ends_first() -> None:
+    second_ended = asyncio.Event()
+
+    async def run(arguments: Any, ctx: Any) -> Any:
+        if arguments["q"] == 1:
+            await second_ended.wait()
+        else:
+            second_ended.set()
+        return arguments["q"]
+
+    schema = {"type": "object", "properties": {"q": {"type": "integer"}}}
+    grep = Tool(name="grep", description="Read.", parameters=schema, effect="read", run=run)
+    async with MockProvider([[call("grep", q=1), call("grep", q=2)], text("done")]) as provider:
+        await Agent(resolve_model("anthropic:m", base_url=provider.base_url), tools=[grep]).run("go")
+
+    told = provider.requests[1].body["messages"][2]
+    assert [(block["tool_use_id"], block["content"]) for block in told["content"]] == [("call_1", "1"), ("call_2", "2")]
+
+
+# --- the vendor's SDK as an oracle ---------------------------------------------------------------------------------------
+
+
+async def test_what_we_send_fits_the_parameter_types_of_the_vendors_sdk() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    params = pytest.importorskip("anthropic.types.message_create_params", reason="the SDK `anthropic` is not installed")
+    image = Media(media_type="image/png", base64="aWc=")
+    request = ModelRequest(
+        messages=(
+            Message(role="user", parts=(Text("Look:"), image)),
+            assistant(THOUGHT, REDACTED, Text("I look."), call_of("a.b", arguments='{"q": 1}'), call_of("b")),
+            tool(result("a.b", "one", media=(image,)), result("b", "no", is_error=True)),
+            user_message("go on"),
+        ),
+        instructions="Be brief.",
+        tools=(GREP, ToolSpec(name="strict one", description="x", parameters=STRICT)),
+        tool_choice="required",
+        parallel_tool_calls=False,
+        output_schema={"type": "object", "properties": {}},
+    )
+
+    for stream in (True, False):
+        body = await sent(request, stream=stream, options={"strict_tools": True, "cache_control": MARKER})
+        pydantic.TypeAdapter(params.MessageCreateParams, config={"extra": "forbid"}).validate_python(body)
+
+
+async def test_a_stream_says_the_same_to_the_vendors_sdk() -> None:
+    anthropic = pytest.importorskip("anthropic", reason="the SDK `anthropic` is not installed")
+    turn = Turn(thinking="hm", text="I look. ö", calls=(call("grep", q="ö"), call("rest")))
+    async with MockProvider([turn, turn]) as provider:
+        model = Anthropic("m", base_url=provider.base_url, api_key="k")
+        end = [part async for part in model.stream(ASK)][-1]
+        async with anthropic.AsyncAnthropic(api_key="k", base_url=provider.base_url.removesuffix("/v1")) as client:
+            words = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+            async with client.messages.stream(**words) as stream:
+                message = await stream.get_final_message()
+
+    thinking, words_said, *uses = message.content
+    assert end.parts[0] == Thinking(text=thinking.thinking, signature=thinking.signature)
+    assert end.parts[1] == Text(words_said.text)
+    assert [(one.name, json.loads(one.arguments)) for one in end.parts[2:]] == [(one.name, one.input) for one in uses]
+    assert end.usage.output_tokens == message.usage.output_tokens
