@@ -28,6 +28,9 @@ from treadle.providers._gemini_response import GeminiResponse
 from treadle.providers._reading import AnswerError
 from treadle.providers._sse import SseReader
 from treadle.providers.gemini import Gemini, Timeouts
+from treadle.resolve import resolve_model
+from treadle.testing import MockProvider, Turn
+from treadle.testing import call as scripted_call
 
 ORIGIN = "gemini:gemini-3-pro"
 ASK = ModelRequest(messages=(user_message("hi"),))
@@ -1001,3 +1004,139 @@ def test_random_json_of_the_right_words_raises_nothing_but_a_model_error(value: 
             response.end()
         except (ModelError, AnswerError):
             pass
+
+
+# --- the vendor's own SDK as an oracle -------------------------------------------------------------------------------
+
+NO_SDK = "the vendor's SDK is not installed: pip install google-genai (it is in the dev dependencies)"
+
+EVERYTHING = ModelRequest(
+    instructions="Be brief.",
+    messages=(
+        Message(role="user", parts=(Text("Look"), Media(media_type="image/png", base64="AAAA"))),
+        assistant(
+            Thinking(text="I search.", signature="c2ln"),
+            Opaque(provider="gemini", payload={"executableCode": {"language": "PYTHON", "code": "1"}}),
+            call("a1", "grep", '{"path": "x"}', signature="c2ln"),
+            call("a2", "7 zip", "{"),
+        ),
+        tool(
+            Result(
+                call_id="a1", name="grep", content='{"count": 1}', media=(Media(media_type="image/png", base64="AAAA"),)
+            ),
+            Result(
+                call_id="a2",
+                name="7 zip",
+                content="no",
+                is_error=True,
+                media=(Media(media_type="a/b", url="https://x/y"),),
+            ),
+        ),
+        assistant(call("toolu_1", "grep", "{}", signature="theirs"), origin="anthropic:claude"),
+        tool(Result(call_id="toolu_1", name="grep", content="[1]")),
+    ),
+    tools=(
+        GREP,
+        ToolSpec(name="7 zip", description="", parameters={"$ref": "#/$defs/A", "$defs": {"A": {"const": 1}}}),
+    ),
+    tool_choice="grep",
+    output_schema={"type": "integer"},
+)
+
+
+@pytest.mark.row("W05", "W08")
+async def test_the_vendors_sdk_knows_every_field_that_is_sent():
+    types = pytest.importorskip("google.genai.types", reason=NO_SDK)
+    body = await sent(EVERYTHING, options={"temperature": 0, "tools": [{"googleSearch": {}}], "safetySettings": []})
+
+    # Its types forbid what they do not know.
+    for content in body.pop("contents"):
+        types.Content.model_validate(content)
+    for one in body["tools"]:
+        types.Tool.model_validate(one)
+    config = {**body.pop("generationConfig"), **body}
+    assert config.keys() == {
+        *("temperature", "responseMimeType", "responseJsonSchema"),
+        *("tools", "toolConfig", "systemInstruction", "safetySettings"),
+    }
+    types.GenerateContentConfig.model_validate(config)
+
+
+@pytest.mark.row("W05")
+@pytest.mark.parametrize("is_stream", [True, False])
+async def test_the_vendors_sdk_reads_the_same_as_we_do_and_the_mock_takes_what_it_sends(is_stream: bool):
+    genai = pytest.importorskip("google.genai", reason=NO_SDK)
+    turn = Turn(
+        thinking="Hm, let me see.",
+        text="Grüße 🙂",
+        calls=(scripted_call("grep", path="é"), scripted_call("grep")),
+        usage=Usage(input_tokens=50, output_tokens=9, cached_input_tokens=20, reasoning_tokens=4),
+    )
+    with MockProvider([turn, "Done.", turn]).in_thread() as provider:
+        theirs, used = _ask_sdk(genai, provider.base_url, is_stream=is_stream)
+        model = resolve_model("gemini:m", base_url=provider.base_url, stream=is_stream)
+        async for part in model.stream(ASK):
+            last = part
+
+    assert provider.refusals == []
+    assert isinstance(last, ModelEnd)
+    ours = [
+        (part.name, json.loads(part.arguments)) if isinstance(part, ToolCall) else (type(part).__name__, part.text)
+        for part in last.parts
+        if isinstance(part, Text | Thinking | ToolCall)
+    ]
+    assert ours == theirs
+    assert last.usage == used
+
+
+def _ask_sdk(genai: Any, base_url: str, *, is_stream: bool) -> tuple[list[tuple[str, Any]], Usage]:
+    """Ask, send the answer back with results, and return what the SDK made of the first answer."""
+    types = genai.types
+    host, _, version = base_url.rpartition("/")
+    client = genai.Client(api_key="k", http_options=types.HttpOptions(base_url=host, api_version=version))
+    declared = types.FunctionDeclaration(name="grep", description="", parameters_json_schema=GREP.parameters)
+    config = types.GenerateContentConfig(
+        tools=[types.Tool(function_declarations=[declared])],
+        automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
+    )
+    asked: Any = {"model": "m", "config": config}
+    if is_stream:
+        chunks = list(client.models.generate_content_stream(contents="hi", **asked))
+    else:
+        chunks = [client.models.generate_content(contents="hi", **asked)]
+    parts = [part for one in chunks for part in one.candidates[0].content.parts]
+    results = [
+        types.Part.from_function_response(name=part.function_call.name, response={"output": "ok"})
+        for part in parts
+        if part.function_call
+    ]
+    history = [
+        types.Content(role="user", parts=[types.Part(text="hi")]),
+        types.Content(role="model", parts=[part for part in parts if part.text != ""]),
+        types.Content(role="user", parts=results),
+    ]
+    assert client.models.generate_content(contents=history, **asked).text == "Done."
+    client.close()
+    counts = chunks[-1].usage_metadata
+    used = Usage(
+        input_tokens=counts.prompt_token_count,
+        output_tokens=counts.candidates_token_count + counts.thoughts_token_count,
+        cached_input_tokens=counts.cached_content_token_count,
+        reasoning_tokens=counts.thoughts_token_count,
+    )
+    return _joined(parts), used
+
+
+def _joined(parts: list[Any]) -> list[tuple[str, Any]]:
+    """Join what belongs together: the SDK hands out each piece of a stream."""
+    joined: list[tuple[str, Any]] = []
+    for part in parts:
+        if part.function_call:
+            joined.append((part.function_call.name, part.function_call.args))
+            continue
+        kind = "Thinking" if part.thought else "Text"
+        if joined and joined[-1][0] == kind:
+            joined[-1] = (kind, joined[-1][1] + part.text)
+        elif part.text:
+            joined.append((kind, part.text))
+    return joined
