@@ -51,6 +51,8 @@ def test_the_budgets_of_a_session_show_what_was_used_and_its_own_limits(treadle)
     assert len(lines) == 10
     assert lines[0] == ["max_model_turns", "2", "/", "50"]
     assert lines[1] == ["max_tool_calls", "1", "/", "9"]
+    rows = treadle.json("budgets", "s1", "--json", "--max-model-turns", "3", code=0)["budgets"]
+    assert [(row["used"], row["limit"], row["origin"]) for row in rows[:2]] == [(2, 3, "flag"), (1, 9, "session")]
 
 
 def test_a_flag_goes_before_the_named_file_that_before_the_person_s_and_that_before_the_project_s(treadle):

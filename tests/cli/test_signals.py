@@ -42,8 +42,8 @@ def test_a_signal_in_mid_tool_ends_the_run_with_its_report(treadle, blocked, num
     blocked.send_signal(number)
     out, error = blocked.communicate(timeout=60)
 
-    report = json.loads(out)
     assert blocked.returncode == code, error
+    report = json.loads(out)
     assert b"Traceback" not in error
     assert (report["reason"], report["phase"], report["completed"]) == ("cancelled", "tool", False)
     assert [one["status"] for one in report["tool_calls"]] == ["cancelled"]
@@ -57,6 +57,19 @@ def test_a_session_that_another_process_runs_is_refused_with_code_16(treadle, bl
     assert ran.stdout == ""
     assert "s1" in ran.stderr
     assert blocked.poll() is None
+
+
+def test_a_run_that_was_killed_in_mid_tool_goes_on(treadle, blocked):
+    blocked.kill()
+    blocked.wait(60)
+    for name in ("started", "never"):  # the next attempt need not wait
+        (treadle.folder / name).unlink()
+        (treadle.folder / name).touch()
+
+    report = treadle.json("resume", "s1", "--json", "--tools", "blocking.py", code=0)
+
+    assert report["text"] == "Done."
+    assert [one["status"] for one in report["tool_calls"]] == ["ok"]
 
 
 def test_a_signal_while_the_model_is_silent_ends_the_run(treadle):

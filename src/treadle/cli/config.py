@@ -87,7 +87,7 @@ def _text_of(path: Path) -> str:
     if len(content) > _MAX_BYTES:
         raise UsageError(f"The configuration {path} is larger than {_MAX_BYTES:,} bytes: is it the right file?")
     try:
-        return content.decode("utf-8")
+        return content.decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as exc:
         raise UsageError(f"The configuration {path} is not UTF-8 text (byte {exc.start}): save it as UTF-8.") from exc
 

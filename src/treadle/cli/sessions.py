@@ -10,7 +10,6 @@ import msgspec
 from treadle import JournalError, Session, open_journal, open_session
 from treadle.cli.core import Approval
 from treadle.cli.exits import UsageError
-from treadle.cli.text import one_line
 from treadle.events import RunStarted
 from treadle.ports import InboxMessage, Journal, SessionInfo
 
@@ -71,7 +70,7 @@ async def find_session(journal: Journal, session_id: str | None) -> SessionInfo:
         if info.id == session_id:
             return info
     raise UsageError(
-        f"There is no session {one_line(session_id)!r} in the journal {journal.location}. `treadle sessions` lists all."
+        f"There is no session {session_id!r:.80} in the journal {journal.location}. `treadle sessions` lists all."
     )
 
 

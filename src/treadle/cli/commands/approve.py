@@ -9,7 +9,7 @@ from treadle.cli.options import Options
 from treadle.cli.sessions import Waiting, opened, opened_session, waiting_approvals
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
-from treadle.cli.text import one_line, shown_call
+from treadle.cli.text import shown_call
 from treadle.ports import Journal
 
 __all__ = ["command"]
@@ -41,7 +41,7 @@ async def _find(journal: Journal, approval_id: str) -> Waiting:
     waiting = found.get(approval_id)
     if waiting is None:
         raise UnknownApproval(
-            f"No approval {one_line(approval_id)!r} waits in the journal {journal.location}. `treadle approvals` lists what does."
+            f"No approval {approval_id!r:.80} waits in the journal {journal.location}. `treadle approvals` lists what does."
         )
     if waiting.answer is not None:
         raise UnknownApproval(

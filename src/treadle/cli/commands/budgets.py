@@ -27,7 +27,18 @@ def command(options: Options, terminal: Terminal) -> int:
 async def _of_session(settings: Settings, options: Options, terminal: Terminal) -> int:
     assert options.id is not None
     async with opened(settings.journal, must_exist=True) as journal, opened_session(journal, options.id) as session:
-        return _show(resumed_budget(session, settings), _used(session), settings, options, terminal)
+        settings = _with_own_limits(session, settings)
+        return _show(settings.budget, _used(session), settings, options, terminal)
+
+
+def _with_own_limits(session: Session, settings: Settings) -> Settings:
+    """Return the settings as `resume` would use them: a run keeps the limits that it was started with."""
+    run = session.state.run
+    if run is None or run.budget is None:
+        return settings
+    kept = {name: "session" for name in Budget.__struct_fields__ if name not in settings.overriding}
+    budget = resumed_budget(session, settings)
+    return msgspec.structs.replace(settings, budget=budget, origins={**settings.origins, **kept})
 
 
 def _used(session: Session) -> dict[str, Any]:
