@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from treadle.attempts import Attempts
-from treadle.checking import Checker, Decided
+from treadle.checking import Checked, Checker, Decided
 from treadle.events import AnyEvent, ModelDiscarded, ToolStarted
 from treadle.ledger import Ledger
 from treadle.messages import ToolCall
@@ -49,6 +49,7 @@ class EarlyCalls:
         self._repeats = repeats
         self._current: dict[str, _Running] = {}
         self._kept: list[_Running] = []
+        self._checked: dict[str, tuple[ToolCall, Checked]] = {}
         self._room = 0
         self._seen = 0
         self._streak = ("", 0)
@@ -56,6 +57,7 @@ class EarlyCalls:
     def open(self, room: int) -> None:
         """Begin a response of which at most `room` calls may start early."""
         self._room, self._seen = room, 0
+        self._checked.clear()
         run = self._ledger.state.run
         self._streak = (run.streaks.repeated, run.streaks.repeats) if run is not None else ("", 0)
 
@@ -64,6 +66,7 @@ class EarlyCalls:
         if position != self._seen or position >= self._room:
             return
         checked = await self._checker.check(call, position=position, step=step)
+        self._checked[call.id] = (call, checked)
         if not isinstance(checked, Decided) or not self._may_start(checked):
             return
         if self._is_kept(checked.call):
@@ -136,6 +139,11 @@ class EarlyCalls:
         if running is None or running.call.arguments != call.arguments:
             return None
         return running.checked
+
+    def checked(self, call: ToolCall) -> Checked | None:
+        """Return what was found of this call while it streamed, so that no policy is asked twice about one call."""
+        known = self._checked.pop(call.id, None)
+        return known[1] if known is not None and known[0] == call else None
 
     def take(self, checked: CheckedCall) -> CheckedCall | None:
         """Return an early call of a discarded response that is equal to this one; each answers once."""

@@ -126,6 +126,8 @@ class Planner:
 
     async def _checked(self, state: CallState, step: int, *, edited: JsonObject | None = None) -> Checked | None:
         """Check a call. A policy or an interceptor that hangs does not outlive an interrupt."""
+        if edited is None and (known := self._early.checked(state.call)) is not None:
+            return known
         checking = self._checker.check(state.call, position=state.position, step=step, edited=edited)
         if not self._checker.may_wait:
             return await checking

@@ -387,9 +387,8 @@ async def test_a_blocking_tool_sees_that_it_is_to_stop_and_reports_how_far_it_is
             pass
         loop.call_soon_threadsafe(stopped.set)
 
-    agent = Agent(
-        ScriptedModel([call("look")]), tools=[read(run)], subscribers=[lambda event: heard.append(event.type)]
-    )
+    model = ScriptedModel([[call("act"), call("look")]])
+    agent = Agent(model, tools=[act(Recorder()), read(run)], subscribers=[lambda event: heard.append(event.type)])
     async with agent.stream("go", deps={"any": 1}) as stream:
         await begun.wait()
         stream.cancel()
