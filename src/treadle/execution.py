@@ -164,7 +164,8 @@ class Execution:
             result = await self._attempts.run(call)
         finally:
             self._slots.release()
-        await self._ledger.record(self._outcomes.finished(call.call, result))
+        # What was done to the world is known to have been done, whatever happens next: else a crash would leave it in doubt.
+        await self._ledger.record(self._outcomes.finished(call.call, result), durable=_acts([call]))
         if call.tool.ends_run and result.status is CallStatus.OK and self._done is None:
             output = result.data if result.artifact is None else result.content
             self._done = Stop(reason=StopReason.DONE_CONDITION_SATISFIED, output=output)

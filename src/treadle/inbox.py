@@ -6,6 +6,7 @@ from treadle.events import AnyEvent, ApprovalAnswered, MessageAdded
 from treadle.ledger import Ledger
 from treadle.messages import user_message
 from treadle.ports import InboxMessage
+from treadle.state import Approval
 
 __all__ = ["Inbox"]
 
@@ -57,18 +58,20 @@ class Inbox:
                 text = str(message.body.get("text", ""))
                 return MessageAdded(message=user_message(text), source="steer", message_id=message.id)
             case "answer":
-                return _answered(message, known=[approval.id for approval in state.pending_approvals()])
+                return _answered(message, state.pending_approvals())
             case _:
                 return None
 
 
-def _answered(message: InboxMessage, *, known: Sequence[str]) -> ApprovalAnswered | None:
+def _answered(message: InboxMessage, waiting: Sequence[Approval]) -> ApprovalAnswered | None:
     body = message.body
-    approval_id, arguments = str(body.get("approval_id", "")), body.get("arguments")
-    if approval_id not in known:
+    approval = next((one for one in waiting if one.id == body.get("approval_id")), None)
+    arguments = body.get("arguments")
+    if approval is None:
         return None
     return ApprovalAnswered(
-        approval_id=approval_id,
+        call_id=approval.call_id,
+        approval_id=approval.id,
         answer="allow" if body.get("answer") == "allow" else "deny",
         reason=str(body.get("reason", "")),
         approved_by=str(body.get("approved_by", "person")),

@@ -1,0 +1,142 @@
+"""What the crash tests share: a scene with a world, children that die in it, and the count of what they did. Kills only its own."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from crash_child import Job
+
+import treadle
+from treadle.events import AnyEvent
+from treadle.journals.sqlite import open_sqlite
+from treadle.session import fold
+from treadle.state import SessionState
+
+HERE = Path(__file__).resolve().parent
+EFFECTS = ("read", "idempotent", "keyed", "unsafe")
+
+
+class Ended:
+    """How one child ended."""
+
+    def __init__(self, code: int, report: dict[str, Any]) -> None:
+        self.code = code
+        self.report = report
+
+    @property
+    def was_killed(self) -> bool:
+        return self.code == -signal.SIGKILL
+
+    def __repr__(self) -> str:
+        return f"Ended({self.code}, {self.report})"
+
+
+class Children:
+    """Starts children one after the other, each a process of its own."""
+
+    def __init__(self, mother: asyncio.subprocess.Process) -> None:
+        self._mother = mother
+
+    async def run(self, job: Job, *, on_start: Callable[[int], None] = lambda pid: None) -> Ended:
+        assert self._mother.stdin is not None
+        assert self._mother.stdout is not None
+        Path(job.out).unlink(missing_ok=True)
+        self._mother.stdin.write(json.dumps(treadle_json(job)).encode() + b"\n")
+        await self._mother.stdin.drain()
+        on_start(int(await self._mother.stdout.readline()))
+        code = int(await self._mother.stdout.readline())
+        out = Path(job.out)
+        return Ended(code, json.loads(out.read_text()) if out.exists() and out.stat().st_size else {})
+
+
+def treadle_json(job: Job) -> dict[str, Any]:
+    return {name: getattr(job, name) for name in job.__struct_fields__}
+
+
+@asynccontextmanager
+async def children() -> AsyncIterator[Children]:
+    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    mother = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(HERE / "crash_child.py"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=environment,
+    )
+    try:
+        yield Children(mother)
+    finally:
+        assert mother.stdin is not None
+        mother.stdin.close()
+        await mother.wait()
+
+
+class World:
+    """The effects server, seen from the tests."""
+
+    def __init__(self, port: int, path: Path) -> None:
+        self.port = port
+        self._path = path
+
+    def acts(self) -> list[dict[str, Any]]:
+        """Everything that was asked to be done, in order."""
+        if not self._path.exists():
+            return []
+        return [json.loads(line) for line in self._path.read_text().splitlines()]
+
+    def requests(self) -> dict[int, int]:
+        """How often each of the two acts was asked for."""
+        return dict(Counter(act["n"] for act in self.acts()))
+
+    def duplicates(self) -> list[str]:
+        """What was done twice, or asked for under two keys."""
+        acted = Counter(act["n"] for act in self.acts() if act["has_acted"] and act["effect"] != "read")
+        keys: dict[int, set[str]] = {}
+        for act in self.acts():
+            keys.setdefault(act["n"], set()).add(act["do"])
+        twice = [f"act {n} was done {count} times" for n, count in acted.items() if count > 1]
+        return twice + [f"act {n} has the keys {sorted(used)}" for n, used in keys.items() if len(used) > 1]
+
+
+@asynccontextmanager
+async def world(path: Path) -> AsyncIterator[World]:
+    server = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(HERE / "effects_server.py"),
+        str(path),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    try:
+        yield World(int(await server.stdout.readline()), path)
+    finally:
+        server.stdin.close()
+        await server.wait()
+
+
+async def stored(journal: str | Path) -> tuple[Sequence[AnyEvent], SessionState]:
+    """Return what a journal holds of the session, as a process that starts now sees it."""
+    store = await open_sqlite(journal)
+    try:
+        events = await store.read("s")
+    finally:
+        await store.close()
+    return events, fold("s", events)
+
+
+async def answer_all(journal: str | Path, answer: Any = "allow") -> int:
+    """Answer every request for consent that waits, from this process. Return how many there were."""
+    async with treadle.open_session(journal, id="s") as session:
+        waiting = session.approvals()
+        for approval in waiting:
+            await session.answer(approval.id, answer)
+        return len(waiting)
