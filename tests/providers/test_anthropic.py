@@ -244,6 +244,36 @@ async def test_an_assistant_that_said_nothing_here_is_left_out() -> None:
     ]
 
 
+async def test_a_history_that_begins_with_the_model_gets_a_person_before_it() -> None:
+    body = await accepted(ModelRequest(messages=(assistant(Text("a")), user_message("b"))))
+
+    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_conversation_begun_in_another_dialect_goes_on_in_this_one_and_back(stream: bool) -> None:
+    turns = [[text("I look."), call("grep", id="functions.grep:0", q=1)], text("one"), Turn(thinking="hm", calls=(call("grep", q=2),)), text("two"), text("three")]  # fmt: skip
+    async with MockProvider(turns) as provider:
+        chat, claude = (
+            Agent(resolve_model(name, base_url=provider.base_url, stream=stream), tools=[read_tool("grep")])
+            for name in ("openai-chat:m", "anthropic:m")
+        )
+        begun = await chat.run("a")
+        gone_on = await claude.run("b", session=begun.session)
+        back = await chat.run("c", session=begun.session)
+
+    assert [outcome.text for outcome in (begun, gone_on, back)] == ["one", "two", "three"]
+    assert provider.refusals == []
+
+
+async def test_closing_the_stream_hangs_up() -> None:
+    async with MockProvider([Turn(text="a b c", gate="held", hold_after_pieces=3)]) as provider:
+        stream = Anthropic("m", base_url=provider.base_url, api_key=None).stream(ASK)
+        assert await anext(stream) == TextDelta("a ")
+        await stream.aclose()
+        await provider.wait_hangups(1)
+
+
 @pytest.mark.row("MF1")
 @pytest.mark.parametrize(
     ("raw", "wire"),

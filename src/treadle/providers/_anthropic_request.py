@@ -25,6 +25,8 @@ _Wire: TypeAlias = dict[str, Any]  # Any: a JSON object on its way out
 _OURS = frozenset({"messages", "model", "stream", "system", "tool_choice"})
 """Fields of the body that come from the request; an option may not replace them."""
 
+_EARLIER = b'{"type":"text","text":"(earlier messages are left out)"}'
+
 _MAX_TOKENS = 16_384
 """What every model since Claude 3.7 may write, where no option says otherwise. The dialect demands a number."""
 _OLDER_MAX_TOKENS = {"claude-3-5-": 8_192, "claude-3-haiku": 4_096, "claude-3-opus": 4_096, "claude-3-sonnet": 4_096}
@@ -106,6 +108,10 @@ class AnthropicRequests:
                     turns[-1][1].append(blocks)
                 else:
                     turns.append((role, [blocks]))
+        if (
+            turns and turns[0][0] == b"assistant"
+        ):  # a window on a longer history: the vendor wants the person to speak first
+            turns.insert(0, (b"user", [_EARLIER]))
         # The end of the request before is marked too: the vendor looks only 20 blocks back for what it has cached.
         for role, blocks_of_turn in turns[-3:]:
             if role == b"user":

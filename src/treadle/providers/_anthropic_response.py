@@ -134,8 +134,8 @@ class AnthropicResponse:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the vendor paused a long turn of its own tools: sent back, it goes on."""
-        return self._stop_reason == "pause_turn"
+        """Whether the vendor paused a long turn of its own tools: sent back, it goes on. Calls are answered first."""
+        return self._stop_reason == "pause_turn" and not self._calls
 
     @property
     def _is_cut(self) -> bool:

@@ -108,7 +108,7 @@ class Anthropic:
                         yield part
             end = response.end()
             whole = end if before is None else _joined(before, end)
-            if not (response.is_paused and pauses_left):
+            if not (response.is_paused and pauses_left and end.parts):
                 yield whole
                 return
             said = Message(role="assistant", parts=end.parts, origin=self._name)
