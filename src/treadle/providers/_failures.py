@@ -35,7 +35,7 @@ _RETRY_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d{1,9}(?:\.\d{1,9})?)s"')
 _BAD_KEY = re.compile("api[ _]key[ _](not[ _]valid|invalid|expired|not[ _]found)", re.IGNORECASE)
 """What Gemini says with status 400, where others say 401."""
 _REFUSING = re.compile(
-    "invalid_request|invalid_api_key|authentication|permission|not_found|invalid_prompt|unsupported|bad_?request",
+    "invalid_|image_|authentication|permission|not_found|unsupported|bad_?request",
     re.IGNORECASE,
 )
 
