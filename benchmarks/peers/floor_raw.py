@@ -14,7 +14,7 @@ import harness
 
 try:
     import orjson
-except ImportError:  # orjson is a little faster: 3 % of this loop's turn in a run of 100
+except ImportError:  # a little slower: see README.md
     import msgspec
 
     _encode, _decode = msgspec.json.encode, msgspec.json.decode
