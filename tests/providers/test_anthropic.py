@@ -862,6 +862,44 @@ async def test_in_a_whole_answer_the_last_call_may_have_been_cut() -> None:
     assert [part.call.id for part in parts if isinstance(part, CallReady)] == ["a"]
 
 
+HONEST = BEGIN + start(0, type="text", text="") + delta(0, "text_delta", text="Hi") + stop(0) + use(1, '{"a":1}')
+QUIRKS = {
+    "as the vendor says it": HONEST + finish("tool_use", output_tokens=4),
+    "DONE after the end": HONEST + finish("tool_use", output_tokens=4) + "data: [DONE]\n\n",
+    "comments and pings": ": hello\n\n" + HONEST + event({"type": "ping"}) + finish("tool_use", output_tokens=4),
+    "counts of 0 at the end": HONEST + finish("tool_use", output_tokens=4, input_tokens=0, cache_read_input_tokens=0),
+    "null in place of nothing": HONEST.replace('"index": 0}', '"index": 0, "delta": null, "usage": null, "error": null}')
+    + finish("tool_use", output_tokens=4),
+    "a text that begins with its block": BEGIN + start(0, type="text", text="Hi") + stop(0) + use(1, '{"a":1}')
+    + finish("tool_use", output_tokens=4),
+    "a text block that is never ended": HONEST.replace(stop(0), "") + finish("tool_use", output_tokens=4),
+    "usage only at the end": HONEST.removeprefix(BEGIN) + finish("tool_use", input_tokens=10, output_tokens=4),
+    "the reason in an event of its own": HONEST + finish("tool_use").removesuffix(LAST) + finish(None, output_tokens=4),
+    "arguments with the start": BEGIN + start(0, type="text", text="Hi") + stop(0)
+    + start(1, type="tool_use", id="t1", name="grep", input={"a": 1}).replace('{"a": 1}', '{"a":1}') + stop(1)
+    + finish("tool_use", output_tokens=4),
+    "a blank event type and no data": HONEST + "event: ping\n\n" + finish("tool_use", output_tokens=4),
+}  # fmt: skip
+
+
+@pytest.mark.row("W03")
+@pytest.mark.parametrize("stream", QUIRKS.values(), ids=QUIRKS)
+async def test_compatible_servers_are_understood_in_their_own_ways(stream: str) -> None:
+    parts = await ask(answer(stream))
+
+    found = call_of("t1", arguments='{"a":1}')
+    assert parts == [
+        TextDelta("Hi"),
+        CallReady(found),
+        ModelEnd(
+            parts=(Text("Hi"), found),
+            finish=Finish.CALLS,
+            finish_reason="tool_use",
+            usage=Usage(input_tokens=10, output_tokens=4),
+        ),
+    ]
+
+
 def test_arguments_that_came_with_the_start_count_where_no_piece_follows() -> None:
     parts, end = parse(BEGIN + start(0, type="tool_use", id="a", name="grep", input={"q": 1}) + stop(0) + finish())
 

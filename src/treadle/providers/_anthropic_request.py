@@ -26,6 +26,7 @@ _OURS = frozenset({"messages", "model", "stream", "system", "tool_choice"})
 """Fields of the body that come from the request; an option may not replace them."""
 
 _EARLIER = b'{"type":"text","text":"(earlier messages are left out)"}'
+"""What stands before a window on a longer history that begins with the model: the vendor wants the person to speak first."""
 
 _MAX_TOKENS = 16_384
 """What every model since Claude 3.7 may write, where no option says otherwise. The dialect demands a number."""
@@ -108,9 +109,7 @@ class AnthropicRequests:
                     turns[-1][1].append(blocks)
                 else:
                     turns.append((role, [blocks]))
-        if (
-            turns and turns[0][0] == b"assistant"
-        ):  # a window on a longer history: the vendor wants the person to speak first
+        if turns and turns[0][0] == b"assistant":
             turns.insert(0, (b"user", [_EARLIER]))
         # The end of the request before is marked too: the vendor looks only 20 blocks back for what it has cached.
         for role, blocks_of_turn in turns[-3:]:
