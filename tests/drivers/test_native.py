@@ -1,0 +1,176 @@
+"""The native driver: its order of events, forced choices, and arguments that leak into the text."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driver_tools import chat, counter_tool, echo_tool, lines
+
+from treadle import Agent, ConfigurationError, Guards, open_session
+from treadle.events import AnyEvent, ModelFinished
+from treadle.messages import Text
+from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
+
+
+@pytest.mark.row("D03")
+async def test_the_moves_of_a_step_show_as_events_in_order() -> None:
+    events: list[str] = []
+    async with MockProvider([[text("I look."), call("echo", x=1)], text("end")]) as mock:
+        await Agent(chat(mock), tools=[echo_tool()], subscribers=[lambda event: events.append(event.type)]).run("go")
+
+    first = ["run.started", "message.added", "model.started", "model.delta"]
+    assert events[:4] == first
+    acts = [event for event in events if event != "model.delta"]
+    assert sorted(acts[3:7]) == ["call.decided", "model.finished", "tool.finished", "tool.started"]
+    assert acts.index("call.decided") < acts.index("tool.started") < acts.index("tool.finished")
+    assert acts[7:] == ["model.started", "model.finished", "run.finished"]
+
+
+# --- forced choices --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("D05")
+@pytest.mark.parametrize("choice", ["required", "glob"])
+async def test_a_forced_choice_holds_for_the_first_request_only(choice: str) -> None:
+    async with MockProvider([call("glob", x=1), text("end")]) as mock:
+        await Agent(chat(mock), tools=[echo_tool("glob"), echo_tool("grep")], tool_choice=choice).run("go")
+
+    told = [request.body["tool_choice"] for request in mock.requests]
+    forced = "required" if choice == "required" else {"type": "function", "function": {"name": "glob"}}
+    assert told == [forced, "auto"]
+
+
+@pytest.mark.row("D06")
+async def test_a_text_under_required_is_noticed_and_the_model_asked_once_more() -> None:
+    model = ScriptedModel([text("No tool."), call("echo", x=1), text("end")])
+
+    result = await Agent(model, tools=[echo_tool()], tool_choice="required").run("go")
+
+    assert (result.text, [one.name for one in result.tool_calls]) == ("end", ["echo"])
+    assert [request.tool_choice for request in model.requests] == ["required", "required", "auto"]
+    assert "Call a tool first" in model.requests[1].messages[-1].text
+
+
+@pytest.mark.row("D06")
+async def test_a_model_that_ignores_required_twice_ends_the_run_and_the_reason_says_so() -> None:
+    model = ScriptedModel([text("No tool.")])
+
+    result = await Agent(model, tools=[echo_tool()], tool_choice="required").run("go")
+
+    assert (result.reason, result.completed, len(model.requests)) == ("no_final_answer_or_tool_call", False, 2)
+    assert result.stop.details == {"class": "tool_choice_ignored", "tool_choice": "required"}
+
+
+# --- leaked arguments ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("D07")
+@pytest.mark.parametrize(
+    ("said", "calls"),
+    [
+        ('{"x": 1}', [{"x": 1}]),
+        (' {"x":1.0}\n', [{"x": 1}]),
+        ('{"b": [1, {"c": null}], "a": "é"}', [{"a": "é", "b": [1, {"c": None}]}]),
+        ('{"x": 2}', [{"x": 1}, {"x": 2}]),
+        ("{}", [{}]),
+    ],
+)
+async def test_text_that_only_repeats_a_calls_arguments_is_dropped(said: str, calls: list[Any]) -> None:
+    events: list[AnyEvent] = []
+    turn = [text(said), *(call("echo", arguments=arguments) for arguments in calls)]
+    async with MockProvider([turn, text("end")]) as mock:
+        result = await Agent(chat(mock), tools=[echo_tool()], subscribers=[events.append]).run("go")
+
+    assert result.text == "end"
+    spoken = mock.requests[1].body["messages"][1]
+    assert spoken.get("content") in (None, "")
+    assert len(spoken["tool_calls"]) == len(calls)
+    assert [event.dropped_text for event in events if isinstance(event, ModelFinished)] == [said, ""]
+
+
+@pytest.mark.row("D07")
+@pytest.mark.parametrize(
+    "said",
+    ['{"x": 2}', '{"x": true}', '{"x": "1"}', '{"x": 1', 'I call it with {"x": 1}', "[1]", "1", '{"x": 1}{"x": 1}', "{" * 5000],
+    ids=range(9),
+)  # fmt: skip
+async def test_any_other_text_is_kept(said: str) -> None:
+    model = ScriptedModel([[text(said), call("echo", x=1)], text("end")])
+
+    result = await Agent(model, tools=[echo_tool()]).run("go")
+
+    assert result.messages[1].parts[0] == Text(said)
+
+
+@pytest.mark.row("D07")
+async def test_json_without_a_call_is_an_answer() -> None:
+    result = await Agent(ScriptedModel([text('{"x": 1}')]), tools=[echo_tool()]).run("go")
+
+    assert (result.text, result.completed) == ('{"x": 1}', True)
+
+
+# --- answers that are cut off ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("L26")
+async def test_an_answer_that_was_cut_off_is_continued_and_told_as_one() -> None:
+    turns = [text("One ", finish="length"), text("two ", finish="length"), text("three.")]
+    async with MockProvider(turns) as mock, open_session("memory:") as session:
+        result = await Agent(chat(mock)).run("count", session=session)
+        told = session.state.run.text if session.state.run else ""
+
+    assert (result.text, result.completed, told) == ("One two three.", True, "One two three.")
+    roles = [message["role"] for message in mock.requests[2].body["messages"]]
+    assert roles == ["user", "assistant", "user", "assistant", "user"]
+
+
+@pytest.mark.row("L26")
+async def test_after_three_continuations_the_run_says_that_the_answer_is_truncated() -> None:
+    model = ScriptedModel([text("more ", finish="length")])
+
+    result = await Agent(model).run("count")
+
+    assert (result.reason, result.completed, len(model.requests)) == ("output_truncated", False, 4)
+    assert result.text == "more " * 4
+
+
+@pytest.mark.row("L26")
+async def test_calls_between_two_cut_answers_begin_the_count_anew() -> None:
+    cut = text("x", finish="length")
+    model = ScriptedModel([cut, cut, cut, call("echo", x=1), cut, cut, cut, text("end")])
+
+    result = await Agent(model, tools=[echo_tool()]).run("go")
+
+    assert (result.text, result.completed) == ("xxxend", True)
+
+
+# --- finish reasons that end a run -----------------------------------------------------------------------------------
+
+
+@pytest.mark.row("L29")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_finish_reason_that_the_user_names_ends_the_run_as_refused(stream: bool) -> None:
+    async with MockProvider([Turn(text="x", finish="recitation")]) as mock:
+        agent = Agent(chat(mock, stream=stream), guards=Guards(finish_reasons=("recitation",)))
+        guarded = await agent.run("go")
+        free = await Agent(chat(mock, stream=stream)).run("go")
+
+    assert (guarded.reason, guarded.stop.details) == ("refused", {"finish_reason": "recitation"})
+    assert free.reason == "completed"
+
+
+@pytest.mark.row("L29")
+async def test_calls_beside_such_a_finish_reason_do_not_run(tmp_path: Path) -> None:
+    pay = counter_tool(tmp_path / "pay", permission="allow")
+    model = ScriptedModel([Turn(calls=(call("pay", x=1),), finish="odd"), text("never asked")])
+
+    result = await Agent(model, tools=[pay], guards=Guards(finish_reasons=("odd",))).run("go")
+
+    assert (result.reason, len(model.requests), lines(tmp_path / "pay")) == ("refused", 1, [])
+    assert [one.status for one in result.tool_calls] == ["skipped"]
+
+
+@pytest.mark.parametrize("words", ["recitation", (1,), ("",), None])
+def test_finish_reasons_are_words(words: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        Guards(finish_reasons=words)
