@@ -55,7 +55,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float = 10.0
     timeout: float | None = None
     gate: str = ""
-    """A named pipe that the tool reads from before it acts: it waits until somebody writes."""
+    """A named pipe that the first act reads from before it acts: it waits until somebody has opened and closed it."""
 
 
 class Reaper:
@@ -166,7 +166,7 @@ class Acting:
 
     async def run(self, arguments: JsonObject, ctx: ToolContext) -> Any:
         n = arguments["n"]
-        if self._job.gate:
+        if self._job.gate and n == 1:
             await wait_for_pipe(self._job.gate)
         if n == 2 and self._job.point == "CP12":
             await asyncio.Event().wait()

@@ -72,10 +72,7 @@ def try_lock(path: Path) -> LockFile | None:
                 return LockFile(path, descriptor)
             os.close(descriptor)  # it was removed between our opening and our locking it
     except OSError as exc:
-        raise JournalError(
-            f"The lock {path} of a session cannot be taken: {exc.strerror or exc}. Check the rights of the journal's "
-            "folder, and that its file system has locks."
-        ) from exc
+        raise _untakeable(path, exc) from exc
     return None
 
 
@@ -83,8 +80,10 @@ def is_locked(path: Path) -> bool:
     """Whether somebody holds the lock. Makes no file."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError as exc:
+        raise _untakeable(path, exc) from exc
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -111,6 +110,13 @@ def holder_of(path: Path) -> Holder | None:
 def remove(path: Path) -> None:
     with suppress(OSError):  # a file without a lock does no harm, so a folder that forbids it changes nothing
         path.unlink()
+
+
+def _untakeable(path: Path, fault: OSError) -> JournalError:
+    return JournalError(
+        f"The lock {path} of a session cannot be taken: {fault.strerror or fault}. Check the rights of the journal's "
+        "folder, and that its file system has locks."
+    )
 
 
 def _locked(path: Path) -> int | None:

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from treadle.errors import JournalError
+from treadle.errors import JournalError, SessionError
 from treadle.journals._faults import STORE_FAULTS, describe, describe_os_error
 from treadle.journals._files import open_reader, open_still, stamp
 from treadle.journals._worker import Job
@@ -32,7 +32,7 @@ class Reader:
             except STORE_FAULTS as exc:
                 self.finish()
                 job.error = describe(self._path, exc)
-            except JournalError as exc:
+            except (JournalError, SessionError) as exc:
                 job.error = exc
 
     def finish(self) -> None:
@@ -80,5 +80,5 @@ class StillReader:
                     job.outcome = job.act(connection)
         except STORE_FAULTS as exc:
             job.error = describe(self._path, exc)
-        except JournalError as exc:
+        except (JournalError, SessionError) as exc:
             job.error = exc
