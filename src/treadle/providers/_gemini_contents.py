@@ -1,13 +1,13 @@
-"""Gemini's contents: one neutral message in the dialect's parts. Sends nothing, knows no request around it."""
+"""Gemini's contents: neutral messages in the dialect's parts. Sends nothing, knows no request around them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
 
 from treadle.messages import Media, Message, Opaque, Part, Result, Text, Thinking, ToolCall
 from treadle.providers._bodies import sendable_arguments
-from treadle.providers._encoded import to_json
+from treadle.providers._encoded import EncodedMessages, to_json
 from treadle.providers._gemini_names import gemini_name
 from treadle.providers._names import wire_id
 
@@ -28,6 +28,12 @@ From its page on thought signatures (ai.google.dev/gemini-api/docs/thought-signa
 call has neither; it checks no further call of the same step, and earlier models check none.
 """
 
+_MODEL = b'{"role":"model","parts":['
+_NOBODY = b'{"role":"user","parts":[{"text":"Continue."}]}'
+"""Stands where the vendor wants a person's words and there are none: before the model's first words, and after its last."""
+
+_MAX_BROKEN_CHARS = 2_000
+
 _RESULT_MEDIA = frozenset({"application/pdf", "image/jpeg", "image/png", "image/webp", "text/plain"})
 """What Gemini 3 takes inside a function's response; other files, such as sound, follow the results."""
 
@@ -43,21 +49,32 @@ class GeminiContents:
     def __init__(self, *, origin: str, is_third_generation: bool) -> None:
         self._origin = origin
         self._is_third_generation = is_third_generation
+        self._encoded = EncodedMessages(self._encode)
 
-    def encode(self, message: Message) -> bytes:
-        """Return a message as contents joined by commas: none, one, or (files after results) two."""
-        return b",".join(to_json({"role": role, "parts": parts}) for role, parts in self._contents(message))
+    def write(self, messages: Iterable[Message]) -> bytes:
+        """Return the messages as contents joined by commas. Each message is encoded once, however often it is sent."""
+        contents: list[bytes] = []
+        spoken: list[bytes] = []
+        for message in messages:
+            for piece in self._encoded.pieces((message,)):
+                if message.role == "assistant":
+                    spoken.append(piece)
+                    continue
+                contents += _model_content(spoken)
+                contents.append(piece)
+                spoken = []
+        return b",".join(_between_people([*contents, *_model_content(spoken)]))
 
-    def _contents(self, message: Message) -> Iterator[tuple[str, list[_Wire]]]:
+    def _encode(self, message: Message) -> bytes:
+        """Return a message as contents; of the model's only the parts, since its neighbours share one content."""
         match message.role:
             case "user":
                 # A part without words is refused, and so is a content without parts.
-                yield "user", list(_user_parts(message.parts)) or [{"text": " "}]
+                return _content(list(_user_parts(message.parts)) or [{"text": " "}])
             case "assistant":
-                if parts := self._model_parts(message):
-                    yield "model", parts
+                return to_json(self._model_parts(message))[1:-1]
             case "tool":
-                yield from self._results(message.results)
+                return b",".join(map(_content, self._results(message.results)))
 
     def _model_parts(self, message: Message) -> list[_Wire]:
         is_own = message.origin == self._origin
@@ -67,14 +84,14 @@ class GeminiContents:
             first_call.setdefault("thoughtSignature", _UNSIGNED)
         return parts
 
-    def _results(self, results: tuple[Result, ...]) -> Iterator[tuple[str, list[_Wire]]]:
-        if not results:
-            return
+    def _results(self, results: tuple[Result, ...]) -> Iterator[list[_Wire]]:
+        """Yield the parts of one content of results, and of one with the files that these cannot hold."""
         # All results of a step stand in one content, or the vendor counts too few of them.
-        yield "user", [self._result(result) for result in results]
+        if results:
+            yield [self._result(result) for result in results]
         following = [part for result in results for part in self._attachments(result)]
         if following:
-            yield "user", following
+            yield following
 
     def _result(self, result: Result) -> _Wire:
         # The id is optional, and always sent: it tells two calls of one name apart. Servers without ids take any.
@@ -97,6 +114,21 @@ class GeminiContents:
         return self._is_third_generation and media.base64 is not None and media.media_type in _RESULT_MEDIA
 
 
+def _content(parts: list[_Wire]) -> bytes:
+    return to_json({"role": "user", "parts": parts})
+
+
+def _model_content(spoken: list[bytes]) -> list[bytes]:
+    return [_MODEL + b",".join(spoken) + b"]}"] if spoken else []
+
+
+def _between_people(contents: list[bytes]) -> list[bytes]:
+    """Return contents that begin and end with a person's words or with results: nothing else may stand around a call."""
+    opening = [_NOBODY] if contents and contents[0].startswith(_MODEL) else []
+    ending = [_NOBODY] if contents and contents[-1].startswith(_MODEL) else []
+    return [*opening, *contents, *ending]
+
+
 def _user_parts(parts: tuple[Part, ...]) -> Iterator[_Wire]:
     for part in parts:
         match part:
@@ -111,7 +143,7 @@ def _model_part(part: Part, *, is_own: bool) -> _Wire | None:
     match part:
         case Text() if part.text or (part.signature is not None and is_own):
             return _signed({"text": part.text}, part.signature, is_own=is_own)
-        case Thinking() if is_own:
+        case Thinking() if is_own and (part.text or part.signature is not None):
             return _signed({"text": part.text, "thought": True}, part.signature, is_own=is_own)
         case ToolCall():
             return _signed({"functionCall": _call(part)}, part.signature, is_own=is_own)
@@ -132,13 +164,10 @@ def _call(call: ToolCall) -> _Wire:
     return {"name": gemini_name(call.name), "args": _arguments(call.arguments), "id": wire_id(call.id)}
 
 
-def _arguments(raw: str) -> msgspec.Raw:
+def _arguments(raw: str) -> _Wire:
     """Return the arguments as an object in which every name stands once, as the vendor's parser wants it."""
-    sendable = sendable_arguments(raw)
-    try:
-        return msgspec.Raw(to_json(msgspec.json.decode(sendable)))
-    except RecursionError:
-        return msgspec.Raw(sendable.encode())
+    arguments: _Wire = msgspec.json.decode(sendable_arguments(raw))
+    return arguments if _can_be_written(arguments) else {"_invalid": raw[:_MAX_BROKEN_CHARS]}
 
 
 def _response(result: Result) -> _Wire:
@@ -157,11 +186,19 @@ def _structure(content: str) -> Mapping[str, Any] | list[Any] | None:
     if not content.lstrip().startswith(("{", "[")) or '"$ref"' in content:
         return None
     try:
-        value = msgspec.json.decode(content)
-        to_json(value)
+        value: _Wire | list[Any] = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    return value if isinstance(value, dict | list) else None
+    return value if _can_be_written(value) else None
+
+
+def _can_be_written(value: Any) -> bool:
+    """Return whether a value that could be read can be written too, some levels deeper: both stop at a depth of about 1,000."""
+    try:
+        to_json([[[[[[[[value]]]]]]]])
+    except RecursionError:
+        return False
+    return True
 
 
 def _media(media: Media) -> _Wire:

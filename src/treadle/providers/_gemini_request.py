@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 from treadle.errors import ConfigurationError
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
 from treadle.providers._bodies import ToolSets, opening
-from treadle.providers._encoded import EncodedMessages, to_json
+from treadle.providers._encoded import to_json
 from treadle.providers._gemini_contents import GeminiContents
 from treadle.providers._gemini_names import gemini_name, is_third_generation
 from treadle.providers._gemini_schema import gemini_schema
@@ -50,8 +50,7 @@ class GeminiRequests:
         self._hosted = _hosted_tools(self._fields.pop("tools", None))
         self._tool_config = _tool_config_option(self._fields.pop("toolConfig", None))
         self._opening = self._open(self._generation)
-        contents = GeminiContents(origin=origin, is_third_generation=self._is_third_generation)
-        self._messages = EncodedMessages(contents.encode)
+        self._contents = GeminiContents(origin=origin, is_third_generation=self._is_third_generation)
         self._tools = ToolSets(_tool, name=gemini_name)
 
     def body(self, request: ModelRequest) -> bytes:
@@ -63,8 +62,7 @@ class GeminiRequests:
             pieces.append(b',"toolConfig":' + to_json(config))
         if instructions := self._instructions_of(request):
             pieces.append(b',"systemInstruction":' + to_json({"parts": [{"text": instructions}]}))
-        contents = b",".join(self._messages.pieces(request.messages))
-        return b"".join((*pieces, b',"contents":[', contents, b"]}"))
+        return b"".join((*pieces, b',"contents":[', self._contents.write(request.messages), b"]}"))
 
     def own_names(self, request: ModelRequest) -> Mapping[str, str]:
         """Return our names of those tools that had to be renamed for the wire."""
