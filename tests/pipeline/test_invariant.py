@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,13 +26,14 @@ from treadle import (
     ToolOutput,
     Transient,
     open_session,
+    resolve_model,
 )
 from treadle.errors import ContextOverflow, ModelRejected, ModelUnavailable
 from treadle.events import AnyEvent, ToolAttemptFailed
 from treadle.journals.memory import MemoryJournal
 from treadle.messages import Media, ToolCall
-from treadle.ports import Clock, Journal
-from treadle.testing import FakeClock, FaultyJournal, FixedRandomness, ScriptedModel, Turn, call, text
+from treadle.ports import Clock, Journal, Timer
+from treadle.testing import FakeClock, FaultyJournal, FixedRandomness, MockProvider, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject, ToolResult
 
 EFFECTS = ("read", "idempotent", "keyed", "unsafe")
@@ -449,3 +451,51 @@ def test_every_call_gets_exactly_one_result_whatever_happens(scenario):
         await World(scenario, clock=FakeClock(auto=True), model=scripted(scenario)).play()
 
     asyncio.run(asyncio.wait_for(play(), 5))
+
+
+http_turns = st.lists(
+    st.one_of(
+        st.lists(calls, min_size=1, max_size=6),
+        st.builds(
+            lambda made, cut, by: Turn(calls=tuple(made), text="I look.", cut=cut, cut_by=by),
+            st.lists(calls, min_size=1, max_size=4),
+            st.sampled_from(["mid-arguments", "before-terminal", 40, 400]),
+            st.sampled_from(["close", "clean"]),
+        ),
+        st.builds(
+            lambda made: Turn(calls=tuple(made), interleave=True, pieces=4), st.lists(calls, min_size=2, max_size=4)
+        ),
+    ),
+    min_size=1,
+    max_size=3,
+).filter(lambda drawn: "\\ud800" not in ascii(drawn))
+
+
+@pytest.mark.row("V01", "V09", "F02")
+@settings(QUIET, max_examples=25)
+@given(scenarios, http_turns)
+def test_every_call_gets_exactly_one_result_over_http(scenario, turns):
+    """The strict provider refuses every history whose calls and results do not match."""
+
+    async def play() -> None:
+        async with MockProvider([*turns, text("Done.")]) as provider:
+            model = resolve_model("openai-chat:mock", base_url=provider.base_url)
+            quick = msgspec.structs.replace(scenario, behaviours=["ok", "value", "rejected", "nan"], is_slow=False)
+            await World(quick, clock=QuickClock(), model=model).play()
+            assert provider.refusals == []
+
+    asyncio.run(asyncio.wait_for(play(), 60))
+
+
+class QuickClock:
+    """The machine's clock, but every delay is a thousand times shorter: sockets are real, and pauses are not waited for."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        pause = seconds if seconds >= 5 else seconds / 1000
+        return asyncio.get_running_loop().call_later(pause, callback)

@@ -152,7 +152,7 @@ async def test_a_policy_that_never_answers_does_not_outlive_the_run():
             if call.arguments["n"] == 1:
                 return Decision(kind="allow")
             begun.set()
-            await asyncio.Event().wait()
+            return await asyncio.Event().wait()
 
     # The second is decided once the response is whole: nothing starts early behind a call that acts.
     model = ScriptedModel([[call("act", n=1), call("act", n=2)]])

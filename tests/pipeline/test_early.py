@@ -1,0 +1,115 @@
+"""Early start: reads begin while the response still streams; nothing else does, and nothing on half an input."""
+
+import asyncio
+
+import pytest
+from pipeline_tools import Recorder, act, on_fake_clock, read, statuses, types
+
+from invariants import check_session
+from treadle import Agent, resolve_model
+from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
+
+
+@pytest.mark.row("S07")
+async def test_a_read_ends_while_the_response_still_streams_over_http():
+    recorder, ended = Recorder(), asyncio.Event()
+    turn = Turn(calls=(call("look", n=1), call("look", n=2)), gate="rest", hold_after_call=0)
+    async with MockProvider([turn, text("Done.")]) as provider:
+
+        def watch(event):
+            if event.type == "tool.finished" and not ended.is_set():
+                ended.set()
+                provider.gate("rest").open()  # the stream goes on only once the first call has its result
+
+        model = resolve_model("openai-chat:mock", base_url=provider.base_url)
+        run = await Agent(model, tools=[read(recorder)], subscribers=[watch]).run("go")
+
+    assert run.completed
+    events = [event.type for event in await types(run, "tool.finished", "model.finished")]
+    assert events[:2] == ["tool.finished", "model.finished"]
+    await check_session(run.session)
+
+
+@pytest.mark.row("S08")
+async def test_a_read_behind_a_write_waits_for_it_and_no_write_starts_early():
+    recorder = Recorder()
+    model = ScriptedModel([[call("act", n=1), call("look", n=2)], text("Done.")])
+    run = await Agent(model, tools=[read(recorder), act(recorder)]).run("go")
+
+    assert recorder.log == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
+    events = await types(run, "model.finished", "tool.started")
+    assert [event.type for event in events][:3] == ["model.finished", "tool.started", "tool.started"]
+
+
+@pytest.mark.row("S08", "S04")
+async def test_a_write_waits_for_the_reads_that_started_early_before_it():
+    log, release = [], asyncio.Event()
+
+    async def slow(arguments, ctx):
+        log.append("+read")
+        await release.wait()
+        log.append("-read")
+
+    async def write(arguments, ctx):
+        log.append("write")
+
+    def watch(event):
+        if event.type == "model.finished":
+            release.set()
+
+    model = ScriptedModel([[call("look"), call("act")], text("Done.")])
+    run = await Agent(model, tools=[read(slow), act(write)], subscribers=[watch]).run("go")
+
+    assert log == ["+read", "-read", "write"]
+    started = await types(run, "tool.started", "tool.finished")
+    assert [(event.type, event.call_id) for event in started][1:3] == [
+        ("tool.finished", "call_1"),
+        ("tool.started", "call_2"),
+    ]
+
+
+@pytest.mark.row("S09")
+async def test_nothing_starts_before_its_input_is_whole():
+    recorder = Recorder()
+    turn = Turn(calls=(call("look", n=1),), cut="mid-arguments")
+    async with MockProvider([turn, call("look", n=2), text("Done.")]) as provider, on_fake_clock() as session:
+        model = resolve_model("openai-chat:mock", base_url=provider.base_url)
+        run = await Agent(model, tools=[read(recorder)]).run("go", session=session)
+
+    assert [n for word, n in recorder.log if word == "begin"] == [2]
+    assert run.completed
+
+
+async def test_the_results_of_a_response_that_broke_off_answer_equal_calls_of_the_retry():
+    recorder = Recorder()
+    broken = Turn(calls=(call("look", n=1), call("look", n=2)), cut="before-terminal")
+    model = ScriptedModel([broken, [call("look", n=1), call("look", n=3)], text("Done.")])
+    async with on_fake_clock() as session:
+        run = await Agent(model, tools=[read(recorder)]).run("go", session=session)
+
+    assert [n for word, n in recorder.log if word == "begin"] == [1, 2, 3]
+    assert statuses(run) == ["ok", "ok"]
+    [reused] = [event for event in await types(run, "tool.finished") if event.reused_from]
+    assert reused.call_id == run.tool_calls[0].id
+    await check_session(session)
+
+
+async def test_early_calls_of_a_cancelled_task_are_stopped_and_recorded():
+    begun = asyncio.Event()
+
+    async def hang(arguments, ctx):
+        begun.set()
+        await asyncio.Event().wait()
+
+    turn = Turn(calls=(call("look"),), gate="never", hold_after_call=0)
+    async with on_fake_clock() as session:
+        running = asyncio.create_task(Agent(ScriptedModel([turn]), tools=[read(hang)]).run("go", session=session))
+        await begun.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+        await check_session(session)
+        kinds = [event.type for event in await session.events()]
+    assert kinds[-1] == "run.finished"
+    assert kinds.count("tool.finished") == 1
