@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -86,16 +86,23 @@ def _contract(kind: Any, where: str) -> tuple[JsonObject, Callable[[Any], Any]]:
     if isinstance(kind, dict):
         return kind, lambda value: value
     try:
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            return msgspec.json.schema(kind), lambda value: msgspec.convert(value, kind)
-        return _described(kind)
+        return _by_msgspec(kind) if _is_struct(kind) else _by_pydantic(kind)
     except Exception as error:
         # pydantic and msgspec raise a dozen classes for what they cannot describe; the type is the programmer's.
         words = str(error).split("\n", 1)[0]
         raise ConfigurationError(f"The {where} cannot be described in JSON Schema: {kind!r:.100}: {words}") from error
 
 
-def _described(kind: Any) -> tuple[JsonObject, Callable[[Any], Any]]:
+def _is_struct(kind: Any) -> bool:
+    """Whether a Struct is in it, such as in `list[Town]`: pydantic knows none."""
+    return any(map(_is_struct, get_args(kind))) or (isinstance(kind, type) and issubclass(kind, msgspec.Struct))
+
+
+def _by_msgspec(kind: Any) -> tuple[JsonObject, Callable[[Any], Any]]:
+    return msgspec.json.schema(kind), lambda value: msgspec.convert(value, kind)
+
+
+def _by_pydantic(kind: Any) -> tuple[JsonObject, Callable[[Any], Any]]:
     import pydantic  # noqa: PLC0415 - loads when a type asks for it
 
     adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(kind)
