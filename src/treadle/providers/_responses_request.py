@@ -9,7 +9,7 @@ from treadle.ports import ModelRequest, ToolChoice, ToolSpec
 from treadle.providers._bodies import ToolSets, opening
 from treadle.providers._encoded import EncodedMessages, to_json
 from treadle.providers._names import wire_name
-from treadle.providers._responses_items import items_of, state_id
+from treadle.providers._responses_history import items_of, state_id
 from treadle.providers._responses_schemas import object_schema, strict_schema
 
 __all__ = ["ResponsesRequests"]

@@ -14,22 +14,14 @@ from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDel
 from treadle.providers._arguments import ObjectEnd
 from treadle.providers._lenient import count, decode, text_or_nothing
 from treadle.providers._reading import AnswerError
-from treadle.providers._responses_items import (
-    Item,
-    is_ours_to_answer,
-    is_refusal,
-    message_text,
-    parts_of,
-    read_item,
-    state_marker,
-    thinking_text,
-)
+from treadle.providers._responses_history import is_for_another_client, state_marker
+from treadle.providers._responses_items import Item, is_refusal, message_text, parts_of, read_item, thinking_text
+from treadle.providers._responses_slots import NOTHING, Slot, Slots
 
 __all__ = ["ResponsesResponse"]
 
 _TERMINALS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
 _FINISHES = {"max_output_tokens": Finish.LENGTH, "content_filter": Finish.REFUSED}
-_NOTHING = msgspec.Raw(b"null")
 
 
 class _Body(msgspec.Struct):
@@ -51,7 +43,7 @@ class _Event(msgspec.Struct):
     summary_index: Any = None
     delta: Any = None
     arguments: Any = None
-    item: msgspec.Raw = _NOTHING
+    item: msgspec.Raw = NOTHING
     response: _Body | None = None
     error: Any = None
 
@@ -59,38 +51,6 @@ class _Event(msgspec.Struct):
 _events = msgspec.json.Decoder(_Event)
 _bodies = msgspec.json.Decoder(_Body)
 _values = msgspec.json.Decoder()
-
-
-class _Slot:
-    """One output item that is being put together."""
-
-    __slots__ = ("arguments", "has_said", "has_thought", "is_done", "item", "text")
-
-    def __init__(self) -> None:
-        self.item = Item(value={})
-        self.text: list[str] = []
-        self.arguments: list[str] = []
-        self.has_said = False
-        self.has_thought = False
-        self.is_done = False
-
-    @property
-    def is_whole(self) -> bool:
-        return self.is_done and not self.item.is_open
-
-    def final(self) -> Item:
-        """Return the item; of one that never ended, what came of it."""
-        if self.is_done:
-            return self.item
-        if self.item.kind == "function_call" or self.arguments:
-            value = {"type": "function_call", **self.item.value}
-            return Item(value=value, arguments="".join(self.arguments) or self.item.arguments)
-        if self.item.kind == "reasoning":  # cut off: its seal is not the one that may go back
-            return Item(value={"type": "reasoning", "summary": []})
-        if self.text:
-            content = [{"type": "output_text", "text": "".join(self.text), "annotations": []}]
-            return Item(value={"type": "message", "role": "assistant", "content": content})
-        return self.item
 
 
 class ResponsesResponse:
@@ -109,9 +69,7 @@ class ResponsesResponse:
         self.is_empty = True
         self._names = names
         self._after = after
-        self._slots: dict[int, _Slot] = {}
-        self._positions: dict[str, int] = {}
-        self._told = 0
+        self._slots = Slots()
         self._body = _Body()
         self._finish = Finish.UNKNOWN
 
@@ -151,7 +109,7 @@ class ResponsesResponse:
         """Return the whole message."""
         parts: list[Part] = []
         cut: set[str] = set()
-        for position, slot in sorted(self._slots.items()):
+        for position, slot in self._slots.in_order():
             item = slot.final()
             made = parts_of(item, self._names, position)
             parts += made
@@ -186,61 +144,43 @@ class ResponsesResponse:
             case _ if kind in _TERMINALS:
                 self._conclude(event.response or _Body(), parts, status=kind.removeprefix("response."))
 
-    def _slot(self, event: _Event) -> _Slot:
-        """Return the slot of an event: by its index, else by its item's id, else a new one for a new item."""
-        position = event.output_index
-        if type(position) is not int or position < 0:
-            position = self._positions.get(text_or_nothing(event.item_id) or _id_of(event.item))
-            is_new = position is None and event.type == "response.output_item.added"
-            if position is None:
-                position = len(self._slots) if is_new or not self._slots else max(self._slots)
-        slot = self._slots.setdefault(position, _Slot())
-        if item_id := _id_of(event.item):
-            self._positions[item_id] = position
-        return slot
+    def _slot(self, event: _Event) -> Slot:
+        is_new = event.type == "response.output_item.added"
+        return self._slots.at(event.output_index, text_or_nothing(event.item_id), event.item, is_new=is_new)
 
-    def _say(self, slot: _Slot, said: str, parts: list[ModelPart]) -> None:
+    def _say(self, slot: Slot, said: str, parts: list[ModelPart]) -> None:
         if said:
             slot.has_said = True
             slot.text.append(said)
             parts.append(TextDelta(said))
 
-    def _think(self, slot: _Slot, thought: str, parts: list[ModelPart]) -> None:
+    def _think(self, slot: Slot, thought: str, parts: list[ModelPart]) -> None:
         if thought:
             slot.has_thought = True
             parts.append(ThinkingDelta(thought))
 
-    def _close(self, slot: _Slot, item: Item, parts: list[ModelPart]) -> None:
+    def _close(self, slot: Slot, item: Item, parts: list[ModelPart]) -> None:
         """Take an item whole, and give what of it was not streamed."""
         slot.item, slot.is_done = item, True
         if item.kind == "message" and not slot.has_said:
             self._say(slot, message_text(item.value), parts)
         if item.kind == "reasoning" and not slot.has_thought:
             self._think(slot, thinking_text(item.value), parts)
-        while (slot_now := self._slots.get(self._told)) is not None and slot_now.is_whole:
-            if slot_now.item.kind == "function_call":
-                made = parts_of(slot_now.item, self._names, self._told)
+        for position, ready in self._slots.ready():
+            if ready.kind == "function_call":
+                made = parts_of(ready, self._names, position)
                 parts += [CallReady(part) for part in made if isinstance(part, ToolCall)]
-            self._told += 1
 
     def _conclude(self, body: _Body, parts: list[ModelPart], *, status: str | None = None) -> None:
         """Take the end of the response: its status, and the items that no event brought."""
         self._body = body
         status = text_or_nothing(body.status) or status or "completed"
         _check_status(status, body)
-        self._take_output(body.output or [], parts)
+        for slot, raw in self._slots.missing(body.output or []):
+            self._close(slot, read_item(raw), parts)
         self.is_whole = self.is_done = True
         self.is_empty = False
-        self._finish = self._judge(status, [slot.final() for _, slot in sorted(self._slots.items())])
-
-    def _take_output(self, output: list[msgspec.Raw], parts: list[ModelPart]) -> None:
-        """Take the items that no event brought. One that came by itself is known by its id, whatever its index was."""
-        if len(self._slots) >= len(output) and all(slot.is_done for slot in self._slots.values()):
-            return
-        for place, raw in enumerate(output):
-            slot = self._slots.setdefault(self._positions.get(_id_of(raw), place), _Slot())
-            if not slot.is_done:
-                self._close(slot, read_item(raw), parts)
+        self._finish = self._judge(status, [slot.final() for _, slot in self._slots.in_order()])
 
     @property
     def _incomplete_reason(self) -> str | None:
@@ -254,12 +194,12 @@ class ResponsesResponse:
             return Finish.REFUSED
         if any(item.kind == "function_call" for item in items):
             return Finish.CALLS
-        foreign = [item for item in items if is_ours_to_answer(item)]
+        foreign = [item for item in items if is_for_another_client(item.kind)]
         if foreign and not any(item.kind == "message" and message_text(item.value) for item in items):
             raise ModelRejected(_NOT_OURS.format(foreign[0].kind, foreign[0].value.get("name") or "no name"))
         return Finish.STOP
 
-    def _is_cut(self, slot: _Slot, item: Item) -> bool:
+    def _is_cut(self, slot: Slot, item: Item) -> bool:
         if not slot.is_done or item.is_open:
             return True
         is_told = item.value.get("status") == "completed"
@@ -279,13 +219,6 @@ def _check_status(status: str, body: _Body) -> None:
         raise ModelRejected(
             f"The server answered with a response that is still {status}: it runs in the background, which is not waited for."
         )
-
-
-def _id_of(raw: msgspec.Raw) -> str:
-    if bytes(raw) == b"null":
-        return ""
-    value = read_item(raw).value
-    return text_or_nothing(value.get("id")) or text_or_nothing(value.get("call_id"))
 
 
 def _usage(value: Any) -> Usage | None:
