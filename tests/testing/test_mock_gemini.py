@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from treadle import Agent, Tool, resolve_model
+from treadle import Agent, Budget, Tool, resolve_model
 from treadle.errors import IncompleteStream, ModelRejected, ModelUnavailable
 from treadle.messages import Finish, Message, Result, Text, Thinking, ToolCall, Usage, user_message
 from treadle.ports import ModelEnd, ModelRequest
@@ -419,3 +419,31 @@ async def test_a_history_that_lost_its_signatures_is_refused():
         with pytest.raises(ModelRejected, match="thought_signature"):
             async for _ in model.stream(ModelRequest(messages=(ask, stripped, answer))):
                 pass
+
+
+@pytest.mark.row("L08", "D04")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_at_the_limit_the_result_tells_it_and_the_last_request_forbids_calls_with_the_tools_still_listed(
+    stream: bool,
+):
+    look = Tool(
+        name="look",
+        description="Look.",
+        parameters={"type": "object", "properties": {}},
+        effect="read",
+        run=lambda arguments, ctx: {"seen": True},
+    )
+    script = [call("look", at=1), call("look", at=2), "Partial.", call("look", at=3), "Done."]
+    async with MockProvider(script) as provider:
+        agent = Agent(resolve_model("gemini:m", base_url=provider.base_url, stream=stream), tools=[look])
+        stopped = await agent.run("go", budget=Budget(max_tool_calls=2))
+        last = provider.requests[-1].body
+        resumed = await agent.resume(stopped.session, budget=Budget(max_tool_calls=10))
+
+    assert (stopped.completed, stopped.text) == (False, "Partial.")
+    assert last["toolConfig"] == {"functionCallingConfig": {"mode": "NONE"}}
+    assert last["tools"][0]["functionDeclarations"][0]["name"] == "look"
+    response = last["contents"][-1]["parts"][0]["functionResponse"]["response"]
+    assert (response["seen"], response["limit_reached"]) == (True, True)
+    assert (resumed.completed, resumed.text) == (True, "Done.")
+    assert provider.refusals == []
