@@ -6,8 +6,6 @@ Not a second scheduler: only a `read`, allowed and valid, whose every predecesso
 import asyncio
 from collections.abc import Collection, Sequence
 
-import msgspec
-
 from treadle.attempts import Attempts
 from treadle.checking import Checked, Checker, Decided
 from treadle.events import AnyEvent, ModelDiscarded, ToolStarted
@@ -22,16 +20,16 @@ from treadle.tools import CallStatus, CheckedCall, ToolResult
 __all__ = ["EarlyCalls"]
 
 
-class _Running(msgspec.Struct, eq=False, kw_only=True):
-    call: ToolCall
-    """As the model wrote it; an interceptor may have changed the arguments of what runs."""
-    checked: CheckedCall
-    begun: asyncio.Event
-    """Set when its `tool.started` is recorded, or could not be."""
-    is_wanted: bool = True
-    task: "asyncio.Task[ToolResult] | None" = None
-    end: "asyncio.Task[ToolResult]"
-    """The whole of it, done when its `tool.finished` is recorded. Never cancelled, so that no record is torn."""
+class _Running:
+    """One early call. `end` is the whole of it, done when its `tool.finished` is recorded; it is never cancelled."""
+
+    def __init__(self, *, call: ToolCall, checked: CheckedCall) -> None:
+        self.call = call  # as the model wrote it; an interceptor may have changed the arguments of what runs
+        self.checked = checked
+        self.begun = asyncio.Event()  # set when its `tool.started` is recorded, or could not be
+        self.is_wanted = True
+        self.task: asyncio.Task[ToolResult] | None = None
+        self.end: asyncio.Task[ToolResult]
 
     def stop(self) -> None:
         self.is_wanted = False
@@ -94,18 +92,15 @@ class EarlyCalls:
             call=call,
             digest=one.digest,
         )
-        record = (checked.event(early=True, step=step), started)
-        begin: asyncio.Future[_Running] = asyncio.get_running_loop().create_future()
-        end = asyncio.create_task(self._carry_out(begin, record, step))
-        running = _Running(call=call, checked=one, begun=asyncio.Event(), end=end)
-        begin.set_result(running)
+        running = _Running(call=call, checked=one)
         self._current[call.id] = running
+        record = (checked.event(early=True, step=step), started)
+        running.end = asyncio.create_task(self._carry_out(running, record, step))
         await running.begun.wait()
         if running.end.done():
             running.end.result()  # it could not be recorded: raise that here
 
-    async def _carry_out(self, begin: "asyncio.Future[_Running]", events: Sequence[AnyEvent], step: int) -> ToolResult:
-        running = await begin
+    async def _carry_out(self, running: _Running, events: Sequence[AnyEvent], step: int) -> ToolResult:
         try:
             await self._ledger.record(*events)
             running.task = asyncio.create_task(self._attempts.run(running.checked))

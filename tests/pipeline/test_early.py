@@ -113,3 +113,16 @@ async def test_early_calls_of_a_cancelled_task_are_stopped_and_recorded():
         kinds = [event.type for event in await session.events()]
     assert kinds[-1] == "run.finished"
     assert kinds.count("tool.finished") == 1
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="CallReady carries no position: a driver that skips a call with broken arguments shifts the places of those after it",
+)
+async def test_a_read_behind_a_call_whose_arguments_never_became_whole_does_not_start_early():
+    recorder = Recorder()
+    model = ScriptedModel([[call("look", arguments="{"), call("look", n=1)], text("Done.")])
+    run = await Agent(model, tools=[read(recorder)]).run("go")
+
+    assert recorder.runs == 1
+    assert not any(event.early for event in await types(run, "tool.started"))

@@ -166,7 +166,7 @@ async def test_a_policy_that_never_answers_does_not_outlive_the_run():
     await check_session(run.result.session)
 
 
-@pytest.mark.row("E03", "V12")
+@pytest.mark.row("E03")
 async def test_an_interceptor_may_rewrite_arguments_and_they_are_validated_again():
     recorder = Recorder()
     tools = [act(recorder, "pay", parameters=N)]
