@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from treadle.errors import ModelError as ModelError
     from treadle.errors import NothingToResume as NothingToResume
     from treadle.errors import Rejected as Rejected
+    from treadle.errors import SessionConflict as SessionConflict
+    from treadle.errors import SessionError as SessionError
     from treadle.errors import SessionHeld as SessionHeld
     from treadle.errors import Transient as Transient
     from treadle.errors import TreadleError as TreadleError
@@ -32,26 +34,44 @@ if TYPE_CHECKING:
     from treadle.resolve import resolve_model as resolve_model
     from treadle.resolve import with_fallback as with_fallback
     from treadle.run import Run as Run
+    from treadle.runtime.context import CurrentTrace as CurrentTrace
+    from treadle.runtime.context import Injected as Injected
+    from treadle.runtime.context import Redacted as Redacted
+    from treadle.runtime.context import Sections as Sections
+    from treadle.runtime.context import WholeHistory as WholeHistory
+    from treadle.runtime.context import Window as Window
     from treadle.runtime.permission import allow as allow
     from treadle.runtime.permission import ask as ask
     from treadle.runtime.permission import deny as deny
     from treadle.runtime.permission import first_of as first_of
     from treadle.session import Session as Session
+    from treadle.state import Approval as Approval
+    from treadle.stops import EXIT_SESSION_HELD as EXIT_SESSION_HELD
+    from treadle.stops import EXIT_USAGE as EXIT_USAGE
     from treadle.stops import StopReason as StopReason
+    from treadle.stops import exit_code as exit_code
+    from treadle.tools import CheckedCall as CheckedCall
     from treadle.tools import NotDone as NotDone
     from treadle.tools import Tool as Tool
     from treadle.tools import ToolContext as ToolContext
     from treadle.tools import ToolOutput as ToolOutput
     from treadle.tools import ToolResult as ToolResult
     from treadle.tools import Unknown as Unknown
+    from treadle.toolsets.files import file_tools as file_tools
 
 _HOMES = {
     "Agent": "agent",
+    "Approval": "state",
     "Budget": "budgets",
+    "CheckedCall": "tools",
     "ConfigurationError": "errors",
+    "CurrentTrace": "runtime.context",
     "Decision": "ports",
+    "EXIT_SESSION_HELD": "stops",
+    "EXIT_USAGE": "stops",
     "Effect": "effects",
     "Guards": "guards",
+    "Injected": "runtime.context",
     "InvalidArguments": "errors",
     "JournalError": "errors",
     "Message": "messages",
@@ -59,10 +79,14 @@ _HOMES = {
     "NotDone": "tools",
     "NothingToResume": "errors",
     "Price": "budgets",
+    "Redacted": "runtime.context",
     "Rejected": "errors",
     "Run": "run",
     "RunResult": "reports",
+    "Sections": "runtime.context",
     "Session": "session",
+    "SessionConflict": "errors",
+    "SessionError": "errors",
     "SessionHeld": "errors",
     "StopReason": "stops",
     "Tool": "tools",
@@ -74,9 +98,13 @@ _HOMES = {
     "TreadleError": "errors",
     "Unknown": "tools",
     "UnknownApproval": "errors",
+    "WholeHistory": "runtime.context",
+    "Window": "runtime.context",
     "allow": "runtime.permission",
     "ask": "runtime.permission",
     "deny": "runtime.permission",
+    "exit_code": "stops",
+    "file_tools": "toolsets.files",
     "first_of": "runtime.permission",
     "open_journal": "resolve",
     "open_session": "resolve",

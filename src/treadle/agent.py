@@ -22,7 +22,7 @@ from treadle.toolbox import Toolbox
 from treadle.tools import Tool
 
 if TYPE_CHECKING:
-    from treadle.runtime.validation import Typed
+    from treadle.runtime.validation.typed import Typed
 
 __all__ = ["Agent"]
 
@@ -210,7 +210,7 @@ def _checked(tools: Sequence[Tool]) -> Sequence[Tool]:
 
 
 def _typed(output: Any) -> "Typed":  # Any: a type or a JSON Schema
-    from treadle.runtime.validation import Typed  # noqa: PLC0415 - loads the validators on first use
+    from treadle.runtime.validation.typed import Typed  # noqa: PLC0415 - loads the validators on first use
 
     return Typed(output, where="output of the agent")
 

@@ -15,7 +15,7 @@ from treadle.runtime.endings import answer_stop
 from treadle.stops import Stop, StopReason
 
 if TYPE_CHECKING:
-    from treadle.runtime.validation import Typed
+    from treadle.runtime.validation.typed import Typed
 
 __all__ = ["CONTINUE", "MAX_CONTINUATIONS", "MAX_CORRECTIONS", "Answers", "is_reminder"]
 

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import msgspec
@@ -45,8 +45,17 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Attempts of one tool call beyond the first, where its effect allows any."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.max_total_cost, str):  # as a journal holds an exact amount of money
+            msgspec.structs.force_setattr(self, "max_total_cost", _amount(self.max_total_cost))
         for name in self.__struct_fields__:
             _check_limit(name, getattr(self, name))
+
+
+def _amount(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise ConfigurationError(f"Budget max_total_cost must be a number or None; got {text!r}.") from None
 
 
 def _check_limit(name: str, value: Any) -> None:
@@ -57,7 +66,7 @@ def _check_limit(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, kinds):
         kind = "a whole number" if whole else "a number"
         raise ConfigurationError(f"Budget {name} must be {kind} or None; got {value!r}.")
-    if not value >= 0 or value == float("inf"):
+    if (isinstance(value, Decimal) and value.is_nan()) or not value >= 0 or value == float("inf"):
         raise ConfigurationError(
             f"Budget {name} must be a finite number of 0 or more, or None for no limit; got {value!r}."
         )

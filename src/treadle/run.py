@@ -40,7 +40,7 @@ from treadle.toolbox import Toolbox
 from treadle.tools import CallStatus, ToolResult
 
 if TYPE_CHECKING:
-    from treadle.runtime.validation import Typed
+    from treadle.runtime.validation.typed import Typed
 
 __all__ = ["Description", "Run", "Step"]
 

@@ -6,7 +6,7 @@ import pty
 import pytest
 
 
-@pytest.mark.row("P05", "X08")
+@pytest.mark.row("P05")
 def test_the_run_ends_with_11_an_answer_is_recorded_elsewhere_and_resume_goes_on(paying):
     paused = paying.json("run", "--json", "-m", "script:pay.json", "--tools", "paying.py", "Pay", code=11)
     (approval,) = paused["approvals"]

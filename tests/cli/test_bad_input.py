@@ -150,7 +150,6 @@ def test_a_tools_file_with_an_error_gets_one_sentence_with_its_place(treadle, co
     assert words in sentence(treadle("run", "-m", "demo", "--tools", "mine.py", "x", code=2))
 
 
-@pytest.mark.row("X09")
 def test_a_missing_key_fails_before_anything_is_asked_or_written(treadle):
     ran = treadle("run", "-m", "openai-chat:gpt-5-mini", "x", code=2)
 
@@ -158,7 +157,6 @@ def test_a_missing_key_fails_before_anything_is_asked_or_written(treadle):
     assert not treadle.home.exists()
 
 
-@pytest.mark.row("X09")
 def test_a_key_is_in_no_output_and_no_file(treadle):
     key = "secret-" + "k" * 20
     with MockProvider([Turn(status=401, error=f"bad key {key}")], api_key="another").in_thread() as provider:

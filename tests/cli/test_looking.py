@@ -27,7 +27,6 @@ def test_the_doctor_tells_a_broken_configuration_and_a_broken_journal(treadle):
     assert "Did you mean model?" in misspelt.stdout
 
 
-@pytest.mark.row("X08")
 def test_the_tools_are_listed_with_schema_and_effect(treadle):
     listed = treadle.json("tools", "--json", code=0)
 

@@ -37,7 +37,6 @@ def test_a_stopped_run_is_resumed_with_the_model_that_it_had(treadle):
     assert still.stdout == ""
 
 
-@pytest.mark.row("X08")
 def test_sessions_are_listed_and_shown_with_everything_that_was_received_and_executed(treadle):
     (treadle.folder / "long.txt").write_text("".join(f"line {number}\n" for number in range(2000)))
     model = treadle.script(

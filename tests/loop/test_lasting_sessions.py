@@ -211,7 +211,6 @@ async def test_there_is_nothing_to_resume_in_a_new_or_completed_session() -> Non
             await agent.resume(session)
 
 
-@pytest.mark.row("L28")
 async def test_a_message_given_during_a_step_follows_its_results() -> None:
     entered, leave = Gate(), Gate()
 
@@ -306,7 +305,6 @@ def test_an_unknown_model_is_told_with_what_there_is(name: str) -> None:
         Agent(name)
 
 
-@pytest.mark.row("X09")
 async def test_a_missing_key_is_told_before_any_request() -> None:
     code = "from treadle import Agent; Agent('openai-chat:gpt-5-mini').run_sync('hi')"
     clean = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI")}

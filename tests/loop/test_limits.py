@@ -256,8 +256,10 @@ async def test_wall_time_cuts_into_a_running_tool() -> None:
 
     tool = Tool(name="hang", description="Hang.", parameters={"type": "object"}, effect="read", timeout=None, run=hang)
     async with open_session("memory:", clock=clock) as session:
-        agent = Agent(ScriptedModel([call("hang")]), tools=[tool], budget=Budget(max_wall_time_seconds=60))
-        async with agent.stream("go", session=session) as run:
+        agent = Agent(
+            ScriptedModel([call("hang")]), tools=[tool], budget=Budget(max_wall_time_seconds=60, max_model_turns=1)
+        )
+        async with agent.stream("go", session=session) as run:  # in a last turn nothing starts early
             await entered.wait()
             clock.advance(60)
 

@@ -3,8 +3,7 @@
 import inspect
 from typing import Literal
 
-from treadle import Decision, Effect, allow, deny, first_of
-from treadle.cli.core import CheckedCall
+from treadle import CheckedCall, Decision, Effect, allow, deny, first_of
 from treadle.cli.settings import Settings
 from treadle.ports import Policy, SessionView
 

@@ -1,7 +1,15 @@
 """Exits: the exit code and the one sentence that each failure gets. Catches nothing."""
 
-from treadle import ConfigurationError, SessionHeld, TreadleError
-from treadle.cli.core import EXIT_SESSION_HELD, EXIT_USAGE, SessionConflict, SessionError, exit_code
+from treadle import (
+    EXIT_SESSION_HELD,
+    EXIT_USAGE,
+    ConfigurationError,
+    SessionConflict,
+    SessionError,
+    SessionHeld,
+    TreadleError,
+    exit_code,
+)
 
 __all__ = ["EXIT_USAGE", "UsageError", "code_of", "exit_code"]
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from treadle import JournalError, Session, open_journal, open_session
-from treadle.cli.core import Approval
+from treadle import Approval, JournalError, Session, open_journal, open_session
 from treadle.cli.exits import UsageError
 from treadle.events import RunStarted
 from treadle.ports import InboxMessage, Journal, SessionInfo

@@ -10,8 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from treadle import Tool, TreadleError
-from treadle.cli.core import file_tools
+from treadle import Tool, TreadleError, file_tools
 from treadle.cli.exits import UsageError
 from treadle.cli.settings import Settings, ToolSource
 from treadle.cli.text import one_line

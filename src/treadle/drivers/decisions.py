@@ -10,7 +10,8 @@ import msgspec
 
 from treadle.errors import ConfigurationError, InvalidArguments
 from treadle.ports import ToolSpec
-from treadle.runtime.validation import NotJson, Typed, parse_arguments
+from treadle.runtime.validation import NotJson, parse_arguments
+from treadle.runtime.validation.typed import Typed
 from treadle.tools import JsonObject
 
 __all__ = ["DecisionForm", "DecisionUnfit", "OutputMode", "ReActDecision", "check_decision", "decision_schema"]
@@ -82,8 +83,17 @@ class DecisionForm:
         self._read = read
 
     def schema(self, tools: Sequence[ToolSpec], answer: JsonObject | None) -> JsonObject:
-        """Return the JSON Schema of a decision."""
+        """Return the JSON Schema of a decision, as the model is told of it."""
         return decision_schema(tools, answer) if self._own is None else self._own.schema
+
+    def wire_schema(self, tools: Sequence[ToolSpec], answer: JsonObject | None) -> JsonObject | None:
+        """Return the schema that the provider holds the model to, with the tools' own parameters; None for none."""
+        if self.mode != "json_schema":
+            return None
+        schema = self.schema(tools, answer)
+        if self._own is None:
+            schema["properties"]["args"] = {"anyOf": [*_parameters(tools), {"type": "null"}]}
+        return schema
 
     def extract(self, text: str) -> ReActDecision:
         """Read the decision in a model's text. Nothing is repaired: a guess might act.
@@ -117,6 +127,17 @@ def decision_schema(tools: Sequence[ToolSpec], answer: JsonObject | None) -> Jso
         "additionalProperties": False,
         **definitions,
     }
+
+
+def _parameters(tools: Sequence[ToolSpec]) -> list[JsonObject]:
+    """Return each form of arguments once. Definitions of a tool's own have no place here: its arguments stay free."""
+    forms: list[JsonObject] = []
+    for spec in tools:
+        words = spec.parameters
+        form: JsonObject = {"type": "object"} if "$defs" in words or "definitions" in words else words
+        if form not in forms:
+            forms.append(form)
+    return forms
 
 
 def check_decision(decision: ReActDecision, tools: Sequence[ToolSpec], tool_choice: str) -> None:

@@ -14,8 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from treadle import Agent, TreadleError, resolve_model
-from treadle.cli.core import file_tools
+from treadle import Agent, TreadleError, file_tools, resolve_model
 from treadle.cli.options import Options
 from treadle.cli.running import quiet_logs
 from treadle.cli.sessions import opened

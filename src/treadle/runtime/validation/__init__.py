@@ -4,14 +4,11 @@ from treadle.runtime.validation.arguments import NotJson, parse_arguments
 from treadle.runtime.validation.plain import NotData, data_of
 from treadle.runtime.validation.schema import Schema
 from treadle.runtime.validation.shapes import shape, shape_mismatch, shape_of_schema
-from treadle.runtime.validation.typed import Reading, Typed
 
 __all__ = [
     "NotData",
     "NotJson",
-    "Reading",
     "Schema",
-    "Typed",
     "data_of",
     "parse_arguments",
     "shape",
