@@ -599,6 +599,17 @@ async def test_reasoning_that_nothing_follows_stays_here():
     assert end.finish is Finish.LENGTH
 
 
+async def test_reasoning_that_was_cut_off_takes_nothing_with_it():
+    marker = Opaque(provider="openai", payload={"type": "treadle.response", "id": "resp_1", "after": 0})
+    end = take(REASONING, function("c", "grep", "{}"), {"id": "rs_2", "type": "reasoning", "summary": []})
+    computer = {"type": "computer_call", "id": "cu_1", "call_id": "cu"}
+
+    assert await items(assistant(*end.parts, marker)) == [REASONING, function("c", "grep", "{}")]
+    assert await items(assistant(Opaque(provider="openai", payload=computer), Text("a"))) == [
+        {"role": "assistant", "content": "a"}
+    ]
+
+
 async def test_citations_and_refusals_go_back_whole():
     cited = message("See.")
     cited["content"][0]["annotations"] = [
@@ -1295,6 +1306,14 @@ async def test_recorded_answers_are_read_as_a_simple_reader_reads_them(recording
             assert [part.call.id for part in parts if isinstance(part, CallReady)] == [one[0] for one in made], name
             assert end.usage is not None, name
             assert end.usage.input_tokens > 0, name
+
+
+async def test_a_recorded_refusal_of_a_sound_is_told_in_the_vendors_words(recordings: Path):
+    name = "test_multimodal_tool_return_matrix_tool_return_content_url_audio_openai_responses.json"
+    refused = json.loads((recordings / "loops" / "openai-responses" / name).read_text())["interactions"][1]
+
+    with pytest.raises(ModelRejected, match="file type you uploaded is not supported"):
+        await ask(answer(refused["body"], status=refused["status"], content_type="application/json"))
 
 
 QUIRKS = {

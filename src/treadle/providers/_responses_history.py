@@ -1,6 +1,6 @@
 """Responses, outward: the messages of a history as input items. Sends nothing, and mends only what the vendor refuses."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -16,8 +16,7 @@ _Wire: TypeAlias = dict[str, Any]  # Any: a JSON object of the wire
 
 _MARKER = "treadle.response"
 _COMPUTER = "computer_call"
-_NEVER_SENT = frozenset({_MARKER, _COMPUTER})
-"""A picture of a screen is the only answer that a computer's call takes, and nobody here has one."""
+"""Never sent back: a picture of a screen is the only answer that a computer's call takes, and nobody here has one."""
 
 _NOT_RUN = "Not executed: this client runs function tools only."
 _ANSWERS: Mapping[Any, tuple[str, _Wire]] = {
@@ -59,11 +58,10 @@ def items_of(message: Message, *, is_own: bool, is_stored: bool) -> Iterator[_Wi
 
 
 def _own(message: Message, *, is_stored: bool) -> Iterator[_Wire]:
+    parts = _without_tail(message.parts)
     # An item that followed reasoning is refused with its id and without the reasoning, so both go or neither does.
-    is_linked = all(
-        _can_return(part.payload, is_stored=is_stored) for part in message.parts if isinstance(part, Thinking)
-    )
-    for part in _without_tail(message.parts):
+    is_linked = all(_can_return(part.payload, is_stored=is_stored) for part in parts if isinstance(part, Thinking))
+    for part in parts:
         match part:
             case Thinking(payload=dict()) if is_linked:
                 yield part.payload
@@ -75,11 +73,16 @@ def _own(message: Message, *, is_stored: bool) -> Iterator[_Wire]:
                 yield from _opaque(part.payload)
 
 
-def _without_tail(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Leave out reasoning that nothing follows (the response was cut off): the vendor refuses it alone."""
-    while parts and isinstance(parts[-1], Thinking):
-        parts = parts[:-1]
-    return parts
+def _without_tail(parts: Sequence[Part]) -> list[Part]:
+    """Leave out our own marker, and reasoning that nothing follows (the response was cut off): the vendor refuses it alone."""
+    kept = [part for part in parts if not _is_marker(part)]
+    while kept and isinstance(kept[-1], Thinking):
+        kept.pop()
+    return kept
+
+
+def _is_marker(part: Part) -> bool:
+    return isinstance(part, Opaque) and isinstance(part.payload, dict) and part.payload.get("type") == _MARKER
 
 
 def _foreign(message: Message) -> Iterator[_Wire]:
@@ -94,7 +97,7 @@ def _foreign(message: Message) -> Iterator[_Wire]:
 def _can_return(payload: Any, *, is_stored: bool) -> bool:
     if not isinstance(payload, dict):
         return False
-    return is_stored or bool(payload.get("encrypted_content") or payload.get("content"))
+    return (is_stored and "id" in payload) or bool(payload.get("encrypted_content") or payload.get("content"))
 
 
 def _rest(signature: str | None, *, is_linked: bool) -> _Wire:
@@ -126,7 +129,7 @@ def _call(call: ToolCall, rest: _Wire) -> _Wire:
 def _opaque(payload: _Wire) -> Iterator[_Wire]:
     """Return a server's item, with the answer that it waits for where it asked its client to act."""
     kind = payload.get("type")
-    if kind in _NEVER_SENT:
+    if kind == _COMPUTER:
         return
     yield payload
     if kind in _ANSWERS:
