@@ -100,13 +100,15 @@ async def test_a_conversation_begun_natively_goes_on_under_react_and_back(tmp_pa
 @pytest.mark.row("D08")
 async def test_json_schema_mode_holds_the_provider_to_the_five_fields() -> None:
     async with MockProvider([answer("yes")]) as mock:
-        result = await Agent(chat(mock), tools=[echo_tool()], driver=ReActDriver(output="json_schema")).run("go")
+        driver = ReActDriver(output="json_schema")
+        result = await Agent(chat(mock), tools=[echo_tool(parameters=NUMBER)], driver=driver).run("go")
 
     assert result.text == "yes"
     schema = mock.requests[0].body["response_format"]["json_schema"]["schema"]
     assert list(schema["properties"]) == ["thought", "type", "tool", "args", "answer"]
     assert schema["properties"]["type"]["enum"] == ["call_tool", "final_answer"]
     assert schema["properties"]["tool"]["enum"] == ["echo", None]
+    assert schema["properties"]["args"] == {"anyOf": [NUMBER, {"type": "null"}]}
 
 
 @pytest.mark.row("D08")

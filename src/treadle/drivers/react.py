@@ -129,7 +129,7 @@ class BoundReActDriver:
             instructions=instructions,
             tools=(),
             tool_choice="auto",
-            output_schema=schema if self._form.mode == "json_schema" else None,
+            output_schema=self._form.wire_schema(request.tools, request.output_schema),
         )
 
     def _decide(self, end: ModelEnd, request: ModelRequest) -> ReActDecision:
