@@ -42,9 +42,11 @@ from treadle.messages import (
 )
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from treadle.providers._reading import AnswerError
+from treadle.providers._responses_request import ResponsesRequests
 from treadle.providers._responses_response import ResponsesResponse
 from treadle.providers._responses_schemas import object_schema, strict_schema
 from treadle.providers._sse import SseReader
+from treadle.providers.mock.responses import Responses
 from treadle.providers.mock.responses_strict import check_strict_schema
 from treadle.providers.openai_responses import OpenAIResponses, Timeouts
 from treadle.testing import MockProvider, Turn
@@ -1271,6 +1273,44 @@ def test_random_bodies_raise_model_errors_only(output, status, usage):
         response.end()
     except (ModelError, AnswerError):
         pass
+
+
+TEXTS = st.text(max_size=5)
+OUTPUTS = st.lists(
+    st.one_of(
+        TEXTS.map(message),
+        st.just({"id": "rs", "type": "reasoning", "summary": []}),
+        st.just({"id": "rs", "type": "reasoning", "summary": [], "encrypted_content": "sealed"}),
+        st.just({"id": "ws", "type": "web_search_call", "status": "completed"}),
+        st.just({"id": "ct", "type": "custom_tool_call", "call_id": "ct", "name": "x", "input": ""}),
+        st.tuples(TEXTS, TEXTS | st.just("{}")).map(lambda pair: function(pair[0], "look", pair[1])),
+    ),
+    max_size=5,
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(OUTPUTS, st.sampled_from([ORIGIN, "gemini:x", None]), TEXTS), max_size=4), st.booleans())
+def test_any_history_of_the_runtime_is_one_that_the_vendor_takes(steps, is_incomplete):
+    messages = [user_message("go")]
+    for number, (output, origin, told) in enumerate(steps):
+        unique = [{**item, "id": f"{item['id']}_{number}_{at}"} for at, item in enumerate(output)]
+        named = [{**item, "call_id": f"{item['call_id']}_{number}_{at}"} if "call_id" in item else item for at, item in enumerate(unique)]  # fmt: skip
+        details = {"status": "incomplete"} if is_incomplete else {}
+        try:
+            parts = take(*named, **details).parts
+        except ModelRejected:  # a call that only another client could run, and nothing else
+            continue
+        results = [
+            Result(call_id=part.id, name=part.name, content=told) for part in parts if isinstance(part, ToolCall)
+        ]
+        messages += [assistant(*parts, origin=origin)]
+        messages += [tool(*results)] if results else [user_message("more")]
+    request = ModelRequest(messages=tuple(messages), tools=(GREP,))
+
+    Responses().check(
+        json.loads(ResponsesRequests("m", origin=ORIGIN, options={}, stream=True).body(request, resumes=False))
+    )
 
 
 def oracle(body: str) -> tuple[str, list[tuple[str, str, str]], int]:
