@@ -882,6 +882,10 @@ async def test_the_wait_of_a_rate_limit_is_read_from_its_details(body: Any):
         await ask(json_answer(body, status=429, headers={"retry-after": "3"}))
     assert caught.value.retry_after_seconds == 3
 
+    with pytest.raises(ModelUnavailable) as caught:
+        await ask(answer(stream(chunk({"text": "a"}), RATE)))
+    assert (caught.value.status, caught.value.retry_after_seconds) == (429, 17.5)
+
 
 def _error(code: int, status: str, message: str) -> dict[str, Any]:
     return {"error": {"code": code, "message": message, "status": status}}

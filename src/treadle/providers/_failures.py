@@ -72,7 +72,7 @@ def event_failure(error: Any, endpoint: Endpoint) -> ModelError:
     opening = f"{endpoint.shown} broke off the answer: {said.rstrip('.') or 'no reason given'}."
     if number is None and _REFUSING.search(code) and not _OVERFLOW.search(f"{code} {message}"):
         return ModelRejected(opening)
-    return _classify(number, f"{code} {message}", opening, None)
+    return _classify(number, f"{code} {message}", opening, _told_wait(msgspec.json.encode(error)))
 
 
 def not_the_protocol(body: bytes, answer: Answer) -> ModelResponseInvalid:

@@ -11,7 +11,7 @@ import msgspec
 from treadle.errors import IncompleteStream, ModelRejected, ModelResponseInvalid
 from treadle.messages import Finish, Opaque, Usage
 from treadle.ports import ModelEnd, ModelPart
-from treadle.providers._gemini_contents import ABOUT_THE_ANSWER, PROVIDER
+from treadle.providers._gemini_contents import PROVIDER
 from treadle.providers._gemini_parts import GeminiParts
 from treadle.providers._lenient import count, decode, text_or_nothing
 from treadle.providers._reading import AnswerError
@@ -153,8 +153,12 @@ class GeminiResponse:
     def _take_candidate(self, candidate: _Candidate) -> list[ModelPart]:
         content = candidate.content
         parts = [part for raw in (content and content.parts) or () for part in self._parts.add(bytes(raw))]
-        told = (candidate.citation_metadata, candidate.grounding_metadata, candidate.url_context_metadata)
-        self._about |= {name: value for name, value in zip(sorted(ABOUT_THE_ANSWER), told, strict=True) if value}
+        about = {
+            "citationMetadata": candidate.citation_metadata,
+            "groundingMetadata": candidate.grounding_metadata,
+            "urlContextMetadata": candidate.url_context_metadata,
+        }
+        self._about |= {name: value for name, value in about.items() if value}
         reason = text_or_nothing(candidate.finish_reason)
         if reason and reason != "FINISH_REASON_UNSPECIFIED":
             self._finish_with(reason, text_or_nothing(candidate.finish_message))

@@ -79,14 +79,8 @@ def check_gemini_request(body: Any) -> JsonObject:  # Any: JSON of strangers
     named = _named(body, _KNOWN, "")
     _check_instruction(named.get("systemInstruction"))
     _check_generation(named.get("generationConfig"))
-    names, is_hosted = _check_tools(named.get("tools"))
+    names = _check_tools(named.get("tools"))
     _check_tool_config(named.get("toolConfig"), names)
-    if (
-        _named(named.get("generationConfig") or {}, _GENERATION, "generation_config").get("responseMimeType")
-        and is_hosted
-        and names
-    ):
-        _refuse("Tool use with a response mime type: 'application/json' is unsupported")
     return named
 
 
@@ -95,11 +89,10 @@ def _named(holder: Any, known: Collection[str], where: str) -> JsonObject:
     if not isinstance(holder, dict):
         _refuse(f"Invalid value at '{where}' (type.googleapis.com/google.protobuf.Message), {json.dumps(holder)}")
     named = {_SNAKE.sub(lambda found: found[1].upper(), key): value for key, value in holder.items()}
-    for key, value in named.items():
+    for key in named:
         if key not in known:
             place = f" at '{where}'" if where else ""
             _refuse(f'Invalid JSON payload received. Unknown name "{key}"{place}: Cannot find field.')
-        del value
     return named
 
 
@@ -139,24 +132,22 @@ def _check_generation(config: Any) -> None:
         _refuse("Only one of response_schema and response_json_schema may be set.")
 
 
-def _check_tools(tools: Any) -> tuple[list[str], bool]:
-    """Return the names of the functions, each checked, and whether there is a tool of the vendor's own."""
+def _check_tools(tools: Any) -> list[str]:
+    """Return the names of the functions, each checked."""
     if tools is None:
-        return [], False
+        return []
     names: list[str] = []
-    is_hosted = False
     for index, tool in enumerate([tools] if isinstance(tools, dict) else _list(tools, "tools")):
         where = f"tools[{index}]"
         named = _named(tool, {"functionDeclarations", *_HOSTED}, where)
-        is_hosted = is_hosted or bool(named.keys() & _HOSTED)
         place = f"{where}.function_declarations"
         declarations = named.get("functionDeclarations", [])
         for number, declaration in enumerate(_list(declarations, place)):
             names.append(_check_declaration(declaration, f"{place}[{number}]"))
-    for place_of, name in enumerate(names):
-        if name in names[:place_of]:
+    for number, name in enumerate(names):
+        if name in names[:number]:
             _refuse(f"Duplicate function declaration found: {name}")
-    return names, is_hosted
+    return names
 
 
 def _check_declaration(declaration: Any, where: str) -> str:
