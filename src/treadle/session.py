@@ -4,10 +4,11 @@ It runs nothing: an Agent does, and only one run at a time.
 """
 
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from treadle.errors import NothingToResume, SessionHeld, UnknownApproval
+from treadle.errors import JournalError, NothingToResume, SessionHeld, UnknownApproval
 from treadle.events import AnyEvent
 from treadle.ledger import Ledger
 from treadle.messages import Message
@@ -69,7 +70,8 @@ class Session:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.journal.flush()
+        with suppress(*([] if error is None else [JournalError])):  # what was raised says more than what follows from it
+            await self.journal.flush()
 
     @property
     def id(self) -> str:

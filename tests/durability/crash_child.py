@@ -55,7 +55,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float = 10.0
     timeout: float | None = None
     gate: str = ""
-    """A named pipe that the first act reads from before it acts: it waits until somebody has opened and closed it."""
+    """A named pipe that the first act reads from once the second is done: it waits until somebody has opened and closed it."""
 
 
 class Reaper:
@@ -79,12 +79,16 @@ class DyingJournal(SqliteJournal):
         super().__init__(job.journal, lease_seconds=job.lease_seconds)
         self._reaper = reaper
         self._count = 0
+        self.second_stored = asyncio.Event()
+        """Set once the second act's result is in the file. A process stopped in mid-write would keep SQLite locked."""
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
         self._count += 1
         for point in (f"append:{self._count}:before", *map(_point_before, events)):
             self._reaper.pass_by(point)
         await super().append(session_id, events, state=state, durable=durable)
+        if any(isinstance(event, ToolFinished) and event.call_id == "act_2" for event in events):
+            self.second_stored.set()
         for point in (f"append:{self._count}:after", *map(_point_after, events)):
             if self._reaper.waits_at(point):
                 await self.flush()  # what is to have been stored is stored; a deferred append may not be yet
@@ -160,13 +164,15 @@ class DyingPolicy:
 class Acting:
     """The tool `act`, and its check."""
 
-    def __init__(self, job: Job, reaper: Reaper) -> None:
+    def __init__(self, job: Job, reaper: Reaper, second_stored: asyncio.Event) -> None:
         self._job = job
         self._reaper = reaper
+        self._second_stored = second_stored
 
     async def run(self, arguments: JsonObject, ctx: ToolContext) -> Any:
         n = arguments["n"]
         if self._job.gate and n == 1:
+            await self._second_stored.wait()
             await wait_for_pipe(self._job.gate)
         if n == 2 and self._job.point == "CP12":
             await asyncio.Event().wait()
@@ -206,11 +212,11 @@ async def wait_for_pipe(path: str) -> None:
     await opened
 
 
-def agent_of(job: Job, reaper: Reaper) -> Agent:
+def agent_of(job: Job, reaper: Reaper, second_stored: asyncio.Event) -> Agent:
     async def look(arguments: JsonObject, ctx: ToolContext) -> Any:
         return "nothing"
 
-    acting = Acting(job, reaper)
+    acting = Acting(job, reaper, second_stored)
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     act = Tool(
         name="act",
@@ -235,8 +241,8 @@ def agent_of(job: Job, reaper: Reaper) -> Agent:
 
 async def carry_out(job: Job) -> dict[str, Any]:
     reaper = Reaper(job.point)
-    agent = agent_of(job, reaper)
     journal = DyingJournal(job, reaper)
+    agent = agent_of(job, reaper, journal.second_stored)
     try:
         async with open_session(journal, id="s") as session:
             is_new = session.state.run is None  # it died before its first event was stored

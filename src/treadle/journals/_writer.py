@@ -79,6 +79,7 @@ class Writer:
     def append(self, connection: sqlite3.Connection, append: _statements.Append) -> None:
         session_id = append.session_id
         if (error := self._refused.get(session_id)) is not None:
+            self._unreported.pop(session_id, None)
             raise _again(error)
         if session_id not in self._epochs:
             self._epochs[session_id] = _statements.epoch_of(connection, session_id)
