@@ -1,0 +1,209 @@
+"""Cancelling from anywhere: it cuts into a tool and a stream, every open call gets its result, and it proves that it stopped."""
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from invariants import check_session
+from treadle import Agent, Session, Tool, ToolContext, open_session
+from treadle.testing import Gate, ScriptedModel, Turn, call, text
+from treadle.tools import JsonObject
+
+
+@pytest.fixture(params=["memory:", "sqlite"])
+async def session(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Session]:
+    place = "memory:" if request.param == "memory:" else tmp_path / "a.db"
+    async with open_session(place, id="s") as opened:
+        yield opened
+
+
+def statuses(run: Any) -> list[tuple[str, str]]:
+    return [(one.id, one.status) for one in run.tool_calls]
+
+
+def hanging(entered: Gate, *, effect: Any = "read", name: str = "hang") -> Tool:
+    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+        entered.open()
+        await asyncio.Event().wait()
+        return "never"
+
+    return Tool(name=name, description="Hang.", parameters={}, effect=effect, permission="allow", run=run)
+
+
+@pytest.mark.row("L27", "TF9")
+@pytest.mark.parametrize(("effect", "status"), [("read", "cancelled"), ("unsafe", "outcome_unknown")])
+async def test_a_cancellation_left_by_anybody_cuts_into_a_running_tool(
+    session: Session, effect: str, status: str
+) -> None:
+    entered = Gate()
+
+    async def quick(arguments: JsonObject, ctx: ToolContext) -> str:
+        return "quick"
+
+    tools = [
+        Tool(name="quick", description="Quick.", parameters={}, effect="unsafe", permission="allow", run=quick),
+        hanging(entered, effect=effect),
+        Tool(name="later", description="Later.", parameters={}, effect="unsafe", permission="allow", run=quick),
+    ]
+    model = ScriptedModel([[call("quick", id="q"), call("hang", id="h"), call("later", id="l")], text("never")])
+    running = asyncio.create_task(Agent(model, tools=tools).run("go", session=session))
+    await entered.wait()
+    await session.cancel()
+    done = await running
+
+    assert (done.reason, done.report()["status"]) == ("cancelled", "stopped")
+    assert statuses(done) == [("q", "ok"), ("h", status), ("l", "cancelled")]
+    await check_session(session)
+
+
+@pytest.mark.row("L27")
+async def test_a_cancellation_left_by_anybody_cuts_into_a_silent_stream(session: Session) -> None:
+    gate = Gate()
+    agent = Agent(ScriptedModel([Turn(text="slow", gate=gate)]))
+    async with agent.stream("go", session=session) as run:
+        async for event in run:
+            if event.type == "model.started":
+                await session.cancel()
+    assert run.result.reason == "cancelled"
+    await check_session(session)
+
+
+@pytest.mark.row("L27")
+async def test_a_cancellation_from_another_process_cuts_into_a_running_tool(tmp_path: Path) -> None:
+    other = (
+        "import asyncio, sys; from treadle import open_session\n"
+        "async def main():\n"
+        "    async with open_session(sys.argv[1], id='s') as session: await session.cancel()\n"
+        "asyncio.run(main())"
+    )
+    entered = Gate()
+    async with open_session(tmp_path / "a.db", id="s") as session:
+        agent = Agent(ScriptedModel([call("hang"), text("never")]), tools=[hanging(entered)])
+        running = asyncio.create_task(agent.run("go", session=session))
+        await entered.wait()
+        child = await asyncio.create_subprocess_exec(sys.executable, "-c", other, str(tmp_path / "a.db"))
+        assert await child.wait() == 0
+        done = await running
+        await check_session(session)
+    assert done.reason == "cancelled"
+
+
+@pytest.mark.row("L27")
+async def test_a_cancellation_that_came_too_late_stops_no_later_run(session: Session) -> None:
+    agent = Agent(ScriptedModel([text("one"), text("two")]))
+    await agent.run("first", session=session)
+    await session.cancel()
+    assert (await agent.run("second", session=session)).reason == "completed"
+    assert not await session.journal.inbox(session.id)
+
+
+@pytest.mark.row("L27", "TF9")
+async def test_a_cancelled_run_goes_on_when_it_is_resumed(session: Session) -> None:
+    entered = Gate()
+    model = ScriptedModel([call("hang"), text("after all")])
+    agent = Agent(model, tools=[hanging(entered)])
+    running = asyncio.create_task(agent.run("go", session=session))
+    await entered.wait()
+    await session.cancel()
+    assert (await running).reason == "cancelled"
+
+    done = await agent.resume(session)
+
+    assert (done.reason, done.text) == ("completed", "after all")
+    await check_session(session)
+
+
+@pytest.mark.row("TF10", "L27")
+async def test_cancelling_a_task_twice_loses_no_result(session: Session) -> None:
+    entered, stubborn = Gate(), Gate()
+
+    async def hold_on(arguments: JsonObject, ctx: ToolContext) -> str:
+        entered.open()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await stubborn.wait()
+            raise
+        return "never"
+
+    tool = Tool(name="hold", description="Hold on.", parameters={}, effect="unsafe", permission="allow", run=hold_on)
+    model = ScriptedModel([[call("hold", id="a"), call("hold", id="b", n=1)], text("never")])
+    running = asyncio.create_task(Agent(model, tools=[tool]).run("go", session=session))
+    await entered.wait()
+    running.cancel()
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    stubborn.open()
+
+    await check_session(session)
+    assert session.state.run is not None
+    assert session.state.run.phase == "stopped"
+    assert [(one.id, one.status) for one in session.state.run.calls] == [("a", "outcome_unknown"), ("b", "cancelled")]
+
+
+@pytest.mark.row("L27", "TF9")
+async def test_a_thread_that_cannot_be_stopped_is_told_to_and_its_late_end_is_recorded(session: Session) -> None:
+    entered, saw, leave = Gate(), threading.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def stuck(arguments: JsonObject, ctx: ToolContext) -> str:
+        loop.call_soon_threadsafe(entered.open)
+        leave.wait(60)
+        if ctx.cancelled:
+            saw.set()
+        return "late"
+
+    tool = Tool(name="stuck", description="Stuck.", parameters={}, effect="unsafe", permission="allow", run=stuck)
+    late = asyncio.Event()
+
+    def hear(event: Any) -> None:
+        if event.type == "tool.late":
+            late.set()
+
+    agent = Agent(ScriptedModel([call("stuck", id="a"), text("never")]), tools=[tool])
+    running = asyncio.create_task(agent.run("go", session=session))
+    await entered.wait()
+    await session.cancel()
+    done = await running
+    assert statuses(done) == [("a", "outcome_unknown")]
+
+    session.ledger.subscribers.append(hear)
+    leave.set()
+    await late.wait()
+    assert saw.is_set(), "it was told to stop"
+    await check_session(session)
+
+
+@pytest.mark.row("L27")
+async def test_a_child_process_of_a_cancelled_tool_is_gone_when_the_run_has_ended(tmp_path: Path) -> None:
+    entered = Gate()
+    pids: list[int] = []
+
+    async def spawn(arguments: JsonObject, ctx: ToolContext) -> str:
+        child = await asyncio.create_subprocess_exec(sys.executable, "-c", "input()", stdin=asyncio.subprocess.PIPE)
+        pids.append(child.pid)
+        entered.open()
+        try:
+            await child.wait()
+        finally:
+            child.kill()
+            await child.wait()
+        return "never"
+
+    tool = Tool(name="spawn", description="Spawn.", parameters={}, effect="unsafe", permission="allow", run=spawn)
+    async with open_session(tmp_path / "a.db", id="s") as session:
+        agent = Agent(ScriptedModel([call("spawn"), text("never")]), tools=[tool])
+        running = asyncio.create_task(agent.run("go", session=session))
+        await entered.wait()
+        await session.cancel()
+        await running
+    with pytest.raises(ProcessLookupError):
+        os.kill(pids[0], 0)
