@@ -135,6 +135,13 @@ def _unfit(message: str, rows: Sequence[Row]) -> Reading:
 
 
 def _sentences(rows: Sequence[Row]) -> str:
-    told = [f"`{found['field'] or 'the answer'}`: expected {found['constraint']}." for found in rows[:_MAX_TOLD]]
+    told = [
+        f"`{found['field'] or 'the answer'}`: {found['constraint']}{_got(found['value'])}."
+        for found in rows[:_MAX_TOLD]
+    ]
     more = [f"{len(rows) - _MAX_TOLD} more are wrong."] if len(rows) > _MAX_TOLD else []
     return " ".join([*told, *more])
+
+
+def _got(value: Any) -> str:
+    return "" if value is None else f"; got {value!r:.80}"
