@@ -19,7 +19,7 @@ from treadle.runtime.permission import APPROVAL_LIFETIME_SECONDS, action_digest
 from treadle.state import CallState
 from treadle.tools import CheckedCall, NotDone, ToolResult, Unknown
 
-__all__ = ["IN_DOUBT", "InDoubt", "Recovery"]
+__all__ = ["IN_DOUBT", "InDoubt", "Recovery", "in_doubt", "may_have_acted"]
 
 InDoubt: TypeAlias = Literal["ask", "tell"]
 """Who decides on a call of unknown outcome: a person is asked, or the model is told."""
@@ -54,8 +54,9 @@ class Recovery:
         return msgspec.structs.replace(batch, calls=calls)
 
     async def _may_run(self, state: CallState, step: int, outcomes: Outcomes) -> bool:
-        if state.started is None or state.started.effect.is_read:
+        if not may_have_acted(state):
             return True
+        assert state.started is not None
         decided = await self._same(state, step)
         if decided is None:  # the tool is gone or forbidden now, or its arguments mean another call: never run that
             await self._doubt(state)
@@ -176,13 +177,21 @@ class Recovery:
     # --- the model
 
     async def _doubt(self, state: CallState, *, asked: str | None = None, answer: str | None = None) -> None:
-        assert state.started is not None
-        await self._ledger.record(
-            ToolInDoubt(call_id=state.call.id, tool=state.call.name, key=state.started.key, asked=asked, answer=answer)
-        )
+        await self._ledger.record(in_doubt(state, asked=asked, answer=answer))
 
     async def _tell(self, state: CallState, outcomes: Outcomes) -> None:
         await self._ledger.record(outcomes.finished(state.call, unknown_outcome(state.call)))
+
+
+def may_have_acted(state: CallState) -> bool:
+    """Whether a call has started, and is more than a read."""
+    return state.started is not None and not state.started.effect.is_read
+
+
+def in_doubt(state: CallState, *, asked: str | None = None, answer: str | None = None) -> ToolInDoubt:
+    """Return the event of a call that had started and of which nobody knows how it ended."""
+    key = state.started.key if state.started is not None else ""
+    return ToolInDoubt(call_id=state.call.id, tool=state.call.name, key=key, asked=asked, answer=answer)
 
 
 def _waiting(checked: CheckedCall, seconds: float) -> ToolProgress:

@@ -27,7 +27,7 @@ from treadle.outcomes import Outcomes
 from treadle.planning import Planner, unknown_outcome
 from treadle.ports import Compiler, Driver, Interceptor, Model, ModelRequest, Policy
 from treadle.proposal import Proposer
-from treadle.recovery import InDoubt, Recovery
+from treadle.recovery import InDoubt, Recovery, in_doubt, may_have_acted
 from treadle.reports import RunResult, conclude
 from treadle.runtime.context import instructions_with_guidance
 from treadle.runtime.healing import Healer
@@ -301,9 +301,10 @@ class Run:
     async def _settle(self, session: Session, left: Sequence[CallState]) -> None:
         """Answer calls that nobody will run any more, so that the history stays whole."""
         outcomes = Outcomes(run_id=session.ledger.run_id, step=session.state.step, last_id="")
+        doubts = [in_doubt(state) for state in left if state.result is None and may_have_acted(state)]
         results = [(state.call, _abandoned(state)) for state in left if state.result is None]
         if results:
-            await session.ledger.record(*(outcomes.finished(call, result) for call, result in results))
+            await session.ledger.record(*doubts, *(outcomes.finished(call, result) for call, result in results))
 
     async def _go_on(self, session: Session) -> None:
         """A history that ends with the model's words needs a word of the user before the next request."""
@@ -423,7 +424,7 @@ def _step_of(session: Session) -> Step | None:
 
 def _abandoned(state: CallState) -> ToolResult:
     """Return the result of a call that was left open: unknown where it may have acted, cancelled where it did not."""
-    if state.started is not None and not state.started.effect.is_read:
+    if may_have_acted(state):
         return unknown_outcome(state.call)
     message = "Not executed: the run went on without this call."
     return failed_result(state.call, CallStatus.CANCELLED, message, code="superseded")

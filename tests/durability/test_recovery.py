@@ -1,0 +1,335 @@
+"""What becomes of a call that had started without a result: by its effect, its check, a person, and what has changed since."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from invariants import check_session
+from treadle import Agent, Budget, JournalError, NothingToResume, Session, Tool, ToolContext, ask, deny, open_session
+from treadle.errors import ConfigurationError
+from treadle.events import AnyEvent, ToolFinished
+from treadle.journals.memory import MemoryJournal
+from treadle.runtime.permission import allow
+from treadle.testing import FakeClock, ScriptedModel, call, text
+from treadle.tools import JsonObject, NotDone, Unknown
+
+NUMBER: JsonObject = {"type": "object", "properties": {"n": {"type": "integer"}}}
+
+
+class Breaking(MemoryJournal):
+    """A journal whose process ends before the named call's result is stored, as far as the journal can tell."""
+
+    def __init__(self, call_id: str) -> None:
+        super().__init__()
+        self.call_id = call_id
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        if any(isinstance(event, ToolFinished) and event.call_id == self.call_id for event in events):
+            raise JournalError("gone")
+        await super().append(session_id, events, state=state, durable=durable)
+
+
+class Acts:
+    """A tool `act` and a list of what it did."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+
+    def tool(self, effect: Any = "unsafe", **words: Any) -> Tool:
+        async def run(arguments: JsonObject, ctx: ToolContext) -> Any:
+            self.keys.append(ctx.idempotency_key)
+            return "done"
+
+        words = {"permission": "allow", "timeout": None, **words}
+        return Tool(name="act", description="Act.", parameters=NUMBER, effect=effect, run=run, **words)
+
+
+@pytest.fixture
+def acts() -> Acts:
+    return Acts()
+
+
+@pytest.fixture
+def journal() -> Breaking:
+    return Breaking("a")
+
+
+async def break_off(journal: Breaking, tool: Tool, *, policy: Any = None, clock: FakeClock | None = None) -> None:
+    """Run until the tool has acted, and end as if the process had been killed right then."""
+    model = ScriptedModel([[call("act", id="a", n=1)], text("done")])
+    async with open_session(journal, id="s", clock=clock) as session:
+        with pytest.raises(JournalError, match="gone"):
+            await Agent(model, tools=[tool], policy=policy).run("go", session=session)
+    journal.call_id = ""
+
+
+async def go_on(journal: Breaking, *tools: Tool, clock: FakeClock | None = None, **words: Any) -> tuple[Any, Session]:
+    async with open_session(journal, id="s", clock=clock) as session:
+        done = await Agent(ScriptedModel([text("done")]), tools=tools, **words).resume(session)
+        await check_session(session)
+        return done, session
+
+
+def told(done: Any) -> JsonObject:
+    """What the model was told of the call."""
+    content = next(part.content for message in done.messages for part in message.results)
+    try:
+        found = msgspec.json.decode(content)
+    except msgspec.DecodeError:
+        found = content
+    return found if isinstance(found, dict) else {"type": "ok", "value": found}
+
+
+async def doubts(session: Session) -> list[tuple[str | None, str | None]]:
+    return [(event.asked, event.answer) for event in await session.events() if event.type == "tool.in_doubt"]
+
+
+@pytest.mark.row("R04", "R05")
+@pytest.mark.parametrize("effect", ["idempotent", "keyed"])
+async def test_a_repeatable_call_runs_again_with_the_same_key(journal: Breaking, acts: Acts, effect: str) -> None:
+    await break_off(journal, acts.tool(effect))
+    done, session = await go_on(journal, acts.tool(effect))
+    assert (done.reason, len(acts.keys), len(set(acts.keys))) == ("completed", 2, 1)
+    assert await doubts(session) == []
+
+
+@pytest.mark.row("R05")
+async def test_without_a_check_and_a_person_the_model_is_told_that_nobody_knows(journal: Breaking, acts: Acts) -> None:
+    await break_off(journal, acts.tool())
+    done, session = await go_on(journal, acts.tool())
+    assert (done.reason, len(acts.keys)) == ("completed", 1)
+    assert (told(done)["type"], told(done)["outcome"]) == ("outcome_unknown", "unknown")
+    assert await doubts(session) == [(None, None)]
+    with pytest.raises(NothingToResume):
+        await go_on(journal, acts.tool())
+    assert len(acts.keys) == 1
+
+
+def answering(answer: Any) -> Callable[[JsonObject, ToolContext], Any]:
+    async def check(arguments: JsonObject, ctx: ToolContext) -> Any:
+        assert arguments == {"n": 1}
+        assert ctx.idempotency_key.startswith("tk_")
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    return check
+
+
+@pytest.mark.row("R05")
+@pytest.mark.parametrize(
+    ("answer", "kind", "runs", "word"),
+    [
+        ("receipt 7", "ok", 1, "done"),
+        (None, "ok", 1, "done"),
+        (NotDone, "ok", 2, "not_done"),
+        (NotDone(), "ok", 2, "not_done"),
+        (Unknown, "outcome_unknown", 1, "unknown"),
+        (Unknown(), "outcome_unknown", 1, "unknown"),
+        (RuntimeError("the service is down"), "outcome_unknown", 1, "unknown"),
+        (SystemExit(3), "outcome_unknown", 1, "unknown"),
+        (float("nan"), "unexpected_result_shape", 1, "done"),
+    ],
+)
+async def test_the_tools_own_check_is_asked_first(
+    journal: Breaking, acts: Acts, answer: Any, kind: str, runs: int, word: str
+) -> None:
+    await break_off(journal, acts.tool())
+    done, session = await go_on(journal, acts.tool(check=answering(answer)))
+    assert (done.reason, told(done)["type"], len(acts.keys)) == ("completed", kind, runs)
+    assert await doubts(session) == [("check", word)]
+    assert len(set(acts.keys)) == 1
+
+
+async def test_what_a_check_returns_is_held_to_the_tools_contract(journal: Breaking, acts: Acts) -> None:
+    schema = {"type": "object", "required": ["receipt"]}
+    await break_off(journal, acts.tool())
+    done, _ = await go_on(journal, acts.tool(check=answering({"paid": "canary"}), output_schema=schema))
+    assert told(done)["type"] == "unexpected_result_shape"
+    assert "canary" not in str(told(done))
+
+
+@pytest.mark.row("R05")
+async def test_what_is_absent_runs_only_after_the_tools_time_limit_has_surely_passed(
+    journal: Breaking, acts: Acts
+) -> None:
+    clock = FakeClock(auto=True)
+    asked: list[float] = []
+
+    async def check(arguments: JsonObject, ctx: ToolContext) -> Any:
+        asked.append(clock.monotonic())
+        return NotDone
+
+    await break_off(journal, acts.tool(timeout=30.0), clock=clock)
+    clock.shift(10.0)
+    begun = clock.monotonic()
+    done, _ = await go_on(journal, acts.tool(timeout=30.0, check=check), clock=clock)
+    assert (done.reason, len(acts.keys)) == ("completed", 2)
+    assert [at - begun for at in asked] == [0.0, 20.0]
+
+
+@pytest.mark.row("R05", "SF6")
+async def test_a_clock_that_went_back_makes_it_wait_for_the_whole_limit_and_no_longer(
+    journal: Breaking, acts: Acts
+) -> None:
+    clock = FakeClock(auto=True)
+    await break_off(journal, acts.tool(timeout=30.0), clock=clock)
+    clock.shift(-3600.0)
+    begun = clock.monotonic()
+    await go_on(journal, acts.tool(timeout=30.0, check=answering(NotDone)), clock=clock)
+    assert (len(acts.keys), clock.monotonic() - begun) == (2, 30.0)
+
+
+async def test_a_wait_for_the_time_limit_is_bounded_by_the_run_and_then_nobody_knows(
+    journal: Breaking, acts: Acts
+) -> None:
+    clock = FakeClock(auto=True)
+    await break_off(journal, acts.tool(timeout=3000.0), clock=clock)
+    async with open_session(journal, id="s", clock=clock) as session:
+        agent = Agent(ScriptedModel([text("done")]), tools=[acts.tool(timeout=3000.0, check=answering(NotDone))])
+        done = await agent.resume(session, budget=Budget(max_wall_time_seconds=60))
+        await check_session(session)
+    assert (done.reason, len(acts.keys), told(done)["type"]) == ("budget_exceeded", 1, "outcome_unknown")
+
+
+# --- a person
+
+
+@pytest.mark.row("R05", "P06")
+@pytest.mark.parametrize(("answer", "runs", "kind"), [("allow", 2, "ok"), ("deny", 1, "outcome_unknown")])
+async def test_a_person_may_be_asked_and_the_answer_is_kept(
+    journal: Breaking, acts: Acts, answer: Any, runs: int, kind: str
+) -> None:
+    await break_off(journal, acts.tool())
+    paused, session = await go_on(journal, acts.tool(), in_doubt="ask")
+    assert (paused.reason, len(acts.keys)) == ("approval_required", 1)
+    [approval] = paused.approvals
+    assert (approval.rule, approval.arguments) == ("in doubt", {"n": 1})
+    again, _ = await go_on(journal, acts.tool(), in_doubt="ask")
+    assert [one.id for one in again.approvals] == [approval.id], "asked once"
+    await session.answer(approval.id, answer)
+    done, session = await go_on(journal, acts.tool(), in_doubt="ask")
+    assert (done.reason, len(acts.keys), told(done)["type"]) == ("completed", runs, kind)
+    assert len(set(acts.keys)) == 1
+    assert len(await doubts(session)) == 1
+
+
+@pytest.mark.row("R05", "P06")
+async def test_whoever_consented_is_asked_unless_the_agent_says_otherwise(journal: Breaking, acts: Acts) -> None:
+    async with open_session(journal, id="s") as session:
+        agent = Agent(ScriptedModel([[call("act", id="a", n=1)], text("x")]), tools=[acts.tool()], policy=ask("act"))
+        paused = await agent.run("go", session=session)
+        await session.answer(paused.approvals[0].id, "allow")
+        with pytest.raises(JournalError):
+            await agent.resume(session)
+    journal.call_id = ""
+    asked, _ = await go_on(journal, acts.tool(), policy=ask("act"))
+    assert asked.reason == "approval_required"
+    done, _ = await go_on(journal, acts.tool(), policy=ask("act"), in_doubt="tell")
+    assert (done.reason, len(acts.keys), told(done)["type"]) == ("completed", 1, "outcome_unknown")
+
+
+def test_a_wrong_word_for_calls_in_doubt_is_told() -> None:
+    with pytest.raises(ConfigurationError, match="in_doubt"):
+        Agent("demo", in_doubt="repeat")  # type: ignore[arg-type]
+
+
+# --- what has changed since
+
+
+@pytest.mark.row("R05")
+@pytest.mark.parametrize("effect", ["keyed", "unsafe"])
+async def test_a_started_call_whose_tool_is_gone_is_told_as_unknown(journal: Breaking, acts: Acts, effect: str) -> None:
+    await break_off(journal, acts.tool(effect))
+    done, session = await go_on(journal)
+    assert (done.reason, told(done)["type"], len(acts.keys)) == ("completed", "outcome_unknown", 1)
+    assert await doubts(session) == [(None, None)]
+
+
+@pytest.mark.parametrize("effect", ["keyed", "unsafe"])
+async def test_a_started_call_that_policy_forbids_by_now_is_told_as_unknown(
+    journal: Breaking, acts: Acts, effect: str
+) -> None:
+    await break_off(journal, acts.tool(effect))
+    done, _ = await go_on(journal, acts.tool(effect), policy=deny("act"))
+    assert (done.reason, told(done)["type"], len(acts.keys)) == ("completed", "outcome_unknown", 1)
+
+
+@pytest.mark.parametrize(("before", "after"), [("keyed", "unsafe"), ("unsafe", "keyed")])
+async def test_a_call_is_in_doubt_when_either_word_on_it_says_so(
+    journal: Breaking, acts: Acts, before: str, after: str
+) -> None:
+    await break_off(journal, acts.tool(before))
+    done, _ = await go_on(journal, acts.tool(after))
+    assert (told(done)["type"], len(acts.keys)) == ("outcome_unknown", 1)
+
+
+async def test_a_new_task_in_place_of_a_resume_leaves_no_call_open_and_runs_none(journal: Breaking, acts: Acts) -> None:
+    await break_off(journal, acts.tool())
+    async with open_session(journal, id="s") as session:
+        done = await Agent(ScriptedModel([text("new")]), tools=[acts.tool()]).run("another task", session=session)
+        await check_session(session)
+        assert await doubts(session) == [(None, None)]
+    assert (done.text, len(acts.keys), told(done)["type"]) == ("new", 1, "outcome_unknown")
+
+
+@pytest.mark.row("P08")
+async def test_siblings_that_finished_never_run_again_and_those_that_never_started_do(
+    journal: Breaking, tmp_path: Path
+) -> None:
+    ran: list[str] = []
+
+    def tool(name: str, effect: Any) -> Tool:
+        async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+            ran.append(name)
+            return name
+
+        return Tool(name=name, description="Act.", parameters=NUMBER, effect=effect, permission="allow", run=run)
+
+    tools = [tool("first", "unsafe"), tool("act", "unsafe"), tool("last", "unsafe")]
+    model = ScriptedModel([[call("first", id="f"), call("act", id="a"), call("last", id="l")], text("done")])
+    async with open_session(journal, id="s") as session:
+        with pytest.raises(JournalError):
+            await Agent(model, tools=tools).run("go", session=session)
+    journal.call_id = ""
+    done, _ = await go_on(journal, *tools)
+    assert ran == ["first", "act", "last"]
+    assert [one.status for one in done.tool_calls] == ["ok", "outcome_unknown", "ok"]
+
+
+# --- larger budgets
+
+
+@pytest.mark.row("B15")
+async def test_a_larger_budget_goes_on_from_the_stop_and_repeats_nothing(acts: Acts, tmp_path: Path) -> None:
+    turns = [[call("act", n=n)] for n in range(6)]
+    agent = Agent(ScriptedModel([*turns, text("done")]), tools=[acts.tool()], on_limit="report")
+    async with open_session(tmp_path / "a.db", id="s") as session:
+        stopped = await agent.run("go", session=session, budget=Budget(max_tool_calls=3))
+        assert (stopped.reason, len(acts.keys)) == ("budget_exceeded", 3)
+        done = await agent.resume(session, budget=Budget(max_tool_calls=10))
+        await check_session(session)
+    assert done.reason == "completed"
+    assert len(acts.keys) == len(set(acts.keys)) == 6
+
+
+@pytest.mark.row("B14")
+async def test_a_deadline_in_the_past_makes_no_request(acts: Acts) -> None:
+    clock = FakeClock()
+    model = ScriptedModel([[call("act", n=1)], text("never")])
+
+    async def late(arguments: JsonObject, ctx: ToolContext) -> str:
+        clock.advance(100.0)
+        return "late"
+
+    tool = Tool(name="act", description="Act.", parameters=NUMBER, effect="read", run=late)
+    async with open_session("memory:", clock=clock) as session:
+        agent = Agent(model, tools=[tool], policy=allow("act"), budget=Budget(max_wall_time_seconds=50))
+        assert (await agent.run("go", session=session)).reason == "budget_exceeded"
+        requests = len(model.requests)
+        again = await agent.resume(session)
+    assert (again.reason, again.report()["budget"]) == ("budget_exceeded", "max_wall_time_seconds")
+    assert len(model.requests) == requests
