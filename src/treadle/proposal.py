@@ -22,11 +22,11 @@ from treadle.ports import (
     Model,
     ModelEnd,
     ModelRequest,
-    Pricing,
     ResponseSetAside,
     TextDelta,
     ThinkingDelta,
 )
+from treadle.runtime.consumption import cost_of, estimate, money, together
 from treadle.runtime.endings import limit_stop
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.naming import CallNames
@@ -186,20 +186,21 @@ class Proposer:
 
     async def _set_aside(self, part: ResponseSetAside, request: ModelRequest, response: _Response, step: int) -> None:
         """Count a response that is not the step's own message, before the driver may ask again."""
-        usage = part.usage or _estimate(request, part.parts)
-        cost = _cost(self._model.price, usage)
+        parts = tuple(map(encodable_part, part.parts))
+        usage = part.usage or estimate(request, parts)
+        cost = cost_of(self._model.price, usage)
         if part.reason == "reworded":
             response.turns, response.usage = response.turns + 1, response.usage + usage
-            response.cost = _sum(response.cost, cost)
+            response.cost = together(response.cost, cost)
         else:
             rejected = DecisionRejected(
                 step=step,
                 reason=part.reason,
-                text=_text(part.parts),
+                text=_text(parts),
                 attempt=part.attempt,
-                message=part.message,
+                message=encodable(part.message),
                 usage=usage,
-                cost=None if cost is None else _money(cost),
+                cost=money(cost),
             )
             await self._ledger.record(rejected)
         if (reached := self._meter.reached(self._spent_with(response))) is not None:
@@ -213,7 +214,7 @@ class Proposer:
             spent,
             model_turns=spent.model_turns + response.turns,
             usage=spent.usage + response.usage,
-            cost=_sum(spent.cost, response.cost),
+            cost=together(spent.cost, response.cost),
         )
 
     async def _tell_failure(self, end: ModelEnd, step: int) -> None:
@@ -221,9 +222,9 @@ class Proposer:
             rejected = DecisionRejected(
                 step=step,
                 reason=failure.reason,
-                text=_text(end.parts),
+                text=encodable(_text(end.parts)),
                 attempt=failure.attempts,
-                message=failure.message,
+                message=encodable(failure.message),
             )
             await self._ledger.record(rejected)
 
@@ -249,14 +250,14 @@ class Proposer:
         assert end is not None
         now = self._ledger.clock.monotonic()
         parts = tuple(self._named(end.parts, response))
-        usage = end.usage or _estimate(request, parts)
-        cost = _sum(response.cost, _cost(end.price or self._model.price, usage))
+        usage = end.usage or estimate(request, parts)
+        cost = together(response.cost, cost_of(end.price or self._model.price, usage))
         finished = ModelFinished(
             step=step,
             message=Message(role="assistant", parts=parts, origin=end.origin or self._model.name),
             finish=end.finish,
             usage=response.usage + usage,
-            cost=None if cost is None else _money(cost),
+            cost=money(cost),
             attempt=attempt,
             closing=closing,
             dropped_text=end.dropped_text,
@@ -276,7 +277,8 @@ class Proposer:
         """Return the stop of a failed decision, or of a finish reason that the user has named."""
         if (failure := end.failure) is not None:
             details = {"class": failure.code, "attempts": failure.attempts}
-            return Stop(reason=StopReason.INVALID_CALL_LIMIT, message=failure.message, details=details)
+            message = encodable(failure.message)
+            return Stop(reason=StopReason.INVALID_CALL_LIMIT, message=message, details=details)
         word = next((word for word in (end.finish_reason, end.finish.value) if word in self._refused_as), None)
         if word is None:
             return None
@@ -340,7 +342,7 @@ class Proposer:
                 status=status,
                 retry_in_seconds=wait,
                 usage=response.usage if response.turns else None,
-                cost=None if response.cost is None else _money(response.cost),
+                cost=money(response.cost),
             )
         )
         if response.has_emitted:
@@ -373,28 +375,5 @@ def _refusal(end: ModelEnd, *, closing: bool) -> str | None:
             return None
 
 
-def _cost(price: Pricing | None, usage: Usage) -> Decimal | None:
-    return None if price is None else price.cost(usage)
-
-
-def _sum(one: Decimal | None, other: Decimal | None) -> Decimal | None:
-    return None if one is None or other is None else one + other
-
-
 def _text(parts: tuple[Part, ...]) -> str:
     return Message(role="assistant", parts=parts).text
-
-
-def _money(cost: Decimal) -> str:
-    return format(cost.normalize(), "f")
-
-
-def _estimate(request: ModelRequest, parts: tuple[Part, ...]) -> Usage:
-    """Estimate tokens at four characters each, where the server sends no usage: a budget must not count 0."""
-    told = len(request.instructions or "") + sum(_length(message.parts) for message in request.messages)
-    told += sum(len(spec.description) + len(msgspec.json.encode(spec.parameters)) for spec in request.tools)
-    return Usage(input_tokens=told // 4 + 1, output_tokens=_length(parts) // 4 + 1, estimated=True)
-
-
-def _length(parts: tuple[Part, ...]) -> int:
-    return sum(len(msgspec.json.encode(part)) for part in parts)

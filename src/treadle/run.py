@@ -415,8 +415,9 @@ def _step_of(session: Session) -> Step | None:
     run, messages = session.state.run, session.messages
     if run is None or not messages:
         return None
-    results = messages[-1] if messages[-1].role == "tool" else None
-    spoken = messages[-2] if results is not None else messages[-1]
+    last = next((at for at in reversed(range(len(messages))) if messages[at].role != "user"), 0)
+    results = messages[last] if messages[last].role == "tool" else None
+    spoken = messages[last - 1] if results is not None else messages[last]
     if spoken.role != "assistant":
         return None
     return Step(number=run.steps, message=spoken, results=results, messages=messages, usage=run.spent.usage)

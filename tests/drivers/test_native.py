@@ -174,3 +174,14 @@ async def test_calls_beside_such_a_finish_reason_do_not_run(tmp_path: Path) -> N
 def test_finish_reasons_are_words(words: Any) -> None:
     with pytest.raises(ConfigurationError):
         Guards(finish_reasons=words)
+
+
+@pytest.mark.row("L26")
+async def test_each_piece_of_a_continued_answer_is_a_step() -> None:
+    model = ScriptedModel([text("One ", finish="length"), call("echo", x=1), text("two.")])
+
+    async with Agent(model, tools=[echo_tool()]).stream("count") as run:
+        steps = [(step.number, step.message.text, step.results is not None) async for step in run.steps()]
+
+    assert steps == [(1, "One ", False), (2, "", True), (3, "two.", False)]
+    assert run.result.text == "two."

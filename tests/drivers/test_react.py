@@ -253,8 +253,8 @@ async def test_a_decision_that_cannot_be_accepted_is_told_and_fails_the_step(wro
 @pytest.mark.parametrize(
     "garbage",
     ["", "   ", "[]", "3", '{"type": "final_answer", "answer": "a", "answer": "b"}', '{"type": "final_ans', '{"type": "final_answer", "answer": "\\ud800"}',
-     '{"type": 5}', '{"thought": ["x"], "type": "final_answer", "answer": "a"}', "[" * 100_000, '{"a": 1e400}'],
-    ids=range(11),
+     "\ud800", '{"type": 5}', '{"thought": ["x"], "type": "final_answer", "answer": "a"}', "[" * 100_000, '{"a": 1e400}'],
+    ids=range(12),
 )  # fmt: skip
 async def test_no_text_of_a_model_breaks_the_driver_and_a_mended_one_goes_on(garbage: str) -> None:
     model = ScriptedModel([Turn(text=garbage), answer("mended")])
@@ -274,6 +274,13 @@ async def test_a_decision_that_was_mended_leaves_no_trace_in_the_conversation() 
     assert result.spent.model_turns == 3
     assert [message.role for message in result.messages] == ["user", "assistant", "tool", "assistant"]
     assert not any("garbage" in message.text for message in model.requests[2].messages)
+
+
+@pytest.mark.row("D09")
+async def test_a_text_that_no_journal_can_hold_fails_like_any_other() -> None:
+    result = await Agent(ScriptedModel([Turn(text="\ud800")]), driver=ReActDriver(max_retries=1)).run("go")
+
+    assert (result.reason, [one.name for one in result.tool_calls]) == ("invalid_call_limit", ["decision_extraction"])
 
 
 @pytest.mark.row("L26", "D09")

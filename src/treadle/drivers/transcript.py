@@ -13,17 +13,17 @@ class Transcript:
     """The rendered messages of one run. Each is rendered once, so that adapters may encode each once too."""
 
     def __init__(self) -> None:
-        # Both messages are kept: an id names an object only as long as that lives.
+        # Both messages are kept: an id names an object only as long as that lives. Those no longer sent are let go.
         self._rendered: dict[int, tuple[Message, Message]] = {}
 
     def of(self, messages: Iterable[Message]) -> tuple[Message, ...]:
         """Return the messages without calls and results. The same ones give the same, so that prefixes stay stable."""
-        return tuple(self._one(message) for message in messages)
+        before, self._rendered = self._rendered, {}
+        return tuple(self._one(message, before) for message in messages)
 
-    def _one(self, message: Message) -> Message:
-        known = self._rendered.get(id(message))
-        if known is None:
-            known = self._rendered[id(message)] = (message, observed(message))
+    def _one(self, message: Message, before: dict[int, tuple[Message, Message]]) -> Message:
+        known = before.get(id(message)) or self._rendered.get(id(message)) or (message, observed(message))
+        self._rendered[id(message)] = known
         return known[1]
 
 

@@ -1,0 +1,37 @@
+"""Consumption: what a response used, in tokens and money. Estimates where nobody counted; spends nothing."""
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+import msgspec
+
+from treadle.messages import Part, Usage
+from treadle.ports import ModelRequest, Pricing
+
+__all__ = ["cost_of", "estimate", "money", "together"]
+
+
+def cost_of(price: Pricing | None, usage: Usage) -> Decimal | None:
+    """Return the exact cost, or None where nobody knows the price."""
+    return None if price is None else price.cost(usage)
+
+
+def together(one: Decimal | None, other: Decimal | None) -> Decimal | None:
+    """Return the sum of two costs; one that nobody knows makes it unknown."""
+    return None if one is None or other is None else one + other
+
+
+def money(cost: Decimal | None) -> str | None:
+    """Return a cost as events hold it: an exact decimal."""
+    return None if cost is None else format(cost.normalize(), "f")
+
+
+def estimate(request: ModelRequest, parts: Iterable[Part]) -> Usage:
+    """Estimate tokens at four characters each, where the server sends no usage: a budget must not count 0."""
+    told = len(request.instructions or "") + sum(_length(message.parts) for message in request.messages)
+    told += sum(len(spec.description) + len(msgspec.json.encode(spec.parameters)) for spec in request.tools)
+    return Usage(input_tokens=told // 4 + 1, output_tokens=_length(parts) // 4 + 1, estimated=True)
+
+
+def _length(parts: Iterable[Part]) -> int:
+    return sum(len(msgspec.json.encode(part)) for part in parts)
