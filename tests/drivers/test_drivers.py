@@ -14,8 +14,18 @@ from treadle.drivers.native import NativeDriver
 from treadle.drivers.react import ReActDriver
 from treadle.drivers.scripted import ScriptedDriver
 from treadle.messages import Text, ToolCall
-from treadle.ports import BoundDriver, Capability, Driver, Executor, Model, ModelEnd, ModelPart, ModelRequest
-from treadle.resolve import driver_for, resolve_model
+from treadle.ports import (
+    BoundDriver,
+    Capability,
+    Driver,
+    Executor,
+    HasCapabilities,
+    Model,
+    ModelEnd,
+    ModelPart,
+    ModelRequest,
+)
+from treadle.resolve import driver_for, resolve_model, with_fallback
 from treadle.testing import MockProvider, ScriptedModel, call, parse_script, text
 
 NATIVE = [[text("First."), call("echo", x=1)], call("pay", to="a"), text("Done.")]
@@ -164,6 +174,26 @@ async def test_a_model_of_ones_own_may_say_it_too() -> None:
 
     assert (result.text, len(result.tool_calls)) == ("end", 1)
     assert isinstance(driver_for(ScriptedModel([text("x")])), NativeDriver)
+
+
+@pytest.mark.row("D18")
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([], [], []),
+        (["no_tools"], [], ["no_tools"]),
+        (["no_tools", "json_schema"], ["no_tools"], ["no_tools"]),
+        (["no_tools", "json_schema"], ["json_schema"], ["json_schema", "no_tools"]),
+    ],
+)
+def test_a_fallback_needs_what_any_of_its_models_needs(
+    first: list[str], second: list[str], expected: list[str]
+) -> None:
+    model = with_fallback(resolve_model("demo", capabilities=first), resolve_model("demo", capabilities=second))
+
+    assert isinstance(model, HasCapabilities)
+    assert sorted(model.capabilities) == expected
+    assert isinstance(driver_for(model), ReActDriver if "no_tools" in expected else NativeDriver)
 
 
 @pytest.mark.parametrize("words", [["tools"], "tools", [3], 3, [None]])

@@ -10,7 +10,7 @@ import msgspec
 
 from treadle.breakers import Breaker
 from treadle.errors import ConfigurationError, ModelError, ModelUnavailable
-from treadle.ports import Clock, Model, ModelEnd, ModelPart, ModelRequest, Pricing
+from treadle.ports import Capability, Clock, HasCapabilities, Model, ModelEnd, ModelPart, ModelRequest, Pricing
 
 __all__ = ["FallbackModel"]
 
@@ -42,6 +42,14 @@ class FallbackModel:
         """The price of the preferred model, if all have one; each answer carries its own."""
         prices = [model.price for model, _ in self._breakers]
         return None if None in prices else prices[0]
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What any of them needs: one driver serves them all."""
+        models = [model for model, _ in self._breakers]
+        special = [model.capabilities for model in models if isinstance(model, HasCapabilities)]
+        held = all(Capability.JSON_SCHEMA in one for one in special) and len(special) == len(models)
+        return frozenset[Capability]().union(*special) - (frozenset() if held else {Capability.JSON_SCHEMA})
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
         """Let the first model that is not shut answer.
