@@ -10,10 +10,11 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import msgspec
 
 from treadle import Agent, Decision, NothingToResume, Tool, ToolContext, open_session
 from treadle.events import AnyEvent, ApprovalRequested, RunFinished, RunPaused, ToolFinished, ToolStarted
+from treadle.journals._schema import build
 from treadle.journals.sqlite import SqliteJournal
 from treadle.messages import Finish, Text, ToolCall
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta
@@ -43,11 +45,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Of the effects server."""
     out: str
     """Where the report goes."""
+    session: str = "s"
     effect: str = "unsafe"
     point: str = ""
     """Where to die; empty to live."""
     act: str = "start"
-    """start, resume, or again: resume, and then see that there is nothing left to resume."""
+    """start, resume, again (resume, and see that there is nothing left to), or build: only make the journal's tables."""
     check: str = ""
     """Whether the tool can be asked: `service` asks the world, `unknown` never knows; empty for no check."""
     consent: bool = False
@@ -176,7 +179,7 @@ class Acting:
             await wait_for_pipe(self._job.gate)
         if n == 2 and self._job.point == "CP12":
             await asyncio.Event().wait()
-        asked = {"do": ctx.idempotency_key, "effect": self._job.effect, "n": n}
+        asked = {"do": ctx.idempotency_key, "effect": self._job.effect, "n": n, "session": self._job.session}
         reader, writer = await asyncio.open_connection("127.0.0.1", self._job.port)
         writer.write(json.dumps(asked).encode() + b"\n")
         await writer.drain()
@@ -223,7 +226,7 @@ def agent_of(job: Job, reaper: Reaper, second_stored: asyncio.Event) -> Agent:
         description="Act.",
         parameters=schema,
         effect=job.effect,  # type: ignore[arg-type]  # a word of the test's
-        permission=None if job.consent else "allow",
+        permission="ask" if job.consent else "allow",
         resources=lambda arguments: {f"thing:{arguments['n']}": "write"},
         check=acting.check if job.check else None,
         validate=acting.validate,
@@ -239,17 +242,36 @@ def agent_of(job: Job, reaper: Reaper, second_stored: asyncio.Event) -> Agent:
     )
 
 
+class DyingConnection(sqlite3.Connection):
+    """Dies before its n-th statement."""
+
+    reaper = Reaper("")
+    count = 0
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        self.count += 1
+        self.reaper.pass_by(f"CP16:{self.count}")
+        return super().execute(*arguments)
+
+
+def build_tables(job: Job) -> dict[str, Any]:
+    DyingConnection.reaper = Reaper(job.point)
+    with closing(sqlite3.connect(job.journal, factory=DyingConnection, isolation_level=None)) as connection:
+        build(connection)
+    return {}
+
+
 async def carry_out(job: Job) -> dict[str, Any]:
     reaper = Reaper(job.point)
     journal = DyingJournal(job, reaper)
     agent = agent_of(job, reaper, journal.second_stored)
     try:
-        async with open_session(journal, id="s") as session:
+        async with open_session(journal, id=job.session) as session:
             is_new = session.state.run is None  # it died before its first event was stored
             run = agent.run("Act twice.", session=session) if is_new else agent.resume(session)
             result = await run
         if job.act == "again":
-            async with open_session(journal, id="s") as session:
+            async with open_session(journal, id=job.session) as session:
                 with suppress(NothingToResume):
                     result = await agent.resume(session)
         return dict(result.report())
@@ -262,7 +284,7 @@ def live(job: Job) -> None:
     signal.alarm(LIFE_SECONDS)
     code = 0
     try:
-        report: dict[str, Any] = asyncio.run(carry_out(job))
+        report = build_tables(job) if job.act == "build" else asyncio.run(carry_out(job))
     except Exception as error:  # noqa: BLE001 - whatever it was, the parent must hear of it
         code, report = 1, {"error": f"{type(error).__name__}: {error}"}
     Path(job.out).write_text(json.dumps(report))

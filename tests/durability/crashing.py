@@ -85,21 +85,23 @@ class World:
         self.port = port
         self._path = path
 
-    def acts(self) -> list[dict[str, Any]]:
+    def acts(self, session: str = "s") -> list[dict[str, Any]]:
         """Everything that was asked to be done, in order."""
         if not self._path.exists():
             return []
-        return [json.loads(line) for line in self._path.read_text().splitlines()]
+        acts = (json.loads(line) for line in self._path.read_text().splitlines())
+        return [act for act in acts if act["session"] == session]
 
-    def requests(self) -> dict[int, int]:
+    def requests(self, session: str = "s") -> dict[int, int]:
         """How often each of the two acts was asked for."""
-        return dict(Counter(act["n"] for act in self.acts()))
+        return dict(Counter(act["n"] for act in self.acts(session)))
 
-    def duplicates(self) -> list[str]:
+    def duplicates(self, session: str = "s") -> list[str]:
         """What was done twice, or asked for under two keys."""
-        acted = Counter(act["n"] for act in self.acts() if act["has_acted"] and act["effect"] != "read")
+        acts = self.acts(session)
+        acted = Counter(act["n"] for act in acts if act["has_acted"] and act["effect"] != "read")
         keys: dict[int, set[str]] = {}
-        for act in self.acts():
+        for act in acts:
             keys.setdefault(act["n"], set()).add(act["do"])
         twice = [f"act {n} was done {count} times" for n, count in acted.items() if count > 1]
         return twice + [f"act {n} has the keys {sorted(used)}" for n, used in keys.items() if len(used) > 1]
@@ -123,20 +125,20 @@ async def world(path: Path) -> AsyncIterator[World]:
         await server.wait()
 
 
-async def stored(journal: str | Path) -> tuple[Sequence[AnyEvent], SessionState]:
+async def stored(journal: str | Path, session: str = "s") -> tuple[Sequence[AnyEvent], SessionState]:
     """Return what a journal holds of the session, as a process that starts now sees it."""
     store = await open_sqlite(journal)
     try:
-        events = await store.read("s")
+        events = await store.read(session)
     finally:
         await store.close()
-    return events, fold("s", events)
+    return events, fold(session, events)
 
 
-async def answer_all(journal: str | Path, answer: Any = "allow") -> int:
+async def answer_all(journal: str | Path, answer: Any = "allow", *, session: str = "s") -> int:
     """Answer every request for consent that waits, from this process. Return how many there were."""
-    async with treadle.open_session(journal, id="s") as session:
-        waiting = session.approvals()
+    async with treadle.open_session(journal, id=session) as opened:
+        waiting = opened.approvals()
         for approval in waiting:
-            await session.answer(approval.id, answer)
+            await opened.answer(approval.id, answer)
         return len(waiting)
