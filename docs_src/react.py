@@ -3,8 +3,7 @@
 import asyncio
 import json
 
-from treadle import Agent, tool
-from treadle.drivers.react import ReActDriver
+from treadle import Agent, ReActDriver, tool
 from treadle.testing import ScriptedModel, text
 
 

@@ -4,8 +4,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from treadle import Agent, tool
-from treadle.providers.recorded import RecordingModel, ReplayModel
+from treadle import Agent, RecordingModel, ReplayModel, tool
 from treadle.testing import ScriptedModel, call, text
 
 

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from treadle.budgets import Budget as Budget
     from treadle.budgets import Price as Price
     from treadle.decorators import tool as tool
+    from treadle.drivers.native import NativeDriver as NativeDriver
+    from treadle.drivers.react import ReActDecision as ReActDecision
+    from treadle.drivers.react import ReActDriver as ReActDriver
+    from treadle.drivers.scripted import ScriptedDriver as ScriptedDriver
     from treadle.effects import Effect as Effect
     from treadle.errors import ConfigurationError as ConfigurationError
     from treadle.errors import InvalidArguments as InvalidArguments
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
     from treadle.messages import Message as Message
     from treadle.messages import ToolCall as ToolCall
     from treadle.ports import Decision as Decision
+    from treadle.providers.recorded import RecordingModel as RecordingModel
+    from treadle.providers.recorded import ReplayModel as ReplayModel
     from treadle.reports import RunResult as RunResult
     from treadle.resolve import open_journal as open_journal
     from treadle.resolve import open_session as open_session
@@ -76,13 +82,19 @@ _HOMES = {
     "JournalError": "errors",
     "Message": "messages",
     "ModelError": "errors",
+    "NativeDriver": "drivers.native",
     "NotDone": "tools",
     "NothingToResume": "errors",
     "Price": "budgets",
+    "ReActDecision": "drivers.react",
+    "ReActDriver": "drivers.react",
+    "RecordingModel": "providers.recorded",
     "Redacted": "runtime.context",
     "Rejected": "errors",
+    "ReplayModel": "providers.recorded",
     "Run": "run",
     "RunResult": "reports",
+    "ScriptedDriver": "drivers.scripted",
     "Sections": "runtime.context",
     "Session": "session",
     "SessionConflict": "errors",

@@ -8,7 +8,17 @@ from treadle.effects import Effect
 from treadle.errors import Rejected, SessionHeld, Transient, TreadleError
 from treadle.events import AnyEvent, RunFinished, Subscriber
 from treadle.messages import Message, ToolCall, Usage, user_message
-from treadle.ports import CallReady, Decision, ModelEnd, ModelPart, Policy, SessionView, TextDelta, ThinkingDelta
+from treadle.ports import (
+    CallReady,
+    Decision,
+    ModelEnd,
+    ModelPart,
+    Policy,
+    ResponseSetAside,
+    SessionView,
+    TextDelta,
+    ThinkingDelta,
+)
 from treadle.stops import Status, StopReason, exit_code
 from treadle.tools import CheckedCall, JsonObject, Tool, ToolContext
 
@@ -72,6 +82,8 @@ def words(part: ModelPart) -> str:
             return call.name
         case ModelEnd():
             return ""
+        case ResponseSetAside(message=message):
+            return message
         case _:
             assert_never(part)
 
