@@ -3,7 +3,6 @@
 import asyncio
 import atexit
 import os
-import sqlite3
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -32,7 +31,7 @@ class Job(Generic[_T]):
 
     def __init__(
         self,
-        act: Callable[[sqlite3.Connection], _T] | None,
+        act: Callable[[Any], _T] | None,  # Any: the connection of whichever store the thread serves
         *,
         future: "asyncio.Future[_T] | None" = None,
         session_id: str = "",

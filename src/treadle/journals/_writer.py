@@ -11,8 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from treadle.errors import JournalError, SessionError, TreadleError
+from treadle.errors import JournalError, SessionError
 from treadle.journals import _statements
+from treadle.journals._deferred import Deferred, again
 from treadle.journals._faults import OWN_FAULTS, describe
 from treadle.journals._files import open_writer
 from treadle.journals._worker import Job
@@ -24,36 +25,13 @@ class Writer:
     """Serves jobs that write. Opens the file with the first, and again after the store has failed."""
 
     def __init__(self, path: Path, busy_seconds: float) -> None:
+        self.deferred = Deferred()
         self._path = path
         self._busy_seconds = busy_seconds
         self._connection: sqlite3.Connection | None = None
         self._synchronous = ""
         self._epochs: dict[str, int] = {}
         self._held: set[str] = set()
-        self._refused: dict[str, TreadleError] = {}
-        self._unreported: dict[str, TreadleError] = {}
-
-    # --- asked on any thread
-
-    def check(self, session_id: str) -> None:
-        """Raise what became of a deferred append of this session, if it failed.
-
-        Invariant: nothing follows an append that failed, until somebody opens the session anew.
-        """
-        if (error := self._refused.get(session_id)) is not None:
-            self._unreported.pop(session_id, None)
-            raise _again(error)
-
-    def report(self) -> None:
-        """Raise, once, that deferred appends have failed.
-
-        Raises:
-            JournalError: The first of them.
-        """
-        if self._unreported:
-            error = next(iter(self._unreported.values()))
-            self._unreported.clear()
-            raise JournalError(f"An event could not be stored. {error}") from error
 
     # --- acts of jobs
 
@@ -61,7 +39,7 @@ class Writer:
         made = _statements.create(connection, session_id, now)
         if session_id not in self._held:  # a run that was fenced must not be let in again by whoever opens its session
             self._epochs[session_id] = _statements.epoch_of(connection, session_id)
-        self._refused.pop(session_id, None)
+        self.deferred.forget(session_id)
         return made
 
     def claim(self, connection: sqlite3.Connection, session_id: str, seen: int, epoch: int, owner: str) -> bool:
@@ -78,9 +56,7 @@ class Writer:
 
     def append(self, connection: sqlite3.Connection, append: _statements.Append) -> None:
         session_id = append.session_id
-        if (error := self._refused.get(session_id)) is not None:
-            self._unreported.pop(session_id, None)
-            raise _again(error)
+        self.deferred.refuse(session_id)
         if session_id not in self._epochs:
             self._epochs[session_id] = _statements.epoch_of(connection, session_id)
         _statements.append(connection, append, self._epochs[session_id])
@@ -97,7 +73,7 @@ class Writer:
                 for job in jobs:
                     self.serve([job])
             else:
-                self._fail(jobs[0], describe(self._path, exc))
+                self.deferred.fail(jobs[0], describe(self._path, exc))
         except sqlite3.Error as exc:
             self._abandon()
             self._fail_all(jobs, describe(self._path, exc))
@@ -151,18 +127,8 @@ class Writer:
         try:
             job.outcome = job.act(connection)
         except (SessionError, JournalError) as exc:  # raised before anything of this job was written
-            self._fail(job, exc)
+            self.deferred.fail(job, exc)
 
     def _fail_all(self, jobs: Sequence[Job[Any]], error: JournalError) -> None:
         for job in jobs:
-            self._fail(job, _again(error))
-
-    def _fail(self, job: Job[Any], error: TreadleError) -> None:
-        job.error = error
-        if job.future is None and job.session_id not in self._refused:
-            self._refused[job.session_id] = self._unreported[job.session_id] = error
-
-
-def _again(error: TreadleError) -> TreadleError:
-    """Return the error anew: one object raised twice would gather the tracebacks of both."""
-    return type(error)(str(error))
+            self.deferred.fail(job, again(error))

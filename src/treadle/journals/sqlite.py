@@ -127,19 +127,19 @@ class SqliteJournal:
         return await self._leases.acquire(session_id, on_lost=on_lost, on_message=on_message)
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
-        self._writer.check(session_id)
+        self._writer.deferred.check(session_id)
         check_numbers(events)
         append = _statements.Append(session_id=session_id, rows=rows_of(events), state=state, task=task_of(events))
         act = partial(self._writer.append, append=append)
         if durable or self._writing.backlog > _MAX_BACKLOG:
-            await self._write(act, durable=durable)
+            await self._write(act, session_id=session_id, durable=durable)
         else:
             self._check_writable()
             self._writing.submit(Job(act, session_id=session_id))
 
     async def flush(self) -> None:
         await self._catch_up()
-        self._writer.report()
+        self._writer.deferred.report()
 
     async def read(self, session_id: str, *, after: int = 0) -> Sequence[AnyEvent]:
         await self._catch_up()
@@ -194,7 +194,7 @@ class SqliteJournal:
             farewell: asyncio.Future[None] = loop.create_future()
             worker.stop(Job(None, future=farewell))
             await farewell
-        self._writer.report()
+        self._writer.deferred.report()
 
     async def _epoch(self, session_id: str) -> int:
         await self._catch_up()
@@ -213,9 +213,11 @@ class SqliteJournal:
         with suppress(JournalError):  # closed meanwhile
             self._reading.submit(Job(lambda connection: self._leases.tell(_statements.select_arrivals(connection))))
 
-    async def _write(self, act: Callable[[sqlite3.Connection], _T], *, durable: bool = False) -> _T:
+    async def _write(
+        self, act: Callable[[sqlite3.Connection], _T], *, session_id: str = "", durable: bool = False
+    ) -> _T:
         self._check_writable()
-        outcome = await _done(self._writing, act, is_durable=durable)
+        outcome = await _done(self._writing, act, session_id=session_id, is_durable=durable)
         self._is_open = True
         return outcome
 
@@ -235,9 +237,15 @@ class SqliteJournal:
             raise JournalError(f"The journal {self._path} was opened for reading only.")
 
 
-async def _done(worker: Worker, act: Callable[[sqlite3.Connection], _T] | None, *, is_durable: bool = False) -> _T:
+async def _done(
+    worker: Worker,
+    act: Callable[[sqlite3.Connection], _T] | None,
+    *,
+    session_id: str = "",
+    is_durable: bool = False,
+) -> _T:
     future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-    worker.submit(Job(act, future=future, is_durable=is_durable))
+    worker.submit(Job(act, future=future, session_id=session_id, is_durable=is_durable))
     return await future
 
 
