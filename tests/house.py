@@ -45,7 +45,7 @@ NOUNS = (
     "ports",
 )
 EDGES = ("cli", "web", "wire", "engine", "otel")
-FACE = ("__init__", "__main__", "agent", "background", "decorators", "resolve", "goals")
+FACE = ("__init__", "__main__", "agent", "archives", "background", "decorators", "resolve", "goals")
 WORLD = ("vendors", "world")
 """The machine's own clock and chance behind their ports, and the servers there are, as data."""
 CORE = tuple(sorted({path.stem for path in PACKAGE.glob("*.py")} - {*NOUNS, *FACE, *WORLD}))

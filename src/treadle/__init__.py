@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from treadle.agent import Agent as Agent
+    from treadle.archives import expire_sessions as expire_sessions
+    from treadle.archives import import_session as import_session
     from treadle.budgets import Budget as Budget
     from treadle.budgets import Price as Price
     from treadle.decorators import tool as tool
@@ -21,10 +23,13 @@ if TYPE_CHECKING:
     from treadle.errors import JournalError as JournalError
     from treadle.errors import ModelError as ModelError
     from treadle.errors import NothingToResume as NothingToResume
+    from treadle.errors import NoSuchPoint as NoSuchPoint
     from treadle.errors import Rejected as Rejected
     from treadle.errors import SessionConflict as SessionConflict
     from treadle.errors import SessionError as SessionError
+    from treadle.errors import SessionExists as SessionExists
     from treadle.errors import SessionHeld as SessionHeld
+    from treadle.errors import SessionNotActive as SessionNotActive
     from treadle.errors import Transient as Transient
     from treadle.errors import TreadleError as TreadleError
     from treadle.errors import UnknownApproval as UnknownApproval
@@ -83,6 +88,7 @@ _HOMES = {
     "Message": "messages",
     "ModelError": "errors",
     "NativeDriver": "drivers.native",
+    "NoSuchPoint": "errors",
     "NotDone": "tools",
     "NothingToResume": "errors",
     "Price": "budgets",
@@ -99,7 +105,9 @@ _HOMES = {
     "Session": "session",
     "SessionConflict": "errors",
     "SessionError": "errors",
+    "SessionExists": "errors",
     "SessionHeld": "errors",
+    "SessionNotActive": "errors",
     "StopReason": "stops",
     "Tool": "tools",
     "ToolCall": "messages",
@@ -116,8 +124,10 @@ _HOMES = {
     "ask": "runtime.permission",
     "deny": "runtime.permission",
     "exit_code": "stops",
+    "expire_sessions": "archives",
     "file_tools": "toolsets.files",
     "first_of": "runtime.permission",
+    "import_session": "archives",
     "open_journal": "resolve",
     "open_session": "resolve",
     "resolve_model": "resolve",

@@ -12,7 +12,10 @@ TreadleError
 │   ├── SessionConflict         the journal has moved on: this writer is fenced
 │   ├── NothingToResume         the session has no paused or stopped run
 │   ├── UnknownSession          no session by that id
-│   └── UnknownApproval         no pending approval by that id, or it has been answered
+│   ├── UnknownApproval         no pending approval by that id, or it has been answered
+│   ├── SessionExists           a session by that id is there already
+│   ├── SessionNotActive        people have suspended, closed or deleted the session
+│   └── NoSuchPoint             no point to fork from or rewind to: a call is open there, or there is none
 ├── JournalError                the store failed: full, read-only, corrupt, newer than this program
 ├── ModelError                  a model call failed
 │   ├── ModelUnavailable        transient: may be retried (429, 5xx, connection, stall)
@@ -42,11 +45,14 @@ __all__ = [
     "ModelRejected",
     "ModelResponseInvalid",
     "ModelUnavailable",
+    "NoSuchPoint",
     "NothingToResume",
     "Rejected",
     "SessionConflict",
     "SessionError",
+    "SessionExists",
     "SessionHeld",
+    "SessionNotActive",
     "ToolDefinitionError",
     "ToolNameConflict",
     "Transient",
@@ -108,6 +114,18 @@ class UnknownSession(SessionError):
 
 class UnknownApproval(SessionError):
     """No pending approval has that id, or it has been answered already: the first answer wins."""
+
+
+class SessionExists(SessionError):
+    """A session by that id is there already, perhaps deleted: an id is never used twice."""
+
+
+class SessionNotActive(SessionError):
+    """People have suspended, completed, failed or deleted the session: no run may begin in it."""
+
+
+class NoSuchPoint(SessionError):
+    """The session has no such point, or a call is open at it: a call and its result are never parted."""
 
 
 class JournalError(TreadleError):

@@ -24,6 +24,7 @@ __all__ = [
     "DecisionRejected",
     "Event",
     "HistoryRepaired",
+    "JournalDegraded",
     "MessageAdded",
     "ModelDelta",
     "ModelDiscarded",
@@ -35,6 +36,11 @@ __all__ = [
     "RunPaused",
     "RunResumed",
     "RunStarted",
+    "SessionChanged",
+    "SessionForked",
+    "SessionMarked",
+    "SessionRewound",
+    "SessionStatus",
     "Subscriber",
     "ToolAttemptFailed",
     "ToolFinished",
@@ -66,6 +72,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     """The run that this one is a child of."""
 
     is_live: ClassVar[bool] = False
+    is_of_run: ClassVar[bool] = True
+    """Whether it tells of the run that is under way; what is done to a session between runs is no part of their time."""
 
     @property
     def type(self) -> str:
@@ -79,6 +87,10 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
     profile: str | None = None
     budget: dict[str, Any] | None = None
     tools: tuple[str, ...] = ()
+    instructions: str = ""
+    """Digest of the agent's instructions; empty for none."""
+    deadline: float | None = None
+    """Seconds since 1970 at which the run must have ended; None for no such time."""
 
 
 class RunPaused(Event, frozen=True, kw_only=True, tag="run.paused"):
@@ -91,6 +103,9 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
     budget: dict[str, Any] | None = None
     profile: str | None = None
     in_doubt_seconds: float = 0.0
+    model: str = ""
+    instructions: str = ""
+    deadline: float | None = None
 
 
 class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):
@@ -311,6 +326,58 @@ class DecisionRejected(Event, frozen=True, kw_only=True, tag="decision.rejected"
     cost: str | None = None
 
 
+SessionStatus: TypeAlias = Literal["active", "suspended", "completed", "failed", "deleted"]
+"""What people have made of a session. It says nothing of how its runs ended."""
+
+
+class SessionChanged(Event, frozen=True, kw_only=True, tag="session.changed"):
+    """Something about the session itself was changed between its runs."""
+
+    is_of_run: ClassVar[bool] = False
+    status: SessionStatus | None = None
+    """The new status; None where it stays."""
+    metadata: JsonObject | None = None
+    """Keys with their new values, null for a key that is removed; None where all stay."""
+    by: str = ""
+    reason: str = ""
+
+
+class SessionForked(Event, frozen=True, kw_only=True, tag="session.forked"):
+    """The events before this one were another session's."""
+
+    is_of_run: ClassVar[bool] = False
+    parent_id: str
+    parent_seq: int
+
+
+class SessionMarked(Event, frozen=True, kw_only=True, tag="session.marked"):
+    """A point that can be named again. A name that is used twice means the later point."""
+
+    is_of_run: ClassVar[bool] = False
+    name: str
+
+
+class SessionRewound(Event, frozen=True, kw_only=True, tag="session.rewound"):
+    """The conversation goes on from an earlier point. What was done after it stays done, and stays in the journal."""
+
+    is_of_run: ClassVar[bool] = False
+    to: int
+    """The last event whose messages the model still sees."""
+    mark: str | None = None
+    effects: tuple[str, ...] = ()
+    """Calls after that point which may have changed the world."""
+
+
+class JournalDegraded(Event, frozen=True, kw_only=True, tag="journal.degraded"):
+    """Live only: the store has failed and the run goes on in memory, or the store is back and has everything."""
+
+    is_live: ClassVar[bool] = True
+    is_over: bool = False
+    waiting: int = 0
+    """Events that are not stored yet."""
+    message: str = ""
+
+
 AnyEvent: TypeAlias = (
     RunStarted
     | RunPaused
@@ -338,6 +405,11 @@ AnyEvent: TypeAlias = (
     | HistoryRepaired
     | ContextCompacted
     | DecisionRejected
+    | SessionChanged
+    | SessionForked
+    | SessionMarked
+    | SessionRewound
+    | JournalDegraded
 )
 
 Subscriber: TypeAlias = Callable[[AnyEvent], None]

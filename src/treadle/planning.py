@@ -24,7 +24,7 @@ from treadle.state import BUDGET_EXCEEDED, CallState, streak_key
 from treadle.stops import Stop, StopReason
 from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
 
-__all__ = ["Batch", "Plan", "Planner", "unknown_outcome"]
+__all__ = ["Batch", "Plan", "Planner", "abandoned", "unknown_outcome"]
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,6 +245,12 @@ def unknown_outcome(call: ToolCall) -> ToolResult:
     )
     extra = {"outcome": "unknown"}
     return failed_result(call, CallStatus.OUTCOME_UNKNOWN, message, extra=extra, may_have_acted=True)
+
+
+def abandoned(state: CallState) -> ToolResult:
+    """Return the result of a call that was left open: unknown where it may have acted, cancelled where it did not."""
+    message = "Not executed: the run went on without this call."
+    return _unstarted(state, CallStatus.CANCELLED, message, "superseded")
 
 
 def _unstarted(state: CallState, status: CallStatus, message: str, code: str) -> ToolResult:

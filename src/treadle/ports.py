@@ -7,7 +7,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from treadle.events import AnyEvent
+from treadle.events import AnyEvent, SessionStatus
 from treadle.messages import Finish, Message, Part, ToolCall, Usage
 from treadle.state import SessionState
 from treadle.tools import CheckedCall, JsonObject, Tool, ToolResult
@@ -337,12 +337,18 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     state: str
-    """active, running, paused, stopped, completed, failed."""
+    """What became of its last run: active (none yet), running, paused, stopped, completed, failed; or deleted."""
     head: int
     """Number of its last event."""
     updated_at: float
     task: str = ""
     """The first words of the first task."""
+    status: SessionStatus = "active"
+    """What people have made of the session: active, suspended, completed, failed, deleted."""
+    parent_id: str | None = None
+    """The session that it was forked from."""
+    parent_seq: int | None = None
+    """The last event that the two share."""
 
 
 class InboxMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -398,6 +404,29 @@ class Journal(Protocol):
         Raises:
             SessionConflict: Another writer has appended: nothing was written.
             JournalError: The store failed. Also raised, once, by the next call after a deferred append failed.
+        """
+        ...
+
+    async def adopt(
+        self, session_id: str, events: Sequence[AnyEvent], *, state: str, inbox: Sequence["InboxMessage"] = ()
+    ) -> None:
+        """Make a session that has these events, from number 1, and these waiting messages; all of it, durable, or nothing.
+
+        Raises:
+            SessionExists: There is a session by that id, be it deleted.
+            JournalError: The store failed.
+        """
+        ...
+
+    async def purge(self, session_id: str, stone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
+        """Remove everything of a session but this event, numbered 1, which says that the session is deleted.
+
+        Args:
+            blobs: Stored bytes that go too, where no other session names them.
+
+        Raises:
+            UnknownSession: There is no such session.
+            JournalError: The store failed.
         """
         ...
 

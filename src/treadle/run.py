@@ -5,7 +5,7 @@ The loop is elsewhere; this is its handle.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -21,23 +21,20 @@ from treadle.events import AnyEvent, HistoryRepaired, MessageAdded, RunResumed, 
 from treadle.execution import Execution
 from treadle.guards import Guards
 from treadle.inbox import Inbox
+from treadle.keeping import settle
 from treadle.loop import Loop
 from treadle.messages import Message, Usage, user_message
-from treadle.outcomes import Outcomes
-from treadle.planning import Planner, unknown_outcome
+from treadle.planning import Planner
 from treadle.ports import Compiler, Driver, Interceptor, Model, ModelRequest, Policy
 from treadle.proposal import Proposer
-from treadle.recovery import InDoubt, Recovery, in_doubt, may_have_acted
+from treadle.recovery import InDoubt, Recovery
 from treadle.reports import RunResult, conclude
 from treadle.runtime.context import instructions_with_guidance
 from treadle.runtime.healing import Healer
 from treadle.runtime.interrupts import Interrupt
-from treadle.runtime.observations import failed_result
 from treadle.session import Session
-from treadle.state import CallState
 from treadle.stops import Stop, StopReason
 from treadle.toolbox import Toolbox
-from treadle.tools import CallStatus, ToolResult
 
 if TYPE_CHECKING:
     from treadle.runtime.validation.typed import Typed
@@ -201,7 +198,7 @@ class Run:
         """Another process has taken the session over: stop everything. What we would still record is refused."""
         if self._interrupt is not None:
             message = "Another process has taken the session over."
-            self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message=message))
+            self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message=message), is_urgent=True)
 
     def _look(self) -> None:
         """Something was left for the session: a cancellation cuts into what is under way, all else waits for the step."""
@@ -228,6 +225,7 @@ class Run:
         session = await self._open_session()
         await session.hold(on_lost=self._lose, on_message=self._look)
         try:
+            session.check_active()
             self._session = session
             ledger = session.ledger
             ledger.subscribers = [*self._description.subscribers]
@@ -283,11 +281,11 @@ class Run:
             session.check_resumable()
             self._shown = session.state.run.steps if session.state.run is not None else 0
             await ledger.record(RunResumed(budget=own, profile=description.profile))
-            await self._settle(session, session.state.salvaged)
+            await settle(ledger, session.state.salvaged)
             await self._go_on(session)
             return
         message = _task_message(self._task_text)
-        await self._settle(session, [*session.state.salvaged, *session.state.unanswered])
+        await settle(ledger, [*session.state.salvaged, *session.state.unanswered])
         ledger.run_id = "r_" + ledger.randomness.token()
         started = RunStarted(
             task=message.text,
@@ -297,14 +295,6 @@ class Run:
             tools=tuple(tool.name for tool in description.toolbox.visible(session)),
         )
         await ledger.record(started, MessageAdded(message=message, source="task"))
-
-    async def _settle(self, session: Session, left: Sequence[CallState]) -> None:
-        """Answer calls that nobody will run any more, so that the history stays whole."""
-        outcomes = Outcomes(run_id=session.ledger.run_id, step=session.state.step, last_id="")
-        doubts = [in_doubt(state) for state in left if state.result is None and may_have_acted(state)]
-        results = [(state.call, _abandoned(state)) for state in left if state.result is None]
-        if results:
-            await session.ledger.record(*doubts, *(outcomes.finished(call, result) for call, result in results))
 
     async def _go_on(self, session: Session) -> None:
         """A history that ends with the model's words needs a word of the user before the next request."""
@@ -421,14 +411,6 @@ def _step_of(session: Session) -> Step | None:
     if spoken.role != "assistant":
         return None
     return Step(number=run.steps, message=spoken, results=results, messages=messages, usage=run.spent.usage)
-
-
-def _abandoned(state: CallState) -> ToolResult:
-    """Return the result of a call that was left open: unknown where it may have acted, cancelled where it did not."""
-    if may_have_acted(state):
-        return unknown_outcome(state.call)
-    message = "Not executed: the run went on without this call."
-    return failed_result(state.call, CallStatus.CANCELLED, message, code="superseded")
 
 
 def _task_message(task: str | Message) -> Message:

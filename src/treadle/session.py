@@ -4,17 +4,21 @@ It runs nothing: an Agent does, and only one run at a time.
 """
 
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
-from treadle.errors import JournalError, NothingToResume, SessionHeld, UnknownApproval
-from treadle.events import AnyEvent
+from treadle import keeping
+from treadle.errors import JournalError, NothingToResume, SessionHeld, SessionNotActive, UnknownApproval
+from treadle.events import AnyEvent, SessionStatus
+from treadle.explain import Explanation, explain
+from treadle.history import Rewind, fold
 from treadle.ledger import Ledger
 from treadle.messages import Message
 from treadle.ports import Clock, InboxMessage, Journal, Lease, Randomness
 from treadle.state import Approval, SessionState
 from treadle.tools import JsonObject
+from treadle.transfer import pack
 
 __all__ = ["Approvals", "Session", "SessionEvents", "fold"]
 
@@ -70,7 +74,9 @@ class Session:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(*([] if error is None else [JournalError])):  # what was raised says more than what follows from it
+        with suppress(
+            *([] if error is None else [JournalError])
+        ):  # what was raised says more than what follows from it
             await self.journal.flush()
 
     @property
@@ -151,6 +157,114 @@ class Session:
         if self.state.run is not None:
             self.ledger.run_id = self.state.run.id
 
+    # --- between runs
+
+    async def mark(self, name: str) -> int:
+        """Give this point a name, to rewind to or fork from. A name that is used again means the later point.
+
+        Raises:
+            NoSuchPoint: A call has no result yet.
+            SessionHeld: A run is under way.
+        """
+        async with self._held():
+            return await keeping.mark(self.ledger, name)
+
+    async def rewind(self, to: int | str, *, tell_model: bool = True) -> Rewind:
+        """Go on from an earlier point, given by its mark or the number of its last event. Nothing is undone.
+
+        The model no longer sees later messages; the journal keeps them. Calls without a result are answered first.
+
+        Args:
+            tell_model: Leave the model a word on calls behind the point that may have changed the world, if there are any.
+
+        Raises:
+            NoSuchPoint: There is no such point, or a call is open at it.
+            SessionHeld: A run is under way.
+        """
+        async with self._held():
+            return await keeping.rewind(self.ledger, to, tell_model=tell_model)
+
+    async def fork(
+        self,
+        at: int | str | None = None,
+        *,
+        step: int | None = None,
+        message: int | None = None,
+        id: str | None = None,  # noqa: A002 - the face's word (design section 6)
+    ) -> "Session":
+        """Make a new session in the same journal that shares this one's past; both go on by themselves.
+
+        Args:
+            at: A mark, or the number of the last event to share; the end when left out.
+            step: Instead, share all up to the results of this step.
+            message: Instead, share so many messages.
+            id: Of the new session; one is made when left out.
+
+        Raises:
+            NoSuchPoint: There is no such point, or a call is open at it: it could be carried out twice.
+            SessionExists: There is a session by that id.
+        """
+        name = "s_" + self.randomness.token() if id is None else id
+        state = await keeping.fork(self.ledger, name, at=at, step=step, message=message)
+        return Session(state=state, journal=self.journal, clock=self.clock, randomness=self.randomness)
+
+    async def change(
+        self,
+        *,
+        status: SessionStatus | None = None,
+        metadata: JsonObject | None = None,
+        reason: str = "",
+        by: str = "person",
+        if_head: int | None = None,
+    ) -> None:
+        """Change the session's own status, or keys of its metadata; the next run has them. How its runs ended stays.
+
+        Args:
+            status: A run begins in an `active` session only; `deleted` is for ever.
+            metadata: Keys with new values, None for a key that goes; other keys stay.
+            if_head: Change only a session that still stands at this event (`session.state.head`).
+
+        Raises:
+            SessionConflict: The session has moved on from `if_head`; nothing was written.
+            SessionHeld: A run is under way.
+        """
+        if status is not None and status not in get_args(SessionStatus):
+            raise ValueError(f"A session's status is one of {get_args(SessionStatus)}; got {status!r}.")
+        async with self._held():
+            await keeping.change(self.ledger, status=status, metadata=metadata, reason=reason, by=by, if_head=if_head)
+
+    async def delete(self, *, purge: bool = False) -> None:
+        """Delete the session: it is listed as deleted, and no run begins in it. Its id is never used again.
+
+        Args:
+            purge: Also remove its events, messages and stored results; only the fact of the deletion stays.
+
+        Raises:
+            SessionHeld: A run is under way.
+        """
+        async with self._held():
+            if self.state.status != "deleted":
+                await keeping.change(self.ledger, status="deleted", metadata=None, reason="", by="person", if_head=None)
+            if purge:
+                self.ledger.state = await keeping.purge(self.ledger)
+
+    async def export(self) -> Sequence[bytes]:
+        """Return the whole session as lines of JSON, for `import_session`."""
+        return tuple(pack(await keeping.parcel_of(self.ledger)))
+
+    async def explain(self) -> Explanation:
+        """Say what was tried, on what, what it changed, who approved, what failed, why it stopped, and what a rerun does."""
+        return explain(self.id, await self.journal.read(self.id))
+
+    @asynccontextmanager
+    async def _held(self) -> AsyncIterator[None]:
+        """Hold the session for one act, as a run does."""
+        await self.hold(on_lost=_pass, on_message=_pass)
+        try:
+            yield
+        finally:
+            await self.release()
+
     # --- for runs
 
     async def hold(self, *, on_lost: Callable[[], None], on_message: Callable[[], None]) -> None:
@@ -186,10 +300,13 @@ class Session:
         if run.phase == "completed":
             raise NothingToResume(f"The last run of session {self.id!r} is completed. Give it a new task instead.")
 
+    def check_active(self) -> None:
+        """Raise SessionNotActive unless a run may begin: people may have suspended, closed or deleted the session."""
+        status = self.state.status
+        if status != "active":
+            wake = "" if status == "deleted" else " `await session.change(status='active')` opens it again."
+            raise SessionNotActive(f"Session {self.id!r} is {status}: no run may begin in it.{wake}")
 
-def fold(session_id: str, events: Sequence[AnyEvent]) -> SessionState:
-    """Add up a session's events."""
-    state = SessionState(session_id)
-    for event in events:
-        state.apply(event)
-    return state
+
+def _pass() -> None:
+    """Hear of a lost lease or a message, and go on: an act is one commit, which is refused where the lease is lost."""

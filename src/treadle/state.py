@@ -3,6 +3,7 @@
 Not a store: it holds nothing that the events do not say.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, ClassVar, Literal
@@ -25,6 +26,11 @@ from treadle.events import (
     RunPaused,
     RunResumed,
     RunStarted,
+    SessionChanged,
+    SessionForked,
+    SessionMarked,
+    SessionRewound,
+    SessionStatus,
     ToolFinished,
     ToolStarted,
 )
@@ -188,6 +194,18 @@ class SessionState:
         self.call_ids: set[str] = set()
         self.message_ids: set[str] = set()
         self.run: RunState | None = None
+        self.status: SessionStatus = "active"
+        """What people have made of the session, whatever became of its runs."""
+        self.metadata: JsonObject = {}
+        """The application's own words on the session."""
+        self.parent_id: str | None = None
+        self.parent_seq: int | None = None
+        self.marks: dict[str, int] = {}
+        """Names of points, by the number of the event that stood last there."""
+        self.rewinds: list[tuple[int, int]] = []
+        """Each rewind: the event it went back to, and its own number."""
+        self.message_seqs: list[int] = []
+        """The event that brought each message."""
         self._missing = 0  # open calls without a result; counted, because a step may hold a thousand
 
     @property
@@ -200,8 +218,14 @@ class SessionState:
 
     @property
     def phase(self) -> str:
-        """The session's state for lists: `active` before its first run, then its last run's phase."""
+        """The session's state for lists: `active` before its first run, then its last run's phase; or `deleted`."""
+        if self.status == "deleted":
+            return "deleted"
         return self.run.phase if self.run else "active"
+
+    def is_visible(self, seq: int) -> bool:
+        """Whether what the model sees goes back to this event: no later rewind has gone behind it."""
+        return not any(to < seq < rewound for to, rewound in self.rewinds)
 
     def pending_approvals(self) -> tuple[Approval, ...]:
         return tuple(approval for approval in self.approvals.values() if approval.answer is None)
@@ -209,7 +233,7 @@ class SessionState:
     def apply(self, event: AnyEvent) -> None:
         """Add one event. Events that change nothing here are passed over, so that new ones can be added."""
         self.head = event.seq
-        if self.run is not None:
+        if self.run is not None and event.is_of_run:
             self.run.last_at = event.at
         fold = self._folds.get(type(event))
         if fold is not None:
@@ -256,8 +280,12 @@ class SessionState:
 
     # --- messages and model calls
 
+    def _add(self, message: Message) -> None:
+        self.messages.append(message)
+        self.message_seqs.append(self.head)
+
     def _message_added(self, event: MessageAdded) -> None:
-        self.messages.append(event.message)
+        self._add(event.message)
         if event.message_id:
             self.message_ids.add(event.message_id)
 
@@ -273,7 +301,7 @@ class SessionState:
         run = self._running()
         calls = event.message.calls
         self.step = event.step
-        self.messages.append(event.message)
+        self._add(event.message)
         run.text = event.message.text or run.text
         run.steps += 1
         run.has_closed = run.has_closed or event.closing
@@ -403,9 +431,41 @@ class SessionState:
             )
         if uncovered:  # calls that the budget did not cover are not charged to it
             run.spent = msgspec.structs.replace(run.spent, tool_calls=run.spent.tool_calls - uncovered)
-        self.messages.append(Message(role="tool", parts=tuple(results)))
+        self._add(Message(role="tool", parts=tuple(results)))
         self.open.clear()
         self.salvaged.clear()
+
+    # --- the session itself
+
+    def _session_changed(self, event: SessionChanged) -> None:
+        self.status = event.status or self.status
+        if event.metadata is not None:
+            merged = {**self.metadata, **event.metadata}
+            self.metadata = {key: value for key, value in merged.items() if value is not None}
+
+    def _session_forked(self, event: SessionForked) -> None:
+        self.parent_id, self.parent_seq = event.parent_id, event.parent_seq
+
+    def _session_marked(self, event: SessionMarked) -> None:
+        self.marks[event.name] = event.seq - 1
+
+    def _session_rewound(self, event: SessionRewound) -> None:
+        """Invariant: it is recorded only where no call is open, and goes back to such a point: pairs stay whole."""
+        kept = bisect_right(self.message_seqs, event.to)
+        del self.messages[kept:], self.message_seqs[kept:]
+        self.approvals.clear()
+        self.salvaged.clear()
+        self.marks = {name: seq for name, seq in self.marks.items() if seq <= event.to}
+        self.rewinds.append((event.to, event.seq))
+        if self.run is not None:
+            self._rewind_run(self.run, kept)
+
+    def _rewind_run(self, run: RunState, kept: int) -> None:
+        """A run whose task is still there may go on from that point, and what it has spent stays spent."""
+        if kept <= run.first_message:
+            self.run = None
+        else:
+            run.phase, run.reason, run.text, run.streaks = "stopped", "rewound", "", Streaks()
 
     # Any: a table by type; each function names the type that it takes.
     _folds: ClassVar[dict[type[Any], Callable[["SessionState", Any], None]]] = {
@@ -421,6 +481,10 @@ class SessionState:
         RunPaused: _run_ended,
         RunResumed: _run_resumed,
         RunStarted: _run_started,
+        SessionChanged: _session_changed,
+        SessionForked: _session_forked,
+        SessionMarked: _session_marked,
+        SessionRewound: _session_rewound,
         ToolFinished: _tool_finished,
         ToolStarted: _tool_started,
     }

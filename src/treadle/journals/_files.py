@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from treadle.errors import JournalError
 from treadle.journals._faults import describe, describe_os_error
+from treadle.journals._migration import migrate
 from treadle.journals._schema import VERSION, Kind, build, kind_of
 
 __all__ = ["Stamp", "open_reader", "open_still", "open_writer", "stamp"]
@@ -183,6 +184,8 @@ def _prepare(connection: sqlite3.Connection, path: Path, busy_seconds: float) ->
         _make_private(path)
         build(connection)
         _check_ours(connection, path, busy_seconds)
+    if kind_of(connection)[1] < VERSION:
+        migrate(connection, path)
     _enter_wal(connection, path, time.monotonic() + busy_seconds)
     # On macOS a plain fsync leaves the bytes in the drive's cache; elsewhere these two change nothing.
     connection.execute("PRAGMA fullfsync = ON")

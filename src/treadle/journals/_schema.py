@@ -6,17 +6,15 @@ A schema is never edited: a change is a new version with a step that leads to it
 import sqlite3
 from enum import Enum
 
-__all__ = ["APPLICATION_ID", "VERSION", "Kind", "build", "kind_of"]
+__all__ = ["APPLICATION_ID", "STEPS", "VERSION", "Kind", "build", "kind_of", "take_steps"]
 
 APPLICATION_ID = 0x5452444C
 """`TRDL` in the header of every file of ours, where `file` and SQLite's own tools see it."""
 
-VERSION = 1
-
 # `session` carries the words of leases, wake-ups and forks from the first day, so that they need no migration.
 # `event` is clustered by its key: one session's events lie side by side, and reading them is one scan.
 # Deleting a session is the one thing that may remove events; it must first say so in `session.state`.
-_STATEMENTS = (
+_FIRST = (
     """
     CREATE TABLE session (
         seat        INTEGER PRIMARY KEY,
@@ -71,8 +69,15 @@ _STATEMENTS = (
     "CREATE INDEX inbox_waiting ON inbox (session_id, arrival) WHERE consumed_seq IS NULL",
     "CREATE TABLE blob (sha256 TEXT NOT NULL PRIMARY KEY, bytes BLOB NOT NULL) STRICT",
     f"PRAGMA application_id = {APPLICATION_ID}",
-    f"PRAGMA user_version = {VERSION}",
 )
+
+# What people have made of a session is not what became of its last run, which is in `state`.
+_SECOND = ("ALTER TABLE session ADD COLUMN status TEXT NOT NULL DEFAULT 'active'",)
+
+STEPS = (_FIRST, _SECOND)
+"""What leads from each version to the next; the first from an empty file. A new file takes all of them."""
+
+VERSION = len(STEPS)
 
 
 class Kind(Enum):
@@ -105,11 +110,18 @@ def build(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         if kind_of(connection)[0] is Kind.EMPTY:
-            for statement in _STATEMENTS:
-                connection.execute(statement)
+            take_steps(connection, 0)
         connection.execute("COMMIT")
     except BaseException:
         # Nothing half made may stay, whatever stopped it; a failure has often rolled back by itself.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def take_steps(connection: sqlite3.Connection, version: int) -> None:
+    """Lead a file from its version to this program's, in the transaction that the caller has begun."""
+    for step in STEPS[version:]:
+        for statement in step:
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {VERSION}")

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from treadle.errors import ConfigurationError, SessionConflict
-from treadle.events import AnyEvent, RunStarted
+from treadle.errors import ConfigurationError, SessionConflict, SessionExists
+from treadle.events import AnyEvent, RunStarted, SessionChanged, SessionForked, SessionStatus
 
-__all__ = ["TASK_CHARS", "check_numbers", "check_session_id", "conflict", "task_of"]
+__all__ = ["TASK_CHARS", "check_numbers", "check_session_id", "conflict", "exists", "parent_of", "status_of", "task_of"]
 
 TASK_CHARS = 80
 """Length of the first words of a task in a list of sessions."""
@@ -48,6 +48,26 @@ def conflict(session_id: str, head: int, seq: int) -> SessionConflict:
         f"Session {session_id!r} stands at event {head}, so event {seq} cannot follow: another writer has gone on. "
         "Nothing was written; open the session again."
     )
+
+
+def exists(session_id: str) -> SessionExists:
+    """Return the error of a session that is to be made and is there."""
+    return SessionExists(
+        f"There is a session {session_id!r} already, perhaps a deleted one, and an id is never used twice. "
+        "Give the new one another id."
+    )
+
+
+def status_of(events: Sequence[AnyEvent]) -> SessionStatus | None:
+    """Return the status that the events give to their session; None when they give none."""
+    changes = [event.status for event in events if isinstance(event, SessionChanged) and event.status is not None]
+    return changes[-1] if changes else None
+
+
+def parent_of(events: Sequence[AnyEvent]) -> tuple[str, int] | None:
+    """Return the session and event that these events were forked from, the last time."""
+    forks = [(event.parent_id, event.parent_seq) for event in events if isinstance(event, SessionForked)]
+    return forks[-1] if forks else None
 
 
 def task_of(events: Sequence[AnyEvent]) -> str:

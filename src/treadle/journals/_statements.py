@@ -7,17 +7,19 @@ import msgspec
 
 from treadle.errors import SessionConflict, UnknownSession
 from treadle.journals._rows import EventRow
-from treadle.journals._sequence import conflict
+from treadle.journals._sequence import conflict, exists
 from treadle.ports import InboxMessage, SessionInfo
 
 __all__ = [
     "Append",
+    "adopt",
     "append",
     "claim",
     "consume",
     "create",
     "epoch_of",
     "give_back",
+    "purge",
     "put",
     "put_blob",
     "select_arrivals",
@@ -28,6 +30,9 @@ __all__ = [
     "select_sessions",
 ]
 
+_STATUS_SINCE = 2
+"""The first schema whose sessions have a status."""
+
 
 class Append(msgspec.Struct, frozen=True, kw_only=True):
     """Events that are to follow a session's head, encoded."""
@@ -37,6 +42,8 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     task: str = ""
     """First words of the run's task where one starts here; kept only by a session that has none yet."""
+    status: str | None = None
+    """What people have made of the session, where these events say so."""
 
 
 def create(connection: sqlite3.Connection, session_id: str, now: float) -> bool:
@@ -84,15 +91,53 @@ def append(connection: sqlite3.Connection, job: Append, epoch: int) -> None:
     before = job.rows[0][0] - 1 if job.rows else None
     moved = connection.execute(
         "UPDATE session SET state = ?, version = version + 1, head = coalesce(?, head), "
-        "updated_at = coalesce(?, updated_at), task = CASE task WHEN '' THEN ? ELSE task END "
-        "WHERE id = ? AND epoch = ? AND head = coalesce(?, head)",
-        (job.state, head, at, job.task, job.session_id, epoch, before),
+        "updated_at = coalesce(?, updated_at), task = CASE task WHEN '' THEN ? ELSE task END, "
+        "status = coalesce(?, status) WHERE id = ? AND epoch = ? AND head = coalesce(?, head)",
+        (job.state, head, at, job.task, job.status, job.session_id, epoch, before),
     )
     if moved.rowcount == 0:
         raise _fenced(connection, job, epoch)
     connection.executemany(
         "INSERT INTO event (session_id, epoch, seq, at, type, version, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
         [(job.session_id, epoch, *row) for row in job.rows],
+    )
+
+
+def adopt(
+    connection: sqlite3.Connection,
+    job: Append,
+    now: float,
+    parent: tuple[str, int] | None,
+    inbox: Sequence[tuple[InboxMessage, str]],
+) -> None:
+    """Make a session that has all of this.
+
+    Raises:
+        SessionExists: There is one by that id. Nothing was written.
+    """
+    if not create(connection, job.session_id, now):
+        raise exists(job.session_id)
+    if parent is not None:
+        connection.execute("UPDATE session SET parent_id = ?, parent_seq = ? WHERE id = ?", (*parent, job.session_id))
+    append(connection, job, 0)
+    for message, body in inbox:
+        put(connection, job.session_id, message, body)
+
+
+def purge(connection: sqlite3.Connection, job: Append, blobs: Sequence[str]) -> None:
+    """Remove all of a session but what follows now, numbered from 1.
+
+    Raises:
+        UnknownSession: There is no such session. Nothing was written.
+    """
+    epoch = epoch_of(connection, job.session_id)
+    connection.execute("UPDATE session SET state = 'deleted', head = 0, task = '' WHERE id = ?", (job.session_id,))
+    connection.execute("DELETE FROM event WHERE session_id = ?", (job.session_id,))
+    connection.execute("DELETE FROM inbox WHERE session_id = ?", (job.session_id,))
+    append(connection, job, epoch)
+    connection.executemany(
+        "DELETE FROM blob WHERE sha256 = ?1 AND NOT EXISTS (SELECT 1 FROM event WHERE instr(body, ?1) > 0)",
+        [(digest,) for digest in blobs],
     )
 
 
@@ -150,12 +195,24 @@ def select_events(connection: sqlite3.Connection, session_id: str, after: int) -
 
 
 def select_sessions(connection: sqlite3.Connection) -> tuple[SessionInfo, ...]:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    status = "status" if version >= _STATUS_SINCE else "'active'"  # a reader changes no file, so it may be an old one
     rows = connection.execute(
-        "SELECT id, state, head, updated_at, task FROM session ORDER BY updated_at DESC, seat DESC"
+        f"SELECT id, state, head, updated_at, task, parent_id, parent_seq, {status} FROM session "  # noqa: S608 - ours
+        "ORDER BY updated_at DESC, seat DESC"
     )
     return tuple(
-        SessionInfo(id=session_id, state=state, head=head, updated_at=updated_at, task=task)
-        for session_id, state, head, updated_at, task in rows
+        SessionInfo(
+            id=session_id,
+            state=state,
+            head=head,
+            updated_at=updated_at,
+            task=task,
+            parent_id=parent_id,
+            parent_seq=parent_seq,
+            status=status,
+        )
+        for session_id, state, head, updated_at, task, parent_id, parent_seq, status in rows
     )
 
 

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from treadle.errors import JournalError, SessionHeld, UnknownSession
-from treadle.events import AnyEvent
-from treadle.journals._sequence import check_numbers, check_session_id, conflict, task_of
+from treadle.events import AnyEvent, SessionStatus
+from treadle.journals._sequence import check_numbers, check_session_id, conflict, exists, parent_of, status_of, task_of
 from treadle.ports import InboxMessage, SessionInfo
 
 __all__ = ["MemoryJournal", "MemoryLease"]
@@ -57,6 +57,32 @@ class MemoryJournal:
         if events:
             shelf.updated_at = events[-1].at
             shelf.task = shelf.task or task_of(events)
+            shelf.status = status_of(events) or shelf.status
+
+    async def adopt(
+        self, session_id: str, events: Sequence[AnyEvent], *, state: str, inbox: Sequence[InboxMessage] = ()
+    ) -> None:
+        self._check_open()
+        check_session_id(session_id)
+        check_numbers(events)
+        if session_id in self._shelves:
+            raise exists(session_id)
+        if events and events[0].seq != 1:
+            raise conflict(session_id, 0, events[0].seq)
+        self._shelves[session_id] = shelf = _Shelf(time.time())
+        shelf.parent = parent_of(events)
+        await self.append(session_id, events, state=state, durable=True)
+        shelf.inbox.update((message.id, message) for message in inbox)
+
+    async def purge(self, session_id: str, stone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
+        old = self._shelf(session_id)
+        self._shelves[session_id] = shelf = _Shelf(old.updated_at)
+        shelf.on_message, shelf.parent = old.on_message, old.parent
+        await self.append(session_id, [stone], state="deleted", durable=True)
+        rest = [str(event) for other in self._shelves.values() for event in other.events]
+        for digest in blobs:
+            if not any(digest in text for text in rest):
+                self._blobs.pop(digest, None)
 
     async def flush(self) -> None:
         self._check_open()
@@ -133,7 +159,7 @@ class MemoryLease:
 class _Shelf:
     """What is kept of one session."""
 
-    __slots__ = ("consumed", "events", "inbox", "on_message", "state", "task", "updated_at")
+    __slots__ = ("consumed", "events", "inbox", "on_message", "parent", "state", "status", "task", "updated_at")
 
     def __init__(self, updated_at: float) -> None:
         self.events: list[AnyEvent] = []
@@ -143,9 +169,19 @@ class _Shelf:
         self.on_message: Callable[[], None] | None = None
         """Of the run that holds the session; None while nobody does."""
         self.task = ""
+        self.status: SessionStatus = "active"
+        self.parent: tuple[str, int] | None = None
         self.updated_at = updated_at
 
     def describe(self, session_id: str) -> SessionInfo:
+        parent_id, parent_seq = self.parent or (None, None)
         return SessionInfo(
-            id=session_id, state=self.state, head=len(self.events), updated_at=self.updated_at, task=self.task
+            id=session_id,
+            state=self.state,
+            head=len(self.events),
+            updated_at=self.updated_at,
+            task=self.task,
+            status=self.status,
+            parent_id=parent_id,
+            parent_seq=parent_seq,
         )

@@ -78,6 +78,18 @@ class FaultyJournal:
         await self._journal.append(session_id, events, state=state, durable=durable)
         self._after()
 
+    async def adopt(
+        self, session_id: str, events: Sequence[AnyEvent], *, state: str, inbox: Sequence[InboxMessage] = ()
+    ) -> None:
+        self._before()
+        await self._journal.adopt(session_id, events, state=state, inbox=inbox)
+        self._after()
+
+    async def purge(self, session_id: str, stone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
+        self._before()
+        await self._journal.purge(session_id, stone, blobs=blobs)
+        self._after()
+
     async def flush(self) -> None:
         self._before()
         await self._journal.flush()

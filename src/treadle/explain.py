@@ -1,0 +1,361 @@
+"""Explain: what a session's events answer to the one who asks afterwards. Reads events; judges nothing that they do not say.
+
+The model's reasoning is no part of it: only what was done, on whose word, and what came of it.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from treadle.budgets import plain
+from treadle.effects import Effect
+from treadle.events import (
+    AnyEvent,
+    ApprovalAnswered,
+    ApprovalRequested,
+    CallDecided,
+    ContextCompacted,
+    ModelFailed,
+    ModelFinished,
+    ModelStarted,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    SessionRewound,
+    ToolFinished,
+    ToolStarted,
+)
+from treadle.history import effects_after
+from treadle.messages import ToolCall
+from treadle.state import SessionState
+
+__all__ = ["Approved", "Changed", "Explanation", "Failed", "Rerun", "RunTrace", "Stopped", "Tried", "Used", "explain"]
+
+
+class Tried(msgspec.Struct, kw_only=True):
+    """One call that the model proposed."""
+
+    call_id: str
+    tool: str
+    run_id: str
+    step: int
+    arguments: str = ""
+    """As the model wrote them."""
+    digest: str = ""
+    """Of tool and canonical arguments; empty for a call that never was valid."""
+    effect: str | None = None
+    decision: str | None = None
+    rule: str | None = None
+    reason: str = ""
+    status: str | None = None
+    """Of its result; None where there is none yet."""
+    attempts: int = 0
+    """Times the tool was started."""
+
+
+class Used(msgspec.Struct, frozen=True, kw_only=True):
+    """Data that the model was given by a call."""
+
+    call_id: str
+    tool: str
+    arguments: str
+    characters: int
+    """Length of what the model was shown."""
+
+
+class Changed(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that changed the world, or may have."""
+
+    call_id: str
+    tool: str
+    arguments: str
+    effect: Effect
+    status: str
+    is_certain: bool
+    """Whether its result says so; False where nobody knows."""
+
+
+class Approved(msgspec.Struct, frozen=True, kw_only=True):
+    """Who let a call pass, or did not: a person's answer, or the rule."""
+
+    call_id: str
+    tool: str
+    decision: str
+    by: str
+    """The one who answered, or `rule` and its name."""
+    reason: str = ""
+    at: float = 0.0
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True):
+    """A call or a model request that failed."""
+
+    what: str
+    """The tool, or `model`."""
+    call_id: str | None
+    status: str
+    """The result's status, or the error's class."""
+    message: str
+
+
+class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+    """How the last run ended."""
+
+    status: str
+    reason: str | None
+    message: str = ""
+    budget: str | None = None
+    used: int | float | str | None = None
+    limit: int | float | str | None = None
+
+
+class Rerun(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be done again."""
+
+    can_resume: bool
+    """Whether `resume` goes on with the last run; nothing that was done is done again."""
+    is_safe: bool
+    """Whether the task can be given anew from the start without doing something twice."""
+    why: str
+
+
+class RunTrace(msgspec.Struct, kw_only=True):
+    """One run in figures."""
+
+    run_id: str
+    task: str
+    model: str = ""
+    models: list[str] = []
+    """Every model that was asked, in order of first use."""
+    instructions: str = ""
+    """Digest of the agent's instructions."""
+    tools: list[str] = []
+    """Names of the tools that the model saw."""
+    started_at: float = 0.0
+    ended_at: float | None = None
+    steps: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: str | None = None
+    """Exact decimal; None when a model call had no price."""
+    compactions: int = 0
+    status: str = "running"
+    reason: str | None = None
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Seven answers on one session, and the figures of its runs."""
+
+    session_id: str
+    status: str
+    """What people have made of the session."""
+    state: str
+    """What became of its last run."""
+    parent_id: str | None
+    parent_seq: int | None
+    tried: tuple[Tried, ...]
+    data_used: tuple[Used, ...]
+    changed: tuple[Changed, ...]
+    approved: tuple[Approved, ...]
+    failed: tuple[Failed, ...]
+    stopped: Stopped | None
+    """None before the first run."""
+    rerun: Rerun
+    runs: tuple[RunTrace, ...]
+    rewinds: tuple[int, ...]
+    """Events that the conversation was taken back to."""
+
+
+def explain(session_id: str, events: Iterable[AnyEvent]) -> Explanation:
+    """Answer what was tried, on what data, what changed, who approved, what failed, why it stopped, and what a rerun does."""
+    events = tuple(events)
+    state, reading = SessionState(session_id), _Reading()
+    for event in events:
+        state.apply(event)
+        reading.take(event)
+        reading.count(state)
+    changed = _changed(events, reading.calls)
+    return Explanation(
+        session_id=session_id,
+        status=state.status,
+        state=state.phase,
+        parent_id=state.parent_id,
+        parent_seq=state.parent_seq,
+        tried=tuple(reading.calls.values()),
+        data_used=tuple(reading.used),
+        changed=changed,
+        approved=tuple(reading.approved),
+        failed=tuple(reading.failed),
+        stopped=reading.stopped,
+        rerun=_rerun(state, changed),
+        runs=tuple(reading.runs),
+        rewinds=tuple(event.to for event in events if isinstance(event, SessionRewound)),
+    )
+
+
+class _Reading:
+    """What has been read so far."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, Tried] = {}
+        self.used: list[Used] = []
+        self.approved: list[Approved] = []
+        self.failed: list[Failed] = []
+        self.stopped: Stopped | None = None
+        self.runs: list[RunTrace] = []
+        self._asked: dict[str, ApprovalRequested] = {}
+
+    def take(self, event: AnyEvent) -> None:
+        match event:
+            case RunStarted() | RunResumed() | RunPaused() | RunFinished():
+                self._run(event)
+            case ModelStarted() | ModelFinished() | ModelFailed() | ContextCompacted():
+                self._model(event)
+            case ApprovalRequested():
+                self._asked[event.approval_id] = event
+            case ApprovalAnswered():
+                self._answered(event)
+            case CallDecided(call_id=str(call_id)):
+                self._decided(call_id, event)
+            case ToolStarted(call=ToolCall() as call):  # it began before its response was whole
+                self._call(call, event).digest = event.digest
+            case ToolFinished(call_id=str(call_id)):
+                self._finished(call_id, event)
+            case _:
+                pass
+
+    def _run(self, event: RunStarted | RunResumed | RunPaused | RunFinished) -> None:
+        match event:
+            case RunStarted():
+                trace = RunTrace(
+                    run_id=event.run_id,
+                    task=event.task,
+                    model=event.model,
+                    instructions=event.instructions,
+                    started_at=event.at,
+                    cost="0",
+                )
+                self.runs.append(trace)
+                self.stopped = Stopped(status="running", reason=None)
+            case RunResumed():
+                self.stopped = Stopped(status="running", reason=None)
+                self._end(None, "running", None)
+            case RunPaused():
+                self.stopped = Stopped(status="paused", reason=event.reason)
+                self._end(event.at, "paused", event.reason)
+            case RunFinished():
+                self.stopped = Stopped(
+                    status=event.status,
+                    reason=event.reason,
+                    message=event.message,
+                    budget=event.budget,
+                    used=event.used,
+                    limit=event.limit,
+                )
+                self._end(event.at, event.status, event.reason)
+
+    def _end(self, at: float | None, status: str, reason: str | None) -> None:
+        if self.runs:
+            run = self.runs[-1]
+            run.ended_at, run.status, run.reason = at, status, reason
+
+    def _model(self, event: ModelStarted | ModelFinished | ModelFailed | ContextCompacted) -> None:
+        run = self.runs[-1] if self.runs else None
+        match event:
+            case ModelStarted() if run is not None:
+                run.models += [event.model] if event.model not in run.models else []
+                run.tools += [name for name in event.tools if name not in run.tools]
+            case ModelFinished():
+                for call in event.message.calls:
+                    self._call(call, event)
+                if run is not None:
+                    run.steps += 1
+            case ModelFailed():
+                failed = Failed(what="model", call_id=None, status=event.error, message=event.message)
+                self.failed.append(failed)
+            case ContextCompacted() if run is not None:
+                run.compactions += 1
+            case _:
+                pass
+
+    def count(self, state: SessionState) -> None:
+        """Take over what the run that is under way has used so far."""
+        if state.run is not None and self.runs and self.runs[-1].run_id == state.run.id:
+            run, spent = self.runs[-1], state.run.spent
+            run.input_tokens, run.output_tokens = spent.usage.input_tokens, spent.usage.output_tokens
+            run.cost = None if spent.cost is None else str(plain(spent.cost))
+
+    def _call(self, call: ToolCall, event: AnyEvent) -> Tried:
+        tried = Tried(call_id=call.id, tool=call.name, run_id=event.run_id, step=event.step, arguments=call.arguments)
+        return self.calls.setdefault(call.id, tried)
+
+    def _decided(self, call_id: str, event: CallDecided) -> None:
+        if (tried := self.calls.get(call_id)) is None:
+            return
+        tried.digest, tried.decision = event.digest, event.decision
+        tried.rule, tried.reason, tried.effect = event.rule, event.reason, event.effect
+        if event.decision in ("allow", "deny", "sandbox") and not self._is_answered(call_id):
+            by = f"rule {event.rule}"
+            self.approved.append(
+                Approved(
+                    call_id=call_id, tool=event.tool, decision=event.decision, by=by, reason=event.reason, at=event.at
+                )
+            )
+
+    def _is_answered(self, call_id: str) -> bool:
+        """Whether a person has spoken on this call: the decision that follows is theirs."""
+        return any(one.call_id == call_id and not one.by.startswith("rule ") for one in self.approved)
+
+    def _answered(self, event: ApprovalAnswered) -> None:
+        asked = self._asked.get(event.approval_id)
+        self.approved.append(
+            Approved(
+                call_id=(asked.call_id if asked is not None else event.call_id) or "",
+                tool="" if asked is None else asked.tool,
+                decision=event.answer,
+                by=event.approved_by,
+                reason=event.reason,
+                at=event.at,
+            )
+        )
+
+    def _finished(self, call_id: str, event: ToolFinished) -> None:
+        result, tried = event.result, self.calls.get(call_id)
+        if tried is not None:
+            tried.status, tried.attempts = result.status.value, result.attempts
+        if result.is_error:
+            words = result.message or result.content
+            self.failed.append(Failed(what=result.name, call_id=call_id, status=result.status.value, message=words))
+        elif tried is not None and tried.effect in (None, Effect.READ):
+            used = Used(call_id=call_id, tool=result.name, arguments=tried.arguments, characters=len(result.content))
+            self.used.append(used)
+
+
+def _changed(events: Iterable[AnyEvent], calls: dict[str, Tried]) -> tuple[Changed, ...]:
+    return tuple(
+        Changed(
+            call_id=one.call_id,
+            tool=one.tool,
+            arguments=calls[one.call_id].arguments if one.call_id in calls else "",
+            effect=one.effect,
+            status=one.status,
+            is_certain=one.status in ("ok", "unexpected_result_shape"),
+        )
+        for one in effects_after(events, 0)
+    )
+
+
+def _rerun(state: SessionState, changed: tuple[Changed, ...]) -> Rerun:
+    run = state.run
+    can_resume = run is not None and run.phase != "completed" and state.status == "active"
+    lasting = [one for one in changed if one.effect is not Effect.IDEMPOTENT]
+    if not changed:
+        why = "Nothing was changed: the task can be given again."
+    elif not lasting:
+        why = "What was changed is idempotent: the task can be given again."
+    else:
+        names = ", ".join(dict.fromkeys(f"{one.tool} ({one.status})" for one in lasting))
+        why = f"Given anew, the task may do again what was done: {names}."
+        why += " `resume` goes on without doing it again." if can_resume else " Check first."
+    return Rerun(can_resume=can_resume, is_safe=not lasting, why=why)

@@ -1,0 +1,136 @@
+"""Keeping: what people do to a session between its runs: mark, rewind, fork, change, delete, export. Runs no call and asks no model.
+
+Each act but fork and export needs the session's lease; whoever calls holds it.
+"""
+
+from collections.abc import Sequence
+
+from treadle import canonical
+from treadle.errors import ConfigurationError, NoSuchPoint, SessionConflict, SessionNotActive
+from treadle.events import AnyEvent, MessageAdded, SessionChanged, SessionMarked, SessionRewound, SessionStatus
+from treadle.history import Rewind, artifacts_of, effects_after, find_point, fold, forked
+from treadle.ledger import Ledger
+from treadle.messages import user_message
+from treadle.outcomes import Outcomes
+from treadle.planning import abandoned
+from treadle.recovery import in_doubt, may_have_acted
+from treadle.state import CallState, SessionState
+from treadle.tools import JsonObject
+from treadle.transfer import Parcel
+
+__all__ = ["change", "check_there", "fork", "mark", "parcel_of", "purge", "rewind", "settle"]
+
+_LONGEST_MARK = 100
+
+
+def check_there(state: SessionState) -> None:
+    """Raise SessionNotActive where the session has been deleted."""
+    if state.status == "deleted":
+        raise SessionNotActive(f"Session {state.id!r} has been deleted.")
+
+
+async def settle(ledger: Ledger, left: Sequence[CallState]) -> None:
+    """Answer calls that nobody will run any more, so that the history stays whole."""
+    outcomes = Outcomes(run_id=ledger.run_id, step=ledger.state.step, last_id="")
+    doubts = [in_doubt(state) for state in left if state.result is None and may_have_acted(state)]
+    results = [(state.call, abandoned(state)) for state in left if state.result is None]
+    if results:
+        await ledger.record(*doubts, *(outcomes.finished(call, result) for call, result in results))
+
+
+async def mark(ledger: Ledger, name: str) -> int:
+    """Give the session's end a name; return the number of its last event."""
+    if not name or len(name) > _LONGEST_MARK or not name.isprintable():
+        raise ConfigurationError(f"A mark is 1 to {_LONGEST_MARK} printable characters; got {name!r:.120}.")
+    state = ledger.state
+    if state.has_open_calls or state.early:
+        raise NoSuchPoint(f"Session {state.id!r} has a call without a result: let its run go on, then mark it.")
+    await ledger.record(SessionMarked(name=name), durable=True)
+    return state.marks[name]
+
+
+async def rewind(ledger: Ledger, to: int | str, *, tell_model: bool) -> Rewind:
+    """Take the messages behind a point out of the model's sight."""
+    state = ledger.state
+    events = await ledger.journal.read(state.id)
+    seq = find_point(state.id, events, to)
+    if not state.is_visible(seq):
+        raise NoSuchPoint(
+            f"Event {seq} of session {state.id!r} lies on a way that was rewound already. Fork from it instead."
+        )
+    await settle(ledger, [*state.early.values(), *state.salvaged, *state.unanswered])
+    effects = effects_after(await ledger.journal.read(state.id, after=seq), seq)
+    before = len(state.messages)
+    name = to if isinstance(to, str) else None
+    rewound = SessionRewound(to=seq, mark=name, effects=tuple(f"{one.tool} ({one.call_id})" for one in effects))
+    # One commit: the model must never go on without the word on what stays done.
+    told = [_told(rewound)] if effects and tell_model else []
+    await ledger.record(rewound, *told, durable=True)
+    kept = len(state.messages) - len(told)
+    return Rewind(session_id=state.id, to=seq, mark=name, messages=kept, dropped=before - kept, effects=effects)
+
+
+def _told(rewound: SessionRewound) -> AnyEvent:
+    words = (
+        "The conversation was taken back to this point. These calls had been made since and were not undone: "
+        f"{', '.join(rewound.effects)}. Do not repeat them without checking."
+    )
+    return MessageAdded(message=user_message(words), source="runtime")
+
+
+async def fork(
+    ledger: Ledger, session_id: str, *, at: int | str | None, step: int | None, message: int | None
+) -> SessionState:
+    """Make a session that shares the events up to a point, and return its state."""
+    parent = ledger.state.id
+    check_there(ledger.state)
+    events = await ledger.journal.read(parent)
+    seq = find_point(parent, events, at, step=step, message=message)
+    copies = forked(events[:seq], session_id, parent_id=parent, at=ledger.clock.now())
+    state = fold(session_id, copies)
+    await ledger.journal.adopt(session_id, copies, state=state.phase)
+    return state
+
+
+async def change(
+    ledger: Ledger,
+    *,
+    status: SessionStatus | None,
+    metadata: JsonObject | None,
+    reason: str,
+    by: str,
+    if_head: int | None,
+) -> None:
+    """Change status or metadata, where the session still stands where the caller saw it."""
+    state = ledger.state
+    check_there(state)
+    if if_head is not None and state.head != if_head:
+        raise SessionConflict(
+            f"Session {state.id!r} stands at event {state.head}, not {if_head}: somebody was faster. "
+            "Nothing was written; look at it again."
+        )
+    if metadata is not None and (fault := canonical.find_unencodable(metadata)) is not None:
+        raise ConfigurationError(f"The metadata cannot be stored: {fault}.")
+    event = SessionChanged(status=status, metadata=metadata, reason=reason, by=by)
+    await ledger.record(event, durable=True)
+
+
+async def purge(ledger: Ledger) -> SessionState:
+    """Remove everything that the journal keeps of a deleted session but the fact; return what is left."""
+    state = ledger.state
+    events = await ledger.journal.read(state.id)
+    stone = SessionChanged(
+        session_id=state.id, seq=1, at=ledger.clock.now(), status="deleted", reason="Its events were removed."
+    )
+    await ledger.journal.purge(state.id, stone, blobs=artifacts_of(events))
+    return fold(state.id, [stone])
+
+
+async def parcel_of(ledger: Ledger) -> Parcel:
+    """Return everything that another journal needs of the session, as it is stored now."""
+    journal, session_id = ledger.journal, ledger.state.id
+    inbox = tuple(await journal.inbox(session_id))  # first: what is consumed meanwhile is then in the events too
+    events = tuple(await journal.read(session_id))
+    stored = [(digest, await journal.blob(digest)) for digest in artifacts_of(events)]
+    blobs = {digest: content for digest, content in stored if content is not None}
+    return Parcel(session_id=session_id, events=events, inbox=inbox, blobs=blobs)

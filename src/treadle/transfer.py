@@ -1,0 +1,179 @@
+"""Transfer: a session as lines of JSON and back, whole. Opens no file and no journal.
+
+The first line says what follows and how much of it, so that a file which was cut off is never taken for a whole one.
+"""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from treadle.errors import JournalError, NoSuchPoint
+from treadle.events import AnyEvent, decode_event, encode_event
+from treadle.history import fold, renamed
+from treadle.ports import InboxMessage
+from treadle.state import SessionState
+from treadle.tools import JsonObject
+
+__all__ = ["FORMAT", "Parcel", "pack", "unpack"]
+
+FORMAT = 1
+"""Version of the form of an export. Events have versions of their own."""
+
+
+class Parcel(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything of one session that another journal needs."""
+
+    session_id: str
+    events: tuple[AnyEvent, ...]
+    inbox: tuple[InboxMessage, ...] = ()
+    """Messages that nobody has consumed yet."""
+    blobs: Mapping[str, bytes] = {}
+    """Stored bytes that the events name, by their digest."""
+
+    def state(self) -> SessionState:
+        return fold(self.session_id, self.events)
+
+    def named(self, session_id: str) -> "Parcel":
+        """Return it as another session's. Its idempotency keys will be others, so no call may be open.
+
+        Raises:
+            NoSuchPoint: A call is open.
+        """
+        state = self.state()
+        if state.has_open_calls or state.early:
+            raise NoSuchPoint(
+                f"Session {self.session_id!r} has a call without a result: under another id it could be done twice. "
+                "Import it under its own id, or let its run go on first."
+            )
+        return msgspec.structs.replace(self, session_id=session_id, events=tuple(renamed(self.events, session_id)))
+
+
+class _Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="export.session"):
+    format: int
+    session_id: str
+    events: int
+    inbox: int = 0
+    blobs: int = 0
+
+
+class _Blob(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="export.blob"):
+    sha256: str
+    base64: str
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="export.message"):
+    id: str
+    kind: Literal["message", "answer", "cancel"]
+    body: JsonObject
+
+
+_Line: TypeAlias = _Header | _Blob | _Message
+
+_lines = msgspec.json.Decoder(_Line)
+
+
+class _Kind(msgspec.Struct):
+    type: str
+
+
+_kinds = msgspec.json.Decoder(_Kind)
+
+
+def pack(parcel: Parcel) -> Iterator[bytes]:
+    """Return the lines of an export, without line feeds."""
+    counts = {"events": len(parcel.events), "inbox": len(parcel.inbox), "blobs": len(parcel.blobs)}
+    yield msgspec.json.encode(_Header(format=FORMAT, session_id=parcel.session_id, **counts))
+    for event in parcel.events:
+        yield encode_event(event)
+    for message in parcel.inbox:
+        yield msgspec.json.encode(_Message(id=message.id, kind=message.kind, body=message.body))
+    for digest, content in parcel.blobs.items():
+        yield msgspec.json.encode(_Blob(sha256=digest, base64=base64.b64encode(content).decode()))
+
+
+def unpack(lines: Iterable[bytes | str]) -> Parcel:
+    """Read an export back, and see that it is whole.
+
+    Raises:
+        JournalError: It is no export, was cut off or changed, or a newer Treadle wrote it. The message names the line.
+    """
+    numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    number, first = next(numbered, (1, b""))
+    header = _read(number, first)
+    if not isinstance(header, _Header):
+        raise _wrong(number, "it does not begin as an export of a session does")
+    if header.format > FORMAT:
+        raise _wrong(number, f"a newer Treadle wrote it (form {header.format}; this one knows {FORMAT})")
+    parcel = _collect(header, numbered)
+    _check_whole(header, parcel)
+    return parcel
+
+
+def _collect(header: _Header, numbered: Iterable[tuple[int, bytes | str]]) -> Parcel:
+    events: list[AnyEvent] = []
+    inbox: dict[str, InboxMessage] = {}
+    blobs: dict[str, bytes] = {}
+    for number, line in numbered:
+        match _read(number, line):
+            case _Header():
+                raise _wrong(number, "a second session begins; give each one its own file")
+            case _Blob() as blob:
+                blobs[blob.sha256] = _content(number, blob)
+            case _Message() as message:
+                inbox[message.id] = InboxMessage(id=message.id, kind=message.kind, body=message.body)
+            case event:
+                _check_event(number, event, header.session_id, len(events) + 1)
+                events.append(event)
+    return Parcel(session_id=header.session_id, events=tuple(events), inbox=tuple(inbox.values()), blobs=blobs)
+
+
+def _read(number: int, line: bytes | str) -> _Line | AnyEvent:
+    try:
+        kind = _kinds.decode(line).type
+        return _lines.decode(line) if kind.startswith("export.") else decode_event(line)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
+        raise _wrong(number, str(exc)) from exc
+
+
+def _content(number: int, blob: _Blob) -> bytes:
+    try:
+        content = base64.b64decode(blob.base64, validate=True)
+    except (binascii.Error, ValueError) as exc:
+        raise _wrong(number, str(exc)) from exc
+    if hashlib.sha256(content).hexdigest() != blob.sha256:
+        raise _wrong(number, f"the bytes are not those of {blob.sha256:.80}")
+    return content
+
+
+def _check_event(number: int, event: AnyEvent, session_id: str, seq: int) -> None:
+    if event.is_live or event.seq != seq:
+        raise _wrong(number, f"event {seq} is missing")
+    if event.session_id not in ("", session_id):
+        raise _wrong(number, f"the event belongs to session {event.session_id!r:.80}")
+
+
+def _check_whole(header: _Header, parcel: Parcel) -> None:
+    for name, expected, found in (
+        ("events", header.events, parcel.events),
+        ("messages", header.inbox, parcel.inbox),
+        ("stored results", header.blobs, parcel.blobs),
+    ):
+        count = len(found)
+        if count != expected:
+            raise JournalError(f"The export was cut off or changed: it has {count} of its {expected} {name}.")
+    _check_foldable(parcel)
+
+
+def _check_foldable(parcel: Parcel) -> None:
+    try:
+        parcel.state()
+    except (AssertionError, ArithmeticError, LookupError, TypeError, ValueError) as exc:
+        raise JournalError(f"The events of the export contradict each other: {type(exc).__name__} {exc}.") from exc
+
+
+def _wrong(number: int, what: str) -> JournalError:
+    return JournalError(f"Line {number} of the export cannot be read: {what}. Nothing was imported.")

@@ -1,0 +1,291 @@
+"""Fork, mark and rewind: the model sees another past, the journal keeps the whole one, and nothing is undone."""
+
+from collections.abc import Sequence
+
+import pytest
+from session_tools import payer, stored_session, waiting_session
+
+from treadle import Agent, NoSuchPoint, SessionExists, SessionHeld, Tool, ToolContext, open_session
+from treadle.events import AnyEvent, MessageAdded, SessionForked, SessionRewound
+from treadle.messages import user_message
+from treadle.ports import Journal
+from treadle.state import SessionState
+from treadle.testing import ScriptedModel, call, text
+from treadle.tools import JsonObject
+
+
+def said(model: ScriptedModel, request: int = -1) -> list[str]:
+    return [message.text for message in model.requests[request].messages if message.text]
+
+
+# --- fork
+
+
+@pytest.mark.row("Q09")
+async def test_a_fork_after_a_message_goes_on_by_itself_and_so_does_its_parent(journal: Journal) -> None:
+    await stored_session(journal)
+    ours, theirs = ScriptedModel([text("A")]), ScriptedModel([text("B")])
+    async with open_session(journal, id="s") as parent:
+        child = await parent.fork(message=6, id="s2")
+        await payer(ours).run("Parent goes on", session=parent)
+        await payer(theirs).run("Child goes on", session=child)
+
+        assert [message.text for message in parent.messages][-4:] == [
+            "Thanks",
+            "You are welcome.",
+            "Parent goes on",
+            "A",
+        ]
+        assert said(theirs) == ["Pay the invoice", "Paid 40.", "Child goes on"]
+        assert "Child goes on" not in said(ours)
+        assert (child.state.parent_id, child.state.parent_seq) == ("s", next_fork(await child.events()) - 1)
+        assert child.state.phase == "completed"
+    infos = {info.id: info for info in await journal.sessions()}
+    assert (infos["s2"].parent_id, infos["s"].parent_id) == ("s", None)
+
+
+def next_fork(events: Sequence[AnyEvent]) -> int:
+    (fork,) = [event for event in events if isinstance(event, SessionForked)]
+    return fork.seq
+
+
+@pytest.mark.row("Q09")
+async def test_the_events_of_a_fork_are_its_own_and_fold_to_the_state_that_it_was_made_with(journal: Journal) -> None:
+    await stored_session(journal)
+    async with open_session(journal, id="s") as parent:
+        child = await parent.fork(step=2)
+
+        events = await journal.read(child.id)
+        assert {event.session_id for event in events} == {child.id}
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        assert len(child.messages) == 5
+    async with open_session(journal, id=child.id) as again:
+        assert vars(again.state) == vars(child.state)
+
+
+async def test_a_call_of_a_fork_has_another_idempotency_key_than_the_same_call_of_its_parent(journal: Journal) -> None:
+    await stored_session(journal)
+    paid: list[tuple[int, str]] = []
+    async with open_session(journal, id="s") as parent:
+        child = await parent.fork()
+        for session in (parent, child):
+            model = ScriptedModel([call("pay", amount=1), text("done")])
+            await payer(model, paid).run("Again", session=session)
+
+    assert [amount for amount, _ in paid] == [1, 1]
+    assert len({key for _, key in paid}) == 2
+
+
+async def test_a_fork_where_a_call_is_open_is_refused_and_the_nearest_point_is_named(journal: Journal) -> None:
+    session = await waiting_session(journal)
+
+    with pytest.raises(NoSuchPoint, match=r"a call has no result yet.*nearest point before it is event \d+") as refused:
+        await session.fork()
+
+    nearest = int(str(refused.value).rpartition("is event ")[2].partition(";")[0])
+    child = await session.fork(nearest)
+    assert [message.text for message in child.messages] == ["Pay 7"]
+    assert [info.id for info in await journal.sessions() if info.parent_id] == [child.id]
+
+
+@pytest.mark.parametrize("point", [{"at": 999}, {"at": -1}, {"at": True}, {"at": "nope"}, {"step": 99}, {"message": 99},
+                                   {"at": 1, "step": 1}, {"at": 1}])  # fmt: skip
+async def test_a_point_that_is_none_is_refused_and_nothing_is_made(journal: Journal, point: dict[str, object]) -> None:
+    await stored_session(journal)
+    async with open_session(journal, id="s") as session:
+        with pytest.raises(NoSuchPoint):
+            await session.fork(**point)  # type: ignore[arg-type]
+
+    assert [info.id for info in await journal.sessions()] == ["s"]
+
+
+async def test_a_fork_never_takes_the_id_of_a_session_that_is_there(journal: Journal) -> None:
+    await stored_session(journal)
+    async with open_session(journal, id="s") as session:
+        with pytest.raises(SessionExists, match="'s'"):
+            await session.fork(id="s")
+        before = await session.events()
+
+    assert await journal.read("s") == before
+
+
+async def test_the_time_that_passed_before_a_fork_was_made_is_no_time_of_its_run(journal: Journal) -> None:
+    state = SessionState("s")
+    await stored_session(journal)
+    async with open_session(journal, id="s") as session:
+        child = await session.fork(step=1)
+        events = await journal.read(child.id)
+    for event in events:
+        state.apply(event)
+
+    assert state.run is not None
+    assert state.run.last_at == events[-2].at
+
+
+# --- mark and rewind
+
+
+@pytest.mark.row("Q10")
+async def test_after_a_rewind_the_model_sees_nothing_later_and_the_journal_keeps_everything(journal: Journal) -> None:
+    model = ScriptedModel([text("one"), text("two"), text("three")])
+    async with open_session(journal, id="s") as session:
+        await payer(model).run("first", session=session)
+        await session.mark("start")
+        await payer(model).run("second", session=session)
+        before = await session.events()
+
+        rewound = await session.rewind("start")
+        await payer(model).run("third", session=session)
+        after = await session.events()
+
+    assert said(model) == ["first", "one", "third"]
+    assert (rewound.messages, rewound.dropped, rewound.effects, rewound.mark) == (2, 2, (), "start")
+    assert tuple(after[: len(before)]) == tuple(before)
+    async with open_session(journal, id="s") as again:
+        assert [message.text for message in again.messages] == ["first", "one", "third", "three"]
+
+
+@pytest.mark.row("Q10")
+async def test_a_rewind_names_the_effects_that_it_does_not_undo_and_tells_the_model(journal: Journal) -> None:
+    paid: list[tuple[int, str]] = []
+    model = ScriptedModel([text("hello"), call("look"), call("pay", amount=40), text("Paid."), text("I see.")])
+    async with open_session(journal, id="s") as session:
+        await payer(model, paid).run("hi", session=session)
+        await session.mark("before")
+        await payer(model, paid).run("pay", session=session)
+        rewound = await session.rewind("before")
+        await payer(model, paid).run("go on", session=session)
+
+    assert [(one.tool, one.status) for one in rewound.effects] == [("pay", "ok")]
+    assert "Effects are not undone: pay (" in rewound.message
+    assert "pay" in said(model)[2]
+    assert "not undone" in said(model)[2]
+    assert said(model)[3:] == ["go on"]
+    assert [amount for amount, _ in paid] == [40]
+
+
+async def test_the_model_is_told_nothing_of_effects_where_the_caller_wants_that(journal: Journal) -> None:
+    await stored_session(journal)
+    async with open_session(journal, id="s") as session:
+        rewound = await session.rewind(2, tell_model=False)
+
+        assert [one.tool for one in rewound.effects] == ["pay"]
+        assert [message.text for message in session.messages] == ["Pay the invoice"]
+
+
+@pytest.mark.row("Q10")
+async def test_a_rewind_never_leads_between_a_call_and_its_result(journal: Journal) -> None:
+    await stored_session(journal)
+    async with open_session(journal, id="s") as session:
+        events = await session.events()
+        refused = 0
+        for event in events:
+            try:
+                child = await session.fork(event.seq)
+            except NoSuchPoint:
+                refused += 1
+                with pytest.raises(NoSuchPoint):
+                    await session.rewind(event.seq)
+                continue
+            calls = [call.id for message in child.messages for call in message.calls]
+            results = [result.call_id for message in child.messages for result in message.results]
+            assert calls == results
+        assert await session.events() == events
+
+    assert 0 < refused < len(events)
+
+
+async def test_a_rewind_behind_a_call_that_waits_answers_it_first(journal: Journal) -> None:
+    session = await waiting_session(journal)
+
+    rewound = await session.rewind(2)
+
+    assert session.approvals() == ()
+    assert rewound.effects == ()
+    assert [message.text for message in session.messages] == ["Pay 7"]
+    calls = {event.call_id for event in await session.events() if event.type == "model.finished"} - {None}
+    assert calls == set()
+    finished = [event.result.status for event in await session.events() if event.type == "tool.finished"]  # type: ignore[union-attr]
+    assert finished == ["ok", "cancelled"]
+    model = ScriptedModel([text("Nothing to pay.")])
+    assert (await payer(model).resume(session)).completed
+    assert said(model) == ["Pay 7", "Hurry up"]
+
+
+async def test_a_rewound_run_goes_on_and_what_it_spent_stays_spent(journal: Journal) -> None:
+    await stored_session(journal)
+    async with open_session(journal, id="s") as session:
+        first = await session.fork(step=2)
+        spent = first.state.run.spent.model_turns  # type: ignore[union-attr]
+        await first.rewind(2)
+        result = await payer(ScriptedModel([text("Instead.")])).resume(first)
+
+    assert result.completed
+    assert result.spent.model_turns == spent + 1
+
+
+async def test_a_way_that_was_left_can_be_forked_from_but_not_rewound_to(journal: Journal) -> None:
+    await stored_session(journal)
+    async with open_session(journal, id="s") as session:
+        end = session.state.head
+        await session.mark("late")
+        await session.rewind(2, tell_model=False)
+
+        with pytest.raises(NoSuchPoint, match="rewound already"):
+            await session.rewind(end)
+        with pytest.raises(NoSuchPoint, match="no mark 'late'"):
+            await session.rewind("late")
+        child = await session.fork(end)
+        assert len(child.messages) == 8
+        assert len(session.messages) == 1
+
+
+async def test_a_rewind_to_the_very_beginning_leaves_nothing_to_resume(journal: Journal) -> None:
+    await stored_session(journal)
+    async with open_session(journal, id="s") as session:
+        await session.rewind(0, tell_model=False)
+
+        assert session.messages == ()
+        assert session.state.run is None
+        model = ScriptedModel([text("Hello.")])
+        await payer(model).run("Anew", session=session)
+        assert said(model) == ["Anew"]
+
+
+async def test_a_mark_needs_a_name_and_a_whole_point(journal: Journal) -> None:
+    session = await waiting_session(journal)
+
+    with pytest.raises(NoSuchPoint, match="without a result"):
+        await session.mark("here")
+    for name in ("", "a\nb", "x" * 101):
+        with pytest.raises(Exception, match="A mark is 1 to 100"):
+            await session.mark(name)
+
+
+async def test_nothing_is_marked_or_rewound_while_a_run_is_under_way(journal: Journal) -> None:
+    refused: list[str] = []
+
+    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+        async with open_session(journal, id="s") as other:
+            for act in (session.mark, other.mark, other.rewind):
+                with pytest.raises(SessionHeld):
+                    await act("a")
+                refused.append(act.__name__)
+        return "seen"
+
+    try_all = Tool(name="try_all", description="Try.", parameters={}, effect="read", run=run)
+    async with open_session(journal, id="s") as session:
+        await Agent(ScriptedModel([call("try_all"), text("done")]), tools=[try_all]).run("go", session=session)
+
+    assert refused == ["mark", "mark", "rewind"]
+
+
+async def test_messages_that_were_added_by_hand_are_dropped_by_their_own_event() -> None:
+    state = SessionState("s")
+    state.apply(MessageAdded(seq=1, message=user_message("one")))
+    state.apply(MessageAdded(seq=2, message=user_message("two")))
+    state.apply(SessionRewound(seq=3, to=1))
+    state.apply(MessageAdded(seq=4, message=user_message("three")))
+
+    assert [message.text for message in state.messages] == ["one", "three"]
+    assert [state.is_visible(seq) for seq in (1, 2, 3, 4)] == [True, False, True, True]
