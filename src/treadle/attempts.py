@@ -183,6 +183,11 @@ class Attempts:
             context.cancelled = True
             self._abandon(future, checked)
             raise
+        if not is_done and checked.tool.interrupt == "block" and self._interrupt.is_patient:
+            context.cancelled = True
+            left = (seconds or 0.0) - (self._ledger.clock.monotonic() - begun)
+            await wait_at_most(self._ledger.clock, [future], max(left, 0.0))
+            is_done = future.done()
         if is_done:
             return future.result()
         by_limit = self._interrupt.stop is None

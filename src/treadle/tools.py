@@ -157,6 +157,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Longer advice for the model, placed in the instructions."""
     ends_run: bool = False
     """Whether an `ok` result ends the run with its value as the output."""
+    interrupt: Literal["cancel", "block"] = "cancel"
+    """What a person's cancelling does to a call under way: cuts it off, or waits for it, up to its own time limit."""
     examples: Sequence[JsonObject] = ()
     """Arguments of good calls, shown to the model."""
     validate: Callable[[JsonObject], Awaitable[None] | None] | None = None
@@ -176,6 +178,10 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             raise ToolDefinitionError(f"Tool {self.name!r}: effect {self.effect!r} is none of {words}, nor a function.")
         if self.permission not in (None, "allow", "ask", "deny"):
             raise ToolDefinitionError(f"Tool {self.name!r}: permission {self.permission!r} must be allow, ask or deny.")
+        if self.interrupt not in ("cancel", "block"):
+            raise ToolDefinitionError(f"Tool {self.name!r}: interrupt {self.interrupt!r} must be cancel or block.")
+        if self.interrupt == "block" and self.timeout is None:
+            raise ToolDefinitionError(f"Tool {self.name!r}: one that no cancelling cuts off needs a timeout.")
         if self.timeout is not None and not self.timeout > 0:
             raise ToolDefinitionError(f"Tool {self.name!r}: timeout must be more than 0 seconds; got {self.timeout!r}.")
 

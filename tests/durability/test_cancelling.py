@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from invariants import check_session
 from treadle import Agent, Session, Tool, ToolContext, open_session
-from treadle.testing import Gate, ScriptedModel, Turn, call, text
+from treadle.errors import ToolDefinitionError
+from treadle.testing import FakeClock, Gate, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
 
 
@@ -207,3 +209,59 @@ async def test_a_child_process_of_a_cancelled_tool_is_gone_when_the_run_has_ende
         await running
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], 0)
+
+
+@pytest.mark.row("S22")
+async def test_a_tool_that_says_so_is_waited_for_and_what_follows_it_is_cancelled(session: Session) -> None:
+    entered, leave = Gate(), Gate()
+    told: list[bool] = []
+
+    async def write(arguments: JsonObject, ctx: ToolContext) -> str:
+        entered.open()
+        await leave.wait()
+        told.append(ctx.cancelled)
+        return "written"
+
+    tool = Tool(
+        name="write",
+        description="Write.",
+        parameters={},
+        effect="unsafe",
+        permission="allow",
+        interrupt="block",
+        run=write,
+    )
+    model = ScriptedModel([[call("write", id="a"), call("write", id="b", n=1)], text("never")])
+    async with Agent(model, tools=[tool]).stream("go", session=session) as run:
+        await entered.wait()
+        run.cancel()
+        await asyncio.sleep(0)
+        leave.open()
+
+    assert statuses(run.result) == [("a", "ok"), ("b", "cancelled")]
+    assert (run.result.reason, told) == ("cancelled", [True])
+    await check_session(session)
+
+
+@pytest.mark.row("S22")
+async def test_a_tool_that_is_waited_for_still_has_its_time_limit() -> None:
+    entered, clock = Gate(), FakeClock()
+    tool = msgspec.structs.replace(hanging(entered, effect="unsafe"), interrupt="block", timeout=30.0)
+    agent = Agent(ScriptedModel([call("hang", id="h"), text("never")]), tools=[tool])
+    async with open_session("memory:", clock=clock) as session, agent.stream("go", session=session) as run:
+        ended = asyncio.create_task(run.finish())
+        await entered.wait()
+        begun = clock.monotonic()
+        run.cancel()
+        while not ended.done():
+            clock.advance(1.0)
+            await asyncio.sleep(0)
+    assert statuses(run.result) == [("h", "outcome_unknown")]
+    assert clock.monotonic() - begun >= 30.0
+
+
+@pytest.mark.row("S22")
+@pytest.mark.parametrize("words", [{"interrupt": "never"}, {"interrupt": "block", "timeout": None}])
+def test_a_wrong_word_for_interrupts_is_told(words: JsonObject) -> None:
+    with pytest.raises(ToolDefinitionError):
+        Tool(name="a", description="A.", parameters={}, run=print, **words)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from treadle.ports import Clock, Timer
-from treadle.stops import Stop
+from treadle.stops import Stop, StopReason
 
 __all__ = ["Interrupt", "wait_at_most"]
 
@@ -16,11 +16,18 @@ class Interrupt:
     def __init__(self, clock: Clock) -> None:
         self.stop: Stop | None = None
         self._clock = clock
+        self._is_urgent = False
         self._tripped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wall: Timer | None = None
 
-    def trip(self, stop: Stop) -> None:
+    @property
+    def is_patient(self) -> bool:
+        """Whether a call that asks for it may still end by itself: a person cancelled, and nothing presses."""
+        return self.stop is not None and self.stop.reason is StopReason.CANCELLED and not self._is_urgent
+
+    def trip(self, stop: Stop, *, is_urgent: bool = False) -> None:
         """End the run for this reason. The first reason stays."""
+        self._is_urgent = self._is_urgent or is_urgent
         if self.stop is None:
             self.stop = stop
             if not self._tripped.done():
