@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from treadle.background import run_in_background
-from treadle.budgets import Budget
+from treadle.budgets import Budget, Deadline
 from treadle.errors import ConfigurationError
 from treadle.events import Subscriber
 from treadle.guards import Guards
@@ -118,7 +118,13 @@ class Agent:
         self._found: Model | None = None
 
     async def run(
-        self, task: str | Message, *, session: Session | None = None, deps: Any = None, budget: Budget | None = None
+        self,
+        task: str | Message,
+        *,
+        session: Session | None = None,
+        deps: Any = None,
+        budget: Budget | None = None,
+        deadline: Deadline | None = None,
     ) -> RunResult:
         """Carry out one task and return how it ended. An abnormal stop is a result, not an exception.
 
@@ -126,27 +132,38 @@ class Agent:
             session: The conversation to go on with; without one, an in-memory session is made (`result.session`).
             deps: Your own object; tools find it in `ctx.deps`.
             budget: In place of the agent's.
+            deadline: The instant at which the run must have ended: a datetime with its time zone, or seconds since 1970.
+                Where it has passed, no request is made: `budget_exceeded`, max_wall_time_seconds.
 
         Raises:
             ConfigurationError: The model's name, key or price is missing or wrong.
             SessionHeld: The session is being run already.
             JournalError: The session's store failed.
         """
-        return await self.stream(task, session=session, deps=deps, budget=budget).finish()
+        return await self.stream(task, session=session, deps=deps, budget=budget, deadline=deadline).finish()
 
-    async def resume(self, session: Session, *, deps: Any = None, budget: Budget | None = None) -> RunResult:
+    async def resume(
+        self, session: Session, *, deps: Any = None, budget: Budget | None = None, deadline: Deadline | None = None
+    ) -> RunResult:
         """Go on with a run that was paused, stopped or broke off. Nothing that was done is done again.
 
         Args:
             budget: A larger one, where a limit stopped the run; what is spent counts on.
+            deadline: A later one, where the run had one: it holds over `resume`.
 
         Raises:
             NothingToResume: The session has no such run.
         """
-        return await self.stream_resume(session, deps=deps, budget=budget).finish()
+        return await self.stream_resume(session, deps=deps, budget=budget, deadline=deadline).finish()
 
     def stream(
-        self, task: str | Message, *, session: Session | None = None, deps: Any = None, budget: Budget | None = None
+        self,
+        task: str | Message,
+        *,
+        session: Session | None = None,
+        deps: Any = None,
+        budget: Budget | None = None,
+        deadline: Deadline | None = None,
     ) -> Run:
         """Carry out one task and see it as events.
 
@@ -154,21 +171,35 @@ class Agent:
             async with agent.stream("Compare Frodo and Sam") as run:
                 async for event in run: ...
         """
-        return Run(self._driven(), self.model, _opening(session), task=task, deps=deps, budget=budget)
+        return Run(
+            self._driven(), self.model, _opening(session), task=task, deps=deps, budget=budget, deadline=deadline
+        )
 
-    def stream_resume(self, session: Session, *, deps: Any = None, budget: Budget | None = None) -> Run:
+    def stream_resume(
+        self, session: Session, *, deps: Any = None, budget: Budget | None = None, deadline: Deadline | None = None
+    ) -> Run:
         """Go on with a run, seen as events."""
-        return Run(self._driven(), self.model, _opening(session), task=None, deps=deps, budget=budget)
+        return Run(
+            self._driven(), self.model, _opening(session), task=None, deps=deps, budget=budget, deadline=deadline
+        )
 
     def run_sync(
-        self, task: str | Message, *, session: Session | None = None, deps: Any = None, budget: Budget | None = None
+        self,
+        task: str | Message,
+        *,
+        session: Session | None = None,
+        deps: Any = None,
+        budget: Budget | None = None,
+        deadline: Deadline | None = None,
     ) -> RunResult:
         """`run` for code that is not async. One background event loop serves the whole process."""
-        return run_in_background(self.run(task, session=session, deps=deps, budget=budget))
+        return run_in_background(self.run(task, session=session, deps=deps, budget=budget, deadline=deadline))
 
-    def resume_sync(self, session: Session, *, deps: Any = None, budget: Budget | None = None) -> RunResult:
+    def resume_sync(
+        self, session: Session, *, deps: Any = None, budget: Budget | None = None, deadline: Deadline | None = None
+    ) -> RunResult:
         """`resume` for code that is not async."""
-        return run_in_background(self.resume(session, deps=deps, budget=budget))
+        return run_in_background(self.resume(session, deps=deps, budget=budget, deadline=deadline))
 
     @property
     def tools(self) -> tuple[Tool, ...]:

@@ -2,15 +2,17 @@
 
 import difflib
 from collections.abc import Mapping
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from math import isfinite
+from typing import Any, TypeAlias
 
 import msgspec
 
 from treadle.errors import ConfigurationError, UnknownBudget
 from treadle.messages import Usage
 
-__all__ = ["Budget", "BudgetReached", "Meter", "Price", "Spent", "budget_from", "plain"]
+__all__ = ["Budget", "BudgetReached", "Deadline", "Meter", "Price", "Spent", "budget_from", "epoch_seconds", "plain"]
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,6 +90,25 @@ def budget_from(limits: Mapping[str, Any], base: Budget | None = None) -> Budget
             hint = f" Did you mean {near[0]}?" if near else ""
             raise UnknownBudget(f"Unknown budget {name!r}.{hint} The ten budgets are: {', '.join(known)}.")
     return msgspec.structs.replace(base or Budget(), **limits)
+
+
+Deadline: TypeAlias = datetime | float
+"""An instant: a datetime with its time zone, or seconds since 1970."""
+
+
+def epoch_seconds(deadline: Deadline) -> float:
+    """Return an instant as seconds since 1970.
+
+    Raises:
+        ConfigurationError: It is no instant, or a datetime without a time zone, which could mean any of forty.
+    """
+    if isinstance(deadline, datetime):
+        if deadline.tzinfo is None:
+            raise ConfigurationError(f"The deadline {deadline.isoformat()} has no time zone: give it one.")
+        return deadline.timestamp()
+    if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not isfinite(deadline):
+        raise ConfigurationError(f"A deadline is a datetime or seconds since 1970; got {deadline!r:.80}.")
+    return float(deadline)
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):

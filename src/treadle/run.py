@@ -13,7 +13,8 @@ import msgspec
 
 from treadle.answers import Answers, is_reminder
 from treadle.attempts import Attempts
-from treadle.budgets import Budget, Meter, budget_from
+from treadle.budgets import Budget, BudgetReached, Deadline, Meter, budget_from, epoch_seconds, plain
+from treadle.canonical import digest
 from treadle.checking import Checker
 from treadle.early import EarlyCalls
 from treadle.errors import ConfigurationError, JournalError
@@ -30,6 +31,7 @@ from treadle.proposal import Proposer
 from treadle.recovery import InDoubt, Recovery
 from treadle.reports import RunResult, conclude
 from treadle.runtime.context import instructions_with_guidance
+from treadle.runtime.endings import limit_stop
 from treadle.runtime.healing import Healer
 from treadle.runtime.interrupts import Interrupt
 from treadle.session import Session
@@ -95,6 +97,7 @@ class Run:
         task: str | Message | None,
         deps: Any = None,
         budget: Budget | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
         self._description = description
         self._model = model
@@ -102,6 +105,7 @@ class Run:
         self._task_text = task
         self._deps = deps
         self._own_budget = budget
+        self._deadline = None if deadline is None else epoch_seconds(deadline)
         self._session: Session | None = None
         self._interrupt: Interrupt | None = None
         self._inbox: Inbox | None = None
@@ -236,7 +240,7 @@ class Run:
             self._parallel = budget.max_parallel_tool_calls
             await Inbox(ledger).take_cancel()  # left for a run that had ended by then
             await self._begin(session, budget)
-            stop = await self._loop(session, budget).run()
+            stop = await self._loop(session, self._narrowed(session, budget)).run()
             await session.journal.flush()
             has_price = self._model.price is not None
             self._result = self._typed(conclude(session.state, stop, session, has_price=has_price))
@@ -260,6 +264,20 @@ class Run:
             return budget_from(run.budget)
         return self._description.budget
 
+    def _narrowed(self, session: Session, budget: Budget) -> Budget:
+        """Let the deadline cut the running time that is left. It is looked at once: no change of the clock moves it then."""
+        run = session.state.run
+        if run is None or run.deadline is None:
+            return budget
+        end = run.spent.wall_seconds + max(run.deadline - session.clock.now(), 0.0)
+        limit = budget.max_wall_time_seconds
+        return msgspec.structs.replace(budget, max_wall_time_seconds=end if limit is None else min(end, limit))
+
+    def _instructions_digest(self) -> str:
+        """What tells a changed instruction from the one before, without repeating either."""
+        instructions = self._description.instructions
+        return "" if instructions is None else digest(instructions.encode("utf-8", "replace").decode())
+
     def _check_price(self) -> None:
         budget = self._own_budget or self._description.budget
         if budget.max_total_cost is None or self._model.price is not None:
@@ -280,7 +298,14 @@ class Run:
         if self._task_text is None:
             session.check_resumable()
             self._shown = session.state.run.steps if session.state.run is not None else 0
-            await ledger.record(RunResumed(budget=own, profile=description.profile))
+            resumed = RunResumed(
+                budget=own,
+                profile=description.profile,
+                model=self._model.name,
+                instructions=self._instructions_digest(),
+                deadline=self._deadline,
+            )
+            await ledger.record(resumed)
             await settle(ledger, session.state.salvaged)
             await self._go_on(session)
             return
@@ -293,6 +318,8 @@ class Run:
             profile=description.profile,
             budget=own,
             tools=tuple(tool.name for tool in description.toolbox.visible(session)),
+            instructions=self._instructions_digest(),
+            deadline=self._deadline,
         )
         await ledger.record(started, MessageAdded(message=message, source="task"))
 
@@ -308,6 +335,8 @@ class Run:
         about, ledger = self._description, session.ledger
         self._interrupt = interrupt = Interrupt(session.clock)
         self._inbox = inbox = Inbox(ledger)
+        if (late := _too_late(session, budget)) is not None:
+            interrupt.trip(late)
         checker = Checker(toolbox=about.toolbox, policy=about.policy, interceptors=about.interceptors, session=session)
         attempts = Attempts(
             ledger=ledger,
@@ -411,6 +440,14 @@ def _step_of(session: Session) -> Step | None:
     if spoken.role != "assistant":
         return None
     return Step(number=run.steps, message=spoken, results=results, messages=messages, usage=run.spent.usage)
+
+
+def _too_late(session: Session, budget: Budget) -> Stop | None:
+    """Return the end of a run whose time is over before it begins: a call that waits must not start then either."""
+    run, limit = session.state.run, budget.max_wall_time_seconds
+    if run is None or limit is None or run.spent.wall_seconds < limit:
+        return None
+    return limit_stop(BudgetReached(budget="max_wall_time_seconds", used=plain(run.spent.wall_seconds), limit=limit))
 
 
 def _task_message(task: str | Message) -> Message:

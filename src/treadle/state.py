@@ -159,6 +159,8 @@ class RunState(msgspec.Struct, kw_only=True):
     reason: str | None = None
     profile: str | None = None
     budget: JsonObject | None = None
+    deadline: float | None = None
+    """Seconds since 1970 at which the run must have ended."""
     spent: Spent = Spent()
     streaks: Streaks = Streaks()
     calls: list[CallRecord] = msgspec.field(default_factory=list)
@@ -247,6 +249,7 @@ class SessionState:
             task=event.task,
             profile=event.profile,
             budget=event.budget,
+            deadline=event.deadline,
             first_message=len(self.messages),
             segment_at=event.at,
             last_at=event.at,
@@ -268,6 +271,7 @@ class SessionState:
             run.spent = msgspec.structs.replace(run.spent, wall_seconds=run.spent.wall_seconds + lived)
         run.phase, run.reason = "running", None
         run.budget = event.budget or run.budget
+        run.deadline = run.deadline if event.deadline is None else event.deadline
         run.profile = event.profile or run.profile
         run.has_closed = False
         run.segment_at = event.at

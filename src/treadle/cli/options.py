@@ -4,6 +4,7 @@ import argparse
 import difflib
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
@@ -50,6 +51,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     base_url: str | None = None
     journal: str | None = None
+    deadline: float | None = None
+    """Seconds since 1970."""
     limits: dict[str, Any] = {}
     """Budgets by name: int, float, Decimal or None."""
     on_limit: OnLimit | None = None
@@ -199,6 +202,16 @@ def _seconds_or_count(name: str) -> Any:
     return read
 
 
+def _instant(text: str) -> float:
+    """Read an instant; without a time zone it is the machine's."""
+    try:
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise argparse.ArgumentTypeError(
+            f"a deadline is a time such as 2026-11-30T18:00 or 2026-11-30T17:00:00Z; got {text!r:.60}"
+        ) from None
+
+
 def _port(text: str) -> int:
     if re.fullmatch(r"\d{1,5}", text, re.ASCII) and int(text) < 65536:
         return int(text)
@@ -236,6 +249,7 @@ def _add_running(parser: _Parser) -> None:
     parser.flag(
         "--on-limit", choices=get_args(OnLimit), help="at a turn or call limit: sum up (default) or stop at once"
     )
+    parser.flag("--deadline", type=_instant, metavar="TIME", help="when the run must have ended, as 2026-11-30T18:00")
     _add_limits(parser)
     _add_places(parser)
     _add_output(parser)

@@ -60,7 +60,7 @@ async def start(agent: Agent, task: str, *, settings: Settings, options: Options
             _tell_restored(session, terminal)
         else:
             terminal.progress(f"session: {session.id}")
-        run = agent.stream(task, session=session, budget=settings.budget)
+        run = agent.stream(task, session=session, budget=settings.budget, deadline=options.deadline)
         return await carry_out(run, session, settings=settings, options=options, terminal=terminal)
 
 
@@ -74,7 +74,7 @@ async def go_on(options: Options, terminal: Terminal) -> int:
             agent = make_agent(settings, options.model or await last_model(session) or settings.model)
             _check_tools(agent, session)
             _tell_restored(session, terminal)
-            run = agent.stream_resume(session, budget=resumed_budget(session, settings))
+            run = agent.stream_resume(session, budget=resumed_budget(session, settings), deadline=options.deadline)
             return await carry_out(run, session, settings=settings, options=options, terminal=terminal)
 
 
