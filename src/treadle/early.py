@@ -4,7 +4,8 @@ Not a second scheduler: only a `read`, allowed and valid, whose every predecesso
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from treadle.attempts import Attempts
 from treadle.checking import Checked, Checker, Decided
@@ -17,7 +18,7 @@ from treadle.runtime.observations import failed_result
 from treadle.state import streak_key
 from treadle.tools import CallStatus, CheckedCall, ToolResult
 
-__all__ = ["EarlyCalls"]
+__all__ = ["EarlyCalls", "Offers"]
 
 
 class _Running:
@@ -48,20 +49,21 @@ class EarlyCalls:
         self._current: dict[str, _Running] = {}
         self._kept: list[_Running] = []
         self._checked: dict[str, tuple[ToolCall, Checked]] = {}
-        self._room = 0
+        self.room = 0
+        """How many calls of this response may start early."""
         self._seen = 0
         self._streak = ("", 0)
 
     def open(self, room: int) -> None:
         """Begin a response of which at most `room` calls may start early."""
-        self._room, self._seen = room, 0
+        self.room, self._seen = room, 0
         self._checked.clear()
         run = self._ledger.state.run
         self._streak = (run.streaks.repeated, run.streaks.repeats) if run is not None else ("", 0)
 
     async def offer(self, call: ToolCall, *, position: int, step: int, attempt: int) -> None:
         """Start the call if it may start now; else it and all after it wait for the whole response."""
-        if position != self._seen or position >= self._room:
+        if position != self._seen or position >= self.room:
             return
         checked = await self._checker.check(call, position=position, step=step)
         self._checked[call.id] = (call, checked)
@@ -189,3 +191,50 @@ class EarlyCalls:
         for end in ends:
             if isinstance(end, BaseException):
                 raise end
+
+
+class Offers:
+    """Offers the calls of one response as soon as the stream makes us wait, and not before.
+
+    A response that ends in the bytes that are already here gains nothing from an early start; the whole batch is cheaper.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], Awaitable[None]]] = deque()
+        self._wake: asyncio.Handle | None = None
+        self._offering: asyncio.Task[None] | None = None
+
+    def put(self, offer: Callable[[], Awaitable[None]]) -> None:
+        """Take a call in; it is offered in its turn."""
+        self._waiting.append(offer)
+        if self._wake is None and self._offering is None:
+            self._wake = asyncio.get_running_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._wake = None
+        self._offering = asyncio.create_task(self._offer())
+
+    async def _offer(self) -> None:
+        while self._waiting:
+            await self._waiting.popleft()()
+        self._offering = None  # nothing was awaited since the last look: whoever puts now begins anew
+
+    def forget(self) -> None:
+        """The response is whole: what has not been offered goes with its batch."""
+        self._waiting.clear()
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+
+    async def close(self, *, is_whole: bool) -> None:
+        """Wait for the offer that is under way; break it off when its response broke off.
+
+        Raises:
+            JournalError: The start of a call could not be recorded.
+        """
+        self.forget()
+        if self._offering is None:
+            return
+        if not is_whole:
+            self._offering.cancel()
+        await asyncio.gather(self._offering, return_exceptions=not is_whole)

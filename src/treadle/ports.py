@@ -97,8 +97,8 @@ class ThinkingDelta(msgspec.Struct, frozen=True, tag="thinking"):
 class CallReady(msgspec.Struct, frozen=True, tag="call"):
     """A call whose arguments are complete while the response may still stream.
 
-    Yielded at most once a call, in call order, and equal to the call in the final message. A driver that cannot tell
-    when arguments are complete yields none.
+    Yielded at most once a call, in call order and for none before all earlier ones, and equal to the call in the final
+    message. A driver that cannot tell when arguments are complete yields none.
     """
 
     call: ToolCall

@@ -6,11 +6,12 @@ Executes nothing itself and records everything but the final `model.finished`, w
 import asyncio
 from collections.abc import AsyncGenerator
 from decimal import Decimal
+from functools import partial
 
 import msgspec
 
 from treadle.budgets import Budget, BudgetReached, Meter, Spent
-from treadle.early import EarlyCalls
+from treadle.early import EarlyCalls, Offers
 from treadle.errors import ContextOverflow, IncompleteStream, ModelError
 from treadle.events import DecisionRejected, ModelDelta, ModelFailed, ModelFinished, ModelStarted
 from treadle.ledger import Ledger
@@ -57,6 +58,7 @@ class _Response(msgspec.Struct, kw_only=True):
     names: CallNames
     begun: float
     first_at: float | None = None
+    offers: Offers = msgspec.field(default_factory=Offers)
     ready: list[ToolCall] = msgspec.field(default_factory=list)
     end: ModelEnd | None = None
     has_emitted: bool = False
@@ -167,6 +169,7 @@ class Proposer:
             async for part in stream:
                 match part:
                     case ModelEnd():
+                        response.offers.forget()
                         response.end = part
                         response.turns += 1
                         await self._tell_failure(part, step)
@@ -175,12 +178,13 @@ class Proposer:
                         if response.stop is not None or response.end is not None:
                             break
                     case CallReady():
-                        await self._ready(part.call, response, step, attempt)
+                        self._ready(part.call, response, step, attempt)
                     case TextDelta():
                         self._delta(response, ModelDelta(step=step, text=encodable(part.text)))
                     case ThinkingDelta():
                         self._delta(response, ModelDelta(step=step, thinking=encodable(part.text)))
         finally:
+            await response.offers.close(is_whole=response.end is not None)
             if isinstance(stream, AsyncGenerator):
                 await stream.aclose()
 
@@ -234,12 +238,13 @@ class Proposer:
         response.has_emitted = True
         self._ledger.publish(delta)
 
-    async def _ready(self, call: ToolCall, response: _Response, step: int, attempt: int) -> None:
+    def _ready(self, call: ToolCall, response: _Response, step: int, attempt: int) -> None:
         position = len(response.ready)
         call = msgspec.structs.replace(encodable_call(call), id=response.names.name(position, call.id))
         response.ready.append(call)
         self._delta(response, ModelDelta(step=step, call=call))
-        await self._early.offer(call, position=position, step=step, attempt=attempt)
+        if position < self._early.room:
+            response.offers.put(partial(self._early.offer, call, position=position, step=step, attempt=attempt))
 
     # --- a whole response
 

@@ -7,6 +7,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -143,7 +144,10 @@ class ScriptedModel:
         return [
             *(ThinkingDelta(piece) for piece in fragments(turn.thinking or "", turn.pieces)),
             *(TextDelta(piece) for piece in fragments(words, turn.pieces)),
-            *(CallReady(made) for made in calls if made.id not in cut_off and _is_complete(made.arguments)),
+            *(
+                CallReady(made)
+                for made in takewhile(lambda made: made.id not in cut_off and _is_complete(made.arguments), calls)
+            ),
             ModelEnd(
                 parts=(*said, *calls),
                 finish=finish,
