@@ -175,18 +175,32 @@ def _checked_url(url: str) -> str:
 
 
 async def open_journal(path: str | Path) -> Journal:
-    """Open a journal: a file's path, or `memory:`. It lists sessions; close it when done.
+    """Open a journal: a file's path, `postgresql://...`, or `memory:`. It lists sessions; close it when done.
 
     Raises:
-        JournalError: It cannot be opened. A file that is not ours stays untouched.
+        JournalError: It cannot be opened. A file or database that is not ours stays untouched.
+        ConfigurationError: The address of a database is none, or the extra `postgres` is not installed.
     """
     if str(path) == "memory:":
         from treadle.journals.memory import MemoryJournal
 
         return MemoryJournal()
+    if str(path).startswith(("postgresql:", "postgres:")):
+        return await _open_postgres(str(path))
     from treadle.journals.sqlite import open_sqlite
 
     return await open_sqlite(Path(path))
+
+
+async def _open_postgres(url: str) -> Journal:
+    try:
+        from treadle.journals.postgres import open_postgres
+    except ImportError as error:
+        raise ConfigurationError(
+            f"A journal in PostgreSQL needs an extra that does not work here ({error}). "
+            "Install it: pip install 'treadle[postgres]'."
+        ) from error
+    return await open_postgres(url)
 
 
 @asynccontextmanager
@@ -203,7 +217,7 @@ async def open_session(
         async with open_session("agent.db", id="invoice-7") as session: ...
 
     Args:
-        journal: A file's path, `memory:`, or a journal that is open (it stays open).
+        journal: A file's path, `postgresql://...`, `memory:`, or a journal that is open (it stays open).
 
     Raises:
         JournalError: The journal cannot be opened.

@@ -12,14 +12,55 @@ from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
 from treadle.ports import Journal
 
+try:
+    from postgres_server import PostgresServer, find_binaries
+except ImportError as error:  # the tests of the other stores need no driver
+    _missing: str | None = f"a journal in PostgreSQL needs the extra `postgres`: {error}"
+else:
+    _missing = None if find_binaries() else "a journal in PostgreSQL needs its server: apt-get install postgresql"
+
 CHILD = Path(__file__).parent / "journal_child.py"
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(scope="session")
+def server() -> "Iterator[PostgresServer]":
+    """A PostgreSQL server of these tests alone. Tests may crash it, if they start it again."""
+    if _missing is not None:
+        pytest.skip(_missing)
+    binaries = find_binaries()
+    assert binaries is not None
+    server = PostgresServer(binaries)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.end()
+
+
+@pytest.fixture
+def url(server: "PostgresServer") -> str:
+    """The address of an empty schema."""
+    return server.new_url()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
-    opened: Journal = MemoryJournal() if request.param == "memory" else SqliteJournal(tmp_path / "journal.db")
+    opened = _journal(request, tmp_path)
     yield opened
     await opened.close()
+
+
+def _journal(request: pytest.FixtureRequest, tmp_path: Path) -> Journal:
+    match request.param:
+        case "memory":
+            return MemoryJournal()
+        case "sqlite":
+            return SqliteJournal(tmp_path / "journal.db")
+        case _:
+            url = request.getfixturevalue("url")
+            from treadle.journals.postgres import PostgresJournal
+
+            return PostgresJournal(url)
 
 
 @pytest.fixture

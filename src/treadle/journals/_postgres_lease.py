@@ -1,0 +1,252 @@
+"""Leases on the sessions of a PostgreSQL journal: one writer at a time, known to live while its row says so.
+
+A lease is the session's epoch, its owner, and an end by the server's clock that a heartbeat moves on. Whoever takes over
+raises the epoch in the statement that finds the lease ended. Nobody's clock but the server's decides.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+import psycopg
+
+from treadle.errors import JournalError, SessionHeld
+from treadle.journals import _postgres_statements as statements
+from treadle.journals._postgres_link import Link
+from treadle.journals._postgres_schema import Connection
+from treadle.journals._postgres_statements import Claim
+
+__all__ = ["LEASE_SECONDS", "LeaseActs", "ServerLease", "ServerLeases"]
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 10.0
+"""A holder that was not heard of for so long is taken for dead."""
+
+_BEATS_A_LEASE = 20
+_LOOKS_A_BEAT = 2
+
+
+class LeaseActs(NamedTuple):
+    """What leases need of the writer."""
+
+    claim: Callable[[str, str], Awaitable[Claim]]
+    """Take a session for an owner, where nobody's lease on it holds."""
+    give_back: Callable[[str, int], Awaitable[None]]
+    """Note that nobody holds this number any more. Never raises for the store's faults."""
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds a session."""
+
+    host: str
+    pid: int
+    since: float
+    """Seconds since 1970, by the owner's clock. For people, and to tell two owners apart."""
+
+    def __str__(self) -> str:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        return f"process {self.pid} on {self.host}, since {since}"
+
+
+class ServerLease:
+    """The right to write one session, until it is released or lost."""
+
+    def __init__(
+        self,
+        session_id: str,
+        epoch: int,
+        *,
+        heard_at: float,
+        on_lost: Callable[[], None],
+        on_message: Callable[[], None],
+        let_go: Callable[["ServerLease"], Awaitable[None]],
+    ) -> None:
+        self.session_id = session_id
+        self.epoch = epoch
+        self.heard_at = heard_at
+        """When the last renewal that succeeded was asked for, on this process's monotonic clock."""
+        self._on_lost = on_lost
+        self._on_message = on_message
+        self._let_go = let_go
+        self._told = 0
+        self._loop = asyncio.get_running_loop()
+        self._is_over = False
+
+    def lose(self) -> None:
+        """Tell the holder, once, that the lease is lost."""
+        if not self._is_over:
+            logger.warning("A session was taken over, or could be: its holder had not been heard of for a whole lease")
+            self._call(self._on_lost)
+
+    def tell(self, arrival: int) -> None:
+        """Tell the holder of a message, once."""
+        if arrival > self._told:
+            self._told = arrival
+            self._call(self._on_message)
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # a closed loop: nobody is left to tell
+            self._loop.call_soon_threadsafe(callback)
+
+    async def release(self) -> None:
+        """Give the session back. May be called twice."""
+        if not self._is_over:
+            self._is_over = True
+            await self._let_go(self)
+
+
+class ServerLeases:
+    """Takes and keeps the leases of one journal."""
+
+    def __init__(self, acts: LeaseActs, link: Link, lease_seconds: float) -> None:
+        self._acts = acts
+        self._lease_seconds = lease_seconds
+        self._heart = _Heart(link, lease_seconds)
+
+    def look(self) -> None:
+        """Look for messages now, if anybody here waits for some. Returns at once."""
+        self._heart.look()
+
+    def stop(self) -> None:
+        """Let leases end by themselves, and let go of the connection. Returns at once."""
+        self._heart.stop()
+
+    async def acquire(
+        self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]
+    ) -> ServerLease:
+        """Take a session that nobody holds, or whose holder is dead.
+
+        Raises:
+            SessionHeld: Its holder lives.
+        """
+        owner = Owner(host=socket.gethostname(), pid=os.getpid(), since=time.time())
+        heard_at, epoch = await self._claim(session_id, owner)
+        lease = ServerLease(
+            session_id, epoch, heard_at=heard_at, on_lost=on_lost, on_message=on_message, let_go=self._let_go
+        )
+        self._heart.keep(lease)
+        return lease
+
+    async def _claim(self, session_id: str, owner: Owner) -> tuple[float, int]:
+        """Claim until we have it, or its holder has moved on the end of the lease: then it lives."""
+        words = msgspec.json.encode(owner).decode()
+        first: Claim | None = None
+        until = time.monotonic() + self._lease_seconds
+        while True:
+            heard_at = time.monotonic()
+            claim = await self._acts.claim(session_id, words)
+            if claim.epoch is not None:
+                return heard_at, claim.epoch
+            first = first or claim
+            # A lease may be longer than ours: we do not wait for its end for ever.
+            if claim != first or heard_at >= until or self._heart.keeps(session_id):
+                raise _held(session_id, claim)
+            await asyncio.sleep(self._lease_seconds / _BEATS_A_LEASE / _LOOKS_A_BEAT)
+
+    async def _let_go(self, lease: ServerLease) -> None:
+        self._heart.leave(lease)
+        await self._acts.give_back(lease.session_id, lease.epoch)
+
+
+class _Heart:
+    """A daemon thread that beats for all leases of one journal, with a connection of its own, however busy others are."""
+
+    def __init__(self, link: Link, lease_seconds: float) -> None:
+        self._link = link
+        self._lease_seconds = lease_seconds
+        self._every_seconds = lease_seconds / _BEATS_A_LEASE
+        self._gate = threading.Condition(threading.RLock())  # reentrant: the garbage collector may call `stop`
+        self._leases: dict[str, ServerLease] = {}
+        self._is_beating = False
+        self._is_asked = False
+        self._is_stopped = False
+
+    def keeps(self, session_id: str) -> bool:
+        with self._gate:
+            return session_id in self._leases
+
+    def keep(self, lease: ServerLease) -> None:
+        with self._gate:
+            self._leases[lease.session_id] = lease
+            self._gate.notify()
+            if not self._is_beating and not self._is_stopped:
+                self._is_beating = True
+                threading.Thread(target=self._work, name="treadle-heartbeat", daemon=True).start()
+
+    def leave(self, lease: ServerLease) -> None:
+        with self._gate:
+            if self._leases.get(lease.session_id) is lease:
+                del self._leases[lease.session_id]
+
+    def look(self) -> None:
+        with self._gate:
+            self._is_asked = True
+            self._gate.notify()
+
+    def stop(self) -> None:
+        with self._gate:
+            self._is_stopped = True
+            self._gate.notify()
+
+    def _work(self) -> None:
+        while leases := self._next():
+            try:
+                lost = self._beat(leases)
+            except (psycopg.Error, JournalError):
+                # A server that is away for a moment has taken nothing from us; one that is away for a lease has.
+                logger.warning("The leases on sessions could not be renewed", exc_info=True)
+                lost = [lease for lease in leases if time.monotonic() - lease.heard_at >= self._lease_seconds]
+            for lease in lost:
+                self.leave(lease)
+                lease.lose()
+            self._wait()
+
+    def _next(self) -> tuple[ServerLease, ...]:
+        with self._gate:
+            # It ends a while after the last lease, so that a run after the other needs no new thread each.
+            if not self._leases and not self._is_stopped:
+                self._gate.wait_for(lambda: self._leases or self._is_stopped, self._every_seconds)
+            if self._is_stopped or not self._leases:
+                self._is_beating = False
+                self._link.drop()
+                return ()
+            return tuple(self._leases.values())
+
+    def _wait(self) -> None:
+        with self._gate:
+            self._gate.wait_for(lambda: self._is_asked or self._is_stopped, self._every_seconds)
+            self._is_asked = False
+
+    def _beat(self, leases: tuple[ServerLease, ...]) -> list[ServerLease]:
+        asked_at = time.monotonic()
+        held = {lease.session_id: lease.epoch for lease in leases}
+
+        def renew(connection: Connection) -> tuple[set[str], Mapping[str, int]]:
+            lost = statements.renew(connection, held, self._lease_seconds)
+            return lost, statements.select_arrivals(connection, list(held))
+
+        lost, arrivals = self._link.run(renew)
+        for lease in leases:
+            if lease.session_id not in lost:
+                lease.heard_at = asked_at
+                lease.tell(arrivals.get(lease.session_id, 0))
+        return [lease for lease in leases if lease.session_id in lost]
+
+
+def _held(session_id: str, claim: Claim) -> SessionHeld:
+    try:
+        who = str(msgspec.json.decode(claim.owner, type=Owner))
+    except msgspec.MsgspecError:
+        who = "another process"
+    return SessionHeld(
+        f"Session {session_id!r} is being run by {who}. Wait for it, or cancel it with session.cancel(); "
+        "messages and answers may be left for it meanwhile."
+    )
