@@ -77,7 +77,9 @@ async def test_killed_around_an_act_an_unsafe_one_is_never_repeated_and_any_othe
     statuses = await check_whole(tmp_path)
     assert outside.duplicates() == []
     if effect == "unsafe":
-        assert outside.requests() == before
+        # At CP10 the request was under way when the process died: it may arrive after that, and once at most.
+        assert all(count == 1 for count in outside.requests().values())
+        assert point == "CP10" or outside.requests() == before
         assert statuses["act_1"] == "outcome_unknown"
         events, _ = await stored(tmp_path / "a.db")
         assert {event.call_id for event in events if event.type == "tool.in_doubt"} >= {"act_1"}
