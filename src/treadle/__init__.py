@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from treadle.errors import InvalidArguments as InvalidArguments
     from treadle.errors import JournalError as JournalError
     from treadle.errors import ModelError as ModelError
-    from treadle.errors import NothingToResume as NothingToResume
     from treadle.errors import NoSuchPoint as NoSuchPoint
+    from treadle.errors import NothingToResume as NothingToResume
     from treadle.errors import Rejected as Rejected
     from treadle.errors import SessionConflict as SessionConflict
     from treadle.errors import SessionError as SessionError
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from treadle.errors import Transient as Transient
     from treadle.errors import TreadleError as TreadleError
     from treadle.errors import UnknownApproval as UnknownApproval
+    from treadle.explain import Explanation as Explanation
     from treadle.guards import Guards as Guards
     from treadle.messages import Message as Message
     from treadle.messages import ToolCall as ToolCall
@@ -81,6 +82,7 @@ _HOMES = {
     "EXIT_SESSION_HELD": "stops",
     "EXIT_USAGE": "stops",
     "Effect": "effects",
+    "Explanation": "explain",
     "Guards": "guards",
     "Injected": "runtime.context",
     "InvalidArguments": "errors",

@@ -12,6 +12,7 @@ import msgspec
 
 from treadle import Budget, ConfigurationError
 from treadle.cli.exits import UsageError
+from treadle.cli.session_options import ACTIONS, add_actions
 
 __all__ = ["COMMANDS", "OnApproval", "OnLimit", "Options", "help_text", "parse"]
 
@@ -21,7 +22,7 @@ OnApproval: TypeAlias = Literal["pause", "deny", "fail"]
 COMMANDS = {
     "run": "carry out one task",
     "resume": "go on with a run that was paused, stopped or broke off",
-    "sessions": "list sessions, or show one",
+    "sessions": "list sessions; show, explain, fork, rewind, export, import or delete one",
     "approvals": "list the calls that wait for a person",
     "approve": "allow (or --deny) a call that waits",
     "budgets": "show the ten budgets, and what a session has used of them",
@@ -42,6 +43,20 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     task: str | None = None
     id: str | None = None
     """Of a session or an approval."""
+    ids: list[str] = []
+    """Of sessions."""
+    new_id: str | None = None
+    """Of a session that is to be made."""
+    name: str | None = None
+    """Of a mark."""
+    at: int | str | None = None
+    """A point of a session: an event's number or a mark."""
+    step: int | None = None
+    message: int | None = None
+    file: str | None = None
+    older_than_days: float | None = None
+    is_purged: bool = False
+    shows_deleted: bool = False
     is_last: bool = False
     script: str | None = None
     port: int = 0
@@ -307,15 +322,8 @@ def _add_output(parser: _Parser) -> None:
 
 def _add_sessions(parser: _Parser) -> None:
     _add_listing(parser)
-    actions = parser.add_subparsers(dest="action", metavar="list|show")
-    _add_listing(
-        actions.add_parser("list", help="list all sessions", description="List all sessions, the last changed first.")
-    )
-    show = actions.add_parser(
-        "show", help="show one session", description="Show the messages and calls of one session."
-    )
-    show.add_argument("id", metavar="ID", help="the session")
-    _add_listing(show)
+    parser.flag("--all", dest="shows_deleted", action="store_true", help="deleted ones too")
+    add_actions(parser.add_subparsers(dest="action", metavar="|".join(ACTIONS)), _add_listing)
 
 
 def _add_listing(parser: _Parser) -> None:

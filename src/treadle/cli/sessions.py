@@ -62,9 +62,10 @@ async def find_session(journal: Journal, session_id: str | None) -> SessionInfo:
     """
     found = await journal.sessions()
     if session_id is None:
-        if not found:
+        there = [info for info in found if info.status != "deleted"]
+        if not there:
             raise UsageError(f"The journal {journal.location} holds no session yet. Start one with `treadle run`.")
-        return found[0]
+        return there[0]
     for info in found:
         if info.id == session_id:
             return info

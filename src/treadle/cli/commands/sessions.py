@@ -2,12 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
 
 from treadle import Message, Session, ToolCall
+from treadle.cli.commands import sessions_acts
+from treadle.cli.commands.sessions_explain import explain
 from treadle.cli.options import Options
 from treadle.cli.sessions import is_there, opened, opened_session
 from treadle.cli.settings import settings_of
@@ -20,8 +22,8 @@ __all__ = ["command"]
 
 
 def command(options: Options, terminal: Terminal) -> int:
-    """List sessions, or show one."""
-    return asyncio.run(_show(options, terminal) if options.action == "show" else _list(options, terminal))
+    """List sessions, or do one thing to one of them."""
+    return asyncio.run(_ACTS[options.action or "list"](options, terminal))
 
 
 async def _list(options: Options, terminal: Terminal) -> int:
@@ -30,6 +32,7 @@ async def _list(options: Options, terminal: Terminal) -> int:
     if is_there(path):
         async with opened(path) as journal:
             found = await journal.sessions()
+    found = [info for info in found if options.shows_deleted or info.status != "deleted"]
     if options.as_json:
         terminal.data(found)
         return 0
@@ -57,6 +60,11 @@ async def _described(session: Session, journal: Journal) -> dict[str, Any]:
     return {
         "id": session.id,
         "state": session.state.phase,
+        "status": session.state.status,
+        "metadata": session.state.metadata,
+        "parent_id": session.state.parent_id,
+        "parent_seq": session.state.parent_seq,
+        "marks": session.state.marks,
         "messages": [
             {"role": message.role, "parts": [msgspec.to_builtins(part) for part in message.parts]}
             for message in session.messages
@@ -129,3 +137,16 @@ def _print(shown: dict[str, Any], messages: tuple[Message, ...], terminal: Termi
         terminal.line(
             f"\n[waits] {shown_call(approval['tool'], approval['arguments'])}: treadle approve {approval['id']}"
         )
+
+
+_ACTS: dict[str, Callable[[Options, Terminal], Coroutine[Any, Any, int]]] = {
+    "list": _list,
+    "show": _show,
+    "explain": explain,
+    "fork": sessions_acts.fork,
+    "mark": sessions_acts.mark,
+    "rewind": sessions_acts.rewind,
+    "export": sessions_acts.export,
+    "import": sessions_acts.take_in,
+    "rm": sessions_acts.remove,
+}

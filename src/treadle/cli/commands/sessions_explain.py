@@ -1,0 +1,81 @@
+"""`treadle sessions explain`: seven answers on one session, for people or as one JSON object."""
+
+from treadle import Explanation
+from treadle.cli.options import Options
+from treadle.cli.sessions import opened, opened_session
+from treadle.cli.settings import settings_of
+from treadle.cli.terminal import Terminal
+from treadle.cli.text import one_line, shown_call
+
+__all__ = ["explain"]
+
+
+async def explain(options: Options, terminal: Terminal) -> int:
+    """Answer what happened in a session."""
+    assert options.id is not None  # the parser requires it
+    path = settings_of(options).journal
+    async with opened(path, must_exist=True) as journal, opened_session(journal, options.id) as session:
+        explanation = await session.explain()
+    if options.as_json:
+        terminal.data(explanation)
+    else:
+        _print(explanation, terminal)
+    return 0
+
+
+def _print(about: Explanation, terminal: Terminal) -> None:
+    parent = "" if about.parent_id is None else f", forked from {about.parent_id} after event {about.parent_seq}"
+    terminal.line(f"session {about.session_id} ({about.status}; last run {about.state}){parent}")
+    for run in about.runs:
+        terminal.line(
+            f"run {run.run_id}: {one_line(run.task, 60)} [{', '.join(run.models) or run.model}; {run.steps} steps; "
+            f"{run.input_tokens} + {run.output_tokens} tokens; cost {run.cost or 'unknown'}]"
+        )
+    for title, lines in _answers(about).items():
+        terminal.line(f"\n{title}")
+        for line in lines or ["nothing"]:
+            terminal.line(f"  {line}")
+
+
+def _answers(about: Explanation) -> dict[str, list[str]]:
+    """Return the seven answers, each as lines."""
+    return {
+        "1. What was tried": [
+            f"{one.call_id}: {shown_call(one.tool, one.arguments)} -> {one.status or 'no result yet'}"
+            for one in about.tried
+        ],
+        "2. What data was used": [
+            f"{one.call_id}: {shown_call(one.tool, one.arguments)}, {one.characters} characters"
+            for one in about.data_used
+        ],
+        "3. What was changed": [
+            f"{one.call_id}: {shown_call(one.tool, one.arguments)} ({one.effect}) -> {one.status}"
+            f"{'' if one.is_certain else ', not certain'}"
+            for one in about.changed
+        ],
+        "4. Who approved": [
+            f"{one.call_id}: {one.tool} {one.decision} by {one.by}{f': {one_line(one.reason)}' if one.reason else ''}"
+            for one in about.approved
+        ],
+        "5. What failed": [
+            f"{one.call_id or 'request'}: {one.what} {one.status}: {one_line(one.message)}" for one in about.failed
+        ],
+        "6. Why it stopped": _stopped(about),
+        "7. Can it be run again": [_rerun(about)],
+    }
+
+
+def _stopped(about: Explanation) -> list[str]:
+    one = about.stopped
+    if one is None:
+        return []
+    limit = "" if one.budget is None else f" [{one.budget}: {one.used} of {one.limit}]"
+    reason = one.reason or "no reason is recorded: it is under way, or broke off"
+    return [f"{one.status} ({reason}){limit} {one_line(one.message, 300)}".rstrip()]
+
+
+def _rerun(about: Explanation) -> str:
+    resume = (
+        f"`treadle resume {about.session_id}` goes on. " if about.rerun.can_resume else "There is nothing to resume. "
+    )
+    return resume + about.rerun.why

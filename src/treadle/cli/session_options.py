@@ -1,0 +1,114 @@
+"""What `treadle sessions` takes: one parser an action. Reads nothing and acts on nothing."""
+
+import argparse
+import re
+from collections.abc import Callable
+from typing import Any, Protocol
+
+__all__ = ["ACTIONS", "add_actions"]
+
+ACTIONS = {
+    "list": "list all sessions, the last changed first",
+    "show": "show the messages and calls of one session",
+    "explain": "say what was tried, changed, approved and failed, why it stopped, and what a rerun does",
+    "fork": "make a session that shares the past of another",
+    "mark": "give the end of a session a name",
+    "rewind": "go on from an earlier point; effects are not undone",
+    "export": "write a whole session as lines of JSON",
+    "import": "bring an exported session into the journal",
+    "rm": "delete sessions",
+}
+
+
+class _Flags(Protocol):
+    """A parser of ours: argparse's, with flags that are remembered."""
+
+    def flag(self, *names: str, **words: Any) -> None: ...
+
+    def add_argument(self, *names: str, **words: Any) -> Any: ...
+
+
+def add_actions(
+    actions: "argparse._SubParsersAction[Any]",
+    add_listing: Callable[[Any], None],
+) -> None:
+    """Add the actions of `treadle sessions`."""
+    for name, says in ACTIONS.items():
+        parser = actions.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}.")
+        _FILLERS[name](parser)
+        add_listing(parser)
+
+
+def _add_list(parser: _Flags) -> None:
+    parser.flag("--all", dest="shows_deleted", action="store_true", help="deleted ones too")
+
+
+def _add_one(parser: _Flags) -> None:
+    parser.add_argument("id", metavar="ID", help="the session")
+
+
+def _add_fork(parser: _Flags) -> None:
+    _add_one(parser)
+    parser.flag("--at", type=_point, metavar="POINT", help="the last event to share, or a mark; else the end")
+    parser.flag("--step", type=_count, metavar="N", help="share all up to the results of step N")
+    parser.flag("--message", type=_count, metavar="N", help="share N messages")
+    parser.flag("--id", dest="new_id", metavar="NEW", help="the new session's id; else one is made")
+
+
+def _add_mark(parser: _Flags) -> None:
+    _add_one(parser)
+    parser.add_argument("name", metavar="NAME", help="the point's name")
+
+
+def _add_rewind(parser: _Flags) -> None:
+    _add_one(parser)
+    parser.add_argument(
+        "at", type=_point, metavar="POINT", help="a mark, or the number of the last event to keep in sight"
+    )
+
+
+def _add_export(parser: _Flags) -> None:
+    _add_one(parser)
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a new file; else standard output")
+
+
+def _add_import(parser: _Flags) -> None:
+    parser.add_argument("file", metavar="FILE", help="what `export` wrote; - for standard input")
+    parser.flag("--id", dest="new_id", metavar="NEW", help="another id for the session")
+
+
+def _add_rm(parser: _Flags) -> None:
+    parser.add_argument("ids", nargs="*", metavar="ID", help="the sessions")
+    parser.flag(
+        "--older-than", dest="older_than_days", type=_days, metavar="DAYS", help="all unchanged for so many days"
+    )
+    parser.flag("--purge", dest="is_purged", action="store_true", help="remove their events too; only the fact stays")
+
+
+_FILLERS: dict[str, Callable[[Any], None]] = {
+    "list": _add_list,
+    "show": _add_one,
+    "explain": _add_one,
+    "fork": _add_fork,
+    "mark": _add_mark,
+    "rewind": _add_rewind,
+    "export": _add_export,
+    "import": _add_import,
+    "rm": _add_rm,
+}
+
+
+def _point(text: str) -> int | str:
+    return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else text
+
+
+def _count(text: str) -> int:
+    if re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"a whole number; got {text!r:.60}")
+
+
+def _days(text: str) -> float:
+    if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text, re.ASCII):
+        return float(text)
+    raise argparse.ArgumentTypeError(f"a number of days such as 30; got {text!r:.60}")
