@@ -10,15 +10,17 @@ from pathlib import Path
 
 from journal_events import note, notes
 
-from treadle.errors import JournalError
+from treadle.errors import JournalError, SessionConflict
 from treadle.journals.sqlite import open_sqlite
+from treadle.ports import Journal
+from treadle.resolve import open_journal
 
 NOBODY = 65534
 
 
 async def append_for_ever(path: str) -> None:
     """Say the number of each event once its append has returned."""
-    journal = await open_sqlite(path)
+    journal = await open_journal(path)
     await journal.create("s")
     seq = len(await journal.read("s"))
     while True:
@@ -47,7 +49,7 @@ async def crash(path: str) -> None:
 
 async def leave(path: str) -> None:
     """End without closing, with appends still queued."""
-    journal = await open_sqlite(path)
+    journal = await open_journal(path)
     await journal.create("s")
     for seq in range(1, 201):
         await journal.append("s", [note(seq)], state="running", durable=False)
@@ -89,7 +91,7 @@ async def open_as_nobody(path: str, read_only: str) -> None:
 
 
 async def write_session(path: str, session_id: str, count: str) -> None:
-    journal = await open_sqlite(path, busy_seconds=60)
+    journal = await _patient(path)
     await journal.create(session_id)
     for seq in range(1, int(count) + 1):
         await journal.append(session_id, [note(seq, session_id)], state="running", durable=seq % 5 == 0)
@@ -114,9 +116,34 @@ async def fill(path: str, limit: str) -> None:
     await journal.close()
 
 
+async def hold(url: str, lease_seconds: str) -> None:
+    """Hold the session, as a run does; when told, try to write, and say what came of it and when the lease is lost."""
+    from treadle.journals.postgres import open_postgres
+
+    journal = await open_postgres(url, lease_seconds=float(lease_seconds))
+    await journal.create("s")
+    lost = asyncio.Event()
+    await journal.acquire("s", on_lost=lost.set, on_message=lambda: None)
+    await journal.append("s", notes(1, 1), state="running", durable=True)
+    print("holds")
+    await asyncio.to_thread(sys.stdin.readline)
+    try:
+        await journal.append("s", notes(2, 2), state="running", durable=True)
+        print("stored")
+    except SessionConflict as exc:
+        print(exc)
+    await lost.wait()
+    print("lost")
+    await journal.close()
+
+
+async def _patient(path: str) -> Journal:
+    return await (open_journal(path) if path.startswith("postgresql:") else open_sqlite(path, busy_seconds=60))
+
+
 def fork(path: str) -> None:
     """Say what the journal tells a fork of its process, then what it tells the process itself."""
-    journal = asyncio.run(open_sqlite(path))
+    journal = asyncio.run(open_journal(path))
     asyncio.run(journal.create("s"))
     warnings.simplefilter("ignore")  # Python 3.12 and later warn of forks beside threads: that is what is tested
     child = os.fork()
@@ -130,7 +157,7 @@ def fork(path: str) -> None:
     asyncio.run(journal.close())
 
 
-ACTS = (append_durably, append_for_ever, crash, leave, leave_when_told, make, open_as_nobody, write_session, fill)
+ACTS = (append_durably, append_for_ever, crash, leave, leave_when_told, make, open_as_nobody, write_session, fill, hold)
 
 if __name__ == "__main__":
     if sys.argv[1] == "fork":

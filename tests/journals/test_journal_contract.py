@@ -6,8 +6,15 @@ import hashlib
 import pytest
 from journal_events import TASK, fold, note, notes, one_of_each, whole_session
 
-from treadle.errors import ConfigurationError, JournalError, SessionConflict, UnknownSession
-from treadle.events import ModelDelta, RunStarted
+from treadle.errors import (
+    ConfigurationError,
+    JournalError,
+    SessionConflict,
+    SessionExists,
+    SessionHeld,
+    UnknownSession,
+)
+from treadle.events import ModelDelta, RunStarted, SessionChanged, SessionForked
 from treadle.messages import Message, Result, user_message
 from treadle.ports import InboxMessage, Journal, SessionInfo
 
@@ -38,7 +45,7 @@ async def test_every_kind_of_event_is_read_back_as_it_was(journal: Journal):
     assert await journal.read("s") == one_of_each()
 
 
-@pytest.mark.row("Q01")
+@pytest.mark.row("Q01", "Q15")
 async def test_all_messages_of_a_run_are_read_back_in_order(journal: Journal):
     await journal.create("s")
     for event in whole_session("s"):
@@ -226,6 +233,113 @@ async def test_an_unknown_session_has_no_inbox(journal: Journal):
         await journal.put("nobody", message("m"))
     with pytest.raises(UnknownSession):
         await journal.consume("nobody", ["m"], 1)
+
+
+# --- leases ----------------------------------------------------------------------------------------------------------
+
+
+def nothing() -> None:
+    """Hear of nothing."""
+
+
+async def test_a_session_is_held_by_one_until_it_is_given_back(journal: Journal):
+    await journal.create("s")
+    lease = await journal.acquire("s", on_lost=nothing, on_message=nothing)
+    with pytest.raises(SessionHeld, match="'s' is being run"):
+        await journal.acquire("s", on_lost=nothing, on_message=nothing)
+    await journal.append("s", notes(1, 1), state="running", durable=True)
+    await lease.release()
+    await lease.release()
+
+    again = await journal.acquire("s", on_lost=nothing, on_message=nothing)
+    await journal.append("s", notes(2, 2), state="running", durable=True)
+    await again.release()
+    await journal.append("s", notes(3, 3), state="running", durable=True)
+
+    assert await journal.read("s") == notes(1, 3)
+
+
+async def test_an_unknown_session_cannot_be_held(journal: Journal):
+    with pytest.raises(UnknownSession, match="nobody"):
+        await journal.acquire("nobody", on_lost=nothing, on_message=nothing)
+
+
+async def test_of_many_who_want_a_session_at_once_one_has_it(journal: Journal):
+    await journal.create("s")
+    taken = await asyncio.gather(
+        *(journal.acquire("s", on_lost=nothing, on_message=nothing) for _ in range(10)), return_exceptions=True
+    )
+
+    assert [type(one) for one in taken].count(SessionHeld) == 9
+    [lease] = [one for one in taken if not isinstance(one, BaseException)]
+    await lease.release()
+
+
+async def test_whoever_holds_a_session_is_told_of_messages(journal: Journal):
+    await journal.create("s")
+    arrived = asyncio.Event()
+    lease = await journal.acquire("s", on_lost=nothing, on_message=arrived.set)
+    await journal.put("s", message("m"))
+    await arrived.wait()
+    assert await journal.inbox("s") == (message("m"),)
+    await lease.release()
+
+
+# --- whole sessions --------------------------------------------------------------------------------------------------
+
+FORK = (*notes(1, 2), SessionForked(seq=3, at=3.0, parent_id="mother", parent_seq=2))
+
+
+async def test_a_session_is_adopted_whole(journal: Journal):
+    await journal.adopt("child", FORK, state="stopped", inbox=[message("a"), message("b")])
+
+    assert await journal.read("child") == FORK
+    assert await journal.inbox("child") == (message("a"), message("b"))
+    assert await journal.sessions() == (
+        SessionInfo(id="child", state="stopped", head=3, updated_at=3.0, parent_id="mother", parent_seq=2),
+    )
+    await journal.append("child", notes(4, 4), state="running", durable=True)
+
+
+async def test_a_session_that_exists_is_not_adopted(journal: Journal):
+    await journal.create("child")
+    with pytest.raises(SessionExists, match="'child'"):
+        await journal.adopt("child", FORK, state="stopped", inbox=[message("a")])
+    with pytest.raises(SessionConflict):
+        await journal.adopt("other", notes(2, 3), state="stopped")
+
+    assert await journal.read("child") == ()
+    assert await journal.inbox("child") == ()
+    assert [info.id for info in await journal.sessions()] == ["child"]
+
+
+async def test_what_people_made_of_a_session_is_listed(journal: Journal):
+    await journal.create("s")
+    await journal.append("s", [SessionChanged(seq=1, at=1.0, status="suspended")], state="active", durable=True)
+    await journal.append("s", notes(2, 2), state="active", durable=True)
+    assert [info.status for info in await journal.sessions()] == ["suspended"]
+
+
+async def test_of_a_purged_session_only_the_fact_remains(journal: Journal):
+    own, shared = await journal.put_blob(b"own"), await journal.put_blob(b"shared")
+    for name, text in (("s", own + shared), ("other", shared)):
+        await journal.create(name)
+        await journal.append(name, [note(1, text)], state="completed", durable=True)
+    await journal.put("s", message("m"))
+    stone = SessionChanged(seq=1, at=9.0, status="deleted")
+
+    await journal.purge("s", stone, blobs=[own, shared])
+
+    assert await journal.read("s") == (stone,)
+    assert await journal.inbox("s") == ()
+    assert (await journal.blob(own), await journal.blob(shared)) == (None, b"shared")
+    gone, other = await journal.sessions()
+    assert (gone.id, gone.state, gone.status, gone.head) == ("s", "deleted", "deleted", 1)
+    assert (other.id, other.head) == ("other", 1)
+    assert await journal.create("s") is False
+    with pytest.raises(UnknownSession):
+        await journal.purge("nobody", stone, blobs=[shared])
+    assert await journal.blob(shared) == b"shared"
 
 
 # --- blobs, and the end ----------------------------------------------------------------------------------------------
