@@ -17,6 +17,7 @@ TreadleError
 │   ├── SessionNotActive        people have suspended, closed or deleted the session
 │   └── NoSuchPoint             no point to fork from or rewind to: a call is open there, or there is none
 ├── JournalError                the store failed: full, read-only, corrupt, newer than this program
+│   └── IntentNotStored         a call that changes the world may not start: that cannot be stored
 ├── ModelError                  a model call failed
 │   ├── ModelUnavailable        transient: may be retried (429, 5xx, connection, stall)
 │   ├── IncompleteStream        the stream ended without its terminal event; may be retried
@@ -37,6 +38,7 @@ __all__ = [
     "ConfigurationError",
     "ContextOverflow",
     "IncompleteStream",
+    "IntentNotStored",
     "InvalidArguments",
     "InvalidJson",
     "JournalError",
@@ -130,6 +132,10 @@ class NoSuchPoint(SessionError):
 
 class JournalError(TreadleError):
     """The store failed or is not ours: full, read-only, locked, corrupt, or written by a newer version."""
+
+
+class IntentNotStored(JournalError):
+    """A call that changes the world may not start, because nothing would know of it after a crash. Nothing was stored."""
 
 
 class ModelError(TreadleError):

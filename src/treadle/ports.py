@@ -7,7 +7,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from treadle.events import AnyEvent, SessionStatus
+from treadle.events import AnyEvent, JournalDegraded, SessionStatus
 from treadle.messages import Finish, Message, Part, ToolCall, Usage
 from treadle.state import SessionState
 from treadle.tools import CheckedCall, JsonObject, Tool, ToolResult
@@ -21,6 +21,7 @@ __all__ = [
     "Decision",
     "DecisionFailure",
     "DecisionKind",
+    "Degradation",
     "Driver",
     "Executor",
     "HasCapabilities",
@@ -365,6 +366,14 @@ class Lease(Protocol):
 
     async def release(self) -> None:
         """Give the session back. May be called twice, also after the lease was lost."""
+        ...
+
+
+class Degradation(Protocol):
+    """A journal that goes on without its store for a while, and says so."""
+
+    def listen(self, session_id: str, hear: Callable[[JournalDegraded], None]) -> None:
+        """Call back when the store of this session has failed, and when it is back."""
         ...
 
 

@@ -32,6 +32,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     denials: tuple[Denial, ...] = ()
     messages: tuple[Message, ...] = ()
     """The whole transcript of the session."""
+    degraded: bool = False
+    """Whether the journal failed during the run, which went on in memory where that was safe."""
 
     @property
     def reason(self) -> StopReason:
@@ -72,6 +74,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
             "text": self.text,
             "output": self.stop.output,
             "session_id": self.session_id,
+            "degraded": self.degraded,
             "usage": _usage(self.usage),
             "cost": None if cost is None else str(plain(cost)),
             "wall_seconds": round(self.spent.wall_seconds, 3),
@@ -116,4 +119,5 @@ def conclude(state: SessionState, stop: Stop, session: Any, *, has_price: bool) 
         approvals=state.pending_approvals(),
         denials=tuple(run.denials),
         messages=tuple(state.messages),
+        degraded=session.is_degraded,
     )

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from treadle.drivers.native import NativeDriver
 from treadle.errors import ConfigurationError, MissingCredential, UnknownModel
@@ -13,6 +13,9 @@ from treadle.ports import Capability, Clock, Driver, HasCapabilities, Journal, M
 from treadle.session import Session, fold
 from treadle.vendors import VENDORS, Vendor
 from treadle.world import SystemClock, SystemRandomness
+
+if TYPE_CHECKING:
+    from treadle.journals.degrading import DegradingJournal
 
 __all__ = [
     "check_model_name",
@@ -210,6 +213,7 @@ async def open_session(
     id: str | None = None,  # noqa: A002 - the face's word (design section 6)
     clock: Clock | None = None,
     randomness: Randomness | None = None,
+    on_store_failure: Literal["degrade", "stop"] | None = None,
 ) -> AsyncIterator[Session]:
     """Open a session, new or old, by its id; one is made when left out.
 
@@ -218,6 +222,10 @@ async def open_session(
 
     Args:
         journal: A file's path, `postgresql://...`, `memory:`, or a journal that is open (it stays open).
+        on_store_failure: When the store fails in mid-run, `degrade` goes on in memory where that is safe, stores the rest
+            when the store is back, and says so (`result.degraded`, `journal.degraded`); a call that changes the world then
+            does not start. `stop` ends the run with the JournalError. None degrades where a path is given, and stops where
+            the caller has opened the journal: its faults are the caller's to see.
 
     Raises:
         JournalError: The journal cannot be opened.
@@ -227,14 +235,35 @@ async def open_session(
     session_id = _checked_id(id) if id is not None else "s_" + chance.token()
     is_ours = isinstance(journal, str | Path)
     store = await open_journal(journal) if isinstance(journal, str | Path) else journal
+    degradation: DegradingJournal | None = None
     try:
+        if on_store_failure not in (None, "degrade", "stop"):
+            raise ConfigurationError(f"on_store_failure is 'degrade' or 'stop'; got {on_store_failure!r:.80}.")
         await store.create(session_id)
         state = fold(session_id, await store.read(session_id))
-        async with Session(state=state, journal=store, clock=clock or SystemClock(), randomness=chance) as session:
+        degrades = is_ours if on_store_failure is None else on_store_failure == "degrade"
+        degradation = _degrading(store) if degrades else None
+        async with Session(
+            state=state,
+            journal=degradation or store,
+            clock=clock or SystemClock(),
+            randomness=chance,
+            degradation=degradation,
+        ) as session:
             yield session
     finally:
         if is_ours:
-            await store.close()
+            await (degradation or store).close()
+
+
+def _degrading(store: Journal) -> "DegradingJournal | None":
+    """Return the store with a memory of its own; one that is nothing but memory needs none."""
+    from treadle.journals.degrading import DegradingJournal
+    from treadle.journals.memory import MemoryJournal
+
+    if isinstance(store, DegradingJournal):
+        return store
+    return None if isinstance(store, MemoryJournal) else DegradingJournal(store)
 
 
 def _checked_id(session_id: str) -> str:

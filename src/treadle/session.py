@@ -10,12 +10,12 @@ from typing import Any, Literal, Self, get_args
 
 from treadle import keeping
 from treadle.errors import JournalError, NothingToResume, SessionHeld, SessionNotActive, UnknownApproval
-from treadle.events import AnyEvent, SessionStatus
+from treadle.events import AnyEvent, JournalDegraded, SessionStatus
 from treadle.explain import Explanation, explain
 from treadle.history import Rewind, fold
 from treadle.ledger import Ledger
 from treadle.messages import Message
-from treadle.ports import Clock, InboxMessage, Journal, Lease, Randomness
+from treadle.ports import Clock, Degradation, InboxMessage, Journal, Lease, Randomness
 from treadle.state import Approval, SessionState
 from treadle.tools import JsonObject
 from treadle.transfer import pack
@@ -57,9 +57,21 @@ class Session:
     """
 
     def __init__(
-        self, *, state: SessionState, journal: Journal, clock: Clock, randomness: Randomness, parent: str | None = None
+        self,
+        *,
+        state: SessionState,
+        journal: Journal,
+        clock: Clock,
+        randomness: Randomness,
+        parent: str | None = None,
+        degradation: Degradation | None = None,
     ) -> None:
         self.journal = journal
+        self.is_degraded = False
+        """Whether the store has failed since the last run began, and the run went on in memory."""
+        self._degradation = degradation
+        if degradation is not None:
+            degradation.listen(state.id, self._hear_degraded)
         self.clock = clock
         self.randomness = randomness
         self.ledger = Ledger(state=state, journal=journal, clock=clock, randomness=randomness, parent=parent)
@@ -206,7 +218,13 @@ class Session:
         """
         name = "s_" + self.randomness.token() if id is None else id
         state = await keeping.fork(self.ledger, name, at=at, step=step, message=message)
-        return Session(state=state, journal=self.journal, clock=self.clock, randomness=self.randomness)
+        return Session(
+            state=state,
+            journal=self.journal,
+            clock=self.clock,
+            randomness=self.randomness,
+            degradation=self._degradation,
+        )
 
     async def change(
         self,
@@ -278,12 +296,17 @@ class Session:
                 f"Session {self.id!r} is being run already, in this process. Wait for that run, or open another session."
             )
         self.is_running = True
+        self.is_degraded = False
         try:
             self._lease = await self.journal.acquire(self.id, on_lost=on_lost, on_message=on_message)
             await self._catch_up()
         except BaseException:
             await self.release()
             raise
+
+    def _hear_degraded(self, event: JournalDegraded) -> None:
+        self.is_degraded = self.is_degraded or not event.is_over
+        self.ledger.publish(event)
 
     async def release(self) -> None:
         """End a run: give the lease back."""

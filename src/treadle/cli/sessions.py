@@ -50,7 +50,7 @@ async def opened_session(journal: Journal, session_id: str) -> AsyncIterator[Ses
         UsageError: There is none by that id.
     """
     await find_session(journal, session_id)
-    async with open_session(journal, id=session_id) as session:
+    async with open_session(journal, id=session_id, on_store_failure="degrade") as session:
         yield session
 
 

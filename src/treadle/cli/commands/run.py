@@ -55,7 +55,10 @@ def make_agent(settings: Settings, model: str | None) -> Agent:
 
 async def start(agent: Agent, task: str, *, settings: Settings, options: Options, terminal: Terminal) -> int:
     """Give a session one task; return the exit code."""
-    async with opened(settings.journal) as journal, open_session(journal, id=options.id) as session:
+    async with (
+        opened(settings.journal) as journal,
+        open_session(journal, id=options.id, on_store_failure="degrade") as session,
+    ):
         if session.messages:
             _tell_restored(session, terminal)
         else:

@@ -1,0 +1,239 @@
+"""The store fails in mid-run: what is safe goes on in memory and says so; nothing changes the world without a record."""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from session_tools import look_tool, pay_tool, payer
+
+from treadle import Agent, ConfigurationError, JournalError, open_session
+from treadle.events import AnyEvent, JournalDegraded
+from treadle.journals.degrading import DegradingJournal
+from treadle.journals.memory import MemoryJournal
+from treadle.journals.sqlite import SqliteJournal
+from treadle.ports import InboxMessage, Journal
+from treadle.session import fold
+from treadle.testing import ScriptedModel, call, text
+
+
+class Switchable(MemoryJournal):
+    """A store that can be switched off."""
+
+    is_off = False
+    tries = 0
+
+    def _look(self) -> None:
+        if self.is_off:
+            self.tries += 1
+            raise JournalError("The disk is full.")
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        self._look()
+        await super().append(session_id, events, state=state, durable=durable)
+
+    async def read(self, session_id: str, *, after: int = 0) -> Sequence[AnyEvent]:
+        self._look()
+        return await super().read(session_id, after=after)
+
+    async def create(self, session_id: str) -> bool:
+        self._look()
+        return await super().create(session_id)
+
+    async def flush(self) -> None:
+        self._look()
+
+    async def inbox(self, session_id: str) -> Sequence[InboxMessage]:
+        self._look()
+        return await super().inbox(session_id)
+
+    async def put_blob(self, content: bytes) -> str:
+        self._look()
+        return await super().put_blob(content)
+
+
+class Log:
+    """Hears events, and switches a store at the first of a kind."""
+
+    def __init__(self, store: Switchable, *switches: tuple[str, bool]) -> None:
+        self.store = store
+        self.switches = list(switches)
+        self.degraded: list[JournalDegraded] = []
+
+    def __call__(self, event: AnyEvent) -> None:
+        if isinstance(event, JournalDegraded):
+            self.degraded.append(event)
+        if self.switches and event.type == self.switches[0][0]:
+            self.store.is_off = self.switches.pop(0)[1]
+
+
+def wrapped(store: Journal) -> DegradingJournal:
+    return DegradingJournal(store, retry_seconds=0)
+
+
+def checked(store: Journal, name: str = "s") -> Callable[[], Any]:
+    async def look() -> Any:
+        return fold(name, await store.read(name))
+
+    return look
+
+
+@pytest.mark.row("Q05")
+async def test_a_run_whose_store_is_lost_ends_in_memory_and_says_that_it_is_degraded() -> None:
+    store = Switchable()
+    log = Log(store, ("model.finished", False), ("tool.started", True))
+    model = ScriptedModel([call("look"), call("look"), text("Forty.")])
+    async with open_session(wrapped(store), id="s", on_store_failure="degrade") as session:
+        result = await payer(model, subscribers=[log]).run("How much?", session=session)
+
+        assert (result.completed, result.text) == (True, "Forty.")
+        assert result.degraded
+        assert result.report()["degraded"] is True
+        assert [(event.is_over, bool(event.message)) for event in log.degraded] == [(False, True)]
+        assert len(result.messages) == 6
+
+
+@pytest.mark.row("Q05")
+async def test_when_the_store_is_back_everything_is_in_it() -> None:
+    store = Switchable()
+    log = Log(store, ("tool.started", True))
+    journal = wrapped(store)
+    async with open_session(journal, id="s", on_store_failure="degrade") as session:
+        degraded = await payer(ScriptedModel([call("look"), text("Forty.")]), subscribers=[log]).run(
+            "?", session=session
+        )
+        store.is_off = False
+        again = await payer(ScriptedModel([text("Yes.")]), subscribers=[log]).run("Sure?", session=session)
+
+        assert (degraded.degraded, again.degraded) == (True, False)
+        assert [event.is_over for event in log.degraded] == [False, True]
+        assert vars(fold("s", await store.read("s"))) == vars(session.state)
+
+
+@pytest.mark.row("Q05")
+async def test_a_call_that_changes_the_world_never_starts_while_that_cannot_be_stored() -> None:
+    store, paid = Switchable(), list[tuple[int, str]]()
+    log = Log(store, ("tool.started", True))
+    model = ScriptedModel([call("look"), [call("look"), call("pay", amount=1)], text("I could not pay.")])
+    async with open_session(wrapped(store), id="s", on_store_failure="degrade") as session:
+        result = await payer(model, paid, subscribers=[log]).run("Pay", session=session)
+
+        assert paid == []
+        assert [(one.name, one.status) for one in result.tool_calls] == [
+            ("look", "ok"),
+            ("look", "ok"),
+            ("pay", "skipped"),
+        ]
+        assert "journal_unavailable" in model.requests[-1].messages[-1].results[-1].content
+        assert result.completed
+        store.is_off = False
+        paying = ScriptedModel([call("pay", amount=1), text("Paid.")])
+        result = await payer(paying, paid).run("Again", session=session)
+
+        assert [amount for amount, _ in paid] == [1]
+        assert not result.degraded
+
+
+@pytest.mark.row("Q05")
+async def test_a_store_that_comes_back_in_mid_run_lets_the_call_that_changes_the_world_start() -> None:
+    store, paid = Switchable(), list[tuple[int, str]]()
+    log = Log(store, ("tool.started", True), ("tool.finished", False))
+    model = ScriptedModel([call("look"), call("pay", amount=1), text("Paid.")])
+    async with open_session(wrapped(store), id="s", on_store_failure="degrade") as session:
+        result = await payer(model, paid, subscribers=[log]).run("Pay", session=session)
+
+    assert [amount for amount, _ in paid] == [1]
+    assert result.degraded
+    assert [event.is_over for event in log.degraded] == [False, True]
+    assert (await checked(store)()).phase == "completed"
+
+
+async def test_a_result_of_a_call_that_had_started_is_kept_in_memory_until_it_can_be_stored() -> None:
+    store, paid = Switchable(), list[tuple[int, str]]()
+    log = Log(store, ("tool.started", True))
+    model = ScriptedModel([call("pay", amount=1), text("Paid.")])
+    journal = wrapped(store)
+    async with open_session(journal, id="s", on_store_failure="degrade") as session:
+        await payer(model, paid, subscribers=[log]).run("Pay", session=session)
+        store.is_off = False
+        await journal.flush()
+
+    assert [amount for amount, _ in paid] == [1]
+    assert [call.status for call in (await checked(store)()).run.calls] == ["ok"]
+
+
+@pytest.mark.row("Q05")
+async def test_with_stop_a_run_ends_with_the_fault() -> None:
+    store = Switchable()
+    log = Log(store, ("tool.started", True))
+    agent = payer(ScriptedModel([call("look"), text("never")]), subscribers=[log])
+
+    with pytest.raises(JournalError, match="disk is full"):
+        async with open_session(store, id="s", on_store_failure="stop") as session:
+            await agent.run("?", session=session)
+
+
+async def test_what_is_lost_with_the_process_is_told_to_operators(caplog: pytest.LogCaptureFixture) -> None:
+    store = Switchable()
+    journal = wrapped(store)
+    log = Log(store, ("tool.started", True))
+    with caplog.at_level(logging.WARNING, logger="treadle"):
+        async with open_session(journal, id="s", on_store_failure="degrade") as session:
+            await payer(ScriptedModel([call("look"), text("ok")]), subscribers=[log]).run("?", session=session)
+        await journal.close()
+
+    assert "events could not be stored" in caplog.text
+
+
+async def test_a_store_that_fails_is_left_alone_for_a_while() -> None:
+    store = Switchable()
+    log = Log(store, ("model.started", True))
+    journal = DegradingJournal(store, retry_seconds=3600)
+    model = ScriptedModel([*[call("look", n=1)] * 2, text("ok")])
+    async with open_session(journal, id="s", on_store_failure="degrade") as session:
+        await Agent(model, tools=[look_tool()], subscribers=[log]).run("?", session=session)
+        tries = store.tries
+
+    assert tries < 8
+
+
+async def test_a_session_is_not_opened_in_memory_where_its_store_fails_from_the_start() -> None:
+    store = Switchable()
+    store.is_off = True
+
+    with pytest.raises(JournalError, match="disk is full"):
+        async with open_session(wrapped(store), id="s", on_store_failure="degrade"):
+            pass
+    with pytest.raises(ConfigurationError, match="on_store_failure"):
+        async with open_session(MemoryJournal(), on_store_failure="ignore"):  # type: ignore[arg-type]
+            pass
+
+
+@pytest.mark.row("Q05")
+async def test_a_database_that_another_program_locks_for_good_does_not_kill_the_session(tmp_path: Path) -> None:
+    import sqlite3
+
+    path = tmp_path / "journal.db"
+    store = SqliteJournal(path, busy_seconds=0.05)
+    journal = DegradingJournal(store, retry_seconds=0)
+    blocker: list[sqlite3.Connection] = []
+
+    def block(event: AnyEvent) -> None:
+        if event.type == "tool.finished" and not blocker:
+            connection = sqlite3.connect(path, isolation_level=None)
+            connection.execute("BEGIN IMMEDIATE")
+            blocker.append(connection)
+
+    paid: list[tuple[int, str]] = []
+    model = ScriptedModel([call("look"), call("pay", amount=1), text("Not now.")])
+    agent = Agent(model, tools=[look_tool(), pay_tool(paid)], subscribers=[block])
+    async with open_session(journal, id="s", on_store_failure="degrade") as session:
+        result = await agent.run("Pay", session=session)
+        blocker[0].close()
+        await journal.flush()
+        stored = fold("s", await store.read("s"))
+
+        assert (result.completed, result.degraded, paid) == (True, True, [])
+        assert vars(stored) == vars(session.state)
+    await journal.close()
