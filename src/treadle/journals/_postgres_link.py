@@ -105,6 +105,11 @@ class Link:
                     f"The journal {place} was written by a newer Treadle (schema {version}; this one knows {VERSION}). "
                     "Upgrade Treadle; it was not changed."
                 )
+            case Kind.DAMAGED:
+                return (
+                    f"The tables of the journal {place} are not all there. Restore them from a copy of the database; "
+                    "nothing was changed."
+                )
             case Kind.NOWHERE:
                 return f"The search path of the journal {place} names no schema that there is. Make it: CREATE SCHEMA."
             case _:

@@ -89,7 +89,10 @@ _STEPS = (_FIRST,)
 
 VERSION = len(_STEPS)
 
-_TABLES = ("treadle_journal", "session", "event", "inbox", "blob")
+_MARK = "treadle_journal"
+"""The table by which a schema is known to be ours; it holds the version."""
+
+_TABLES = (_MARK, "session", "event", "inbox", "blob")
 
 _BUILDING = 0x5452444C
 """The advisory lock of whoever makes tables: `TRDL`."""
@@ -103,6 +106,8 @@ class Kind(Enum):
     OLDER = "older"
     NEWER = "newer"
     FOREIGN = "foreign"
+    DAMAGED = "damaged"
+    """Ours, but not all tables are there."""
     NOWHERE = "nowhere"
     """The search path names no schema that there is."""
 
@@ -121,7 +126,7 @@ def kind_of(connection: Connection) -> tuple[Kind, int]:
     if not tables:
         return Kind.EMPTY, 0
     if tables != set(_TABLES):
-        return Kind.FOREIGN, 0
+        return (Kind.DAMAGED if _MARK in tables else Kind.FOREIGN), 0
     return _kind_of_version(connection.execute("SELECT max(version) FROM treadle_journal").fetchone())
 
 

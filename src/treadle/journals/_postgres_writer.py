@@ -8,11 +8,13 @@ A connection may be lost after COMMIT was sent and before its answer came. Every
 out to be stored already has succeeded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeAlias
 
 import psycopg
+from psycopg import generators
 
 from treadle.errors import JournalError, SessionError
 from treadle.journals import _postgres_statements as statements
@@ -151,7 +153,7 @@ class PostgresWriter:
 
     def _send_all(self, jobs: Sequence[Job[Any]], connection: Connection) -> None:
         level = "on" if any(job.is_durable for job in jobs) else "off"
-        with connection.pipeline() as pipeline:
+        with _pipeline(connection) as sync:
             connection.execute("BEGIN", prepare=False)
             connection.execute(f"SET LOCAL synchronous_commit = {level}", prepare=False)
             sent: _Sent = []
@@ -159,13 +161,13 @@ class PostgresWriter:
             for job in jobs:
                 # What came of one append of a session decides on the next one.
                 if job.session_id in busy:
-                    pipeline.sync()
+                    sync()
                     self._settle(sent)
                     busy.clear()
                 self._send(job, connection, sent)
                 busy.update({job.session_id} - {""})
             connection.execute("COMMIT", prepare=False)
-            pipeline.sync()
+            sync()
             self._settle(sent)
 
     def _send(self, job: Job[Any], connection: Connection, sent: _Sent) -> None:
@@ -194,3 +196,24 @@ class PostgresWriter:
     def _fail_all(self, jobs: Sequence[Job[Any]], error: JournalError) -> None:
         for job in jobs:
             self.deferred.fail(job, again(error))
+
+
+@contextmanager
+def _pipeline(connection: Connection) -> Iterator[Callable[[], None]]:
+    """Let statements travel together; give what waits for the answers to all that were sent."""
+    with connection.pipeline() as pipeline:
+
+        def sync() -> None:
+            _push(connection)
+            pipeline.sync()
+
+        try:
+            yield sync
+        finally:
+            with suppress(psycopg.Error):  # a connection that is lost is noticed by whoever uses it next
+                _push(connection)
+
+
+def _push(connection: Connection) -> None:
+    """Send what lies in the driver's buffer: it waits for answers without (psycopg issue 685), and long texts hang."""
+    connection.wait(generators.send(connection.pgconn))

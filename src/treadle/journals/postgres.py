@@ -146,8 +146,10 @@ class PostgresJournal:
         await self._write(act, session_id, durable=True)
 
     async def flush(self) -> None:
-        await self._catch_up()
-        self._writer.deferred.report()
+        try:
+            await self._catch_up()
+        finally:  # an append that failed is told before a server that is away
+            self._writer.deferred.report()
 
     async def read(self, session_id: str, *, after: int = 0) -> Sequence[AnyEvent]:
         await self._catch_up()
