@@ -12,6 +12,7 @@ import msgspec
 
 from treadle.attempts import Attempts
 from treadle.early import EarlyCalls
+from treadle.errors import IntentNotStored
 from treadle.events import AnyEvent, ToolStarted
 from treadle.guards import Guards
 from treadle.ledger import Ledger
@@ -23,7 +24,7 @@ from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.observations import failed_result
 from treadle.runtime.scheduling import conflicts, group
 from treadle.stops import Stop, StopReason
-from treadle.tools import CallStatus, CheckedCall
+from treadle.tools import CallStatus, CheckedCall, ToolResult
 
 __all__ = ["Batch", "Execution"]
 
@@ -58,19 +59,7 @@ class Execution:
         self._done: Stop | None = None
 
     async def execute(self, batch: Batch) -> Stop | None:
-        """Give every call of the batch its result, but those that wait for a person. Return why the run must end, if so.
-
-        Cancelling the caller interrupts the calls; their results are recorded before the cancellation goes on.
-        """
-        work = asyncio.ensure_future(self._execute(batch))
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message="The run was cancelled.", phase="tool"))
-            await _see_through(work)
-            raise
-
-    async def _execute(self, batch: Batch) -> Stop | None:
+        """Give every call of the batch its result, but those that wait for a person. Return why the run must end, if so."""
         self._done = None
         self._outcomes = Outcomes(
             run_id=self._ledger.run_id,
@@ -93,9 +82,10 @@ class Execution:
         first = groups[0] if groups else []
         taken = await self._take_slots(first) if self._may_start(first) else 0
         before: list[AnyEvent] = [] if batch.finished is None else [batch.finished]
-        starts = [_started(call) for call in first[:taken]]
-        await self._ledger.record(*before, *plan.events, *starts, durable=_acts(first[:taken]))
-        await self._run(groups, taken)
+        started = await self._start(first[:taken], *before, *plan.events)
+        if groups:
+            groups[0] = [*started, *first[taken:]]
+        await self._run(groups, len(started))
         await self._adopt(plan.adopted)
 
     # --- groups
@@ -108,8 +98,9 @@ class Execution:
                 if self._has_ended:
                     await self._leave(calls)
                     continue
-                if taken := await self._take_slots(calls):
-                    await self._ledger.record(*(_started(call) for call in calls[:taken]), durable=_acts(calls[:taken]))
+                taken = await self._take_slots(calls)
+                started = await self._start(calls[:taken])
+                calls, taken = [*started, *calls[taken:]], len(started)  # noqa: PLW2901 - without those that may not start
             await self._run_group(calls, taken)
             taken = 0
 
@@ -148,12 +139,31 @@ class Execution:
             self._slots.release()
             await self._leave([call])
             return
+        if await self._start([call]):
+            await self._in_slot(call)
+
+    async def _start(self, calls: Sequence[CheckedCall], *before: AnyEvent) -> Sequence[CheckedCall]:
+        """Record, after what comes before it, that calls which hold a slot start. Return those that do.
+
+        Where the store cannot keep it, calls that act are answered instead of started: a crash would leave them unknown.
+        """
         try:
-            await self._ledger.record(_started(call), durable=_acts([call]))
+            await self._ledger.record(*before, *(_started(call) for call in calls), durable=_acts(calls))
+        except IntentNotStored:
+            acting = [call for call in calls if not call.effect.is_read]
+            reads = [call for call in calls if call.effect.is_read]
+            answers = [self._outcomes.finished(call.call, _not_storable(call)) for call in acting]
+            self._give_back(len(acting))
+            await self._ledger.record(*before, *(_started(call) for call in reads), *answers)
+            return reads
         except BaseException:
-            self._slots.release()
+            self._give_back(len(calls))
             raise
-        await self._in_slot(call)
+        return calls
+
+    def _give_back(self, slots: int) -> None:
+        for _ in range(slots):
+            self._slots.release()
 
     async def _in_slot(self, call: CheckedCall) -> None:
         """Carry out a call that holds a slot and is recorded as started."""
@@ -239,17 +249,11 @@ def _started(call: CheckedCall) -> ToolStarted:
     )
 
 
+def _not_storable(call: CheckedCall) -> ToolResult:
+    message = "Not executed: the journal cannot be written, and nothing is changed without a record. Try again later."
+    return failed_result(call.call, CallStatus.SKIPPED, message, code="journal_unavailable")
+
+
 def _acts(calls: Sequence[CheckedCall]) -> bool:
     """Whether any of them may change the world: then its start must survive a power cut."""
     return any(not call.effect.is_read for call in calls)
-
-
-async def _see_through(work: "asyncio.Future[Any]") -> None:
-    """Wait until interrupted work has recorded its results; a second cancellation does not lose them (TF10)."""
-    while not work.done():
-        try:
-            await asyncio.wait({work})
-        except asyncio.CancelledError:
-            continue
-    if not work.cancelled() and work.exception() is not None:
-        logger.error("Recording the results of a cancelled run failed", exc_info=work.exception())

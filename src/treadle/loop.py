@@ -5,6 +5,7 @@ belongs to planning, what may end a run to the Meter or to a result's status.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
@@ -25,6 +26,8 @@ from treadle.state import CallState, RunState
 from treadle.stops import Status, Stop, StopReason
 
 __all__ = ["Loop"]
+
+logger = logging.getLogger(__name__)
 
 
 class Loop:
@@ -60,23 +63,26 @@ class Loop:
         self._wall_before = self._run.spent.wall_seconds
 
     async def run(self) -> Stop:
-        """Go on until the run ends, and record its end. Cancellation records it too, and goes on."""
+        """Go on until the run ends, and record its end.
+
+        Cancelling the caller interrupts the run; its results and its end are recorded before the cancellation goes on.
+        """
         self._limit_wall_time()
+        work = asyncio.ensure_future(self._until_stop())
         try:
-            stop = await self._until_stop()
+            return await asyncio.shield(work)
         except asyncio.CancelledError:
-            stop = self._interrupt.stop or Stop(reason=StopReason.CANCELLED, message="The run was cancelled.")
-            await asyncio.shield(self._stop(stop))
+            self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message="The run was cancelled."))
+            await _see_through(work)
             raise
         finally:
             self._interrupt.disarm()
-        return await self._stop(stop)
 
     async def _until_stop(self) -> Stop:
         stop: Stop | None = None
         while stop is None:
             stop = await self._step()
-        return stop
+        return await self._stop(stop)
 
     async def _step(self) -> Stop | None:
         """One model call and the results of all calls that it proposed. A step left half done goes on at execute."""
@@ -197,3 +203,14 @@ class Loop:
         if left is not None and limit is not None:
             reached = BudgetReached(budget="max_wall_time_seconds", used=limit, limit=limit)
             self._interrupt.trip_after(left, limit_stop(reached))
+
+
+async def _see_through(work: "asyncio.Future[Stop]") -> None:
+    """Wait until interrupted work has recorded its results; a second cancellation does not lose them (TF10)."""
+    while not work.done():
+        try:
+            await asyncio.wait({work})
+        except asyncio.CancelledError:
+            continue
+    if not work.cancelled() and work.exception() is not None:
+        logger.error("Recording the results of a cancelled run failed", exc_info=work.exception())

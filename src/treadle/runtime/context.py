@@ -4,6 +4,7 @@ The store is never changed, and a call is never parted from its result: all of t
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from treadle.errors import ConfigurationError
 from treadle.messages import Message, user_message
@@ -22,12 +23,15 @@ __all__ = [
 ]
 
 
+_parts = attrgetter("parts")
+
+
 class WholeHistory:
     """Every message as it was stored (`history="all"`). Append-only, so that providers can cache the prefix."""
 
     def compile(self, session: SessionView) -> Sequence[Message]:
         """Return all messages but empty ones, which providers refuse."""
-        return tuple(message for message in session.messages if message.parts)
+        return tuple(filter(_parts, session.messages))
 
 
 class CurrentTrace:

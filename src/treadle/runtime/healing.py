@@ -24,42 +24,39 @@ _LOST = msgspec.json.encode(
 
 
 class Healer:
-    """Heals the histories of one run. Remembers which pairs are sound, so that a long one is not examined again."""
+    """Heals the histories of one run. Remembers what was sound, so that only what is new is examined."""
 
     def __init__(self) -> None:
-        self._sound: dict[int, tuple[Message, Message]] = {}
+        self._known: tuple[Message, ...] = ()
 
     def heal(self, messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
         """Return a valid history and one sentence a repair; the same messages and none where all is well."""
-        if self._is_sound(messages):
-            return tuple(messages), ()
-        return _healed(messages)
+        whole = tuple(messages)
+        begins = len(self._known) if whole[: len(self._known)] == self._known else 0
+        if _is_sound(whole[begins:]):
+            self._known = whole
+            return whole, ()
+        return _healed(whole)
 
-    def _is_sound(self, messages: Sequence[Message]) -> bool:
-        before: Message | None = None
-        for message in messages:
-            expects = before is not None and before.role == "assistant" and bool(before.calls)
-            if message.role == "tool":
-                if before is None or not self._is_pair(before, message):
-                    return False
-            elif expects or not message.parts:
+
+def _is_sound(messages: Sequence[Message]) -> bool:
+    """Whether each call has its result right behind it, and nothing else is amiss. Nothing before them is open."""
+    before: Message | None = None
+    for message in messages:
+        if message.role == "tool":
+            if before is None or not _is_pair(before, message):
                 return False
+            before = None
+        elif before is not None or not message.parts:
+            return False
+        elif message.role == "assistant" and message.calls:
             before = message
-        return before is None or before.role != "assistant" or not before.calls
+    return before is None
 
-    def _is_pair(self, spoken: Message, results: Message) -> bool:
-        known = self._sound.get(id(spoken))
-        if known is not None and known[0] is spoken and known[1] is results:
-            return True
-        calls = [call.id for call in spoken.calls]
-        is_sound = (
-            spoken.role == "assistant"
-            and calls == [result.call_id for result in results.results]
-            and len(set(calls)) == len(calls) > 0
-        )
-        if is_sound:
-            self._sound[id(spoken)] = (spoken, results)  # holds them, so that their ids stay theirs
-        return is_sound
+
+def _is_pair(spoken: Message, results: Message) -> bool:
+    calls = [call.id for call in spoken.calls]
+    return calls == [result.call_id for result in results.results] and len(set(calls)) == len(calls)
 
 
 def _healed(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
