@@ -33,6 +33,8 @@ def describe(address: Address, fault: Exception) -> JournalError:
             text = f"The disk of the journal {place} is full. Free some space; what was recorded before is safe."
         case errors.UndefinedTable() | errors.UndefinedColumn() | errors.UndefinedObject():
             text = f"The tables of the journal {place} are not as they were made ({words}). Did another program change them?"
+        case errors.AdminShutdown() | errors.CrashShutdown() | errors.CannotConnectNow():
+            return describe_unreachable(address, fault)
         case psycopg.OperationalError() if fault.sqlstate is None:
             return describe_unreachable(address, fault)
         case _ if isinstance(fault, OWN_FAULTS):

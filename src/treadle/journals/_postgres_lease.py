@@ -19,6 +19,7 @@ import psycopg
 
 from treadle.errors import JournalError, SessionHeld
 from treadle.journals import _postgres_statements as statements
+from treadle.journals._postgres_faults import describe
 from treadle.journals._postgres_link import Link
 from treadle.journals._postgres_schema import Connection
 from treadle.journals._postgres_statements import Claim
@@ -168,6 +169,7 @@ class _Heart:
         self._is_beating = False
         self._is_asked = False
         self._is_stopped = False
+        self._is_away = False
 
     def keeps(self, session_id: str) -> bool:
         with self._gate:
@@ -200,14 +202,21 @@ class _Heart:
         while leases := self._next():
             try:
                 lost = self._beat(leases)
-            except (psycopg.Error, JournalError):
+                self._is_away = False
+            except (psycopg.Error, JournalError) as exc:
                 # A server that is away for a moment has taken nothing from us; one that is away for a lease has.
-                logger.warning("The leases on sessions could not be renewed", exc_info=True)
+                self._complain(exc)
                 lost = [lease for lease in leases if time.monotonic() - lease.heard_at >= self._lease_seconds]
             for lease in lost:
                 self.leave(lease)
                 lease.lose()
             self._wait()
+
+    def _complain(self, fault: Exception) -> None:
+        if not self._is_away:
+            words = fault if isinstance(fault, JournalError) else describe(self._link.address, fault)
+            logger.warning("The leases on sessions could not be renewed: %s", words)
+        self._is_away = True
 
     def _next(self) -> tuple[ServerLease, ...]:
         with self._gate:

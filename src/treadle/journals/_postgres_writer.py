@@ -190,8 +190,12 @@ class PostgresWriter:
         for session_id in self._claimed:
             self._held.discard(session_id)
             self._epochs.pop(session_id, None)
-        if not connection.closed and connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        if connection.closed or connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+            return
+        try:
             connection.execute("ROLLBACK", prepare=False)
+        except psycopg.Error:  # the server rolls back what belongs to no connection
+            self._link.drop()
 
     def _fail_all(self, jobs: Sequence[Job[Any]], error: JournalError) -> None:
         for job in jobs:

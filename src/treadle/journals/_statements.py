@@ -6,12 +6,11 @@ from collections.abc import Sequence
 import msgspec
 
 from treadle.errors import SessionConflict, UnknownSession
-from treadle.journals._rows import EventRow
+from treadle.journals._appends import Append
 from treadle.journals._sequence import conflict, exists
 from treadle.ports import InboxMessage, SessionInfo
 
 __all__ = [
-    "Append",
     "adopt",
     "append",
     "claim",
@@ -32,18 +31,6 @@ __all__ = [
 
 _STATUS_SINCE = 2
 """The first schema whose sessions have a status."""
-
-
-class Append(msgspec.Struct, frozen=True, kw_only=True):
-    """Events that are to follow a session's head, encoded."""
-
-    session_id: str
-    rows: Sequence[EventRow]
-    state: str
-    task: str = ""
-    """First words of the run's task where one starts here; kept only by a session that has none yet."""
-    status: str | None = None
-    """What people have made of the session, where these events say so."""
 
 
 def create(connection: sqlite3.Connection, session_id: str, now: float) -> bool:

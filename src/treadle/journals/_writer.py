@@ -13,6 +13,7 @@ from typing import Any
 
 from treadle.errors import JournalError, SessionError
 from treadle.journals import _statements
+from treadle.journals._appends import Append
 from treadle.journals._deferred import Deferred, again
 from treadle.journals._faults import OWN_FAULTS, describe
 from treadle.journals._files import open_writer
@@ -54,7 +55,7 @@ class Writer:
             self._held.discard(session_id)
         _statements.give_back(connection, session_id, epoch)
 
-    def append(self, connection: sqlite3.Connection, append: _statements.Append) -> None:
+    def append(self, connection: sqlite3.Connection, append: Append) -> None:
         session_id = append.session_id
         self.deferred.refuse(session_id)
         if session_id not in self._epochs:

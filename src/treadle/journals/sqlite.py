@@ -17,16 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
-from treadle import canonical
 from treadle.errors import JournalError
 from treadle.events import AnyEvent
 from treadle.journals import _statements
+from treadle.journals._appends import append_of, body_of
 from treadle.journals._lease import LEASE_SECONDS, FileLease, LeaseRows, Leases
 from treadle.journals._reader import Reader, StillReader
-from treadle.journals._rows import events_of, rows_of
-from treadle.journals._sequence import check_numbers, check_session_id, conflict, parent_of, status_of, task_of
+from treadle.journals._rows import events_of
+from treadle.journals._sequence import check_session_id, conflict, parent_of
 from treadle.journals._worker import Job, Worker
 from treadle.journals._writer import Writer
 from treadle.ports import InboxMessage, SessionInfo
@@ -128,8 +126,7 @@ class SqliteJournal:
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
         self._writer.deferred.check(session_id)
-        check_numbers(events)
-        append = _append_of(session_id, events, state)
+        append = append_of(session_id, events, state)
         act = partial(self._writer.append, append=append)
         if durable or self._writing.backlog > _MAX_BACKLOG:
             await self._write(act, session_id=session_id, durable=durable)
@@ -141,20 +138,20 @@ class SqliteJournal:
         self, session_id: str, events: Sequence[AnyEvent], *, state: str, inbox: Sequence[InboxMessage] = ()
     ) -> None:
         check_session_id(session_id)
-        check_numbers(events)
+        append = append_of(session_id, events, state)
         if events and events[0].seq != 1:
             raise conflict(session_id, 0, events[0].seq)
         act = partial(
             _statements.adopt,
-            job=_append_of(session_id, events, state),
+            job=append,
             now=time.time(),
             parent=parent_of(events),
-            inbox=[(message, _body_of(message)) for message in inbox],
+            inbox=[(message, body_of(message)) for message in inbox],
         )
         await self._write(act, durable=True)
 
     async def purge(self, session_id: str, stone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
-        act = partial(_statements.purge, job=_append_of(session_id, [stone], "deleted"), blobs=tuple(blobs))
+        act = partial(_statements.purge, job=append_of(session_id, [stone], "deleted"), blobs=tuple(blobs))
         await self._write(act, durable=True)
 
     async def flush(self) -> None:
@@ -176,7 +173,7 @@ class SqliteJournal:
         return await self._ask(_statements.select_sessions)
 
     async def put(self, session_id: str, message: InboxMessage) -> bool:
-        act = partial(_statements.put, session_id=session_id, message=message, body=_body_of(message))
+        act = partial(_statements.put, session_id=session_id, message=message, body=body_of(message))
         is_new = await self._write(act, durable=True)  # a person's answer is not to be asked for twice
         self._leases.look()
         return is_new
@@ -264,18 +261,6 @@ async def _done(
     future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
     worker.submit(Job(act, future=future, session_id=session_id, is_durable=is_durable))
     return await future
-
-
-def _append_of(session_id: str, events: Sequence[AnyEvent], state: str) -> _statements.Append:
-    return _statements.Append(
-        session_id=session_id, rows=rows_of(events), state=state, task=task_of(events), status=status_of(events)
-    )
-
-
-def _body_of(message: InboxMessage) -> str:
-    if (fault := canonical.find_unencodable(message.body)) is not None:
-        raise JournalError(f"The message {message.id!r} cannot be stored: {fault}.")
-    return msgspec.json.encode(message.body).decode()
 
 
 def _forsake(*workers: Worker) -> None:
