@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     from treadle.tools import ToolResult as ToolResult
     from treadle.tools import Unknown as Unknown
     from treadle.toolsets.files import file_tools as file_tools
+    from treadle.toolsets.http_answers import http_rejection as http_rejection
+    from treadle.toolsets.operations import operation as operation
 
 _HOMES = {
     "Agent": "agent",
@@ -129,9 +131,11 @@ _HOMES = {
     "expire_sessions": "archives",
     "file_tools": "toolsets.files",
     "first_of": "runtime.permission",
+    "http_rejection": "toolsets.http_answers",
     "import_session": "archives",
     "open_journal": "resolve",
     "open_session": "resolve",
+    "operation": "toolsets.operations",
     "resolve_model": "resolve",
     "tool": "decorators",
     "with_fallback": "resolve",

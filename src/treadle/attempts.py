@@ -289,7 +289,8 @@ class Attempts:
         asked = _asked_wait(error)
         extra = {"may_have_acted": acted, **({} if asked is None else {"retry_after_seconds": asked})}
         message = f"The tool failed: {describe(error)}"
-        return failed_result(checked.call, status, message, code="internal_error", extra=extra, may_have_acted=acted)
+        code = (error.code if isinstance(error, Transient) else None) or "internal_error"
+        return failed_result(checked.call, status, message, code=code, extra=extra, may_have_acted=acted)
 
     def _status_of(self, checked: CheckedCall, error: BaseException) -> CallStatus:
         if isinstance(error, Cut) and not error.by_limit and checked.effect.is_read:

@@ -202,11 +202,13 @@ class Transient(TreadleError):
 
     Args:
         retry_after_seconds: What the service asked us to wait, or None. Too long a wait is told to the model instead.
+        code: A finer word for the model, where no attempt is left.
     """
 
-    def __init__(self, message: str = "", *, retry_after_seconds: float | None = None) -> None:
+    def __init__(self, message: str = "", *, retry_after_seconds: float | None = None, code: str | None = None) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+        self.code = code
 
 
 class InvalidJson(TreadleError):

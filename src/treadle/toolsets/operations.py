@@ -1,0 +1,111 @@
+"""Operations: a tool that starts something slow, and one that asks how it went, tied by one id. Starts nothing twice."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, TypeAlias
+
+from treadle.errors import ToolDefinitionError
+from treadle.tools import JsonObject, NotDone, Tool, ToolContext, Unknown
+
+__all__ = ["operation"]
+
+Start: TypeAlias = Callable[[JsonObject, ToolContext], Awaitable[Any]]
+Check: TypeAlias = Callable[[str, ToolContext], Awaitable[Any]]
+
+_GRACE_SECONDS = 5.0
+
+
+def operation(
+    name: str,
+    *,
+    start: Start,
+    check: Check,
+    description: str,
+    parameters: JsonObject,
+    effect: Literal["idempotent", "keyed", "unsafe"] = "unsafe",
+    timeout: float = 30.0,
+) -> tuple[Tool, Tool]:
+    """Return the tools `start_NAME` and `check_NAME` of one slow operation.
+
+    The operation's id is the idempotency key of the call that starts it: give it to the service as `ctx.idempotency_key`.
+    A start without an answer is of unknown outcome; the model is told the id and can ask `check_NAME`. After a crash the
+    runtime asks `check` itself.
+
+    Example:
+        tools = operation("transfer", start=start_transfer, check=transfer_status,
+                          description="Transfer money.", parameters={...})
+
+    Args:
+        start: Called as start(arguments, ctx). Returns the service's answer, raises `Rejected` where it says no.
+        check: Called as check(operation_id, ctx). Returns what has become of the operation, NotDone or Unknown. Only asks.
+        effect: `keyed` where the service does nothing twice under one key.
+        timeout: Seconds that the start may take.
+    """
+    if not timeout > 0:
+        raise ToolDefinitionError(f"Operation {name!r}: timeout must be more than 0 seconds; got {timeout!r}.")
+    asks = f"check_{name}"
+    starter = Tool(
+        name=f"start_{name}",
+        description=f"{description}\n\nReturns an operation_id. Without an answer do not start again: ask {asks}.",
+        parameters=parameters,
+        effect=effect,
+        timeout=timeout + _GRACE_SECONDS,
+        run=_starting(start, asks, timeout),
+        check=_checking(check),
+    )
+    return starter, _checker(asks, name, check)
+
+
+def _starting(start: Start, asks: str, timeout: float) -> Start:
+    async def run(arguments: JsonObject, ctx: ToolContext) -> JsonObject:
+        key = ctx.idempotency_key
+        try:
+            async with asyncio.timeout(timeout):
+                answer = await start(arguments, ctx)
+        except OSError as exc:  # TimeoutError and ConnectionError are among them: nobody knows how it went
+            raise TimeoutError(f"no answer. Do not start it again; call {asks} with operation_id {key!r}") from exc
+        return _told(key, "started", answer)
+
+    return run
+
+
+def _checking(check: Check) -> Start:
+    """Return the answer to the runtime's question, in the form that the start would have given."""
+
+    async def ask(arguments: JsonObject, ctx: ToolContext) -> Any:
+        answer = await check(ctx.idempotency_key, ctx)
+        return answer if _word(answer) is not None else _told(ctx.idempotency_key, "started", answer)
+
+    return ask
+
+
+def _checker(asks: str, name: str, check: Check) -> Tool:
+    async def run(arguments: JsonObject, ctx: ToolContext) -> JsonObject:
+        key = str(arguments["operation_id"])
+        answer = await check(key, ctx)
+        word = _word(answer)
+        return _told(key, "started", answer) if word is None else {"operation_id": key, "state": word}
+
+    return Tool(
+        name=asks,
+        description=f"Ask how an operation of start_{name} went. Only asks; starts nothing.",
+        parameters={
+            "type": "object",
+            "properties": {"operation_id": {"type": "string", "minLength": 1, "description": "As the start told it."}},
+            "required": ["operation_id"],
+            "additionalProperties": False,
+        },
+        effect="read",
+        run=run,
+    )
+
+
+def _word(answer: Any) -> str | None:
+    for kind, word in ((NotDone, "not_started"), (Unknown, "unknown")):
+        if answer is kind or isinstance(answer, kind):
+            return word
+    return None
+
+
+def _told(key: str, state: str, answer: Any) -> JsonObject:
+    return {"operation_id": key, "state": state, "result": answer}

@@ -1,0 +1,166 @@
+"""Pairs of start and check, and what an HTTP status means: what is unknown is asked for, never done again."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from treadle import Agent, NotDone, Rejected, Tool, ToolContext, Transient, Unknown, allow, http_rejection, operation
+from treadle.errors import ToolDefinitionError
+from treadle.testing import ScriptedModel, call, text
+from treadle.tools import JsonObject
+
+AMOUNT: JsonObject = {"type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"]}
+
+
+class Service:
+    """Does what it is told, by id; may keep its answer to itself."""
+
+    def __init__(self, *, fault: BaseException | None = None, answer: Any = None) -> None:
+        self.done: dict[str, int] = {}
+        self.starts = 0
+        self.fault = fault
+        self.answer = answer
+
+    async def start(self, arguments: JsonObject, ctx: ToolContext) -> Any:
+        self.starts += 1
+        self.done[ctx.idempotency_key] = arguments["amount"]
+        if self.fault is not None:
+            raise self.fault
+        return "accepted"
+
+    async def check(self, operation_id: str, ctx: ToolContext) -> Any:
+        if self.answer is not None:
+            return self.answer
+        return {"amount": self.done[operation_id]} if operation_id in self.done else NotDone
+
+    def tools(self, **words: Any) -> tuple[Tool, Tool]:
+        return operation(
+            "transfer", start=self.start, check=self.check, description="Transfer.", parameters=AMOUNT, **words
+        )
+
+
+def agent(model: ScriptedModel, service: Service, **words: Any) -> Agent:
+    return Agent(model, tools=service.tools(**words), policy=allow("start_transfer"))
+
+
+@pytest.mark.row("F11")
+async def test_a_start_tells_the_operations_id_which_is_the_idempotency_key() -> None:
+    service = Service()
+    model = ScriptedModel([call("start_transfer", amount=5), text("ok")])
+
+    await agent(model, service).run("go")
+
+    (key,) = service.done
+    assert f'"operation_id":"{key}"' in model.requests[1].messages[-1].results[0].content
+
+
+@pytest.mark.row("F11")
+@pytest.mark.parametrize("fault", [TimeoutError(), ConnectionResetError("reset"), OSError(5, "I/O")])
+async def test_after_a_start_without_an_answer_the_model_can_ask_and_nothing_is_started_again(fault: OSError) -> None:
+    service = Service(fault=fault, answer=Unknown)
+    model = ScriptedModel([call("start_transfer", amount=5), text("I shall ask.")])
+    first = await agent(model, service).run("go")
+    (key,) = service.done
+    told = model.requests[1].messages[-1].results[0].content
+    service.answer = None
+    asking = ScriptedModel([call("check_transfer", operation_id=key), text("It was done.")])
+    second = await agent(asking, service).run("and?")
+
+    assert [one.status for one in first.tool_calls] == ["outcome_unknown"]
+    assert "check_transfer" in told
+    assert key in told
+    assert [one.status for one in second.tool_calls] == ["ok"]
+    assert '"amount":5' in asking.requests[1].messages[-1].results[0].content
+    assert service.starts == 1
+
+
+@pytest.mark.row("F11")
+async def test_the_runtime_asks_check_itself_and_the_model_gets_the_answer_of_the_start() -> None:
+    service = Service(fault=TimeoutError())
+    model = ScriptedModel([call("start_transfer", amount=5), text("Done.")])
+
+    result = await agent(model, service).run("go")
+
+    assert [one.status for one in result.tool_calls] == ["ok"]
+    assert '"state":"started"' in model.requests[1].messages[-1].results[0].content
+    assert service.starts == 1
+
+
+async def test_a_start_that_hangs_is_cut_by_its_own_limit() -> None:
+    service = Service(answer=Unknown)
+
+    async def hang(arguments: JsonObject, ctx: ToolContext) -> Any:
+        await asyncio.get_running_loop().create_future()
+
+    tools = operation("x", start=hang, check=service.check, description="X.", parameters=AMOUNT, timeout=0.01)
+    model = ScriptedModel([call("start_x", amount=1), text("ok")])
+    result = await Agent(model, tools=tools, policy=allow("*")).run("go")
+
+    assert [one.status for one in result.tool_calls] == ["outcome_unknown"]
+    assert "check_x" in model.requests[1].messages[-1].results[0].content
+
+
+@pytest.mark.parametrize(("answer", "state"), [(NotDone, "not_started"), (Unknown(), "unknown")])
+async def test_check_says_what_it_does_not_know(answer: Any, state: str) -> None:
+    model = ScriptedModel([call("check_transfer", operation_id="op"), text("ok")])
+
+    await agent(model, Service(answer=answer)).run("?")
+
+    assert f'"state":"{state}"' in model.requests[1].messages[-1].results[0].content
+
+
+def test_a_pair_that_cannot_be_described_is_refused() -> None:
+    with pytest.raises(ToolDefinitionError, match="timeout"):
+        Service().tools(timeout=0)
+
+
+def raising(make: Callable[[], Exception]) -> Tool:
+    async def run(arguments: JsonObject, ctx: ToolContext) -> Any:
+        raise make()
+
+    return Tool(name="ask", description="Ask.", parameters={}, effect="read", retries=0, run=run)
+
+
+@pytest.mark.row("F17")
+@pytest.mark.parametrize(
+    ("status", "code", "outcome"),
+    [
+        (401, "auth_expired", "rejected"),
+        (404, "not_found", "rejected"),
+        (429, "rate_limited", "rejected"),
+        (409, "conflict", "rejected"),
+        (500, "internal_error", "failed"),
+        (503, "internal_error", "failed"),
+        (418, "rejected", "rejected"),
+    ],
+)
+async def test_each_status_of_a_service_has_its_word(status: int, code: str, outcome: str) -> None:
+    model = ScriptedModel([call("ask"), text("ok")])
+    tool = raising(lambda: http_rejection(status, {"why": "so"}))
+
+    result = await Agent(model, tools=[tool]).run("?")
+
+    content = model.requests[1].messages[-1].results[0].content
+    assert f'"code":"{code}"' in content
+    assert [one.status for one in result.tool_calls] == [outcome]
+    assert ('"why":"so"' in content) == (outcome == "rejected")
+
+
+@pytest.mark.row("F17")
+async def test_a_rate_limit_that_may_be_retried_is_and_keeps_its_word_when_no_attempt_is_left() -> None:
+    model = ScriptedModel([call("ask"), text("ok")])
+    tool = raising(lambda: http_rejection(429, {}, retry=True))
+
+    await Agent(model, tools=[tool]).run("?")
+
+    assert '"code":"rate_limited"' in model.requests[1].messages[-1].results[0].content
+    assert isinstance(http_rejection(429, {}, retry=True, retry_after_seconds=3), Transient)
+    assert isinstance(http_rejection(429, {}), Rejected)
+
+
+@pytest.mark.parametrize("status", [200, 399, 600, -1, True, "404"])
+def test_what_is_no_failure_is_refused(status: Any) -> None:
+    with pytest.raises(ValueError, match="400 to 599"):
+        http_rejection(status, {})
