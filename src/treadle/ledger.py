@@ -9,7 +9,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.events import AnyEvent, RunFinished, RunPaused, RunResumed, RunStarted, Subscriber
+from treadle.events import (
+    AnyEvent,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    SessionChanged,
+    SessionRewound,
+    Subscriber,
+)
 from treadle.ports import Clock, Journal, Randomness
 from treadle.state import SessionState
 
@@ -98,6 +107,10 @@ class Ledger:
                     return "paused"
                 case RunFinished():
                     return event.status
+                case SessionChanged(status="deleted"):
+                    return "deleted"
+                case SessionRewound():
+                    return self.state.phase_at(event.to)
                 case _:
                     pass
         return self.state.phase

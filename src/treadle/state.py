@@ -225,6 +225,11 @@ class SessionState:
             return "deleted"
         return self.run.phase if self.run else "active"
 
+    def phase_at(self, seq: int) -> str:
+        """Say what the phase is after a rewind to this event: its run can go on, unless its task is gone too."""
+        kept = bisect_right(self.message_seqs, seq)
+        return "active" if self.run is None or kept <= self.run.first_message else "stopped"
+
     def is_visible(self, seq: int) -> bool:
         """Whether what the model sees goes back to this event: no later rewind has gone behind it."""
         return not any(to < seq < rewound for to, rewound in self.rewinds)

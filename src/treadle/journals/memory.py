@@ -75,9 +75,10 @@ class MemoryJournal:
         shelf.inbox.update((message.id, message) for message in inbox)
 
     async def purge(self, session_id: str, stone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
-        old = self._shelf(session_id)
-        self._shelves[session_id] = shelf = _Shelf(old.updated_at)
-        shelf.on_message, shelf.parent = old.on_message, old.parent
+        shelf = self._shelf(session_id)  # the same from now on too: a lease holds on to it
+        for kept in (shelf.events, shelf.inbox, shelf.consumed):
+            kept.clear()
+        shelf.task = ""
         await self.append(session_id, [stone], state="deleted", durable=True)
         rest = [str(event) for other in self._shelves.values() for event in other.events]
         for digest in blobs:
