@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["digest", "encode", "find_unencodable", "idempotency_key"]
+__all__ = ["digest", "encode", "encoded", "find_unencodable", "idempotency_key"]
 
 _ordered = msgspec.json.Encoder(order="sorted")
 
@@ -14,6 +14,11 @@ _ordered = msgspec.json.Encoder(order="sorted")
 def encode(value: Any) -> bytes:
     """Return the canonical JSON of a JSON value: keys sorted, no spaces, `1.0` and `1` the same number."""
     return _ordered.encode(_fold_numbers(value))
+
+
+def encoded(value: Any) -> msgspec.Raw:
+    """Return the canonical JSON as a piece of a larger value, so that several digests encode it once."""
+    return msgspec.Raw(encode(value))
 
 
 def digest(value: Any) -> str:
@@ -31,14 +36,19 @@ def idempotency_key(session_id: str, step: int, position: int, tool: str, argume
 
 def _fold_numbers(value: Any) -> Any:
     match value:
-        case float() if value.is_integer() and abs(value) < 2**53:
-            return int(value)
         case dict():
+            if _FOLDED.isdisjoint(map(type, value.values())):  # the usual arguments: texts and whole numbers
+                return value
             return {key: _fold_numbers(item) for key, item in value.items()}
         case list() | tuple():
             return [_fold_numbers(item) for item in value]
+        case float() if value.is_integer() and abs(value) < 2**53:
+            return int(value)
         case _:
             return value
+
+
+_FOLDED = {float, dict, list, tuple}
 
 
 def find_unencodable(value: Any, *, max_depth: int = 200) -> str | None:

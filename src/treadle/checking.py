@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from treadle.canonical import digest, find_unencodable, idempotency_key
+from treadle.canonical import digest, encoded, find_unencodable, idempotency_key
 from treadle.errors import InvalidArguments, InvalidJson
 from treadle.events import CallDecided
 from treadle.messages import ToolCall
@@ -135,6 +135,7 @@ class Checker:
             # The tool's author erred, not the model: nothing ran, and the model may try another way.
             logger.warning("Checking the arguments of %s raised", tool.name, exc_info=True)
             raise _Unfit(_unchecked(call, error)) from error
+        canonical = encoded(arguments)
         return CheckedCall(
             call=call,
             tool=tool,
@@ -142,8 +143,8 @@ class Checker:
             values=values,
             effect=tool.effect_of(copy.deepcopy(arguments) if callable(tool.effect) else arguments),
             position=position,
-            digest=digest([tool.name, arguments]),
-            key=idempotency_key(self._session.id, step, position, tool.name, arguments),
+            digest=digest([tool.name, canonical]),
+            key=idempotency_key(self._session.id, step, position, tool.name, canonical),
         )
 
     def _parse(self, call: ToolCall) -> JsonObject:
