@@ -22,6 +22,10 @@ from treadle.events import (
     RunPaused,
     RunResumed,
     RunStarted,
+    SessionChanged,
+    SessionForked,
+    SessionMarked,
+    SessionRewound,
     ToolAttemptFailed,
     ToolFinished,
     ToolInDoubt,
@@ -113,6 +117,18 @@ def one_of_each() -> tuple[AnyEvent, ...]:
             used="0.1", limit=3,
         ),
     )  # fmt: skip
+
+
+def kept_session() -> tuple[AnyEvent, ...]:
+    """Return the events of a session that people have forked, marked, rewound and suspended."""
+    return (
+        note(1),
+        SessionForked(seq=2, at=2.0, parent_id="weather", parent_seq=1),
+        SessionMarked(seq=3, at=3.0, name="start"),
+        note(4),
+        SessionRewound(seq=5, at=5.0, to=2, mark="start", effects=("pay (call_1)",)),
+        SessionChanged(seq=6, at=6.0, status="suspended", metadata={"a": [1, None]}, by="ops", reason="r"),
+    )
 
 
 def fold(session_id: str, events: "tuple[AnyEvent, ...]") -> SessionState:

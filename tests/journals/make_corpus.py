@@ -1,9 +1,9 @@
-"""Make the file of one schema version: `python make_corpus.py corpus/v1.sqlite`. Run once a version, then never again."""
+"""Make the file of one schema version: `python make_corpus.py corpus/v2.sqlite`. Run once a version, then never again."""
 
 import asyncio
 import sys
 
-from journal_events import one_of_each, whole_session
+from journal_events import kept_session, one_of_each, whole_session
 
 from treadle.journals.sqlite import open_sqlite
 from treadle.ports import InboxMessage
@@ -15,6 +15,7 @@ async def make(path: str) -> None:
     await journal.append("weather", whole_session("weather"), state="completed", durable=True)
     await journal.create("kinds")
     await journal.append("kinds", one_of_each(), state="completed", durable=True)
+    await journal.adopt("kept", kept_session(), state="active")
     for name in ("m1", "m2"):
         await journal.put("weather", InboxMessage(id=name, kind="message", body={"text": name}))
     await journal.consume("weather", ["m1"], 2)

@@ -1,0 +1,169 @@
+"""Older journal files: they open for ever, are changed whole or not at all, and a copy from before stays beside them."""
+
+import hashlib
+import logging
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from journal_events import kept_session, notes, one_of_each, whole_session
+
+from treadle.errors import JournalError
+from treadle.events import SessionChanged
+from treadle.journals._migration import backup_of
+from treadle.journals._schema import STEPS, VERSION, build
+from treadle.journals.sqlite import open_sqlite
+from treadle.session import fold
+
+CORPUS = Path(__file__).parent / "corpus"
+V1 = CORPUS / "v1.sqlite"
+
+KILLED = """
+import os, signal, sqlite3, sys
+from pathlib import Path
+from treadle.journals._migration import migrate
+
+path, moment = Path(sys.argv[1]), sys.argv[2]
+connection = sqlite3.connect(path, isolation_level=None)
+
+def reached(name):
+    if name == moment:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+migrate(connection, path, reached=reached)
+"""
+
+OPENS = """
+import asyncio, sys
+from treadle.journals.sqlite import open_sqlite
+
+async def main():
+    await (await open_sqlite(sys.argv[1])).close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    copy = tmp_path / "journal.db"
+    shutil.copyfile(V1, copy)
+    return copy
+
+
+def version_of(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def schema_of(path: Path) -> list[tuple[str, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name").fetchall()
+
+
+@pytest.mark.row("Q14")
+@pytest.mark.parametrize("version", range(1, VERSION + 1))
+async def test_a_file_of_each_version_opens_folds_and_goes_on(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "journal.db"
+    shutil.copyfile(CORPUS / f"v{version}.sqlite", path)
+    journal = await open_sqlite(path)
+
+    assert fold("weather", await journal.read("weather")).phase == "completed"
+    assert await journal.read("weather") == whole_session("weather")
+    infos = {info.id: info for info in await journal.sessions()}
+    assert (infos["kinds"].status, infos["weather"].status) == ("active", "active")
+    if "kept" in infos:  # from version 2 on
+        assert await journal.read("kept") == kept_session()
+        assert (infos["kept"].status, infos["kept"].parent_id) == ("suspended", "weather")
+    changed = SessionChanged(seq=11, at=7.0, status="suspended")
+    await journal.append("weather", [changed], state="completed", durable=True)
+    assert {info.id: info.status for info in await journal.sessions()}["weather"] == "suspended"
+    await journal.close()
+    assert version_of(path) == VERSION
+
+
+@pytest.mark.row("Q14")
+async def test_an_old_file_becomes_what_a_new_one_is(path: Path, tmp_path: Path) -> None:
+    await (await open_sqlite(path)).close()
+    new = tmp_path / "new.db"
+    with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+        build(connection)
+
+    assert schema_of(path) == schema_of(new)
+    assert len(STEPS) == VERSION
+
+
+@pytest.mark.row("Q14")
+async def test_a_private_copy_from_before_stays_beside_and_operators_are_told_where(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="treadle"):
+        await (await open_sqlite(path)).close()
+        await (await open_sqlite(path)).close()
+
+    copy = backup_of(path, 1)
+    assert version_of(copy) == 1
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert caplog.text.count(str(copy)) == 1
+    assert sorted(file.name for file in path.parent.iterdir()) == ["journal.db", "journal.db.v1.bak"]
+    restored = await open_sqlite(copy)
+    assert await restored.read("kinds") == one_of_each()[: len(await restored.read("kinds"))]
+    await restored.close()
+
+
+@pytest.mark.row("Q14")
+async def test_a_reader_changes_no_old_file(path: Path) -> None:
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    journal = await open_sqlite(path, read_only=True)
+
+    assert {info.status for info in await journal.sessions()} == {"active"}
+    assert await journal.read("weather") == whole_session("weather")
+    await journal.close()
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == before
+    assert sorted(file.name for file in path.parent.iterdir()) == ["journal.db"]
+
+
+@pytest.mark.row("Q14")
+@pytest.mark.parametrize("moment", ["begun", "copied", "changed"])
+async def test_a_migration_that_is_killed_leaves_the_old_file_and_the_next_one_succeeds(
+    path: Path, moment: str
+) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(path), moment], capture_output=True, timeout=60)
+
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert version_of(path) == 1
+    journal = await open_sqlite(path)
+    assert await journal.read("weather") == whole_session("weather")
+    await journal.append("weather", notes(11, 11), state="running", durable=True)
+    await journal.close()
+    assert version_of(path) == VERSION
+
+
+@pytest.mark.row("Q14")
+async def test_a_migration_without_room_for_the_copy_leaves_the_file_as_it_is(path: Path) -> None:
+    backup_of(path, 1).mkdir()  # nothing can take its place
+    before = path.read_bytes()
+
+    with pytest.raises(JournalError, match="older schema and could not be brought to"):
+        await open_sqlite(path)
+
+    assert version_of(path) == 1
+    assert path.read_bytes() == before
+    backup_of(path, 1).rmdir()
+    await (await open_sqlite(path)).close()
+    assert version_of(path) == VERSION
+
+
+@pytest.mark.row("Q14")
+async def test_many_processes_that_open_an_old_file_at_once_all_succeed(path: Path) -> None:
+    children = [subprocess.Popen([sys.executable, "-c", OPENS, str(path)]) for _ in range(4)]
+
+    assert [child.wait(60) for child in children] == [0, 0, 0, 0]
+    assert version_of(path) == VERSION
+    assert version_of(backup_of(path, 1)) == 1
