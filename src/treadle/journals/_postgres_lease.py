@@ -18,6 +18,7 @@ import msgspec
 import psycopg
 
 from treadle.errors import JournalError, SessionHeld
+from treadle.journals import _postgres_queries as queries
 from treadle.journals import _postgres_statements as statements
 from treadle.journals._postgres_faults import describe
 from treadle.journals._postgres_link import Link
@@ -240,7 +241,7 @@ class _Heart:
 
         def renew(connection: Connection) -> tuple[set[str], Mapping[str, int]]:
             lost = statements.renew(connection, held, self._lease_seconds)
-            return lost, statements.select_arrivals(connection, list(held))
+            return lost, queries.select_arrivals(connection, list(held))
 
         lost, arrivals = self._link.run(renew)
         for lease in leases:

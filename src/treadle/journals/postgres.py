@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from treadle.errors import JournalError
 from treadle.events import AnyEvent
+from treadle.journals import _postgres_queries as queries
 from treadle.journals import _postgres_statements as statements
 from treadle.journals._appends import append_of, body_of
 from treadle.journals._postgres_address import parse_address
@@ -156,14 +157,14 @@ class PostgresJournal:
         after = max(after, 0)
 
         def read(connection: Connection) -> Sequence[AnyEvent]:
-            head = statements.select_head(connection, session_id)  # first: whatever it names is there a moment later
-            return events_of(session_id, after, head, statements.select_events(connection, session_id, after))
+            head = queries.select_head(connection, session_id)  # first: whatever it names is there a moment later
+            return events_of(session_id, after, head, queries.select_events(connection, session_id, after))
 
         return await _done(self._reading, read)
 
     async def sessions(self) -> Sequence[SessionInfo]:
         await self._catch_up()
-        return await _done(self._reading, statements.select_sessions)
+        return await _done(self._reading, queries.select_sessions)
 
     async def put(self, session_id: str, message: InboxMessage) -> bool:
         act = partial(self._writer.put, session_id=session_id, message=message, body=body_of(message))
@@ -172,7 +173,7 @@ class PostgresJournal:
         return is_new
 
     async def inbox(self, session_id: str) -> Sequence[InboxMessage]:
-        return await _done(self._reading, partial(statements.select_inbox, session_id=session_id))
+        return await _done(self._reading, partial(queries.select_inbox, session_id=session_id))
 
     async def consume(self, session_id: str, message_ids: Sequence[str], seq: int) -> None:
         act = partial(statements.consume, session_id=session_id, message_ids=tuple(message_ids), seq=seq)
@@ -184,7 +185,7 @@ class PostgresJournal:
         return digest
 
     async def blob(self, digest: str) -> bytes | None:
-        content = await _done(self._reading, partial(statements.select_blob, digest=digest))
+        content = await _done(self._reading, partial(queries.select_blob, digest=digest))
         if content is not None and hashlib.sha256(content).hexdigest() != digest:
             raise JournalError(f"The journal {self.location} is damaged: the bytes stored as {digest} are others.")
         return content

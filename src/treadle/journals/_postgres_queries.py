@@ -1,0 +1,74 @@
+"""What is asked of the tables in PostgreSQL, one function a question. Changes nothing and opens no connection."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from psycopg import Cursor
+
+from treadle.journals._postgres_schema import Connection
+from treadle.ports import InboxMessage, SessionInfo
+
+__all__ = [
+    "select_arrivals",
+    "select_blob",
+    "select_events",
+    "select_head",
+    "select_inbox",
+    "select_sessions",
+]
+
+
+def select_head(connection: Connection, session_id: str) -> int:
+    """Return the number of the last event; 0 for an unknown session."""
+    row = connection.execute("SELECT head FROM session WHERE id = %s", (session_id,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def select_events(connection: Connection, session_id: str, after: int) -> list[tuple[int, str]]:
+    found: Cursor[Any] = connection.execute(
+        "SELECT seq, body FROM event WHERE session_id = %s AND seq > %s ORDER BY seq", (session_id, after)
+    )
+    return found.fetchall()
+
+
+def select_sessions(connection: Connection) -> tuple[SessionInfo, ...]:
+    rows = connection.execute(
+        "SELECT id, state, head, updated_at, task, status, parent_id, parent_seq FROM session "
+        "ORDER BY updated_at DESC, seat DESC"
+    )
+    return tuple(
+        SessionInfo(
+            id=session_id,
+            state=state,
+            head=head,
+            updated_at=updated_at,
+            task=task,
+            status=status,
+            parent_id=parent_id,
+            parent_seq=parent_seq,
+        )
+        for session_id, state, head, updated_at, task, status, parent_id, parent_seq in rows
+    )
+
+
+def select_inbox(connection: Connection, session_id: str) -> tuple[InboxMessage, ...]:
+    rows = connection.execute(
+        "SELECT msg_id, kind, body FROM inbox WHERE session_id = %s AND consumed_seq IS NULL ORDER BY arrival",
+        (session_id,),
+    )
+    return tuple(InboxMessage(id=msg_id, kind=kind, body=msgspec.json.decode(body)) for msg_id, kind, body in rows)
+
+
+def select_arrivals(connection: Connection, session_ids: Sequence[str]) -> dict[str, int]:
+    """Return the number of the last message that waits in each of these inboxes, where any does."""
+    rows = connection.execute(
+        "SELECT session_id, max(arrival) FROM inbox WHERE consumed_seq IS NULL AND session_id = ANY(%s) GROUP BY session_id",
+        (list(session_ids),),
+    )
+    return dict(rows.fetchall())
+
+
+def select_blob(connection: Connection, digest: str) -> bytes | None:
+    row = connection.execute("SELECT bytes FROM blob WHERE sha256 = %s", (digest,), binary=True).fetchone()
+    return None if row is None else bytes(row[0])
