@@ -113,7 +113,7 @@ class Claim(NamedTuple):
 def create(connection: Connection, session_id: str) -> Sent[tuple[bool, int]]:
     """Make a session if there is none; return whether it was made, and its number."""
     made = connection.execute(
-        f"INSERT INTO session (id, created_at, updated_at) VALUES (%s, {_NOW}, {_NOW}) ON CONFLICT (id) DO NOTHING",  # noqa: S608
+        f"INSERT INTO session (id, created_at, updated_at) VALUES (%s, {_NOW}, {_NOW}) ON CONFLICT (id) DO NOTHING",  # noqa: S608 - made of constants
         (session_id,),
     )
     found = connection.execute("SELECT epoch FROM session WHERE id = %s", (session_id,))
@@ -128,7 +128,7 @@ def claim(connection: Connection, session_id: str, owner: str, lease_seconds: fl
         UnknownSession: There is no such session.
     """
     claimed = connection.execute(
-        f"UPDATE session SET epoch = epoch + 1, owner = %(owner)s, lease_until = {_UNTIL} "  # noqa: S608
+        f"UPDATE session SET epoch = epoch + 1, owner = %(owner)s, lease_until = {_UNTIL} "  # noqa: S608 - made of constants
         "WHERE id = %(id)s AND (owner IS NULL OR owner = %(owner)s OR lease_until <= clock_timestamp()) RETURNING epoch",
         {"id": session_id, "owner": owner, "lease": lease_seconds},
     )
