@@ -39,7 +39,10 @@ async def test_a_session_that_paid_is_explained_by_seven_answers(journal: Journa
     await stored_session(journal)
     about = await told(journal, "s")
 
-    assert [(one.tool, one.status, one.decision) for one in about.tried] == [("look", "ok", "allow"), ("pay", "ok", "allow")]
+    assert [(one.tool, one.status, one.decision) for one in about.tried] == [
+        ("look", "ok", "allow"),
+        ("pay", "ok", "allow"),
+    ]
     assert [one.tool for one in about.data_used] == ["look"]
     assert [(one.tool, one.effect, one.is_certain) for one in about.changed] == [("pay", "unsafe", True)]
     assert all(one.by.startswith("rule ") for one in about.approved)
@@ -103,7 +106,9 @@ async def test_a_call_of_unknown_outcome_may_have_changed_something_and_is_not_c
 
     tool = msgspec.structs.replace(pay_tool([]), run=lost)
     async with open_session(journal, id="s") as session:
-        await Agent(ScriptedModel([call("pay", amount=1), text("?")]), tools=[look_tool(), tool]).run("go", session=session)
+        await Agent(ScriptedModel([call("pay", amount=1), text("?")]), tools=[look_tool(), tool]).run(
+            "go", session=session
+        )
     about = await told(journal, "s")
 
     assert [(one.tool, one.status, one.is_certain) for one in about.changed] == [("pay", "outcome_unknown", False)]
