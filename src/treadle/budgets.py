@@ -47,8 +47,9 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Attempts of one tool call beyond the first, where its effect allows any."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.max_total_cost, str):  # as a journal holds an exact amount of money
-            msgspec.structs.force_setattr(self, "max_total_cost", _amount(self.max_total_cost))
+        cost: object = self.max_total_cost
+        if isinstance(cost, str):  # as a journal holds an exact amount of money
+            msgspec.structs.force_setattr(self, "max_total_cost", _amount(cost))
         for name in self.__struct_fields__:
             _check_limit(name, getattr(self, name))
 

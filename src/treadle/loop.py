@@ -5,7 +5,6 @@ belongs to planning, what may end a run to the Meter or to a result's status.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
@@ -13,21 +12,19 @@ import msgspec
 
 from treadle.answers import Answers
 from treadle.budgets import BudgetReached, Meter
-from treadle.events import AnyEvent, BudgetReachedEvent, MessageAdded, ModelFinished, RunFinished, RunPaused
+from treadle.events import AnyEvent, BudgetReachedEvent, MessageAdded, ModelFinished
 from treadle.execution import Batch, Execution
 from treadle.inbox import Inbox
 from treadle.ledger import Ledger
 from treadle.messages import user_message
 from treadle.ports import ModelRequest
 from treadle.proposal import Proposal, Proposer
-from treadle.runtime.endings import is_turn_or_call_limit, limit_notice, limit_stop, waiting_stop
-from treadle.runtime.interrupts import Interrupt
+from treadle.runtime.endings import ended_event, is_turn_or_call_limit, limit_notice, limit_stop, waiting_stop
+from treadle.runtime.interrupts import Interrupt, see_through
 from treadle.state import CallState, RunState
-from treadle.stops import Status, Stop, StopReason
+from treadle.stops import Stop, StopReason
 
 __all__ = ["Loop"]
-
-logger = logging.getLogger(__name__)
 
 
 class Loop:
@@ -73,7 +70,7 @@ class Loop:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
             self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message="The run was cancelled."))
-            await _see_through(work)
+            await see_through(work)
             raise
         finally:
             self._interrupt.disarm()
@@ -167,29 +164,14 @@ class Loop:
             events.append(
                 BudgetReachedEvent(budget=reached.budget, used=reached.used, limit=reached.limit, profile=profile)
             )
-        await self._ledger.record(*events, self._ended(stop), durable=True)
-        return stop
-
-    def _ended(self, stop: Stop) -> AnyEvent:
-        if stop.reason.status is Status.PAUSED:
-            return RunPaused(reason=stop.reason.value, wall_seconds=self._wall_seconds())
-        messages = self._ledger.state.messages
-        text = self._run.text if self._answer is None else self._answers.whole_text(self._answer, messages)
-        reached = stop.reached
-        return RunFinished(
-            reason=stop.reason.value,
-            status=stop.reason.status.value,
-            completed=stop.reason.is_completed,
-            message=stop.message,
-            text=text,
-            profile=self._run.profile,
-            budget=reached.budget if reached else None,
-            used=reached.used if reached else None,
-            limit=reached.limit if reached else None,
-            details=stop.details,
-            output=stop.output,
-            wall_seconds=self._wall_seconds(),
+        text = (
+            self._run.text
+            if self._answer is None
+            else self._answers.whole_text(self._answer, self._ledger.state.messages)
         )
+        ended = ended_event(stop, text=text, profile=self._run.profile, wall_seconds=self._wall_seconds())
+        await self._ledger.record(*events, ended, durable=True)
+        return stop
 
     # --- time
 
@@ -203,14 +185,3 @@ class Loop:
         if left is not None and limit is not None:
             reached = BudgetReached(budget="max_wall_time_seconds", used=limit, limit=limit)
             self._interrupt.trip_after(left, limit_stop(reached))
-
-
-async def _see_through(work: "asyncio.Future[Stop]") -> None:
-    """Wait until interrupted work has recorded its results; a second cancellation does not lose them (TF10)."""
-    while not work.done():
-        try:
-            await asyncio.wait({work})
-        except asyncio.CancelledError:
-            continue
-    if not work.cancelled() and work.exception() is not None:
-        logger.error("Recording the results of a cancelled run failed", exc_info=work.exception())

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from treadle.budgets import BudgetReached
-from treadle.events import ModelFinished
+from treadle.events import ModelFinished, RunFinished, RunPaused
 from treadle.messages import Finish
 from treadle.state import Approval
-from treadle.stops import Stop, StopReason
+from treadle.stops import Status, Stop, StopReason
 
-__all__ = ["answer_stop", "is_turn_or_call_limit", "limit_notice", "limit_stop", "waiting_stop"]
+__all__ = ["answer_stop", "ended_event", "is_turn_or_call_limit", "limit_notice", "limit_stop", "waiting_stop"]
 
 _WORDS = {"max_model_turns": "Model turn", "max_tool_calls": "Tool call"}
 
@@ -50,3 +50,24 @@ def waiting_stop(approvals: Sequence[Approval]) -> Stop:
     names = ", ".join(f"{approval.tool} ({approval.id})" for approval in approvals)
     how = "Allow it with session.answer(id, 'allow') or `treadle approve ID`, then resume."
     return Stop(reason=StopReason.APPROVAL_REQUIRED, message=f"Waiting for approval of {names}. {how}")
+
+
+def ended_event(stop: Stop, *, text: str, profile: str | None, wall_seconds: float) -> RunFinished | RunPaused:
+    """Return the event that ends the run, or that pauses it."""
+    if stop.reason.status is Status.PAUSED:
+        return RunPaused(reason=stop.reason.value, wall_seconds=wall_seconds)
+    reached = stop.reached
+    return RunFinished(
+        reason=stop.reason.value,
+        status=stop.reason.status.value,
+        completed=stop.reason.is_completed,
+        message=stop.message,
+        text=text,
+        profile=profile,
+        budget=reached.budget if reached else None,
+        used=reached.used if reached else None,
+        limit=reached.limit if reached else None,
+        details=stop.details,
+        output=stop.output,
+        wall_seconds=wall_seconds,
+    )

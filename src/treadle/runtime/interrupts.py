@@ -1,13 +1,17 @@
 """Interrupts: what cuts into a run from outside: a person's cancel, or the wall-time budget. Knows no tool, no model."""
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import Any
 
 from treadle.ports import Clock, Timer
 from treadle.stops import Stop, StopReason
 
-__all__ = ["Interrupt", "wait_at_most"]
+__all__ = ["Interrupt", "see_through", "wait_at_most"]
+
+
+logger = logging.getLogger(__name__)
 
 
 class Interrupt:
@@ -82,6 +86,17 @@ async def wait_at_most(clock: Clock, futures: Iterable["asyncio.Future[Any]"], s
             waiting -= done
     finally:
         alarm.cancel()
+
+
+async def see_through(work: "asyncio.Future[Any]") -> None:
+    """Wait until interrupted work has recorded its results; a second cancellation does not lose them (TF10)."""
+    while not work.done():
+        try:
+            await asyncio.wait({work})
+        except asyncio.CancelledError:
+            continue
+    if not work.cancelled() and work.exception() is not None:
+        logger.error("Recording the results of a cancelled run failed", exc_info=work.exception())
 
 
 class _Alarm:
