@@ -463,6 +463,7 @@ class SessionState:
         kept = bisect_right(self.message_seqs, event.to)
         del self.messages[kept:], self.message_seqs[kept:]
         self.approvals.clear()
+        self.early.clear()
         self.salvaged.clear()
         self.marks = {name: seq for name, seq in self.marks.items() if seq <= event.to}
         self.rewinds.append((event.to, event.seq))

@@ -1,5 +1,7 @@
 """Tools and whole sessions for the tests of this folder. Counts what was really done."""
 
+from typing import Any
+
 from treadle import Agent, Session, Tool, ToolContext, ask
 from treadle.ports import Journal
 from treadle.resolve import open_session
@@ -32,7 +34,7 @@ def pay_tool(paid: list[tuple[int, str]], *, permission: str | None = "allow") -
     return Tool(name="pay", description="Pay.", parameters=_AMOUNT, effect="unsafe", permission=permission, run=run)
 
 
-def payer(model: ScriptedModel, paid: list[tuple[int, str]] | None = None, **words: object) -> Agent:
+def payer(model: ScriptedModel, paid: list[tuple[int, str]] | None = None, **words: Any) -> Agent:
     return Agent(model, tools=[look_tool(), pay_tool([] if paid is None else paid)], **words)
 
 

@@ -6,8 +6,9 @@ import pytest
 from session_tools import payer, stored_session, waiting_session
 
 from treadle import Agent, NoSuchPoint, SessionExists, SessionHeld, Tool, ToolContext, open_session
-from treadle.events import AnyEvent, MessageAdded, SessionForked, SessionRewound
-from treadle.messages import user_message
+from treadle.effects import Effect
+from treadle.events import AnyEvent, MessageAdded, SessionForked, SessionRewound, ToolStarted
+from treadle.messages import ToolCall, user_message
 from treadle.ports import Journal
 from treadle.state import SessionState
 from treadle.testing import ScriptedModel, call, text
@@ -211,6 +212,20 @@ async def test_a_rewind_behind_a_call_that_waits_answers_it_first(journal: Journ
     model = ScriptedModel([text("Nothing to pay.")])
     assert (await payer(model).resume(session)).completed
     assert said(model) == ["Pay 7", "Hurry up"]
+
+
+async def test_a_read_that_started_early_before_a_crash_hinders_no_mark_after_a_rewind(journal: Journal) -> None:
+    await stored_session(journal)
+    async with open_session(journal, id="s") as session:
+        early = ToolCall(id="e1", name="look", arguments="{}")
+        started = ToolStarted(call_id="e1", tool="look", effect=Effect.READ, early=True, call=early)
+        await session.ledger.record(started)
+        with pytest.raises(NoSuchPoint, match="without a result"):
+            await session.mark("here")
+        await session.rewind(2, tell_model=False)
+        await session.mark("here")
+
+    assert not session.state.early
 
 
 async def test_a_rewound_run_goes_on_and_what_it_spent_stays_spent(journal: Journal) -> None:

@@ -57,6 +57,20 @@ async def test_no_run_begins_in_a_session_that_is_not_active_until_it_is_again(j
     assert [event.by for event in events if isinstance(event, SessionChanged)] == ["ops"]
 
 
+@pytest.mark.row("Q06")
+async def test_a_second_task_sees_the_calls_and_results_of_the_first(journal: Journal) -> None:
+    model = ScriptedModel([call("look"), text("Forty."), text("As I said, forty.")])
+    async with open_session(journal, id="s") as session:
+        await payer(model).run("How much?", session=session)
+    async with open_session(journal, id="s") as session:
+        await payer(model).run("Again?", session=session)
+
+    messages = model.requests[-1].messages
+    assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant", "user"]
+    assert messages[1].calls[0].id == messages[2].results[0].call_id
+    assert messages[2].results[0].content == '{"open":40}'
+
+
 @pytest.mark.row("Q12")
 async def test_another_model_and_other_instructions_hold_from_the_next_request_and_are_on_record(
     journal: Journal,
