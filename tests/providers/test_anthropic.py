@@ -446,7 +446,7 @@ async def test_the_vendors_own_tools_are_listed_after_ours_and_never_run_here() 
     ]
     body = json.dumps({"type": "message", "content": content, "stop_reason": "end_turn"}).encode()
     async with MockProvider([Turn(body=body), text("again")]) as provider:
-        model = resolve_model(f"anthropic:{MODEL}", base_url=provider.base_url, options={"tools": [search]})
+        model = resolve_model(f"anthropic:{MODEL}", base_url=provider.base_url, options={"server_tools": [search]})
         agent = Agent(model, tools=[read_tool("grep")])
         outcome = await agent.run("go")
         await agent.run("more", session=outcome.session)
@@ -579,8 +579,10 @@ async def test_an_option_is_a_field_and_none_takes_one_away() -> None:
         ({"tool_choice": {"type": "any"}}, "tool_choice"),
         ({"system": "x"}, "system"),
         ({"temperature": object()}, "not plain JSON"),
-        ({"tools": {"type": "web_search_20250305"}}, "tools of an Anthropic model must be a list"),
-        ({"tools": ["web_search"]}, "tools of an Anthropic model must be an object"),
+        ({"server_tools": {"type": "web_search_20250305"}}, "server_tools must be a list of objects"),
+        ({"server_tools": [{"name": "grep", "input_schema": {}}]}, "server_tools holds a function"),
+        ({"tools": []}, "may not set tools"),
+        ({"server_tools": ["web_search"]}, "server_tools must be a list of objects"),
         ({"cache_control": True}, "cache_control of an Anthropic model must be an object"),
         ({"thinking": True}, "thinking of an Anthropic model must be an object"),
         ({"output_config": "low"}, "output_config of an Anthropic model must be an object"),

@@ -386,7 +386,7 @@ async def test_the_vendors_own_tools_stand_beside_ours():
     body = await sent(
         ModelRequest(messages=ASK.messages, tools=(GREP,)),
         options={
-            "tools": [{"googleSearch": {}}],
+            "server_tools": [{"googleSearch": {}}],
             "toolConfig": {"includeServerSideToolInvocations": True},
         },
     )
@@ -593,10 +593,10 @@ async def test_options_of_the_generation_may_stand_by_themselves():
     [
         {"contents": []},
         {"systemInstruction": {}},
-        {"tools": {"googleSearch": {}}},
-        {"tools": ["googleSearch"]},
-        {"tools": [{"functionDeclarations": []}]},
-        {"tools": [{"googleSearch": object()}]},
+        {"server_tools": {"googleSearch": {}}},
+        {"server_tools": ["googleSearch"]},
+        {"server_tools": [{"functionDeclarations": []}]},
+        {"server_tools": [{"googleSearch": object()}]},
         {"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}},
         {"toolConfig": "x"},
         {"toolConfig": {"a": object()}},
@@ -1141,7 +1141,7 @@ EVERYTHING = ModelRequest(
 @pytest.mark.row("W05", "W08")
 async def test_the_vendors_sdk_knows_every_field_that_is_sent():
     types = pytest.importorskip("google.genai.types", reason=NO_SDK)
-    body = await sent(EVERYTHING, options={"temperature": 0, "tools": [{"googleSearch": {}}], "safetySettings": []})
+    body = await sent(EVERYTHING, options={"temperature": 0, "server_tools": [{"googleSearch": {}}], "safetySettings": []})
 
     # Its types forbid what they do not know.
     for content in body.pop("contents"):

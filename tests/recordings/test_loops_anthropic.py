@@ -134,7 +134,7 @@ def server_tools(loop: Recording) -> dict[str, Any]:
         for tool in one.request.get("tools", ())
         if tool.get("type", "custom") != "custom"
     ]
-    return {"tools": tools[:1]} if tools else {}
+    return {"server_tools": tools[:1]} if tools else {}
 
 
 # --- loops -------------------------------------------------------------------------------------------------------------

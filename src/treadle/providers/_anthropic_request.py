@@ -11,7 +11,7 @@ from treadle.messages import Message, Thinking
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
 from treadle.providers._anthropic_blocks import blocks_of
 from treadle.providers._anthropic_schema import input_schema, strict_schema
-from treadle.providers._bodies import ToolSets, opening
+from treadle.providers._bodies import ToolSets, opening, server_tools
 from treadle.providers._encoded import EncodedMessages, to_json
 from treadle.providers._names import wire_name
 from treadle.tools import JsonObject
@@ -22,7 +22,7 @@ logger = getLogger(__name__)
 
 _Wire: TypeAlias = dict[str, Any]  # Any: a JSON object on its way out
 
-_OURS = frozenset({"messages", "model", "stream", "system", "tool_choice"})
+_OURS = frozenset({"messages", "model", "stream", "system", "tool_choice", "tools"})
 """Fields of the body that come from the request; an option may not replace them."""
 
 _EARLIER = b'{"type":"text","text":"(earlier messages are left out)"}'
@@ -40,8 +40,8 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True):
     thinking: Mapping[str, Any]
     """How the model thinks; empty where no option says it."""
     output_config: Mapping[str, Any]
-    server_tools: tuple[JsonObject, ...]
-    """The vendor's own tools, which run on its side."""
+    server_tools: bytes
+    """The vendor's own tools, which run on its side, written without the brackets."""
     marker: bytes
     """What is put into the last stable blocks, so that the vendor caches everything before; nothing for no caching."""
     is_strict: bool
@@ -76,7 +76,6 @@ class AnthropicRequests:
         self._opening_without_thinking = opening(fields, rest, ours=_OURS)
         self._messages = EncodedMessages(self._encode)
         self._tools = ToolSets(self._tool)
-        self._server_tools = to_json(self._options.server_tools)
 
     def body(self, request: ModelRequest) -> bytes:
         """Return the body. What changes least stands first, and the messages last: the bytes of one step begin those of the next."""
@@ -132,7 +131,7 @@ class AnthropicRequests:
         ours = self._tools.of(request.tools).encoded if request.tools else b""
         if not self._options.server_tools:
             return ours
-        return ours[:-1] + b"," + self._server_tools[1:] if ours else self._server_tools
+        return b"".join((ours[:-1] + b"," if ours else b"[", self._options.server_tools, b"]"))
 
     def _tool(self, spec: ToolSpec) -> _Wire:
         tool: _Wire = {"name": wire_name(spec.name), "description": spec.description}
@@ -187,13 +186,14 @@ def _sorted_out(options: Mapping[str, Any]) -> _Options:
     opening({}, options, ours=_OURS)  # raises where an option is no JSON, or one of ours
     rest = dict(options)
     cache = _object("cache_control", rest.pop("cache_control", {"type": "ephemeral"}))
-    tools = rest.pop("tools", None) or []
-    if not isinstance(tools, list | tuple):
-        _refuse("tools", "a list of the vendor's own tools")
     return _Options(
         thinking=_object("thinking", rest.pop("thinking", None)),
         output_config=_object("output_config", rest.pop("output_config", None)),
-        server_tools=tuple(_object("tools", tool) for tool in tools),
+        server_tools=server_tools(
+            rest.pop("server_tools", None),
+            example="{'type': 'web_search_20250305', 'name': 'web_search'}",
+            is_function=lambda tool: tool.get("type", "custom") == "custom",
+        ),
         marker=b',"cache_control":' + to_json(cache) if cache else b"",
         is_strict=_flag("strict_tools", rest.pop("strict_tools", None), default=False),
         is_parallel=_flag("parallel_tool_calls", rest.pop("parallel_tool_calls", None), default=True),

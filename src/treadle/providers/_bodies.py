@@ -11,7 +11,7 @@ from treadle.ports import ToolSpec
 from treadle.providers._encoded import to_json
 from treadle.providers._names import own_names, wire_name
 
-__all__ = ["ToolSet", "ToolSets", "opening", "sendable_arguments"]
+__all__ = ["ToolSet", "ToolSets", "opening", "sendable_arguments", "server_tools"]
 
 _MAX_BROKEN_CHARS = 2_000
 _MAX_TOOL_SETS = 64
@@ -74,6 +74,28 @@ def opening(fields: Mapping[str, Any], options: Mapping[str, Any], *, ours: Abst
     except (TypeError, ValueError, RecursionError) as exc:
         raise ConfigurationError(f"The model's options are not plain JSON: {exc}.") from exc
     return encoded.removesuffix(b"}")
+
+
+def server_tools(given: Any, *, example: str, is_function: Callable[[Mapping[str, Any]], bool]) -> bytes:
+    """Return the option `server_tools`, the tools that the server runs by itself: written, without the brackets.
+
+    Args:
+        given: The option's value; None or an empty list for no such tool.
+        example: What one looks like in the dialect, for the message.
+        is_function: Whether one of them is a function: those are the agent's own tools.
+
+    Raises:
+        ConfigurationError: It is no list of objects, or one of them is a function.
+    """
+    tools = [] if given is None else given
+    if not isinstance(tools, list | tuple) or not all(isinstance(tool, Mapping) and tool for tool in tools):
+        raise ConfigurationError(
+            f"The option server_tools must be a list of objects such as {example}; got {given!r:.80}."
+        )
+    if any(map(is_function, tools)):
+        raise ConfigurationError("The option server_tools holds a function: give functions to the agent as its tools.")
+    written = opening({}, {"tools": list(tools)}, ours=frozenset())
+    return written.removeprefix(b'{"tools":[').removesuffix(b"]")
 
 
 def sendable_arguments(raw: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 from treadle.messages import Media, Message, Result, Text, Thinking, ToolCall
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
-from treadle.providers._bodies import ToolSets, opening, sendable_arguments
+from treadle.providers._bodies import ToolSets, opening, sendable_arguments, server_tools
 from treadle.providers._encoded import EncodedMessages, to_json
 from treadle.providers._names import wire_id, wire_name
 
@@ -25,7 +25,8 @@ class ChatRequests:
     Args:
         model: As the server knows it.
         origin: What messages of this model are marked with; signatures and thinking go back to no other.
-        options: Further fields of the body; one that is None takes the field away.
+        options: Further fields of the body; one that is None takes the field away. `server_tools` are tools that the server runs
+            by itself, beside ours.
         stream: Whether to ask for a stream.
         thinking_field: Where earlier reasoning goes back, or None to keep it.
 
@@ -38,7 +39,13 @@ class ChatRequests:
     ) -> None:
         self._origin = origin
         self._thinking_field = thinking_field
-        self._opening = opening(_fields(model, stream=stream), options, ours=_OURS)
+        further = {name: value for name, value in options.items() if name != "server_tools"}
+        self._opening = opening(_fields(model, stream=stream), further, ours=_OURS)
+        self._server_tools = server_tools(
+            options.get("server_tools"),
+            example="{'type': 'openrouter:web_search'}",
+            is_function=lambda tool: tool.get("type") == "function",
+        )
         self._has_parallel_option = "parallel_tool_calls" in options
         self._messages = EncodedMessages(self._encode)
         self._tools = ToolSets(_tool)
@@ -51,8 +58,8 @@ class ChatRequests:
         head = [self._opening]
         if request.output_schema is not None:
             head.append(b',"response_format":' + to_json(_response_format(request.output_schema)))
-        if request.tools:
-            head += [b',"tools":', self._tools.of(request.tools).encoded]
+        if tools := self._all_tools(request):
+            head += [b',"tools":', tools]
             head += [b',"tool_choice":', to_json(_tool_choice(request.tool_choice))]
             if not request.parallel_tool_calls and not self._has_parallel_option:
                 head.append(b',"parallel_tool_calls":false')
@@ -61,6 +68,13 @@ class ChatRequests:
     def own_names(self, request: ModelRequest) -> Mapping[str, str]:
         """Return our names of those tools that had to be renamed for the wire."""
         return self._tools.of(request.tools).own_names if request.tools else {}
+
+    def _all_tools(self, request: ModelRequest) -> bytes:
+        """Return the tools as a JSON array, the server's own last; nothing where there are none."""
+        ours = self._tools.of(request.tools).encoded if request.tools else b""
+        if not self._server_tools:
+            return ours
+        return b"".join((ours[:-1] + b"," if ours else b"[", self._server_tools, b"]"))
 
     def _encode(self, message: Message) -> bytes:
         return b",".join(to_json(wire) for wire in self._wire(message))

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 from treadle.errors import ConfigurationError
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
-from treadle.providers._bodies import ToolSets, opening
+from treadle.providers._bodies import ToolSets, opening, server_tools
 from treadle.providers._encoded import to_json
 from treadle.providers._gemini_contents import GeminiContents
 from treadle.providers._gemini_names import gemini_name, is_third_generation
@@ -15,7 +15,7 @@ __all__ = ["GeminiRequests"]
 
 _Wire: TypeAlias = dict[str, Any]  # Any: a JSON object on its way out
 
-_OURS = frozenset({"contents", "model", "systemInstruction"})
+_OURS = frozenset({"contents", "model", "systemInstruction", "tools"})
 """Fields of the body that come from the request; an option may not replace them."""
 
 _GENERATION = frozenset(
@@ -36,8 +36,8 @@ class GeminiRequests:
     Args:
         model: As the server knows it.
         origin: What messages of this model are marked with; signatures and thinking go back to no other.
-        options: Further fields of the body; those of `generationConfig` may stand in it or by themselves. `tools` are the vendor's
-            own tools, such as `{"googleSearch": {}}`, beside ours; `toolConfig` is joined with ours.
+        options: Further fields of the body; those of `generationConfig` may stand in it or by themselves. `server_tools` are the
+            vendor's own tools, such as `{"googleSearch": {}}`, beside ours; `toolConfig` is joined with ours.
 
     Raises:
         ConfigurationError: An option is no JSON, or names a field that the request itself fills.
@@ -47,7 +47,11 @@ class GeminiRequests:
         self._is_third_generation = is_third_generation(model)
         self._fields = {name: value for name, value in options.items() if name not in _GENERATION}
         self._generation = _generation_config(options, self._fields.pop("generationConfig", None))
-        self._hosted = _hosted_tools(self._fields.pop("tools", None))
+        self._server_tools = server_tools(
+            self._fields.pop("server_tools", None),
+            example="{'googleSearch': {}}",
+            is_function=lambda tool: not {"functionDeclarations", "function_declarations"}.isdisjoint(tool),
+        )
         self._tool_config = _tool_config_option(self._fields.pop("toolConfig", None))
         self._opening = self._open(self._generation)
         self._contents = GeminiContents(origin=origin, is_third_generation=self._is_third_generation)
@@ -79,7 +83,7 @@ class GeminiRequests:
 
     def _tells_schema(self, request: ModelRequest) -> bool:
         """Return whether the schema goes into the instructions: before Gemini 3 the vendor refuses it beside tools."""
-        return not self._is_third_generation and bool(request.tools or self._hosted)
+        return not self._is_third_generation and bool(request.tools or self._server_tools)
 
     def _instructions_of(self, request: ModelRequest) -> str:
         instructions = request.instructions or ""
@@ -91,7 +95,7 @@ class GeminiRequests:
 
     def _tools_of(self, request: ModelRequest) -> bytes:
         ours = [b'{"functionDeclarations":' + self._tools.of(request.tools).encoded + b"}"] if request.tools else []
-        tools = [*ours, *map(to_json, self._hosted)]
+        tools = [*ours, self._server_tools] if self._server_tools else ours
         return b"[" + b",".join(tools) + b"]" if tools else b""
 
     def _tool_config_of(self, request: ModelRequest) -> _Wire:
@@ -105,21 +109,6 @@ def _generation_config(options: Mapping[str, Any], given: Any) -> _Wire:
     if not isinstance(given, dict | None):
         raise ConfigurationError("The option generationConfig must be an object.")
     return {name: value for name, value in {**(given or {}), **flat}.items() if value is not None}
-
-
-def _hosted_tools(given: Any) -> list[_Wire]:
-    if given is None:
-        return []
-    if not isinstance(given, list) or not all(isinstance(one, dict) and one for one in given):
-        raise ConfigurationError(
-            'The option tools must be a list of the vendor\'s own tools, such as {"googleSearch": {}}.'
-        )
-    if any("functionDeclarations" in one or "function_declarations" in one for one in given):
-        raise ConfigurationError(
-            "The option tools may hold the vendor's own tools only: functions are the agent's tools."
-        )
-    opening({}, {"tools": given}, ours=frozenset())  # refuses what is no JSON
-    return given
 
 
 def _tool_config_option(given: Any) -> _Wire:

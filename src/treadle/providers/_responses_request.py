@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 from treadle.errors import ConfigurationError
 from treadle.messages import Message
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
-from treadle.providers._bodies import ToolSets, opening
+from treadle.providers._bodies import ToolSets, opening, server_tools
 from treadle.providers._encoded import EncodedMessages, to_json
 from treadle.providers._names import wire_name
 from treadle.providers._responses_history import items_of, state_id
@@ -50,7 +50,11 @@ class ResponsesRequests:
         self._opening = opening(fields, further, ours=_OURS)
         self._plain_opening = opening(fields, {**further, "include": _without_encrypted(include)}, ours=_OURS)
         self._text = _checked_text(options.get("text"))
-        self._server_tools = _checked_server_tools(options.get("server_tools"))
+        self._server_tools = server_tools(
+            options.get("server_tools"),
+            example="{'type': 'web_search'}",
+            is_function=lambda tool: tool.get("type") == "function",
+        )
         self._has_parallel_option = "parallel_tool_calls" in options
         self._is_stored = bool(options.get("store", self.is_stateful))
         self._messages = EncodedMessages(self._encode)
@@ -134,18 +138,6 @@ def _checked_text(text: Any) -> _Wire:
         raise ConfigurationError(f"The option text must be an object such as {{'verbosity': 'low'}}; got {text!r:.80}.")
     opening({}, {"text": text}, ours=frozenset())  # plain JSON, or a clear refusal
     return dict(text or {})
-
-
-def _checked_server_tools(tools: Any) -> bytes:
-    """Return the tools that the server runs by itself, written, without the brackets."""
-    if not isinstance(tools, list | tuple | None) or any(not isinstance(tool, Mapping) for tool in tools or ()):
-        raise ConfigurationError(
-            f"The option server_tools must be a list of objects such as {{'type': 'web_search'}}; got {tools!r:.80}."
-        )
-    if any(tool.get("type") == "function" for tool in tools or ()):
-        raise ConfigurationError("The option server_tools holds a function: give functions to the agent as its tools.")
-    written = opening({}, {"tools": list(tools or ())}, ours=frozenset())
-    return written.removeprefix(b'{"tools":[').removesuffix(b"]")
 
 
 def _output_format(schema: Mapping[str, Any]) -> _Wire:

@@ -33,7 +33,7 @@ class Anthropic:
         Anthropic("claude-sonnet-4-5", api_key="...", options={"thinking": {"type": "enabled", "budget_tokens": 4096}})
 
     Options are further fields of each request's body, such as `temperature`; one that is None removes a field. Some mean more:
-    `max_tokens` replaces our default; `tools` are the vendor's own, which run on its side; `cache_control` is what our cache markers
+    `max_tokens` replaces our default; `server_tools` are the vendor's own, which run on its side; `cache_control` is what our cache markers
     say (`{"type": "ephemeral", "ttl": "1h"}`), and None sets none; `strict_tools: True` has the vendor hold the model to the schemas
     of those tools that its strict subset can express; `parallel_tool_calls: False` asks for one call at a time.
 

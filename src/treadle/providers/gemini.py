@@ -25,7 +25,7 @@ class Gemini:
 
     Example:
         Gemini("gemini-3-pro-preview", api_key="...", options={"temperature": 0, "thinkingConfig": {"includeThoughts": True}})
-        Gemini("gemini-2.5-flash", api_key="...", options={"tools": [{"googleSearch": {}}]})
+        Gemini("gemini-2.5-flash", api_key="...", options={"server_tools": [{"googleSearch": {}}]})
 
     Args:
         model: As the server knows it. One with a slash, such as `tunedModels/mine`, is a path of its own; else it is in `models/`.
@@ -34,7 +34,7 @@ class Gemini:
         price: What it costs, or None when nobody knows.
         stream: Whether to ask for a stream. Either form of answer is understood.
         options: Further fields of each request's body, such as `safetySettings`. Fields of `generationConfig`, such as
-            `temperature`, may stand by themselves; `tools` are the vendor's own, beside ours; one that is None goes away.
+            `temperature`, may stand by themselves; `server_tools` are the vendor's own, beside ours; one that is None goes away.
         headers: Further headers of each request.
         timeouts: How long one call may take.
 
