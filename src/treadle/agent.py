@@ -7,7 +7,8 @@ import msgspec
 
 from treadle.background import run_in_background
 from treadle.budgets import Budget, Deadline
-from treadle.errors import ConfigurationError
+from treadle.effects import Effect
+from treadle.errors import ConfigurationError, Rejected
 from treadle.events import Subscriber
 from treadle.guards import Guards
 from treadle.messages import Message
@@ -19,7 +20,7 @@ from treadle.run import Description, Run
 from treadle.runtime.context import compiler_for
 from treadle.session import Session
 from treadle.toolbox import Toolbox
-from treadle.tools import Tool
+from treadle.tools import JsonObject, Tool, ToolContext
 
 if TYPE_CHECKING:
     from treadle.runtime.validation.typed import Typed
@@ -200,6 +201,36 @@ class Agent:
     ) -> RunResult:
         """`resume` for code that is not async."""
         return run_in_background(self.resume(session, deps=deps, budget=budget, deadline=deadline))
+
+    def as_tool(self, name: str, description: str, *, effect: Effect | str = Effect.UNSAFE) -> Tool:
+        """Make a tool that gives this agent a task of its own, with a session, tools and budget apart from the caller's.
+
+        Its answer is the result. When it does not complete, the caller's model is told why, and may go another way.
+
+        Example:
+            lead = Agent(model, tools=[researcher.as_tool("research", "Find out one thing and say where it stands.")])
+
+        Args:
+            effect: What the agent's own tools do to the world, at worst.
+        """
+
+        async def run(arguments: JsonObject, ctx: ToolContext) -> Any:
+            session = await memory_session(parent=ctx.session.run_id)
+            result = await self.run(arguments["task"], session=session, deps=ctx.deps)
+            if result.completed:
+                return result.text if result.output is None else result.output
+            told = {"error": result.message, "reason": result.reason.value, "text": result.text}
+            raise Rejected(told, code=f"subagent_{result.reason.value}")
+
+        parameters = {
+            "type": "object",
+            "properties": {"task": {"type": "string", "minLength": 1, "description": "The whole task, in words."}},
+            "required": ["task"],
+            "additionalProperties": False,
+        }
+        return Tool(
+            name=name, description=description, parameters=parameters, effect=Effect(effect), timeout=None, run=run
+        )
 
     @property
     def tools(self) -> tuple[Tool, ...]:

@@ -9,7 +9,7 @@ import msgspec
 
 from treadle.events import AnyEvent, JournalDegraded, SessionStatus
 from treadle.messages import Finish, Message, Part, ToolCall, Usage
-from treadle.state import SessionState
+from treadle.state import Approval, SessionState
 from treadle.tools import CheckedCall, JsonObject, Tool, ToolResult
 
 __all__ = [
@@ -453,6 +453,10 @@ class Journal(Protocol):
 
     async def sessions(self) -> Sequence[SessionInfo]:
         """Return all sessions, the last changed first."""
+        ...
+
+    async def approvals(self) -> Sequence[Approval]:
+        """Return the requests for consent that wait for an answer, over all sessions."""
         ...
 
     async def put(self, session_id: str, message: InboxMessage) -> bool:

@@ -1,25 +1,28 @@
 """Resolve: the one composition root. Adapters by name, imported on first use; nothing else in the core knows any of them."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from treadle.drivers.native import NativeDriver
 from treadle.errors import ConfigurationError, MissingCredential, UnknownModel
 from treadle.ports import Capability, Clock, Driver, HasCapabilities, Journal, Model, Pricing, Randomness
 from treadle.session import Session, fold
-from treadle.vendors import VENDORS, Vendor
+from treadle.vendors import LOCAL_SERVERS, VENDORS, Vendor
 from treadle.world import SystemClock, SystemRandomness
 
 if TYPE_CHECKING:
     from treadle.journals.degrading import DegradingJournal
 
 __all__ = [
+    "JournalOpening",
     "check_model_name",
     "driver_for",
+    "local_servers",
     "memory_session",
     "open_journal",
     "open_session",
@@ -128,6 +131,16 @@ def _over_http(
     return adapter(model, base_url=url, api_key=key, price=price, stream=stream, options=every, **vendor.words)
 
 
+def local_servers() -> Mapping[str, str]:
+    """Return where a model server of one's own is looked for, by the name that its models' names begin with.
+
+    Example:
+        local_servers()["ollama"]  # "http://127.0.0.1:11434/v1", unless OLLAMA_BASE_URL names another
+    """
+    vendors = {name: VENDORS[name] for name in LOCAL_SERVERS}
+    return {name: os.environ.get(vendor.address_variable) or vendor.address for name, vendor in vendors.items()}
+
+
 def with_fallback(*models: Model, failures: int = 3, open_seconds: float = 30.0) -> Model:
     """Make one model of several: the first that is well answers, and one that keeps failing is left alone a while.
 
@@ -177,13 +190,51 @@ def _checked_url(url: str) -> str:
     return url.rstrip("/")
 
 
-async def open_journal(path: str | Path) -> Journal:
-    """Open a journal: a file's path, `postgresql://...`, or `memory:`. It lists sessions; close it when done.
+class JournalOpening(Coroutine[Any, Any, Journal]):
+    """What `open_journal` gives: `await` it for a journal to close oneself, or use it with `async with`."""
+
+    def __init__(self, opening: Coroutine[Any, Any, Journal]) -> None:
+        self._opening = opening
+        self._journal: Journal | None = None
+
+    def __await__(self) -> Generator[Any, None, Journal]:
+        return self._opening.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._opening.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._opening.throw(*error)
+
+    def close(self) -> None:
+        self._opening.close()
+
+    async def __aenter__(self) -> Journal:
+        self._journal = await self._opening
+        return self._journal
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._journal is not None:
+            await self._journal.close()
+
+
+def open_journal(path: str | Path) -> JournalOpening:
+    """Open a journal: a file's path, `postgresql://...`, or `memory:`. It lists sessions and waiting approvals.
+
+    Example:
+        async with open_journal("agent.db") as journal:
+            for approval in await journal.approvals(): ...
 
     Raises:
         JournalError: It cannot be opened. A file or database that is not ours stays untouched.
         ConfigurationError: The address of a database is none, or the extra `postgres` is not installed.
     """
+    return JournalOpening(_open_journal(path))
+
+
+async def _open_journal(path: str | Path) -> Journal:
     if str(path) == "memory:":
         from treadle.journals.memory import MemoryJournal
 
@@ -272,8 +323,12 @@ def _checked_id(session_id: str) -> str:
     return session_id
 
 
-async def memory_session() -> Session:
-    """Make a session that lives as long as this process."""
+async def memory_session(*, parent: str | None = None) -> Session:
+    """Make a session that lives as long as this process.
+
+    Args:
+        parent: The run that its runs are children of.
+    """
     from treadle.journals.memory import MemoryJournal
     from treadle.state import SessionState
 
@@ -281,4 +336,6 @@ async def memory_session() -> Session:
     journal = MemoryJournal()
     session_id = "s_" + chance.token()
     await journal.create(session_id)
-    return Session(state=SessionState(session_id), journal=journal, clock=SystemClock(), randomness=chance)
+    return Session(
+        state=SessionState(session_id), journal=journal, clock=SystemClock(), randomness=chance, parent=parent
+    )

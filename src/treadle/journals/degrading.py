@@ -14,6 +14,7 @@ from contextlib import suppress
 from treadle.errors import IntentNotStored, JournalError, SessionConflict
 from treadle.events import AnyEvent, JournalDegraded, ToolStarted
 from treadle.ports import InboxMessage, Journal, Lease, SessionInfo
+from treadle.state import Approval
 
 __all__ = ["DegradingJournal"]
 
@@ -208,6 +209,9 @@ class DegradingJournal:
 
     async def sessions(self) -> Sequence[SessionInfo]:
         return await self._journal.sessions()
+
+    async def approvals(self) -> Sequence[Approval]:
+        return await self._journal.approvals()
 
     async def put(self, session_id: str, message: InboxMessage) -> bool:
         return await self._journal.put(session_id, message)

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from treadle.errors import JournalError, SessionHeld, UnknownSession
 from treadle.events import AnyEvent, SessionStatus
 from treadle.journals._sequence import check_numbers, check_session_id, conflict, exists, parent_of, status_of, task_of
+from treadle.journals._waiting import waiting_approvals
 from treadle.ports import InboxMessage, SessionInfo
+from treadle.state import Approval
 
 __all__ = ["MemoryJournal", "MemoryLease"]
 
@@ -98,6 +100,9 @@ class MemoryJournal:
         self._check_open()
         infos = [shelf.describe(session_id) for session_id, shelf in reversed(self._shelves.items())]
         return tuple(sorted(infos, key=lambda info: info.updated_at, reverse=True))
+
+    async def approvals(self) -> Sequence[Approval]:
+        return await waiting_approvals(self)
 
     async def put(self, session_id: str, message: InboxMessage) -> bool:
         shelf = self._shelf(session_id)

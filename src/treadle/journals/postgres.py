@@ -26,8 +26,10 @@ from treadle.journals._postgres_statements import Claim, Sent
 from treadle.journals._postgres_writer import PostgresWriter
 from treadle.journals._rows import events_of
 from treadle.journals._sequence import check_session_id, conflict, parent_of
+from treadle.journals._waiting import waiting_approvals
 from treadle.journals._worker import Job, Worker
 from treadle.ports import InboxMessage, SessionInfo
+from treadle.state import Approval
 
 __all__ = ["PostgresJournal", "open_postgres"]
 
@@ -165,6 +167,9 @@ class PostgresJournal:
     async def sessions(self) -> Sequence[SessionInfo]:
         await self._catch_up()
         return await _done(self._reading, queries.select_sessions)
+
+    async def approvals(self) -> Sequence[Approval]:
+        return await waiting_approvals(self)
 
     async def put(self, session_id: str, message: InboxMessage) -> bool:
         act = partial(self._writer.put, session_id=session_id, message=message, body=body_of(message))

@@ -25,9 +25,11 @@ from treadle.journals._lease import LEASE_SECONDS, FileLease, LeaseRows, Leases
 from treadle.journals._reader import Reader, StillReader
 from treadle.journals._rows import events_of
 from treadle.journals._sequence import check_session_id, conflict, parent_of
+from treadle.journals._waiting import waiting_approvals
 from treadle.journals._worker import Job, Worker
 from treadle.journals._writer import Writer
 from treadle.ports import InboxMessage, SessionInfo
+from treadle.state import Approval
 
 __all__ = ["SqliteJournal", "open_sqlite"]
 
@@ -171,6 +173,9 @@ class SqliteJournal:
     async def sessions(self) -> Sequence[SessionInfo]:
         await self._catch_up()
         return await self._ask(_statements.select_sessions)
+
+    async def approvals(self) -> Sequence[Approval]:
+        return await waiting_approvals(self)
 
     async def put(self, session_id: str, message: InboxMessage) -> bool:
         act = partial(_statements.put, session_id=session_id, message=message, body=body_of(message))

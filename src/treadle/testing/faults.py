@@ -13,6 +13,7 @@ from typing import Literal
 from treadle.errors import JournalError, ModelUnavailable
 from treadle.events import AnyEvent
 from treadle.ports import InboxMessage, Journal, Lease, Model, ModelPart, ModelRequest, Pricing, SessionInfo
+from treadle.state import Approval
 
 __all__ = ["FaultyJournal", "FaultyModel"]
 
@@ -106,6 +107,12 @@ class FaultyJournal:
         sessions = await self._journal.sessions()
         self._after()
         return sessions
+
+    async def approvals(self) -> Sequence[Approval]:
+        self._before()
+        approvals = await self._journal.approvals()
+        self._after()
+        return approvals
 
     async def put(self, session_id: str, message: InboxMessage) -> bool:
         self._before()
