@@ -1,7 +1,7 @@
 """Resolve: the one composition root. Adapters by name, imported on first use; nothing else in the core knows any of them."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
