@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -15,12 +16,15 @@ from typing import get_args
 import pytest
 
 from house import PACKAGE, PROJECT, all_names, module_name, source_files, tree
-from treadle import errors
+from treadle import errors, testing
 from treadle.budgets import Budget
 from treadle.effects import Effect
 from treadle.events import AnyEvent
+from treadle.providers._endpoint import Timeouts
+from treadle.runtime import context
 from treadle.stops import StopReason, exit_code
 from treadle.tools import CallStatus
+from treadle.vendors import VENDORS, Vendor
 
 SAMPLES = sorted((PROJECT / "docs_src").glob("*.py"))
 HAS_FACE = "Agent" in (all_names(PACKAGE / "__init__.py") or ())
@@ -220,3 +224,69 @@ def test_the_page_of_effects_has_every_effect_and_every_status():
 
     assert [names_in(row[0])[0] for row in rows_of(effects)] == list(Effect)
     assert [names_in(row[0])[0] for row in rows_of(statuses)] == list(CallStatus)
+
+
+DIALECTS = {
+    "OpenAIResponses": "Responses",
+    "OpenAIChat": "Chat Completions",
+    "Anthropic": "Messages",
+    "Gemini": "generateContent",
+}
+
+
+def told_of(vendor: Vendor) -> tuple[str, list[str], list[str]]:
+    """Return what the page says of a vendor: its dialect, address and variables."""
+    variables = [vendor.key_variable, vendor.other_key_variable, vendor.address_variable]
+    dialect = DIALECTS[vendor.adapter.partition(":")[2]]
+    return dialect, [vendor.address] if vendor.address else [], [name for name in variables if name]
+
+
+def test_the_page_of_providers_has_every_vendor_with_its_dialect_address_and_variables():
+    text = page("providers.md").partition("## What the dialects have in common")[0]
+    told = {names_in(row[0])[0]: (row[1], names_in(row[2]), names_in(row[3])) for row in rows_of(text)}
+
+    assert told == {f"{name}:": told_of(vendor) for name, vendor in VENDORS.items()}
+
+
+def test_the_page_of_providers_has_the_time_limits_of_a_request():
+    text = page("providers.md")
+    told = {names_in(row[0])[0]: row[1] for row in rows_of(text) if row[0].endswith("_seconds`")}
+
+    assert told == {name: str(getattr(Timeouts(), name)) for name in Timeouts.__struct_fields__}
+
+
+def test_the_page_of_testing_names_doubles_that_there_are():
+    told = [names_in(row[0])[0] for row in rows_of(page("testing.md"))]
+
+    assert set(told) <= set(testing.__all__)
+
+
+def test_the_page_of_context_names_every_compiler():
+    told = {names_in(row[0])[0].partition("(")[0] for row in rows_of(page("context.md"))}
+
+    assert told == {name for name in context.__all__ if name[0].isupper()}
+
+
+def test_the_page_of_design_gives_every_dependency_and_extra_a_reason():
+    text = page("design.md").partition("| Part | Reason |")[2].partition("\n\n")[0]
+    parts = [line.strip("|").split("|")[0].strip() for line in text.splitlines() if line.startswith("|")][1:]
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [
+        f"{distribution(one)} (extra `{extra}`)"
+        for extra, needs in project["optional-dependencies"].items()
+        for one in needs
+    ]
+
+    assert sorted(part for part in parts if not part.startswith("asyncio")) == sorted(
+        [*map(distribution, project["dependencies"]), *extras]
+    )
+
+
+def distribution(requirement: str) -> str:
+    return re.split(r"[\[<>=]", requirement)[0]
+
+
+def test_the_index_leads_to_every_page():
+    links = set(re.findall(r"\]\((\w+\.md)\)", page("index.md")))
+
+    assert links == {path.name for path in (PROJECT / "docs").glob("*.md")} - {"index.md"}
