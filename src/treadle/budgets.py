@@ -146,6 +146,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
     model_turns: int = 0
     tool_calls: int = 0
+    uncovered_calls: int = 0
+    """Calls that were proposed beyond the budget, and so neither run nor charged to it."""
     usage: Usage = Usage()
     cost: Decimal | None = Decimal(0)
     """None as soon as one model call was unpriced."""
@@ -170,7 +172,8 @@ class Meter:
         """Return the first limit that leaves no room for another model call, or None."""
         used_by_name: tuple[tuple[str, int | float | Decimal | None], ...] = (
             ("max_model_turns", spent.model_turns),
-            ("max_tool_calls", spent.tool_calls or None),
+            # A limit of 0 calls still leaves room for an answer, until something is called all the same.
+            ("max_tool_calls", spent.tool_calls if spent.tool_calls or spent.uncovered_calls else None),
             *self._consumption(spent),
         )
         return self._first_reached(used_by_name)

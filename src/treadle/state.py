@@ -330,12 +330,12 @@ class SessionState:
         run = self._running()
         spent = run.spent
         total = None if cost is None or spent.cost is None else spent.cost + Decimal(cost)
-        run.spent = Spent(
+        run.spent = msgspec.structs.replace(
+            spent,
             model_turns=spent.model_turns + turns,
             tool_calls=spent.tool_calls + calls,
             usage=spent.usage + usage,
             cost=total,
-            wall_seconds=spent.wall_seconds,
         )
 
     def _model_discarded(self, event: ModelDiscarded) -> None:
@@ -439,7 +439,11 @@ class SessionState:
                 )
             )
         if uncovered:  # calls that the budget did not cover are not charged to it
-            run.spent = msgspec.structs.replace(run.spent, tool_calls=run.spent.tool_calls - uncovered)
+            run.spent = msgspec.structs.replace(
+                run.spent,
+                tool_calls=run.spent.tool_calls - uncovered,
+                uncovered_calls=run.spent.uncovered_calls + uncovered,
+            )
         self._add(Message(role="tool", parts=tuple(results)))
         self.open.clear()
         self.salvaged.clear()

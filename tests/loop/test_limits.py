@@ -400,3 +400,26 @@ async def test_three_invalid_calls_in_a_row_end_the_run_each_class_counted_by_it
 def test_a_guard_is_a_whole_number_of_one_or_more(wrong: object) -> None:
     with pytest.raises(ConfigurationError, match="repeats"):
         Guards(repeats=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.row("B03", "L06")
+@pytest.mark.parametrize(("on_limit", "choices"), [("summarize", ["auto", "none"]), ("report", ["auto"])])
+async def test_a_limit_of_no_calls_stops_at_the_first_call(tmp_path: Path, on_limit: str, choices: list[str]) -> None:
+    rec = counter_tool(tmp_path / "rec")
+    agent_words = {"tools": [rec], "budget": Budget(max_tool_calls=0), "on_limit": on_limit}
+    async with provider(turn("rec"), {"text": "I may call nothing."}) as mock:
+        result = await Agent(chat(mock), **agent_words).run("go")  # type: ignore[arg-type]
+
+    assert [request.body["tool_choice"] for request in mock.requests] == choices
+    assert lines(tmp_path / "rec") == 0
+    report = result.report()
+    assert (report["budget"], report["used"], report["limit"]) == ("max_tool_calls", 0, 0)
+
+
+@pytest.mark.row("B03")
+async def test_a_limit_of_no_calls_leaves_room_for_an_answer() -> None:
+    result = await Agent(ScriptedModel([text("Four.")]), tools=[echo_tool()], budget=Budget(max_tool_calls=0)).run(
+        "2+2"
+    )
+
+    assert result.completed
