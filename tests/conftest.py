@@ -5,12 +5,15 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from requirements import read_rows, report
+
+if TYPE_CHECKING:
+    from postgres_server import PostgresServer
 
 PROJECT = Path(__file__).resolve().parent.parent
 RECORDINGS = PROJECT.parent / "shared" / "recordings"
@@ -109,3 +112,27 @@ def recordings() -> Path:
     if not RECORDINGS.is_dir():
         pytest.skip("no recorded provider traffic: expected ../shared/recordings beside the project")
     return RECORDINGS
+
+
+@pytest.fixture(scope="session")
+def postgres() -> "Iterator[PostgresServer]":
+    """A PostgreSQL server of these tests alone."""
+    try:
+        from postgres_server import PostgresServer, find_binaries
+    except ImportError as error:  # most tests need no driver
+        pytest.skip(f"a journal in PostgreSQL needs the extra `postgres`: {error}")
+    binaries = find_binaries()
+    if binaries is None:
+        pytest.skip("a journal in PostgreSQL needs its server: apt-get install postgresql")
+    server = PostgresServer(binaries)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.end()
+
+
+@pytest.fixture
+def postgres_url(postgres: "PostgresServer") -> str:
+    """The address of an empty schema."""
+    return postgres.new_url()

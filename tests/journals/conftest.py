@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,35 +13,21 @@ from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
 from treadle.ports import Journal
 
-try:
-    from postgres_server import PostgresServer, find_binaries
-except ImportError as error:  # the tests of the other stores need no driver
-    _missing: str | None = f"a journal in PostgreSQL needs the extra `postgres`: {error}"
-else:
-    _missing = None if find_binaries() else "a journal in PostgreSQL needs its server: apt-get install postgresql"
+if TYPE_CHECKING:
+    from postgres_server import PostgresServer
 
 CHILD = Path(__file__).parent / "journal_child.py"
 
 
 @pytest.fixture(scope="session")
-def server() -> "Iterator[PostgresServer]":
-    """A PostgreSQL server of these tests alone. Tests may crash it, if they start it again."""
-    if _missing is not None:
-        pytest.skip(_missing)
-    binaries = find_binaries()
-    assert binaries is not None
-    server = PostgresServer(binaries)
-    try:
-        server.start()
-        yield server
-    finally:
-        server.end()
+def server(postgres: "PostgresServer") -> "PostgresServer":
+    """Tests may crash it, if they start it again."""
+    return postgres
 
 
 @pytest.fixture
-def url(server: "PostgresServer") -> str:
-    """The address of an empty schema."""
-    return server.new_url()
+def url(postgres_url: str) -> str:
+    return postgres_url
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

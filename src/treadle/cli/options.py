@@ -300,8 +300,9 @@ def _add_config(parser: _Parser) -> None:
 
 def _add_journal(parser: _Parser) -> None:
     parser.flag(
-        "--journal", metavar="PATH", help="the file of all sessions; else TREADLE_JOURNAL, else the state folder's"
-    )
+        "--journal", metavar="PATH",
+        help="the file of all sessions, or postgresql://...; else TREADLE_JOURNAL, else the state folder's",
+    )  # fmt: skip
 
 
 def _add_json(parser: _Parser) -> None:

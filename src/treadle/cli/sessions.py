@@ -3,12 +3,12 @@
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import msgspec
 
 from treadle import Approval, JournalError, Session, open_journal, open_session
 from treadle.cli.exits import UsageError
+from treadle.cli.places import journal_file
 from treadle.events import RunStarted
 from treadle.ports import InboxMessage, Journal, SessionInfo
 
@@ -35,9 +35,10 @@ async def opened(path: str, *, must_exist: bool = False) -> AsyncIterator[Journa
 
 
 def is_there(path: str) -> bool:
-    """Whether there is a journal, or something in its place."""
+    """Whether there is a journal, or something in its place. Of a database only opening it can tell."""
+    file = journal_file(path)
     try:
-        return Path(path).exists()
+        return file is None or file.exists()
     except (OSError, ValueError):  # opening it will say why
         return True
 

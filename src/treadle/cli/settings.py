@@ -15,7 +15,7 @@ from treadle import Budget, Guards, Price, allow
 from treadle.cli.config import Layer, Owner, Profile, read_layer
 from treadle.cli.exits import UsageError
 from treadle.cli.options import OnApproval, OnLimit, Options
-from treadle.cli.places import default_journal, project_config, user_config
+from treadle.cli.places import default_journal, journal_file, project_config, user_config
 
 __all__ = ["Settings", "ToolSource", "settings_of"]
 
@@ -140,9 +140,14 @@ class _Choice:
 
 def _journal(options: Options, environment: Mapping[str, str], choice: _Choice) -> str:
     given = choice.of("journal", options.journal, lambda _: None, None, environment.get("TREADLE_JOURNAL"))
-    if given is not None and not given.strip():
-        raise UsageError("--journal needs the path of a file.")
-    return str(default_journal(environment)) if given is None else given
+    if given is None:
+        return str(default_journal(environment))
+    if not given.strip():
+        raise UsageError("--journal needs the path of a file, or postgresql://...")
+    if "://" in given and journal_file(given) is not None:  # quoted in part only: the rest may hold a password
+        scheme = given.partition("://")[0]
+        raise UsageError(f"No journal answers to {scheme[:20]}://. Write a file's path, or postgresql://...")
+    return given
 
 
 def _profile(name: str | None, layers: Sequence[Layer]) -> Profile | None:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from treadle.cli.options import Options
+from treadle.cli.places import shown_journal
 from treadle.cli.settings import Settings, settings_of
 from treadle.cli.terminal import Terminal, json_line
 
@@ -28,7 +29,7 @@ def _values(settings: Settings) -> dict[str, Any]:
     return {
         "model": settings.model,
         "base_url": settings.base_url,
-        "journal": settings.journal,
+        "journal": shown_journal(settings.journal),
         **msgspec.structs.asdict(settings.budget),
         **{f"guards.{name}": value for name, value in msgspec.structs.asdict(settings.guards).items()},
         "price": settings.price,
