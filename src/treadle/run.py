@@ -35,7 +35,7 @@ from treadle.runtime.endings import limit_stop
 from treadle.runtime.healing import Healer
 from treadle.runtime.interrupts import Interrupt
 from treadle.session import Session
-from treadle.stops import Stop, StopReason
+from treadle.stops import Status, Stop, StopReason
 from treadle.toolbox import Toolbox
 
 if TYPE_CHECKING:
@@ -116,6 +116,8 @@ class Run:
         self._looks: set[asyncio.Task[None]] = set()
         self._parallel: int | None = None
         self._shown = 0  # steps that have been put into the queue
+        self._subscribers: list[Subscriber] = []
+        self._wanted: Stop | None = None  # what `stop` asked for before there was anything to interrupt
 
     # --- the result
 
@@ -196,6 +198,25 @@ class Run:
         elif self._running is not None:
             self._running.cancel()
 
+    def stop(self, reason: StopReason, message: str) -> None:
+        """End the run for a reason of yours, such as `task_denied`; the first reason stays.
+
+        What is under way is cut as `cancel` cuts it. A subscriber that calls this when no call is open ends the run
+        before the model is asked again.
+
+        Raises:
+            ConfigurationError: The reason is none that stops a run.
+        """
+        if reason.status is not Status.STOPPED:
+            raise ConfigurationError(f"A run cannot be stopped as {reason.value!r}: that is not for its caller to say.")
+        self._wanted = self._wanted or Stop(reason=reason, message=message)
+        if self._interrupt is not None:
+            self._interrupt.trip(self._wanted)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Have a function called with every event of this run, at once; to be said before the run begins."""
+        self._subscribers.append(subscriber)
+
     # --- from other processes
 
     def _lose(self) -> None:
@@ -232,7 +253,7 @@ class Run:
             session.check_active()
             self._session = session
             ledger = session.ledger
-            ledger.subscribers = [*self._description.subscribers]
+            ledger.subscribers = [*self._description.subscribers, *self._subscribers]
             if self._queue is not None:
                 ledger.subscribers.append(self._show)
             self._check_price()
@@ -335,8 +356,8 @@ class Run:
         about, ledger = self._description, session.ledger
         self._interrupt = interrupt = Interrupt(session.clock)
         self._inbox = inbox = Inbox(ledger)
-        if (late := _too_late(session, budget)) is not None:
-            interrupt.trip(late)
+        if (end := self._wanted or _too_late(session, budget)) is not None:
+            interrupt.trip(end)
         checker = Checker(toolbox=about.toolbox, policy=about.policy, interceptors=about.interceptors, session=session)
         attempts = Attempts(
             ledger=ledger,

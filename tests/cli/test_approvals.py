@@ -1,5 +1,6 @@
 """A call that needs a person: the program ends, another process answers, a third goes on."""
 
+import json
 import os
 import pty
 
@@ -114,6 +115,40 @@ def test_on_approval_fail_reports_the_denial(paying):
 
     assert (report["status"], report["reason"], report["approvals"]) == ("stopped", "task_denied", [])
     assert [(one["tool"], one["rule"]) for one in report["denials"]] == [("pay", "--on-approval fail")]
+
+
+def test_on_approval_fail_lets_the_calls_beside_it_finish_and_asks_the_model_no_more(paying):
+    pay, read = ({"name": "pay", "arguments": {"amount": 40}}, {"name": "read", "arguments": {"path": "a.txt"}})
+    model = paying.script("both.json", [{"calls": [read, pay, {"name": "list", "arguments": {}}]}, {"text": "Never."}])
+    tools = ["--tools", "paying.py", "--tools", "read,list"]
+
+    ran = paying("run", "--stream-json", "-m", model, *tools, "--on-approval", "fail", "Pay", code=12)
+
+    lines = [json.loads(line) for line in ran.stdout.splitlines()]
+    report = lines[-1]
+    assert {one["name"]: one["status"] for one in report["tool_calls"]} == {"read": "ok", "pay": "denied", "list": "ok"}
+    assert [line["type"] for line in lines].count("model.started") == 1
+    assert [(line["reason"], line["status"]) for line in lines if line["type"] == "run.finished"] == [
+        ("task_denied", "stopped")
+    ]
+    assert paying.json("sessions", "--json")[0]["state"] == "stopped"
+    assert paying.json("approvals", "--json") == []
+
+
+def test_on_approval_fail_denies_what_a_paused_run_waits_for_unless_a_person_has_allowed_it(paying):
+    flags = ["--json", "--tools", "paying.py"]
+    first, second = (
+        paying.json("run", *flags, "-m", "script:pay.json", "--session", name, "Pay", code=11) for name in ("a", "b")
+    )
+    paying("approve", second["approvals"][0]["id"], code=0)
+
+    denied = paying.json("resume", "a", *flags, "--on-approval", "fail", code=12)
+    allowed = paying.json("resume", "b", *flags, "--on-approval", "fail", code=0)
+
+    assert first["reason"] == "approval_required"
+    assert (denied["reason"], denied["approvals"]) == ("task_denied", [])
+    assert [one["status"] for one in allowed["tool_calls"]] == ["ok"]
+    assert (paying.folder / "paid.txt").read_text() == "40\n"
 
 
 def test_it_never_prompts_even_at_a_terminal(paying):

@@ -1,15 +1,20 @@
-"""Consent: the policy that the person's rules make, and what becomes of a question that nobody is there to answer."""
+"""Consent: the policy that the person's rules make, and what becomes of a question that nobody is there to answer.
+
+It asks nobody: consent itself is given with `treadle approve`.
+"""
 
 import inspect
 from typing import Literal
 
-from treadle import CheckedCall, Decision, Effect, allow, deny, first_of
+from treadle import CheckedCall, Decision, Effect, Run, Session, StopReason, allow, deny, first_of
 from treadle.cli.settings import Settings
+from treadle.events import AnyEvent, CallDecided
 from treadle.ports import Policy, SessionView
 
-__all__ = ["REFUSAL", "policy_of"]
+__all__ = ["StopAtDenial", "policy_of"]
 
-REFUSAL = "It needs a person's consent, and nobody can be asked here."
+_FAIL = "--on-approval fail"
+_REFUSAL = "It needs a person's consent, and nobody can be asked here."
 
 
 def policy_of(settings: Settings) -> Policy | None:
@@ -20,22 +25,46 @@ def policy_of(settings: Settings) -> Policy | None:
     if settings.allow:
         rules.append(allow(*settings.allow))
     policy = first_of(*rules) if rules else None
-    return Unattended(policy) if settings.on_approval == "deny" else policy
+    return policy if settings.on_approval == "pause" else Unattended(policy, f"--on-approval {settings.on_approval}")
 
 
 class Unattended:
     """Turns every question into a denial, whoever asks it: the policy, the tool's author, or the effect's default."""
 
-    def __init__(self, policy: Policy | None) -> None:
+    def __init__(self, policy: Policy | None, rule: str) -> None:
         self._policy = policy
+        self._rule = rule
 
     async def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
         answer = self._policy.decide(call, session) if self._policy else None
         decision = await answer if inspect.isawaitable(answer) else answer
         kind = _default(call) if decision is None else decision.kind
-        if kind != "ask":
+        if kind != "ask" or _is_answered(call, session):
             return decision
-        return Decision(kind="deny", rule="--on-approval deny", reason=REFUSAL)
+        return Decision(kind="deny", rule=self._rule, reason=_REFUSAL)
+
+
+class StopAtDenial:
+    """`--on-approval fail`: ends a run once a call was denied that needs a person, and the calls beside it are done."""
+
+    def __init__(self, run: Run, session: Session) -> None:
+        self._run = run
+        self._session = session
+        self._denied: dict[str, None] = {}  # tools, each once, in their order
+
+    def __call__(self, event: AnyEvent) -> None:
+        if isinstance(event, CallDecided) and event.rule == _FAIL:
+            self._denied[event.tool] = None
+        if self._denied and not self._session.state.has_open_calls:
+            names = list(self._denied)
+            message = f"Denied by {_FAIL}: {', '.join(names)} needs a person's consent. Allow it beforehand with --allow {names[0]}."
+            self._run.stop(StopReason.TASK_DENIED, message)
+
+
+def _is_answered(call: CheckedCall, session: SessionView) -> bool:
+    """Whether a person has answered the question already, before the run was resumed."""
+    state = session.state.open.get(call.id)
+    return state is not None and state.approval is not None and state.approval.answer is not None
 
 
 def _default(call: CheckedCall) -> Literal["allow", "ask", "deny"]:

@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
-
 from treadle import Run, RunResult, Session, StopReason
-from treadle.cli.consent import REFUSAL
+from treadle.cli.consent import StopAtDenial
 from treadle.cli.exits import exit_code
 from treadle.cli.options import Options
 from treadle.cli.progress import Progress
@@ -35,6 +33,8 @@ async def carry_out(
     progress, screen = Progress(terminal), screen_for(options, terminal)
     for state in session.state.open.values():
         progress.know(state.call)
+    if settings.on_approval == "fail":
+        run.subscribe(StopAtDenial(run, session))
     with _listening(terminal) as signals:
         try:
             result = await _watched(run, signals, progress, screen)
@@ -44,8 +44,6 @@ async def carry_out(
             terminal.say("treadle: cancelled before the run had begun.")
             return exit_code(StopReason.CANCELLED, signals.received)
     report = result.report()
-    if settings.on_approval == "fail" and result.reason is StopReason.APPROVAL_REQUIRED:
-        result, report = await _refuse_all(result, session)
     screen.conclude(report)
     _last_words(result, report, terminal)
     return exit_code(result.reason, signals.received)
@@ -108,25 +106,6 @@ def _listening(terminal: Terminal) -> Iterator[_Signals]:
 
 
 # --- endings ---------------------------------------------------------------------------------------------------------
-
-
-async def _refuse_all(result: RunResult, session: Session) -> tuple[RunResult, dict[str, Any]]:
-    """`--on-approval fail`: deny what waits, in the journal, and end as denied.
-
-    The run itself has paused, so its siblings have finished and nothing was cut; a later `resume` tells the model.
-    """
-    rule = "--on-approval fail"
-    for approval in result.approvals:
-        await session.answer(approval.id, "deny", reason=REFUSAL, by=rule)
-    names = ", ".join(dict.fromkeys(approval.tool for approval in result.approvals))
-    message = (
-        f"Denied by {rule}: {names} needs a person's consent. Allow it beforehand with --allow {names.split(',')[0]}."
-    )
-    stop = msgspec.structs.replace(result.stop, reason=StopReason.TASK_DENIED, message=message)
-    denials = [{"call_id": one.call_id, "tool": one.tool, "rule": rule, "reason": REFUSAL} for one in result.approvals]
-    ended = msgspec.structs.replace(result, stop=stop, approvals=())
-    report = ended.report()
-    return ended, {**report, "denials": [*report["denials"], *denials]}
 
 
 def _last_words(result: RunResult, report: dict[str, Any], terminal: Terminal) -> None:
