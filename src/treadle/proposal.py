@@ -10,6 +10,7 @@ from functools import partial
 
 import msgspec
 
+from treadle.answers import MAX_CONTINUATIONS
 from treadle.budgets import Budget, BudgetReached, Meter, Spent
 from treadle.early import EarlyCalls, Offers
 from treadle.errors import ContextOverflow, IncompleteStream, ModelError
@@ -28,7 +29,7 @@ from treadle.ports import (
     ThinkingDelta,
 )
 from treadle.runtime.consumption import cost_of, estimate, money, together
-from treadle.runtime.endings import limit_stop
+from treadle.runtime.endings import limit_stop, unstarted_calls_stop
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.naming import CallNames
 from treadle.runtime.retries import model_wait_seconds
@@ -274,7 +275,7 @@ class Proposer:
             finished=finished,
             refusal=_refusal(end, closing=closing),
             failure=end.failure,
-            stop=self._stop_after(end),
+            stop=self._stop_after(end) or (None if closing else self._stop_of_calls(end)),
             tool_choice=request.tool_choice,
         )
 
@@ -289,6 +290,13 @@ class Proposer:
             return None
         message = f"The model's response ended with {word!r}, which was to end the run."
         return Stop(reason=StopReason.REFUSED, message=message, details={"finish_reason": word})
+
+    def _stop_of_calls(self, end: ModelEnd) -> Stop | None:
+        """Return the stop of a response none of whose calls may start, where asking again leads nowhere."""
+        run = self._ledger.state.run
+        if run is None or not any(isinstance(part, ToolCall) for part in end.parts):
+            return None
+        return unstarted_calls_stop(end.finish, cut_before=run.cut_in_calls, allowed=MAX_CONTINUATIONS)
 
     def _named(self, parts: tuple[Part, ...], response: _Response) -> list[Part]:
         """Give every call an id that is unique in the session, the one it had when it was ready early."""

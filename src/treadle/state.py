@@ -34,7 +34,7 @@ from treadle.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.messages import Message, Result, ToolCall, Usage
+from treadle.messages import Finish, Message, Result, ToolCall, Usage
 from treadle.tools import CallStatus, JsonObject, ToolResult
 
 __all__ = [
@@ -173,6 +173,8 @@ class RunState(msgspec.Struct, kw_only=True):
     """Responses of the model, the closing one included."""
     has_closed: bool = False
     """Whether the closing request after a limit has been made."""
+    cut_in_calls: int = 0
+    """Responses in a row whose calls were cut off by the output limit."""
     segment_at: float = 0.0
     last_at: float = 0.0
 
@@ -279,6 +281,7 @@ class SessionState:
         run.deadline = run.deadline if event.deadline is None else event.deadline
         run.profile = event.profile or run.profile
         run.has_closed = False
+        run.cut_in_calls = 0
         run.segment_at = event.at
         self._salvage()
 
@@ -314,6 +317,7 @@ class SessionState:
         run.text = event.message.text or run.text
         run.steps += 1
         run.has_closed = run.has_closed or event.closing
+        run.cut_in_calls = run.cut_in_calls + 1 if calls and event.finish is Finish.LENGTH else 0
         self._spend(
             event.usage, event.cost, turns=0 if event.closing else event.turns, calls=0 if event.closing else len(calls)
         )

@@ -121,6 +121,35 @@ async def test_a_response_cut_by_its_output_limit_starts_no_call_that_had_not_st
     assert result.text == "sorry"
 
 
+@pytest.mark.row("L26", "PF14")
+@pytest.mark.parametrize("effect", ["read", "unsafe"])
+async def test_calls_that_are_cut_off_again_and_again_end_the_run_and_it_may_be_resumed(
+    tmp_path: Path, effect: str
+) -> None:
+    rec = counter_tool(tmp_path / "rec", effect=effect, permission="allow")
+    cut = {"calls": [{"name": "rec", "arguments": '{"x": '}], "finish": "length"}
+    async with provider(cut, cut, cut, cut, {"text": "Shorter now."}) as mock:
+        agent = Agent(chat(mock), tools=[rec])
+        result = await agent.run("go")
+        assert (result.reason, len(mock.requests)) == ("output_truncated", 4)
+        assert lines(tmp_path / "rec") == 0
+        assert [one.status for one in result.tool_calls] == ["skipped"] * 4
+
+        assert (await agent.resume(result.session)).text == "Shorter now."
+
+
+@pytest.mark.row("PF15", "L29")
+async def test_calls_of_a_refused_response_never_start_and_end_the_run(tmp_path: Path) -> None:
+    rec = counter_tool(tmp_path / "rec", effect="unsafe", permission="allow")
+    filtered = {"calls": [{"name": "rec", "arguments": {}}], "finish": "content_filter"}
+    async with provider(filtered) as mock:
+        result = await Agent(chat(mock), tools=[rec]).run("go")
+
+        assert (result.reason, len(mock.requests)) == ("refused", 1)
+    assert lines(tmp_path / "rec") == 0
+    assert result.messages[-1].role == "tool"
+
+
 @pytest.mark.row("L15")
 async def test_a_tool_that_ends_the_run_completes_it_and_answers_every_call_of_its_batch(tmp_path: Path) -> None:
     async def submit(arguments: JsonObject, ctx: ToolContext) -> JsonObject:

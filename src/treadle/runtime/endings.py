@@ -9,7 +9,15 @@ from treadle.messages import Finish
 from treadle.state import Approval
 from treadle.stops import Status, Stop, StopReason
 
-__all__ = ["answer_stop", "ended_event", "is_turn_or_call_limit", "limit_notice", "limit_stop", "waiting_stop"]
+__all__ = [
+    "answer_stop",
+    "ended_event",
+    "is_turn_or_call_limit",
+    "limit_notice",
+    "limit_stop",
+    "unstarted_calls_stop",
+    "waiting_stop",
+]
 
 _WORDS = {"max_model_turns": "Model turn", "max_tool_calls": "Tool call"}
 
@@ -43,6 +51,23 @@ def answer_stop(finished: ModelFinished) -> Stop:
         message = "The model gave neither an answer nor a call."
         return Stop(reason=StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL, message=message)
     return Stop(reason=StopReason.COMPLETED, message="The model answered.")
+
+
+def unstarted_calls_stop(finish: Finish, *, cut_before: int, allowed: int) -> Stop | None:
+    """Return the end of a run whose response proposed calls and may start none, or None to have them issued again.
+
+    Args:
+        cut_before: How many responses in a row before this one were cut off in their calls.
+        allowed: How many times the model may issue cut calls again.
+    """
+    match finish:
+        case Finish.REFUSED:
+            return Stop(reason=StopReason.REFUSED, message="The model or its provider refused.")
+        case Finish.LENGTH if cut_before >= allowed:
+            message = f"The model's calls were cut off by the output limit {cut_before + 1} times in a row."
+            return Stop(reason=StopReason.OUTPUT_TRUNCATED, message=message)
+        case _:
+            return None
 
 
 def waiting_stop(approvals: Sequence[Approval]) -> Stop:
