@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from treadle.providers.recorded import RecordingModel as RecordingModel
     from treadle.providers.recorded import ReplayModel as ReplayModel
     from treadle.reports import RunResult as RunResult
+    from treadle.resolve import local_servers as local_servers
     from treadle.resolve import open_journal as open_journal
     from treadle.resolve import open_session as open_session
     from treadle.resolve import resolve_model as resolve_model
@@ -133,6 +134,7 @@ _HOMES = {
     "first_of": "runtime.permission",
     "http_rejection": "toolsets.http_answers",
     "import_session": "archives",
+    "local_servers": "resolve",
     "open_journal": "resolve",
     "open_session": "resolve",
     "operation": "toolsets.operations",

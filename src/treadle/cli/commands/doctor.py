@@ -1,29 +1,38 @@
-"""`treadle doctor`: look at this machine and say, line by line, what is well and what to do. Changes nothing."""
+"""`treadle doctor`: look at this machine and say, line by line, what is well and what to do.
+
+It changes nothing, but that a journal in a database gets its tables.
+"""
 
 import asyncio
 import os
 import platform
+import re
 import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from treadle import Agent, TreadleError, file_tools, resolve_model
+from treadle import Agent, TreadleError, file_tools, local_servers, resolve_model
+from treadle.cli.local_servers import find_models
 from treadle.cli.options import Options
+from treadle.cli.places import journal_file
 from treadle.cli.running import quiet_logs
 from treadle.cli.sessions import opened
 from treadle.cli.settings import Settings, settings_of
 from treadle.cli.terminal import Terminal
+from treadle.cli.text import one_line
 
 __all__ = ["command"]
 
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY")
+_MAX_MODELS = 8
+"""Models of one server that are named."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +70,7 @@ def _checks(options: Options) -> Iterator[Check]:
         yield _attempted("journal", lambda: _journal(settings.journal))
         yield _attempted("model", lambda: _model(settings))
     yield _keys()
+    yield from _local_servers()
     yield _bubblewrap()
     yield _attempted("self-check", _self_check)
 
@@ -100,10 +110,10 @@ def _journal(path: str) -> Check:
         return Check(
             name="journal", level="warn", message="memory: keeps nothing: sessions are lost when the program ends"
         )
-    place = Path(path).absolute()
-    if place.exists():
-        asyncio.run(_open(path))
-        return Check(name="journal", level="ok", message=f"{place} opens")
+    file = journal_file(path)
+    if file is None or file.exists():
+        return Check(name="journal", level="ok", message=f"{asyncio.run(_open(path))} opens")
+    place = file.absolute()
     folder = next(folder for folder in place.parents if folder.exists())
     if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
         return Check(name="journal", level="ok", message=f"{place} will be made by the first run")
@@ -111,9 +121,11 @@ def _journal(path: str) -> Check:
     return Check(name="journal", level="fail", message=words)
 
 
-async def _open(path: str) -> None:
+async def _open(path: str) -> str:
+    """Return the journal's place, without secrets, once it has been read."""
     async with opened(path) as journal:
         await journal.sessions()
+        return journal.location
 
 
 def _model(settings: Settings) -> Check:
@@ -133,6 +145,27 @@ def _keys() -> Check:
         return Check(name="keys", level="ok", message=f"set: {', '.join(found)}")
     words = f"none set: a vendor's model needs its own, such as {_KEYS[0]}; a server of your own and `demo` need none"
     return Check(name="keys", level="warn", message=words)
+
+
+def _local_servers() -> Iterator[Check]:
+    """Say which model servers answer on this machine, and how to use them."""
+    servers = local_servers()
+    found = asyncio.run(find_models(servers))
+    for name, models in found.items():
+        place = one_line(re.sub(r"//[^/]*@", "//", servers[name]))  # a proxy's password may stand before the host
+        if models:
+            words = f"{place} serves {_some(models)}: -m {name}:{one_line(models[0])}"
+            yield Check(name=name, level="ok", message=words)
+        else:
+            yield Check(name=name, level="warn", message=f"{place} answers, but serves no model yet: load one there")
+    if not found:
+        words = f"none of {', '.join(servers)} answers: start one to work without a key, or name its address with --base-url"
+        yield Check(name="servers", level="warn", message=words)
+
+
+def _some(models: Sequence[str]) -> str:
+    more = len(models) - _MAX_MODELS
+    return ", ".join(map(one_line, models[:_MAX_MODELS])) + (f" and {more} more" if more > 0 else "")
 
 
 def _bubblewrap() -> Check:
