@@ -1,4 +1,4 @@
-"""A model that calls a tool, in ten lines. The model is scripted, so that this runs without a key."""
+"""A model that calls a tool twice in one response. The model is scripted, so that this runs without a key."""
 
 from treadle import Agent, Budget, tool
 from treadle.testing import ScriptedModel, call, text
