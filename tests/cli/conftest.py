@@ -46,7 +46,7 @@ class Treadle:
             **{
                 name: value
                 for name, value in os.environ.items()
-                if name in ("PATH", "PYTHONPATH", "LANG", "COVERAGE_PROCESS_START")
+                if name in ("PATH", "PYTHONPATH", "LANG") or name.startswith("COVERAGE_")
             },
             "HOME": str(folder),
             "TREADLE_HOME": str(self.home),
