@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 
 import pytest
@@ -19,22 +20,74 @@ def _wait(arguments, ctx):
     with open(Path(__file__).with_name("never")) as never:  # a FIFO that nobody writes
         return never.read()
 
-wait = Tool(name="wait", description="Wait.", parameters={"type": "object"}, effect="read", run=_wait)
+def tool(name, **words):
+    return Tool(name=name, description="Wait.", parameters={"type": "object"}, effect="read", run=_wait, **words)
+
+wait = tool("wait")
+stubborn = tool("stubborn", interrupt="block")
+"""
+
+WAITS_WHEN_LOADED = """
+from pathlib import Path
+
+with open(Path(__file__).with_name("started"), "w") as gate:
+    gate.write("started")
+with open(Path(__file__).with_name("never")) as never:
+    never.read()
 """
 
 
 @pytest.fixture
-def blocked(treadle):
-    """A run that is in the middle of a tool."""
-    (treadle.folder / "blocking.py").write_text(BLOCKING)
-    model = treadle.script("s.json", [{"calls": [{"name": "wait", "arguments": {}}]}, {"text": "Done."}])
+def start_blocked(treadle):
+    """Start the program and return once its file of tools says that it waits."""
     for name in ("started", "never"):
         os.mkfifo(treadle.folder / name)
-    process = treadle.start("run", "--json", "-m", model, "--tools", "blocking.py", "--session", "s1", "Wait")
-    assert (treadle.folder / "started").read_text() == "started"
-    with process:  # closes its pipes
-        yield process
-        process.kill()
+    started = []
+
+    def start(*arguments, tools=BLOCKING, name="wait"):
+        (treadle.folder / "blocking.py").write_text(tools)
+        model = treadle.script("s.json", [{"calls": [{"name": name, "arguments": {}}]}, {"text": "Done."}])
+        flags = ["-m", model, "--tools", "blocking.py", "--session", "s1", *arguments]
+        process = treadle.start("run", "--json", *flags, "Wait")
+        started.append(process)
+        wait_until_started(treadle.folder / "started", process)
+        return process
+
+    yield start
+    for process in started:
+        with process:  # closes its pipes
+            process.kill()
+
+
+@pytest.fixture
+def blocked(start_blocked):
+    """A run that is in the middle of a tool."""
+    return start_blocked()
+
+
+@pytest.fixture(autouse=True)
+def heeded_signals():
+    """A program whose parent ignores a signal ignores it too: as these tests would under nohup, or behind an `&`."""
+    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+    ignored = [number for number in numbers if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def wait_until_started(gate, process):
+    """Wait for the word at the gate; a program that ends without it must not be waited for."""
+    descriptor = os.open(gate, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        ready, _, _ = select.select([descriptor, process.stdout], [], [], 60)
+        assert ready == [descriptor], process.communicate(timeout=60)
+        os.set_blocking(descriptor, True)
+        with open(descriptor, closefd=False) as file:
+            assert file.read() == "started"
+    finally:
+        os.close(descriptor)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -49,6 +102,48 @@ def test_a_signal_in_mid_tool_ends_the_run_with_its_report(treadle, blocked, num
     assert [one["status"] for one in report["tool_calls"]] == ["cancelled"]
     assert treadle.json("sessions", "--json")[0]["state"] == "stopped"
     assert treadle.json("resume", "s1", "--json", "--tools", "blocking.py", code=0)["text"] == "Done."
+
+
+def test_a_second_ctrl_c_ends_the_program_at_once_and_what_is_recorded_is_safe(treadle, start_blocked):
+    process = start_blocked(name="stubborn")  # a tool that a patient cancel lets end by itself
+    process.send_signal(signal.SIGINT)
+    said = next(line for line in process.stderr if b"SIGINT received" in line)
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+
+    assert b"Ctrl-C again ends at once" in said
+    assert (process.returncode, out) == (130, b"")
+    assert b"Traceback" not in error
+    assert treadle.json("sessions", "--json")[0]["state"] == "running"
+    (call,) = treadle.json("sessions", "show", "s1", "--json")["calls"]
+    assert (call["name"], call["result"]) == ("stubborn", None)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_before_the_first_step_ends_the_run_with_its_report(treadle, number, code):
+    with MockProvider([Turn(text="Never.", gate="g")]).in_thread() as provider:
+        served = treadle.served(provider)
+        process = treadle.start("run", "--stream-json", *served, "--session", "s1", "x")
+        first = process.stdout.readline()
+        process.send_signal(number)
+        out, error = process.communicate(timeout=60)
+
+    report = json.loads(out.splitlines()[-1])
+    assert process.returncode == code, error
+    assert json.loads(first)["type"] == "run.started"
+    assert (report["reason"], report["phase"], report["tool_calls"]) == ("cancelled", "model", [])
+    assert treadle.json("sessions", "--json")[0]["state"] == "stopped"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_a_signal_while_the_program_starts_ends_it_and_leaves_nothing(treadle, start_blocked, number, code):
+    process = start_blocked(tools=WAITS_WHEN_LOADED)
+    process.send_signal(number)
+    out, error = process.communicate(timeout=60)
+
+    assert (process.returncode, out) == (code, b"")
+    assert error.decode() == ("treadle: interrupted.\n" if number == signal.SIGINT else "")
+    assert not treadle.home.exists()
 
 
 def test_a_session_that_another_process_runs_is_refused_with_code_16(treadle, blocked):
