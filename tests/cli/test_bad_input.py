@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from treadle import SessionHeld
+from treadle import SessionHeld, local_servers
 from treadle.cli.exits import code_of
 from treadle.testing import MockProvider, Turn
 
@@ -150,11 +150,33 @@ def test_a_tools_file_with_an_error_gets_one_sentence_with_its_place(treadle, co
     assert words in sentence(treadle("run", "-m", "demo", "--tools", "mine.py", "x", code=2))
 
 
-def test_a_missing_key_fails_before_anything_is_asked_or_written(treadle):
-    ran = treadle("run", "-m", "openai-chat:gpt-5-mini", "x", code=2)
+@pytest.mark.parametrize(
+    ("model", "variable"),
+    [
+        ("openai:gpt-5-mini", "OPENAI_API_KEY"),
+        ("openai-chat:gpt-5-mini", "OPENAI_API_KEY"),
+        ("anthropic:claude-sonnet-4-5", "ANTHROPIC_API_KEY"),
+        ("gemini:gemini-2.5-flash", "GEMINI_API_KEY or GOOGLE_API_KEY"),
+        ("deepseek:deepseek-chat", "DEEPSEEK_API_KEY"),
+        ("groq:llama", "GROQ_API_KEY"),
+        ("mistral:large", "MISTRAL_API_KEY"),
+        ("openrouter:some/model:free", "OPENROUTER_API_KEY"),
+        ("azure:gpt", "AZURE_BASE_URL"),
+    ],
+)
+def test_a_missing_key_fails_before_anything_is_asked_or_written(treadle, model, variable):
+    ran = treadle("run", "-m", model, "x", code=2)
 
-    assert "OPENAI_API_KEY" in sentence(ran)
+    assert variable in sentence(ran)
     assert not treadle.home.exists()
+
+
+@pytest.mark.parametrize("name", sorted(local_servers()))
+def test_a_server_of_one_s_own_needs_no_key_and_is_found_by_its_variable(treadle, name):
+    with MockProvider(["Here."]).in_thread() as provider:
+        ran = treadle("run", "-m", f"{name}:qwen3:8b", "x", code=0, **{f"{name.upper()}_BASE_URL": provider.base_url})
+
+    assert ran.stdout == "Here.\n"
 
 
 def test_a_key_is_in_no_output_and_no_file(treadle):

@@ -121,6 +121,27 @@ def test_a_price_in_the_file_makes_a_limit_on_cost_work(treadle):
     assert float(report["cost"]) > 1
 
 
+def test_a_limit_of_money_is_kept_exactly_with_the_session_and_holds_when_it_is_resumed(treadle):
+    configure(treadle.home, "[price]\ninput = 100000\noutput = 0\n")
+    from treadle.testing import MockProvider, call
+
+    with MockProvider([call("list"), "Done."]).in_thread() as provider:
+        flags = ["--json", *treadle.served(provider)]
+        stopped = treadle.json("run", *flags, "--session", "s1", "--max-total-cost", "0.10", "x", code=10)
+        rows = treadle.json("budgets", "s1", "--json", code=0)["budgets"]
+        shown = treadle("budgets", "s1", code=0).stdout.splitlines()
+        again = treadle.json("resume", "s1", *flags, code=10)
+        larger = treadle.json("resume", "s1", *flags, "--max-total-cost", "1000.50", code=0)
+        final = treadle.json("budgets", "s1", "--json", code=0)["budgets"]
+
+    (row,) = [row for row in rows if row["name"] == "max_total_cost"]
+    assert row == {"name": "max_total_cost", "used": stopped["cost"], "limit": "0.10", "origin": "session"}
+    assert shown[6].split() == ["max_total_cost", stopped["cost"], "/", "0.10"]
+    assert shown[3].endswith("/ 3600")
+    assert [one["budget"] for one in (stopped, again, larger)] == ["max_total_cost", "max_total_cost", None]
+    assert [row["limit"] for row in final if row["name"] == "max_total_cost"] == ["1000.50"]
+
+
 def test_tool_files_named_in_a_file_are_found_beside_it(treadle):
     configure(treadle.home, "tools = ['mine.py', 'grep']\n")
     (treadle.home / "mine.py").write_text(

@@ -73,5 +73,7 @@ def _show(budget: Budget, used: dict[str, Any], settings: Settings, options: Opt
 
 
 def _plain(number: Any) -> Any:
-    """Money as an exact string, as reports show it."""
-    return format(number, "f") if isinstance(number, Decimal) else number
+    """Money as an exact string, as reports show it; whole seconds without a point, wherever they were read."""
+    if isinstance(number, Decimal):
+        return format(number, "f")
+    return int(number) if isinstance(number, float) and number.is_integer() else number
