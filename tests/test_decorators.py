@@ -187,3 +187,17 @@ def test_a_wrong_word_is_refused_at_definition(words, message):
 
         @tool(**words)
         def get(a: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"timeout": "5"}, {"timeout": True}, {"retries": -1}, {"retries": "2"}, {"retries": 1.5}, {"result_limit": 0},
+        {"result_limit": "9"}, {"visible": "no"}, {"run": None},
+    ],
+)  # fmt: skip
+def test_a_wrong_word_of_a_raw_tool_is_told_when_it_is_made(words):
+    async def run(arguments, ctx): ...
+
+    with pytest.raises(ToolDefinitionError):
+        Tool(**{"name": "raw", "description": "Raw.", "parameters": {}, "run": run, **words})

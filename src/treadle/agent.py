@@ -1,6 +1,7 @@
 """Agent: an immutable description of who acts: model, tools, instructions, policy, budget. Runs nothing by itself."""
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -86,12 +87,14 @@ class Agent:
     ) -> None:
         if isinstance(model, str):
             check_model_name(model)
-        if on_limit not in ("summarize", "report"):
-            raise ConfigurationError(f"on_limit is 'summarize' or 'report'; got {on_limit!r}.")
-        if unpriced not in ("refuse", "warn"):
-            raise ConfigurationError(f"unpriced is 'refuse' or 'warn'; got {unpriced!r}.")
-        if in_doubt not in (None, "ask", "tell"):
-            raise ConfigurationError(f"in_doubt is 'ask', 'tell' or None; got {in_doubt!r}.")
+        else:
+            _require("model", model, "stream")
+        _check_values(instructions=instructions, budget=budget, guards=guards, profile=profile)
+        _check_ports(policy=policy, driver=driver, compiler=compiler)
+        _check_listeners(subscribers, interceptors)
+        _check_word("on_limit", on_limit, ("summarize", "report"))
+        _check_word("unpriced", unpriced, ("refuse", "warn"))
+        _check_word("in_doubt", in_doubt, ("ask", "tell", None))
         if compactor is not None:
             raise ConfigurationError("Agent(compactor=...) is not built yet; leave it out.")
         if compiler is not None and history != "all":
@@ -173,7 +176,13 @@ class Agent:
                 async for event in run: ...
         """
         return Run(
-            self._driven(), self.model, _opening(session), task=task, deps=deps, budget=budget, deadline=deadline
+            self._driven(),
+            self.model,
+            _opening(session),
+            task=_checked_task(task),
+            deps=deps,
+            budget=budget,
+            deadline=deadline,
         )
 
     def stream_resume(
@@ -264,7 +273,57 @@ class Agent:
             raise ConfigurationError(f"tool_choice {choice!r} is neither auto, none, required nor one of {names}.")
 
 
+def _check_values(*, instructions: object, budget: object, guards: object, profile: object) -> None:
+    _require_type("instructions", instructions, str)
+    _require_type("budget", budget, Budget)
+    _require_type("guards", guards, Guards)
+    _require_type("profile", profile, str)
+
+
+def _check_ports(*, policy: object, driver: object, compiler: object) -> None:
+    for word, value, method in (
+        ("policy", policy, "decide"),
+        ("driver", driver, "bind"),
+        ("compiler", compiler, "compile"),
+    ):
+        if value is not None:
+            _require(word, value, method)
+
+
+def _check_listeners(subscribers: Sequence[object], interceptors: Sequence[object]) -> None:
+    for one in subscribers:
+        if not callable(one) or inspect.iscoroutinefunction(one):
+            raise ConfigurationError(f"A subscriber is a plain function of the event, not async; got {one!r:.80}.")
+    for one in interceptors:
+        _require("interceptors", one, "before")
+        _require("interceptors", one, "after")
+
+
+def _check_word(word: str, value: object, known: Sequence[str | None]) -> None:
+    if value not in known:
+        raise ConfigurationError(f"{word} is {' or '.join(map(repr, known))}; got {value!r:.80}.")
+
+
+def _require_type(word: str, value: object, kind: type) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise ConfigurationError(f"{word} must be a {kind.__name__} or None; got {value!r:.80}.")
+
+
+def _require(word: str, value: object, method: str) -> None:
+    # A port is whatever has its methods: told here, and not by an AttributeError in the middle of a run.
+    if not callable(getattr(value, method, None)):
+        raise ConfigurationError(f"{word} takes what has the method {method}(); got {value!r:.80}.")
+
+
+def _checked_task(task: object) -> str | Message:
+    if not isinstance(task, str | Message):
+        raise ConfigurationError(f"The task must be a text or a Message; got {task!r:.80}.")
+    return task
+
+
 def _checked(tools: Sequence[Tool]) -> Sequence[Tool]:
+    if isinstance(tools, Tool) or not isinstance(tools, Iterable):
+        raise ConfigurationError(f"tools must be a list of tools; got {tools!r:.80}.")
     for one in tools:
         if not isinstance(one, Tool):
             raise ConfigurationError(f"{one!r:.80} is no Tool: decorate the function with @tool, or make a Tool(...).")

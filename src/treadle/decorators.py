@@ -143,10 +143,6 @@ def _run_of(function: Function, schema: "FunctionSchema") -> Run:
 
 def _refuse_wrong_words(made: Tool) -> None:
     where = f"Tool {made.name!r}"
-    if made.retries is not None and (isinstance(made.retries, bool) or made.retries < 0):
-        raise ToolDefinitionError(f"{where}: retries must be 0 or more; got {made.retries!r}.")
-    if made.result_limit is not None and (isinstance(made.result_limit, bool) or made.result_limit < 1):
-        raise ToolDefinitionError(f"{where}: result_limit must be 1 character or more; got {made.result_limit!r}.")
     if made.resources is not None and not callable(made.resources):
         raise ToolDefinitionError(f"{where}: resources must be a function of the arguments.")
     if made.check is not None and not _is_async(made.check):

@@ -182,8 +182,24 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             raise ToolDefinitionError(f"Tool {self.name!r}: interrupt {self.interrupt!r} must be cancel or block.")
         if self.interrupt == "block" and self.timeout is None:
             raise ToolDefinitionError(f"Tool {self.name!r}: one that no cancelling cuts off needs a timeout.")
-        if self.timeout is not None and not self.timeout > 0:
+        self._check_functions()
+        self._check_numbers()
+
+    def _check_functions(self) -> None:
+        if not isinstance(self.visible, bool) and not callable(self.visible):
+            raise ToolDefinitionError(f"Tool {self.name!r}: visible must be true, false or a function.")
+        if not callable(self.run):
+            raise ToolDefinitionError(f"Tool {self.name!r}: run must be a function of (arguments, ctx).")
+
+    def _check_numbers(self) -> None:
+        if self.timeout is not None and not (_is_number(self.timeout) and self.timeout > 0):
             raise ToolDefinitionError(f"Tool {self.name!r}: timeout must be more than 0 seconds; got {self.timeout!r}.")
+        if self.retries is not None and not (_is_whole(self.retries) and self.retries >= 0):
+            raise ToolDefinitionError(f"Tool {self.name!r}: retries must be 0 or more; got {self.retries!r}.")
+        if self.result_limit is not None and not (_is_whole(self.result_limit) and self.result_limit > 0):
+            raise ToolDefinitionError(
+                f"Tool {self.name!r}: result_limit must be 1 character or more; got {self.result_limit!r}."
+            )
 
     def effect_of(self, arguments: JsonObject) -> Effect:
         """Return the effect of a call with these arguments. Fails closed: anything unclear is `unsafe`."""
@@ -193,6 +209,14 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             return Effect(self.effect(dict(arguments)))
         except Exception:  # noqa: BLE001 - a predicate that raises means unsafe (design section 1)
             return Effect.UNSAFE
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class CheckedCall(msgspec.Struct, frozen=True, kw_only=True):

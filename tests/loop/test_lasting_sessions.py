@@ -324,12 +324,27 @@ async def test_an_empty_task_is_told(task: str) -> None:
         await Agent(ScriptedModel([text("x")])).run(task)
 
 
+@pytest.mark.parametrize("task", [3, None, b"go", ["go"]])
+async def test_a_task_that_is_no_text_is_told(task: object) -> None:
+    with pytest.raises(ConfigurationError, match="text or a Message"):
+        await Agent(ScriptedModel([text("x")])).run(task)  # type: ignore[arg-type]
+
+
+async def _heard(event: object) -> None: ...
+
+
 @pytest.mark.parametrize(
-    "words", [{"on_limit": "never"}, {"tool_choice": "grep"}, {"tools": [print]}, {"history": "some"}]
-)
+    "words",
+    [
+        {"on_limit": "never"}, {"tool_choice": "grep"}, {"tools": [print]}, {"history": "some"}, {"tools": None},
+        {"budget": {"max_tool_calls": 3}}, {"guards": 3}, {"instructions": b"x"}, {"profile": 3}, {"policy": "deny"},
+        {"driver": "native"}, {"compiler": len}, {"subscribers": [3]}, {"subscribers": [_heard]}, {"interceptors": [3]},
+        {"model": None}, {"model": 3},
+    ],
+)  # fmt: skip
 def test_a_wrong_word_in_the_description_is_told(words: JsonObject) -> None:
     with pytest.raises(ConfigurationError):
-        Agent("demo", **words)
+        Agent(**{"model": "demo", **words})
 
 
 async def test_the_journal_lists_sessions_with_their_state_and_task(tmp_path: Path) -> None:

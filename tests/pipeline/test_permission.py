@@ -7,7 +7,7 @@ import pytest
 from pipeline_tools import Recorder, act, content, on_fake_clock, read, run_calls, statuses, tool_of, types
 
 from invariants import check_session
-from treadle import Agent, Decision, StopReason, Tool, allow, ask, deny, first_of, open_session
+from treadle import Agent, ConfigurationError, Decision, StopReason, Tool, allow, ask, deny, first_of, open_session
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import FakeClock, ScriptedModel, call, text
 
@@ -367,3 +367,12 @@ async def test_every_other_word_of_a_tool_changes_what_happens():
     assert [spec.name for spec in request.tools] == ["flaky", "long"]
     assert '{"n":1}' in request.tools[0].description
     assert isinstance(tool, Tool)
+
+
+@pytest.mark.row("P01")
+@pytest.mark.parametrize(
+    "make", [lambda: allow(3), lambda: ask("rm", None), lambda: first_of("rm"), lambda: first_of(deny)]
+)
+def test_a_policy_made_of_what_is_none_is_told_at_once(make):
+    with pytest.raises(ConfigurationError):
+        make()

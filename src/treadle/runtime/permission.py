@@ -138,12 +138,17 @@ def first_of(*policies: Policy) -> FirstOf:
     Example:
         Agent(model, policy=first_of(deny("rm"), allow("fs_*")))
     """
+    for one in policies:
+        if not callable(getattr(one, "decide", None)):  # a port is whatever has its methods
+            raise ConfigurationError(f"first_of() takes policies such as allow('grep'); got {one!r:.80}.")
     return FirstOf(policies=policies)
 
 
 def _named(kind: DecisionKind, names: Sequence[str], reason: str) -> NamedPolicy:
     if not names:
         raise ConfigurationError(f"{kind}() needs at least one tool's name, or '*' for every tool.")
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise ConfigurationError(f"{kind}() takes the names of tools as text; got {wrong[0]!r:.80}.")
     return NamedPolicy(kind=kind, rules=tuple(Rule.parse(name) for name in names), reason=reason)
 
 
