@@ -120,7 +120,7 @@ BAD = {
     '[{"cut": "mid-text"}]': "turn [0]: cut 'mid-text' needs a text",
     '[{"cut": "mid-arguments", "text": "a"}]': "cut 'mid-arguments' needs a call",
     '[{"cut_by": "reset"}]': "cut must say where",
-    '[{"cut": 1, "cut_by": "magic"}]': 'cut_by must be one of "close", "reset", "clean", "stall"; got "magic"',
+    '[{"cut": 1, "cut_by": "magic"}]': 'cut_by must be one of "close", "reset", "clean", "stall", "endless"; got "magic"',
     '[{"headers": {"a b": "c"}}]': "turn [0]: headers has 'a b'",
     '[{"headers": {"a": "b\\r\\nc: d"}}]': "turn [0]: headers has 'a'",
     '[{"body": 3}]': "body must be a string, an object or a list; got 3",

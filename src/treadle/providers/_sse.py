@@ -59,7 +59,7 @@ class SseReader:
         # The rest is shorter than this chunk, so all copying stays linear in what was read.
         self._pending = bytearray(rest)
         self._check_size(len(rest) - 1)
-        return [event for block in blocks if (event := self._parse(block)) is not None]
+        return [event for block in blocks if block and (event := self._parse(block)) is not None]
 
     def finish(self) -> SseEvent | None:
         """Return the event that the end of the stream cut from its blank line, or None.

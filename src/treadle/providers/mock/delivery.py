@@ -1,5 +1,6 @@
 """Delivery: where an answer's bytes are split, held and cut off, as its turn says. Plans only; the server sends."""
 
+import zlib
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
@@ -8,7 +9,12 @@ import msgspec
 from treadle.providers.mock.answers import Answer, Piece
 from treadle.providers.mock.turns import CutBy, Turn
 
-__all__ = ["Delivery", "Hold", "plan"]
+__all__ = ["NOTHING", "Delivery", "Hold", "bomb", "plan"]
+
+NOTHING = b":%b\n\n" % (b" " * 65_533)
+"""What a body goes on with for ever: one long comment line of a stream."""
+
+_GZIP = 16 + zlib.MAX_WBITS
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -43,6 +49,17 @@ def plan(answer: Answer, turn: Turn) -> Delivery:
         steps = list(_first_bytes(steps, turn.cut))
     breaks_off = None if turn.cut is None else turn.how_cut
     return Delivery(steps=tuple(_sized(steps, turn)), breaks_off=breaks_off)
+
+
+def bomb(answer: Answer, turn: Turn) -> Delivery:
+    """Return the delivery of a small body that unpacks to a huge one."""
+    packer = zlib.compressobj(wbits=_GZIP)
+    packed = [packer.compress(turn.prefix + b"".join(piece.content for piece in answer.pieces))]
+    left = turn.bomb_bytes or 0
+    while left > 0:
+        packed.append(packer.compress(NOTHING[:left]))
+        left -= len(NOTHING)
+    return Delivery(steps=tuple(_split(b"".join((*packed, packer.flush())), turn.chunk_size)), breaks_off=None)
 
 
 def _holds_inside(turn: Turn) -> bool:

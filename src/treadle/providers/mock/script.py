@@ -25,7 +25,9 @@ A script is a JSON list of turns. Every key of a turn is optional:
     cut               where the answer breaks off: a number of bytes of the body, "before-answer" (no byte at all),
                       "before-body", "mid-text", "mid-arguments" (of the last call), "before-terminal" (content whole,
                       no finish), "before-done" (finish sent, nothing after it), "reset" (half-way, by a reset)
-    cut_by            how: "close" (broken body), "reset" (TCP reset), "clean" (proper end of the body), "stall" (silence)
+    cut_by            how: "close" (broken body), "reset" (TCP reset), "clean" (proper end of the body), "stall" (silence),
+                      "endless" (comment lines for ever)
+    bomb_bytes        so many bytes of comment lines after the body, all of it compressed with gzip into a thousandth
     gate              name of a gate (MockProvider.gate) at which the turn waits
     hold_after_call   wait there after this call, counted from 0, instead of before the answer
     hold_after_pieces wait there after so many pieces of the stream
@@ -373,6 +375,7 @@ _TURN_KEYS: Mapping[str, _Check] = {
     "chunk_size": _a_count,
     "pieces": _a_count,
     "interleave": _a_flag,
+    "bomb_bytes": _a_count,
     "cut": _cut,
     "cut_by": _one_of(*get_args(CutBy)),
     "gate": _a_text,

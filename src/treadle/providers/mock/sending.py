@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from treadle.providers.mock.connection import Connection, HungUp, Received, head_of
-from treadle.providers.mock.delivery import Delivery, Hold, plan
+from treadle.providers.mock.delivery import NOTHING, Delivery, Hold, bomb, plan
 from treadle.providers.mock.turns import CutBy, Waitable
 from treadle.providers.mock.vendor import Reply
 
@@ -30,7 +30,7 @@ async def send(connection: Connection, received: Received | None, reply: Reply, 
         await connection.wait(gate.wait())
     if turn.cut == "before-answer":
         return await _break_off(connection, turn.how_cut)
-    delivery = plan(reply.answer, turn)
+    delivery = plan(reply.answer, turn) if turn.bomb_bytes is None else bomb(reply.answer, turn)
     framing, keeps_alive = _framing(received, reply, delivery)
     for frame in _frames(framing, reply, delivery):
         if isinstance(frame, bytes):
@@ -51,7 +51,8 @@ def _framing(received: Received | None, reply: Reply, delivery: Delivery) -> tup
         return {"connection": "close"}, False  # it may be a lie: nothing can follow it
     if reply.turn.status in _NO_BODY:
         return {}, is_keep_alive
-    if reply.answer.is_stream and received is not None and received.is_chunkable:
+    is_chunked = reply.answer.is_stream or delivery.breaks_off == "endless"
+    if is_chunked and received is not None and received.is_chunkable:
         return {"transfer-encoding": "chunked"}, is_keep_alive
     if delivery.breaks_off in (None, "clean"):
         length = sum(len(step) for step in delivery.steps if isinstance(step, bytes))
@@ -63,7 +64,8 @@ def _framing(received: Received | None, reply: Reply, delivery: Delivery) -> tup
 def _frames(framing: dict[str, str], reply: Reply, delivery: Delivery) -> Iterable[_Frame]:
     """Return the head, the body in its framing, and the waits; joined where nothing asks for separate writes."""
     turn = reply.turn
-    headers = {"content-type": reply.answer.content_type, **framing, **turn.header_fields}
+    encoding = {} if turn.bomb_bytes is None else {"content-encoding": "gzip"}
+    headers = {"content-type": reply.answer.content_type, **framing, **encoding, **turn.header_fields}
     frames: list[_Frame] = [head_of(turn.status, headers)]
     is_chunked = "transfer-encoding" in framing
     if turn.status not in _NO_BODY:
@@ -93,6 +95,8 @@ def _joined(frames: Sequence[_Frame]) -> Iterable[_Frame]:
 async def _break_off(connection: Connection, how: CutBy | None) -> bool:
     if how == "reset":
         connection.reset()
+    while how == "endless":  # until the client has had enough
+        await connection.write(_chunk(NOTHING))
     if how == "stall":
         await connection.wait_hangup()
         raise HungUp

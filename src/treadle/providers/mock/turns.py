@@ -24,7 +24,7 @@ __all__ = [
     "text",
 ]
 
-CutBy: TypeAlias = Literal["close", "reset", "clean", "stall"]
+CutBy: TypeAlias = Literal["close", "reset", "clean", "stall", "endless"]
 Cut: TypeAlias = (
     int
     | Literal["before-answer", "before-body", "mid-text", "mid-arguments", "before-terminal", "before-done", "reset"]
@@ -99,6 +99,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """How the lines of a stream end."""
     cut: Cut | None = None
     """Where the answer breaks off: after so many bytes of the body, or at a named place."""
+    bomb_bytes: int | None = None
+    """Bytes of comment lines after the body, which goes out compressed, a thousandth as large."""
     cut_by: CutBy | None = None
     """How it breaks off; None for `clean` at `before-terminal` and `before-done`, `reset` at `reset`, else `close`."""
     gate: Waitable | str | None = None
@@ -269,6 +271,7 @@ def _check_ranges(turn: Turn) -> None:
         ("gap_ms", turn.gap_ms, 0),
         ("chunk_size", turn.chunk_size, 1),
         ("pieces", turn.pieces, 1),
+        ("bomb_bytes", turn.bomb_bytes, 0),
         ("hold_after_call", turn.hold_after_call, 0),
         ("hold_after_pieces", turn.hold_after_pieces, 0),
     ):
@@ -279,6 +282,8 @@ def _check_ranges(turn: Turn) -> None:
 def _check_cut(turn: Turn) -> None:
     if turn.cut_by is not None and turn.cut is None:
         raise ConfigurationError("cut_by says how an answer breaks off; cut must say where.")
+    if turn.bomb_bytes is not None and (turn.cut is not None or turn.gate is not None):
+        raise ConfigurationError("bomb_bytes compresses the body whole: it goes with neither cut nor gate.")
     if turn.cut == "mid-text" and not turn.text:
         raise ConfigurationError("cut 'mid-text' needs a text.")
     if turn.cut == "mid-arguments" and not turn.calls:
