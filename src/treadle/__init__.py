@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from treadle.runtime.context import Sections as Sections
     from treadle.runtime.context import WholeHistory as WholeHistory
     from treadle.runtime.context import Window as Window
+    from treadle.runtime.envelopes import envelope as envelope
     from treadle.runtime.permission import allow as allow
     from treadle.runtime.permission import ask as ask
     from treadle.runtime.permission import deny as deny
@@ -128,6 +129,7 @@ _HOMES = {
     "allow": "runtime.permission",
     "ask": "runtime.permission",
     "deny": "runtime.permission",
+    "envelope": "runtime.envelopes",
     "exit_code": "stops",
     "expire_sessions": "archives",
     "file_tools": "toolsets.files",
