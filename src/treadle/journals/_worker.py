@@ -48,12 +48,16 @@ class Job(Generic[_T]):
 class Worker:
     """Runs `serve` with whatever is queued, on one thread of its own that never keeps the interpreter from ending.
 
+    A job that somebody waits for is done at once, and so is all that is queued before it. Others may linger: each waking
+    of a thread costs the event loop more than what a job of theirs does.
+
     Args:
         name: Of the thread.
         serve: Does the jobs and sets each one's outcome or error. Must not raise.
         finish: Lets go of the store, on the same thread. Must not raise.
         max_batch: Jobs handed over at once.
         exit_seconds: How long the end of the interpreter waits for queued jobs.
+        linger_seconds: How long a job that nobody waits for may wait for others.
     """
 
     def __init__(
@@ -64,13 +68,18 @@ class Worker:
         *,
         max_batch: int,
         exit_seconds: float,
+        linger_seconds: float = 0.0,
     ) -> None:
         self._serve = serve
         self._finish = finish
         self._max_batch = max_batch
         self._exit_seconds = exit_seconds
+        self._linger_seconds = linger_seconds
         self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        # Locked while nothing hurries. Neither an event nor a condition: what they hold, a collection might ask for again.
+        self._calm = threading.Lock()
+        self._calm.acquire()
         # Reentrant, because the garbage collector may call `stop` in the middle of anything.
         self._gate = threading.RLock()
         self._is_stopped = False
@@ -98,6 +107,8 @@ class Worker:
                 self._thread.start()
                 atexit.register(self._end)
             self._queue.put(job)
+            if job.future is not None:
+                self._hurry()
 
     def stop(self, farewell: Job[None] | None = None) -> None:
         """Take no more jobs; do those that are queued; then finish, and tell the farewell. Returns at once.
@@ -116,6 +127,11 @@ class Worker:
                 self._farewells.append(farewell)
             if is_first:
                 self._queue.put(None)
+                self._hurry()
+
+    def _hurry(self) -> None:
+        with suppress(RuntimeError):  # it hurries already
+            self._calm.release()
 
     def _end(self) -> None:
         """At the end of the interpreter: what was queued is still stored, as far as the time allows."""
@@ -148,6 +164,8 @@ class Worker:
     def _next_batch(self) -> tuple[list[Job[Any]], bool]:
         batch: list[Job[Any]] = []
         job = self._queue.get()
+        if self._linger_seconds and job is not None and job.future is None:
+            self._calm.acquire(timeout=self._linger_seconds)
         while job is not None:
             batch.append(job)
             if len(batch) == self._max_batch:

@@ -13,7 +13,7 @@ from typing import Any
 
 from treadle.errors import JournalError, SessionError
 from treadle.journals import _statements
-from treadle.journals._appends import Append
+from treadle.journals._appends import Append, Followers
 from treadle.journals._deferred import Deferred, again
 from treadle.journals._faults import OWN_FAULTS, describe
 from treadle.journals._files import open_writer
@@ -33,6 +33,7 @@ class Writer:
         self._synchronous = ""
         self._epochs: dict[str, int] = {}
         self._held: set[str] = set()
+        self._followers: dict[str, Followers] = {}  # of each session's first append in the transaction under way
 
     # --- acts of jobs
 
@@ -58,9 +59,16 @@ class Writer:
     def append(self, connection: sqlite3.Connection, append: Append) -> None:
         session_id = append.session_id
         self.deferred.refuse(session_id)
+        followers = self._followers.get(session_id)
+        if followers is not None and followers.take(append):
+            return
+        if followers is not None:
+            self._write_followers(connection)
         if session_id not in self._epochs:
             self._epochs[session_id] = _statements.epoch_of(connection, session_id)
         _statements.append(connection, append, self._epochs[session_id])
+        if append.rows:
+            self._followers[session_id] = Followers(append)
 
     # --- the thread
 
@@ -95,9 +103,18 @@ class Writer:
             return
         self._set_synchronous(connection, "FULL" if any(job.is_durable for job in jobs) else "NORMAL")
         connection.execute("BEGIN IMMEDIATE")
+        self._followers.clear()
         for job in jobs:
             self._do(job, connection)
+        self._write_followers(connection)
         connection.execute("COMMIT")
+
+    def _write_followers(self, connection: sqlite3.Connection) -> None:
+        """Write what was taken without asking the store: the transaction keeps all others out, so it is right still."""
+        for session_id, followers in self._followers.items():
+            if (append := followers.as_one()) is not None:
+                _statements.append(connection, append, self._epochs[session_id])
+        self._followers.clear()
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -125,6 +142,8 @@ class Writer:
         job.error = None
         if job.act is None:
             return
+        if not job.session_id:  # no append: it may look at what was appended before it, or change the session's hands
+            self._write_followers(connection)
         try:
             job.outcome = job.act(connection)
         except (SessionError, JournalError) as exc:  # raised before anything of this job was written

@@ -39,6 +39,9 @@ _MAX_BATCH = 1000
 _MAX_BACKLOG = 256
 """Deferred appends that may wait; past it an append waits for the store, so that a slow disk cannot fill the memory."""
 
+_LINGER_SECONDS = 0.003
+"""How long a deferred append may wait for others, to be stored with them."""
+
 _EXIT_SECONDS = 5.0
 
 
@@ -95,7 +98,7 @@ class SqliteJournal:
         exit_seconds = busy_seconds + _EXIT_SECONDS
         self._writing = Worker(
             "treadle-journal-writer", self._writer.serve, self._writer.finish,
-            max_batch=_MAX_BATCH, exit_seconds=exit_seconds,
+            max_batch=_MAX_BATCH, exit_seconds=exit_seconds, linger_seconds=_LINGER_SECONDS,
         )  # fmt: skip
         self._reading = Worker(
             "treadle-journal-reader", reader.serve, reader.finish, max_batch=1, exit_seconds=exit_seconds
