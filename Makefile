@@ -41,7 +41,7 @@ $(STAMP): pyproject.toml scripts/dev_requirements.py
 	  rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); }
 	@$(BIN)/python scripts/dev_requirements.py pyproject.toml > $(VENV)/dev-requirements.txt
 	@echo "Installing into $(VENV) (once, and again when pyproject.toml changes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cli]' -r $(VENV)/dev-requirements.txt || { \
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.' -r $(VENV)/dev-requirements.txt || { \
 	  echo "pip could not install what Treadle needs: is the package index reachable from here? Its own words stand above." >&2; exit 1; }
 	@touch $@
 

@@ -28,7 +28,7 @@ class Program:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        kept = {name: value for name, value in os.environ.items() if name in ("PATH", "COVERAGE_PROCESS_START")}
+        kept = {name: value for name, value in os.environ.items() if name == "PATH" or name.startswith("COVERAGE_")}
         self.environment = {**kept, "HOME": str(folder), "TREADLE_HOME": str(folder / "home")}
 
     def __call__(self, *arguments: str, code: int = 0, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
