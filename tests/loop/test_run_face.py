@@ -296,3 +296,4 @@ async def test_a_provider_that_asks_for_half_an_hour_is_not_waited_for() -> None
     model = ScriptedModel([Turn(status=429, headers={"retry-after": "1800"})])
     result = await Agent(model).run("go")
     assert (result.reason, len(model.requests)) == ("model_error", 1)
+    assert "asks to wait 1,800 s" in (result.message or "")

@@ -3,7 +3,7 @@
 from treadle.effects import Effect
 from treadle.errors import ModelError, Rejected, Transient
 
-__all__ = ["backoff_seconds", "may_retry_call", "model_wait_seconds"]
+__all__ = ["asked_wait", "backoff_seconds", "may_retry_call", "model_wait_seconds"]
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 30.0
@@ -34,6 +34,12 @@ def may_retry_call(effect: Effect, error: BaseException) -> bool:
     if effect is Effect.READ:
         return isinstance(error, Exception) and not isinstance(error, TypeError | ValueError)
     return isinstance(error, TimeoutError | ConnectionError | Transient)
+
+
+def asked_wait(error: ModelError) -> str:
+    """Return the sentence on the wait that a provider asked for, where the run ends instead of waiting; else nothing."""
+    asked = error.retry_after_seconds
+    return "" if not asked or asked <= 0 else f" It asks to wait {asked:,.0f} s before the next request."
 
 
 def model_wait_seconds(error: ModelError, attempt: int, chance: float, seconds_left: float | None) -> float | None:
