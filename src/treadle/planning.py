@@ -40,6 +40,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Fields that the last result gains because a limit is reached."""
     refusal: str | None = None
     """Why no call of this response may start (it was cut off, or calling was not allowed); None when they may."""
+    cut_calls: frozenset[str] = frozenset()
+    """Ids of calls whose end may be missing: what came of their arguments may be another action."""
     failure: DecisionFailure | None = None
     """Why the response holds no usable decision; its one call stands for that."""
     stop: Stop | None = None
@@ -86,7 +88,7 @@ class Planner:
                 plan.adopted.append((call, early))
                 self._notice_repeat(plan, call, early.digest, repeats.count)
                 continue
-            reason = self._skip_reason(batch, index, plan)
+            reason = self._skip_reason(batch, index, call, plan)
             checked = None if reason is not None else await self._check(state, batch.step)
             if checked is None:
                 code, message = reason or _STOPPED
@@ -96,9 +98,11 @@ class Planner:
             self._route(plan, state, checked, repeats.count)
         return plan
 
-    def _skip_reason(self, batch: Batch, index: int, plan: Plan) -> tuple[str, str] | None:
+    def _skip_reason(self, batch: Batch, index: int, call: ToolCall, plan: Plan) -> tuple[str, str] | None:
         if batch.refusal is not None:
             return "not_started", batch.refusal
+        if call.id in batch.cut_calls:
+            return "not_started", "Not executed: this call was cut off before its end. Issue it again."
         if batch.allowance is not None and index >= batch.allowance:
             return BUDGET_EXCEEDED, "Not executed: the tool call budget is used up."
         if plan.stop is not None:

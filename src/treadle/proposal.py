@@ -45,6 +45,8 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     finished: ModelFinished
     refusal: str | None = None
     """Why none of its calls may start; None when they may."""
+    cut_calls: frozenset[str] = frozenset()
+    """Ids of calls whose end may be missing: they may not start, whatever the response says of itself."""
     failure: DecisionFailure | None = None
     """Why the driver found no usable decision in it; None when it did."""
     stop: Stop | None = None
@@ -274,6 +276,7 @@ class Proposer:
         return Proposal(
             finished=finished,
             refusal=_refusal(end, closing=closing),
+            cut_calls=_cut_calls(end, finished.message),
             failure=end.failure,
             stop=self._stop_after(end) or (None if closing else self._stop_of_calls(end)),
             tool_choice=request.tool_choice,
@@ -374,6 +377,13 @@ class Proposer:
             reached = BudgetReached(budget="max_retries_per_model_call", used=attempt - 1, limit=self._allowed)
         details = {"error": type(error).__name__, "status": error.status, "attempts": attempt}
         return Stop(reason=reason, message=str(error) + asked_wait(error), reached=reached, details=details)
+
+
+def _cut_calls(end: ModelEnd, message: Message) -> frozenset[str]:
+    """Return our ids of the calls that the adapter marked as cut off."""
+    given = (part for part in end.parts if isinstance(part, ToolCall))
+    pairs = zip(given, message.calls, strict=True)
+    return frozenset(own.id for theirs, own in pairs if theirs.id in end.cut_calls)
 
 
 def _refusal(end: ModelEnd, *, closing: bool) -> str | None:

@@ -3,16 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 from itertools import permutations
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from treadle import Agent, Tool, ToolContext, open_session, resolve_model
 from treadle.errors import ConfigurationError, ModelResponseInvalid
 from treadle.events import ModelDelta, ModelDiscarded, ModelFailed, ModelFinished, ToolStarted
-from treadle.messages import Finish, Message, Text, ToolCall, Usage, user_message
-from treadle.ports import CallReady, Model, ModelEnd, ModelPart, ModelRequest
-from treadle.testing import MockProvider, ScriptedModel, Turn, call
+from treadle.messages import Finish, Text, ToolCall, Usage, user_message
+from treadle.ports import Model, ModelEnd, ModelPart, ModelRequest
+from treadle.testing import MockProvider, Turn, call
 from treadle.tools import JsonObject
 
 DIALECTS = ("openai-chat", "openai", "anthropic", "gemini")
@@ -27,7 +27,7 @@ def model_of(dialect: str, mock: MockProvider, *, stream: bool = True, **options
     return resolve_model(f"{dialect}:m", base_url=mock.base_url, api_key="k", stream=stream, options=options)
 
 
-def look(*, ran: list[str], effect: str = "read") -> Tool:
+def look(*, ran: list[str], effect: Literal["read", "unsafe"] = "read") -> Tool:
     async def run(arguments: JsonObject, ctx: ToolContext) -> str:
         ran.append(arguments["key"])
         return f"value of {arguments['key']}"
@@ -62,3 +62,188 @@ async def test_an_answer_that_unpacks_to_a_huge_one_is_cut_at_the_limit(dialect:
     async with MockProvider([turn]) as mock, asyncio.timeout(60):
         with pytest.raises(ModelResponseInvalid, match="larger than"):
             await everything(model_of(dialect, mock, stream=stream))
+
+
+# --- responses that break off
+
+
+class Cutting:
+    """A model whose adapter marks a call as cut off, although its response says nothing of the kind."""
+
+    name = "cutting:m"
+    price = None
+
+    def __init__(self) -> None:
+        self._answers = [
+            ModelEnd(
+                parts=(
+                    ToolCall(id="same", name="look", arguments='{"key": "whole"}'),
+                    ToolCall(id="cut", name="look", arguments='{"key": "/"}'),
+                ),
+                finish=Finish.CALLS,
+                cut_calls=frozenset({"cut"}),
+            ),
+            ModelEnd(parts=(Text("done"),), finish=Finish.STOP),
+        ]
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
+        yield self._answers.pop(0)
+
+
+@pytest.mark.row("PF14", "L26")
+async def test_a_call_marked_as_cut_off_never_starts_whatever_the_response_says() -> None:
+    ran: list[str] = []
+
+    result = await Agent(Cutting(), tools=[look(ran=ran, effect="unsafe")]).run("go")
+
+    assert ran == ["whole"]
+    assert [one.status for one in result.tool_calls] == ["ok", "skipped"]
+    assert "cut off" in result.session.messages[2].results[1].content
+
+
+@pytest.mark.row("R07")
+@every_dialect
+async def test_a_stream_lost_after_a_read_ran_is_told_and_the_read_is_not_run_again(dialect: str) -> None:
+    ran: list[str] = []
+    gate = asyncio.Event()
+    calls = (call("look", key="a"), call("look", key="b"))
+    lost = Turn(text="Let me look.", calls=calls, gate=gate, hold_after_call=0, cut="mid-arguments")
+    events = []
+    async with MockProvider([lost, Turn(text="Let me look.", calls=calls), "done"]) as mock, asyncio.timeout(30):
+        agent = Agent(model_of(dialect, mock), tools=[look(ran=ran)])
+        async with agent.stream("go") as run:
+            async for event in run:
+                events.append(event)
+                if isinstance(event, ToolStarted):
+                    gate.set()
+                if dialect == "gemini" and isinstance(event, ModelDelta):
+                    gate.set()
+
+    assert mock.refusals == []
+    assert run.result.completed, run.result.message
+    assert sorted(ran) == ["a", "b"]
+    assert [event for event in events if isinstance(event, ModelFailed)]
+    assert [event for event in events if isinstance(event, ModelDiscarded)]
+    assert run.result.text == "done"
+    said = [message.text for message in run.result.session.messages if message.role == "assistant"]
+    assert said == ["Let me look.", "done"]
+
+
+# --- prompts that are too long
+
+
+TOO_LONG: dict[str, list[Turn]] = {
+    "openai-chat": [
+        Turn(status=400, error={"message": "This model's maximum context length is 8192 tokens.", "code": "context_length_exceeded"}),
+        Turn(status=413, error="Request Entity Too Large"),
+        Turn(status=400, error="the request exceeds the available context size, try increasing it"),
+    ],
+    "openai": [
+        Turn(status=400, error={"message": "Your input exceeds the context window of this model.", "code": "context_length_exceeded"}),
+        Turn(status=413, error="too large"),
+    ],
+    "anthropic": [
+        Turn(status=400, error="prompt is too long: 208310 tokens > 200000 maximum"),
+        Turn(status=413, error={"type": "request_too_large", "message": "Request exceeds the maximum size"}),
+        Turn(status=400, error="input length and `max_tokens` exceed context limit: 190000 + 16384 > 200000"),
+    ],
+    "gemini": [
+        Turn(status=400, error="The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."),
+        Turn(status=413, error="Request payload size exceeds the limit"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.row("W11", "PF18")
+@pytest.mark.parametrize(
+    ("dialect", "turn"), [(dialect, turn) for dialect, turns in TOO_LONG.items() for turn in turns]
+)
+async def test_a_prompt_that_is_too_long_stops_the_run_and_says_what_to_do(dialect: str, turn: Turn) -> None:
+    async with MockProvider([turn]) as mock:
+        result = await Agent(model_of(dialect, mock)).run("go")
+
+    report = result.report()
+    assert (report["reason"], report["status"], report["completed"]) == ("context_overflow", "failed", False)
+    assert report["next_safe_action"]
+    assert len(mock.requests) == 1
+
+
+@pytest.mark.row("W11")
+@every_dialect
+@pytest.mark.parametrize("status", [400, 404, 422, 429, 529])
+async def test_only_what_may_pass_is_tried_again(dialect: str, status: int) -> None:
+    turn = Turn(status=status, error="no", headers={"retry-after-ms": "1"})
+    async with MockProvider([turn, "done"]) as mock:
+        result = await Agent(model_of(dialect, mock)).run("go")
+
+    assert result.completed == (status >= 429)
+    assert len(mock.requests) == (2 if status >= 429 else 1)
+
+
+# --- figures
+
+
+@pytest.mark.row("W09")
+@every_dialect
+@FORMS
+async def test_each_call_of_the_model_is_recorded_with_its_tokens_and_times(dialect: str, stream: bool) -> None:
+    usage = Usage(input_tokens=70, output_tokens=9, cached_input_tokens=50)
+    async with MockProvider([Turn(text="done", usage=usage)]) as mock:
+        result = await Agent(model_of(dialect, mock, stream=stream)).run("go")
+    [finished] = [event for event in await result.session.events() if isinstance(event, ModelFinished)]
+
+    assert (finished.usage.input_tokens, finished.usage.output_tokens) == (70, 9)
+    assert finished.usage.cached_input_tokens == 50
+    assert not finished.usage.estimated
+    assert finished.duration_seconds > 0
+    assert finished.first_token_seconds is not None
+    assert 0 < finished.first_token_seconds <= finished.duration_seconds
+
+
+# --- foreign histories
+
+
+@pytest.mark.row("M15", "W06")
+@pytest.mark.parametrize(("first", "then"), list(permutations(DIALECTS, 2)))
+async def test_a_conversation_begun_on_one_dialect_goes_on_with_another(first: str, then: str) -> None:
+    """Thinking, parallel calls, broken arguments, an unknown tool and an id of no vendor's form are all in it."""
+    begun: list[Turn | str] = [
+        Turn(thinking="Hm.", text="I look.", calls=(call("look", id="a.b:c/1", key="x"), call("look", key="y"))),
+        Turn(calls=(call("look", arguments='{"key": '), call("lost", key="z"))),
+        "So far.",
+    ]
+    ran: list[str] = []
+    async with open_session(":memory:") as session, MockProvider(begun) as one, MockProvider(["Here."]) as other:
+        before = await Agent(model_of(first, one), tools=[look(ran=ran)]).run("go", session=session)
+        stored = session.messages
+        after = await Agent(model_of(then, other), tools=[look(ran=ran)]).run("and on", session=session)
+
+    assert (one.refusals, other.refusals) == ([], [])
+    assert (before.text, after.text) == ("So far.", "Here.")
+    assert sorted(ran) == ["x", "y"]
+    assert session.messages[: len(stored)] == stored
+    sent = str(other.requests[-1].body)
+    assert all(word in sent for word in ("value of x", "value of y", "unknown_tool", "So far.", "and on"))
+    assert "Hm." not in sent
+
+
+# --- tools that the server runs
+
+
+FUNCTIONS: dict[str, JsonObject] = {
+    "openai-chat": {"type": "function", "function": {"name": "x"}},
+    "openai": {"type": "function", "name": "x"},
+    "anthropic": {"name": "x", "input_schema": {}},
+    "gemini": {"functionDeclarations": []},
+}
+
+
+@pytest.mark.row("W10")
+@every_dialect
+def test_what_is_no_server_tool_is_refused(dialect: str) -> None:
+    wrong: list[Any] = [[FUNCTIONS[dialect]], {"type": "web"}, ["web"], [{}], 3]
+    for given in wrong:
+        with pytest.raises(ConfigurationError, match="server_tools"):
+            resolve_model(f"{dialect}:m", api_key="k", options={"server_tools": given})
+    with pytest.raises(ConfigurationError, match="may not set tools"):
+        resolve_model(f"{dialect}:m", api_key="k", options={"tools": []})
