@@ -21,10 +21,10 @@ def _wait(arguments, ctx):
         return never.read()
 
 def tool(name, **words):
-    return Tool(name=name, description="Wait.", parameters={"type": "object"}, effect="read", run=_wait, **words)
+    return Tool(name=name, description="Wait.", parameters={"type": "object"}, run=_wait, **words)
 
-wait = tool("wait")
-stubborn = tool("stubborn", interrupt="block")
+wait = tool("wait", effect="read")
+stubborn = tool("stubborn", effect="unsafe", interrupt="block")
 """
 
 WAITS_WHEN_LOADED = """
@@ -105,7 +105,8 @@ def test_a_signal_in_mid_tool_ends_the_run_with_its_report(treadle, blocked, num
 
 
 def test_a_second_ctrl_c_ends_the_program_at_once_and_what_is_recorded_is_safe(treadle, start_blocked):
-    process = start_blocked(name="stubborn")  # a tool that a patient cancel lets end by itself
+    # A cancel waits for this tool to end by itself. It is no read, so its start was durable before it began.
+    process = start_blocked("--allow", "stubborn", name="stubborn")
     process.send_signal(signal.SIGINT)
     said = next(line for line in process.stderr if b"SIGINT received" in line)
     process.send_signal(signal.SIGINT)
