@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from itertools import permutations
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -205,7 +206,7 @@ async def test_each_call_of_the_model_is_recorded_with_its_tokens_and_times(dial
 
 @pytest.mark.row("M15", "W06")
 @pytest.mark.parametrize(("first", "then"), list(permutations(DIALECTS, 2)))
-async def test_a_conversation_begun_on_one_dialect_goes_on_with_another(first: str, then: str) -> None:
+async def test_a_conversation_begun_on_one_dialect_goes_on_with_another(tmp_path: Path, first: str, then: str) -> None:
     """Thinking, parallel calls, broken arguments, an unknown tool and an id of no vendor's form are all in it."""
     begun: list[Turn | str] = [
         Turn(thinking="Hm.", text="I look.", calls=(call("look", id="a.b:c/1", key="x"), call("look", key="y"))),
@@ -213,7 +214,7 @@ async def test_a_conversation_begun_on_one_dialect_goes_on_with_another(first: s
         "So far.",
     ]
     ran: list[str] = []
-    async with open_session(":memory:") as session, MockProvider(begun) as one, MockProvider(["Here."]) as other:
+    async with open_session(tmp_path / "s.db") as session, MockProvider(begun) as one, MockProvider(["Here."]) as other:
         before = await Agent(model_of(first, one), tools=[look(ran=ran)]).run("go", session=session)
         stored = session.messages
         after = await Agent(model_of(then, other), tools=[look(ran=ran)]).run("and on", session=session)
