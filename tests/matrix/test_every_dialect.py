@@ -138,6 +138,10 @@ TOO_LONG: dict[str, list[Turn]] = {
         Turn(status=400, error={"message": "This model's maximum context length is 8192 tokens.", "code": "context_length_exceeded"}),
         Turn(status=413, error="Request Entity Too Large"),
         Turn(status=400, error="the request exceeds the available context size, try increasing it"),
+        Turn(status=400, error="Your request exceeded model token limit: 262144"),
+        Turn(status=422, error="Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000"),
+        Turn(status=422, error="Input validation error: `inputs` must have less than 4096 tokens. Given: 5000"),
+        Turn(status=413, error={"code": "tokens_limit_reached", "message": "Request body too large. Max size: 8000 tokens."}),
     ],
     "openai": [
         Turn(status=400, error={"message": "Your input exceeds the context window of this model.", "code": "context_length_exceeded"}),
@@ -167,6 +171,15 @@ async def test_a_prompt_that_is_too_long_stops_the_run_and_says_what_to_do(diale
     assert (report["reason"], report["status"], report["completed"]) == ("context_overflow", "failed", False)
     assert report["next_safe_action"]
     assert len(mock.requests) == 1
+
+
+@pytest.mark.row("W11")
+async def test_too_many_tokens_a_minute_are_no_long_prompt() -> None:
+    turn = Turn(text="He", error={"message": "Too many tokens per minute. Try again."})
+    async with MockProvider([turn, "done"]) as mock:
+        result = await Agent(model_of("openai-chat", mock)).run("go")
+
+    assert result.completed, result.message
 
 
 @pytest.mark.row("W11")

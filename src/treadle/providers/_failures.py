@@ -24,8 +24,8 @@ _OVERFLOW_STATUSES = frozenset({None, 400, 413, 422, 500})
 
 _OVERFLOW = re.compile(
     "context_length_exceeded|exceed_context_size|model_max_prompt_tokens_exceeded|(maximum|max) context|context (length|window|size|limit)"
-    "|prompt (is )?too long|maximum prompt length|too many (input )?tokens|input (is )?too long|input token count|range of input length"
-    "|reduce the length of the messages",
+    "|prompt (is )?too long|maximum prompt length|too many (input )?tokens(?! per)|inputs? (is |tokens )?too long|input token count|range of input length"
+    "|reduce the length of the messages|model token limit|tokens_limit_reached|`inputs` (tokens \\+|must have less than)",
     re.IGNORECASE,
 )
 _OUT_OF_MONEY = re.compile(
