@@ -171,11 +171,20 @@ def _sentence(violations: list[dict[str, Any]]) -> str:
     first = violations[0]
     field = first.get("field") or "the arguments"
     more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
-    return f"`{field}`: expected {first.get('constraint')}; got {_brief(first.get('value'))}{more}."
+    constraint = str(first.get("constraint"))
+    if constraint.startswith("required"):  # nothing was given, which is not the same as null
+        return f"`{field}` is missing: {constraint}{more}."
+    if constraint.startswith(("no such property", "not allowed")):
+        return f"`{field}`: {constraint}{more}."
+    return f"`{field}`: expected {constraint}; got {_brief(first.get('value'))}{more}."
 
 
 def _brief(value: Any) -> str:
-    text = repr(value)
+    """Show a value as the model writes it: JSON. What is none is shown as Python has it."""
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, OverflowError):
+        text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 

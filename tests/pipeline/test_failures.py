@@ -490,3 +490,30 @@ async def test_an_output_contract_that_is_no_schema_is_found_before_the_tool_act
     with pytest.raises(Exception, match="output_schema"):
         await agent.run("go")
     assert recorder.runs == 0
+
+
+@pytest.mark.row("V04", "F03")
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("{}", "`n` is missing: required."),
+        ('{"n": null}', "`n`: expected integer 1..12; got null."),
+        ('{"n": true}', "`n`: expected integer 1..12; got true."),
+        ('{"n": "many"}', '`n`: expected integer 1..12; got "many".'),
+        ('{"n": 1, "m": 2}', "`m`: no such property (known: n)."),
+        ('{"n": 13, "m": 2}', "(and 1 more)."),
+    ],
+)
+async def test_the_first_violation_is_told_in_a_sentence_in_the_models_own_notation(arguments, sentence):
+    recorder = Recorder()
+    parameters = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 12}},
+        "required": ["n"],
+        "additionalProperties": False,
+    }
+    strict = act(recorder, parameters=parameters)
+    run = await run_calls(call("act", arguments=arguments), tools=[strict])
+
+    assert content(run)["message"].endswith(sentence)
+    assert recorder.runs == 0
