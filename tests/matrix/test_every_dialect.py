@@ -130,6 +130,26 @@ async def test_a_stream_lost_after_a_read_ran_is_told_and_the_read_is_not_run_ag
     assert said == ["Let me look.", "done"]
 
 
+# --- arguments that leak into the text
+
+
+@pytest.mark.row("D07")
+@every_dialect
+@FORMS
+async def test_a_text_that_only_repeats_the_arguments_is_dropped_in_every_dialect(dialect: str, stream: bool) -> None:
+    turns = [
+        Turn(text='{ "key":"a" }', calls=(call("look", key="a"),)),
+        Turn(text='{"key": "c"}', calls=(call("look", key="b"),)),
+        "done",
+    ]
+    async with MockProvider(turns) as mock:
+        result = await Agent(model_of(dialect, mock, stream=stream), tools=[look(ran=[])]).run("go")
+
+    assert mock.refusals == []
+    said = [message.text for message in result.session.messages if message.role == "assistant"]
+    assert said == ["", '{"key": "c"}', "done"]
+
+
 # --- prompts that are too long
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from treadle.canonical import encode
-from treadle.messages import Part, Text, ToolCall
+from treadle.messages import Part, Text, Thinking, ToolCall
 from treadle.ports import Executor, Model, ModelEnd, ModelPart, ModelRequest
 from treadle.tools import Tool
 
@@ -55,8 +55,10 @@ def _without_leak(end: ModelEnd) -> ModelEnd:
     told = _canonical(text) if text.lstrip().startswith("{") else None
     if told is None or told not in [_canonical(call.arguments or "{}") for call in _calls(end)]:
         return end
-    # A signed part must go back whole, or the provider refuses the history.
-    if any(isinstance(part, Text) and part.signature is not None for part in end.parts):
+    # Beside reasoning, what a text carries may tie both together, and a provider refuses the one without the other. By itself it
+    # is only a mark: Responses gives every message its id, and leaks all the same.
+    is_marked = any(isinstance(part, Text) and part.signature is not None for part in end.parts)
+    if is_marked and any(isinstance(part, Thinking) for part in end.parts):
         return end
     kept: tuple[Part, ...] = tuple(part for part in end.parts if not isinstance(part, Text))
     return msgspec.structs.replace(end, parts=kept, dropped_text=text)
