@@ -103,7 +103,7 @@ def _endings(peers: Sequence[Peer], kills: int) -> Cells:
 def _print_table(cells: Cells) -> None:
     heads = (
         "", "killed", "kills", "resumed", "not paid", "paid once", "paid twice", "twice, if keys are honoured",
-        "the model was told", "which is not so",
+        "the model was told", "which is not all",
     )  # fmt: skip
     print("| " + " | ".join(heads) + " |")
     print("|---|---|" + "---|" * (len(heads) - 2))

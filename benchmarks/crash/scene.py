@@ -97,7 +97,9 @@ class Scene:
             raise SystemExit(f"{peer.title} was to be killed, and ended with {first.returncode}:\n{first.stderr}")
         second = self._process(peer, invoice, act="resume", die="never")
         payments = self._payments(invoice)
-        said = json.loads(second.stdout.splitlines()[-1]) if second.returncode == 0 else {"text": "", "versions": {}}
+        said: dict[str, Any] = {"text": "", "versions": {}}
+        if second.returncode == 0:
+            said = json.loads(second.stdout.splitlines()[-1])
         return Ending(
             has_resumed=said["text"] == _LAST_WORDS,
             payments=len(payments),
