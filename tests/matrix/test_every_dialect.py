@@ -137,7 +137,7 @@ async def test_a_stream_lost_after_a_read_ran_is_told_and_the_read_is_not_run_ag
 @every_dialect
 @FORMS
 async def test_a_text_that_only_repeats_the_arguments_is_dropped_in_every_dialect(dialect: str, stream: bool) -> None:
-    turns = [
+    turns: list[Turn | str] = [
         Turn(text='{ "key":"a" }', calls=(call("look", key="a"),)),
         Turn(text='{"key": "c"}', calls=(call("look", key="b"),)),
         "done",
