@@ -74,7 +74,7 @@ class CallContext:
         if self._session is None:
             state = self._ledger.state
             self._session = SessionSnapshot(
-                id=state.id, run_id=self._ledger.run_id, step=state.step, messages=tuple(state.messages)
+                id=state.id, run_id=self._ledger.run_id, step=state.step, messages=state.transcript
             )
         return self._session
 

@@ -410,7 +410,8 @@ class Run:
     async def _request(self, session: Session, *, closing: bool) -> ModelRequest:
         about = self._description
         tools = about.toolbox.visible(session)
-        messages, repairs = self._healer.heal(about.compiler.compile(session))
+        compiled = about.compiler.compile(session)
+        messages, repairs = self._healer.heal(compiled, is_stored=compiled is session.messages)
         if repairs:
             await session.ledger.record(HistoryRepaired(repairs=repairs))
         return ModelRequest(

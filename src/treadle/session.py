@@ -102,7 +102,7 @@ class Session:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        return tuple(self.state.messages)
+        return self.state.transcript
 
     def approvals(self) -> Approvals:
         """Return the requests for consent that wait for an answer; await it to look into the journal again first."""

@@ -182,6 +182,8 @@ class RunState(msgspec.Struct, kw_only=True):
 class SessionState:
     """The sum of a session's events. Changed by `apply` only."""
 
+    __slots__ = ("__dict__", "__weakref__", "_transcript")  # a copy is no sum: it lies beside what `vars` shows
+
     def __init__(self, session_id: str) -> None:
         self.id = session_id
         self.head = 0
@@ -210,7 +212,17 @@ class SessionState:
         """Each rewind: the event it went back to, and its own number."""
         self.message_seqs: list[int] = []
         """The event that brought each message."""
+        self.has_empty_messages = False
+        """Whether a message without parts was ever added: the model answered nothing, say."""
+        self._transcript: tuple[Message, ...] | None = None
         self._missing = 0  # open calls without a result; counted, because a step may hold a thousand
+
+    @property
+    def transcript(self) -> tuple[Message, ...]:
+        """All messages: the same tuple until there is another one, because a long session's is copied in every step."""
+        if self._transcript is None:
+            self._transcript = tuple(self.messages)
+        return self._transcript
 
     @property
     def has_open_calls(self) -> bool:
@@ -294,6 +306,8 @@ class SessionState:
 
     def _add(self, message: Message) -> None:
         self.messages.append(message)
+        self.has_empty_messages = self.has_empty_messages or not message.parts
+        self._transcript = None
         self.message_seqs.append(self.head)
 
     def _message_added(self, event: MessageAdded) -> None:
@@ -470,6 +484,7 @@ class SessionState:
         """Invariant: it is recorded only where no call is open, and goes back to such a point: pairs stay whole."""
         kept = bisect_right(self.message_seqs, event.to)
         del self.messages[kept:], self.message_seqs[kept:]
+        self._transcript = None
         self.approvals.clear()
         self.early.clear()
         self.salvaged.clear()

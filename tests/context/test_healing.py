@@ -84,6 +84,33 @@ async def test_a_sound_history_is_sent_as_it_is_and_nothing_is_told() -> None:
     assert "history.repaired" not in types
 
 
+@pytest.mark.row("M14")
+def test_what_was_known_of_one_history_says_nothing_of_another() -> None:
+    broken = (USER, said("a"), user_message("and?"))
+    healer = Healer()
+    assert healer.heal([said(words="hi"), USER, USER]) == ((said(words="hi"), USER, USER), ())
+
+    _, told_of_stored = healer.heal(broken, is_stored=True)
+    sound = (USER, said("a"), told("a"))
+    assert healer.heal(sound, is_stored=True) == (sound, ())
+    _, told_of_longer = healer.heal((*sound, said("b")), is_stored=True)
+
+    assert told_of_stored
+    assert told_of_longer
+
+
+@pytest.mark.row("M14")
+async def test_an_empty_answer_is_stored_and_never_sent() -> None:
+    async with open_session("memory:") as session:
+        empty = Message(role="assistant", parts=())
+        await session.ledger.record(MessageAdded(message=USER), ModelFinished(message=empty, finish="stop"))
+        model = ScriptedModel([text("done")])
+        await Agent(model).run("new", session=session)
+
+        assert empty in session.messages
+    assert model.requests[0].messages == (USER, user_message("new"))
+
+
 parts = st.one_of(
     st.builds(lambda ids: said(*ids), st.lists(st.sampled_from("abc"), min_size=1, max_size=3)),
     st.builds(lambda ids: told(*ids), st.lists(st.sampled_from("abcd"), min_size=1, max_size=3)),

@@ -226,6 +226,56 @@ async def test_a_fenced_append_fails_alone_in_a_group(path: Path):
     await journal.close()
 
 
+async def test_appends_of_one_group_that_follow_are_stored_and_those_that_do_not_fail_alone(path: Path):
+    journal = await open_sqlite(path, busy_seconds=60)
+    for session_id in ("s", "t"):
+        await journal.create(session_id)
+    firsts = (1, 2, 9, 3, 4, 4, 5)  # a gap, and a number that comes twice
+    group = [
+        journal.append(session_id, [note(seq)], state=f"after {seq}", durable=True)
+        for seq in firsts
+        for session_id in ("s", "t")
+    ]
+    with locked(path):  # all of them wait, and become one group
+        waiting = asyncio.gather(*group, return_exceptions=True)
+        await asyncio.sleep(0)
+    outcomes = await waiting
+
+    assert [type(outcome) for outcome in outcomes[::2]] == [
+        type(None), type(None), SessionConflict, type(None), type(None), SessionConflict, type(None),
+    ]  # fmt: skip
+    assert [(info.head, info.state) for info in await journal.sessions()] == [(5, "after 5")] * 2
+    assert await journal.read("s") == await journal.read("t") == notes(1, 5)
+    await journal.close()
+
+
+async def test_what_removes_a_session_in_a_group_removes_all_that_came_before_it(path: Path):
+    journal = await open_sqlite(path, busy_seconds=60)
+    await journal.create("s")
+    with locked(path):
+        waiting = asyncio.gather(
+            *(journal.append("s", [note(seq)], state="running", durable=True) for seq in (1, 2, 3)),
+            journal.purge("s", note(1, "gone")),
+            *(journal.append("s", [note(seq)], state="running", durable=True) for seq in (2, 3)),
+        )
+        await asyncio.sleep(0)
+    await waiting
+    assert await journal.read("s") == (note(1, "gone"), note(2), note(3))
+    await journal.close()
+
+
+async def test_an_append_that_is_waited_for_takes_along_those_that_nobody_waits_for(path: Path):
+    journal = await open_sqlite(path)
+    await journal.create("s")
+    for seq in range(1, 200, 2):
+        await journal.append("s", [note(seq)], state="running", durable=False)
+        await journal.append("s", [note(seq + 1)], state="running", durable=True)
+        with raw(path) as other:
+            (head,) = other.execute("SELECT head FROM session").fetchone()
+            assert head == seq + 1
+    await journal.close()
+
+
 async def test_an_append_that_cannot_be_stored_fails_alone_in_a_group(path: Path):
     journal = await open_sqlite(path, busy_seconds=60)
     for name in ("s", "other"):

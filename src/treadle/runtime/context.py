@@ -31,7 +31,7 @@ class WholeHistory:
 
     def compile(self, session: SessionView) -> Sequence[Message]:
         """Return all messages but empty ones, which providers refuse."""
-        return tuple(filter(_parts, session.messages))
+        return tuple(filter(_parts, session.messages)) if session.state.has_empty_messages else session.messages
 
 
 class CurrentTrace:

@@ -28,13 +28,22 @@ class Healer:
 
     def __init__(self) -> None:
         self._known: tuple[Message, ...] = ()
+        self._was_stored = False
 
-    def heal(self, messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-        """Return a valid history and one sentence a repair; the same messages and none where all is well."""
+    def heal(
+        self, messages: Sequence[Message], *, is_stored: bool = False
+    ) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+        """Return a valid history and one sentence a repair; the same messages and none where all is well.
+
+        Args:
+            is_stored: They are the session's own each time, which grow in a run and never change: the known ones are
+                not compared again.
+        """
         whole = tuple(messages)
-        begins = len(self._known) if whole[: len(self._known)] == self._known else 0
+        is_longer = is_stored and self._was_stored
+        begins = len(self._known) if is_longer or whole[: len(self._known)] == self._known else 0
         if _is_sound(whole[begins:]):
-            self._known = whole
+            self._known, self._was_stored = whole, is_stored
             return whole, ()
         return _healed(whole)
 
