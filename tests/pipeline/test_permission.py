@@ -376,3 +376,21 @@ async def test_every_other_word_of_a_tool_changes_what_happens():
 def test_a_policy_made_of_what_is_none_is_told_at_once(make):
     with pytest.raises(ConfigurationError):
         make()
+
+
+@pytest.mark.row("P01")
+@pytest.mark.parametrize(
+    ("rule", "ran"),
+    [("act(path=src/*)", 1), ("act( path =src/*)", 1), ("act(path=doc/*)", 0), ("act(other=*)", 0), ("a*(n=3)", 1)],
+)
+async def test_a_rule_with_a_pattern_holds_for_the_arguments_that_fit_it(rule, ran):
+    recorder = Recorder()
+    await run_calls(call("act", path="src/a.c", n=3), tools=[tool_of(recorder)], policy=allow(rule))
+
+    assert recorder.runs == ran
+
+
+@pytest.mark.parametrize("rule", ["act(", "(x=1)", "act(src/*)", "act(=x)", "act(a b=c)", " "])
+def test_a_rule_that_is_none_is_told(rule):
+    with pytest.raises(ConfigurationError, match="Rule"):
+        deny(rule)
