@@ -326,7 +326,7 @@ class Run:
                 instructions=self._instructions_digest(),
                 deadline=self._deadline,
             )
-            await ledger.record(resumed)
+            await ledger.record(resumed, durable=True)
             await settle(ledger, session.state.salvaged)
             await self._go_on(session)
             return
@@ -342,7 +342,9 @@ class Run:
             instructions=self._instructions_digest(),
             deadline=self._deadline,
         )
-        await ledger.record(started, MessageAdded(message=message, source="task"))
+        await ledger.record(
+            started, MessageAdded(message=message, source="task"), durable=True
+        )  # a task that was given is never lost
 
     async def _go_on(self, session: Session) -> None:
         """A history that ends with the model's words needs a word of the user before the next request."""
