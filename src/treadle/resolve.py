@@ -235,7 +235,7 @@ def open_journal(path: str | Path) -> JournalOpening:
 
 
 async def _open_journal(path: str | Path) -> Journal:
-    if str(path) == "memory:":
+    if str(path) in ("memory:", ":memory:"):
         from treadle.journals.memory import MemoryJournal
 
         return MemoryJournal()
