@@ -74,6 +74,8 @@ if TYPE_CHECKING:
     from treadle.toolsets.files import file_tools as file_tools
     from treadle.toolsets.http_answers import http_rejection as http_rejection
     from treadle.toolsets.operations import operation as operation
+    from treadle.toolsets.processes import ProcessResult as ProcessResult
+    from treadle.toolsets.processes import run_process as run_process
 
 _HOMES = {
     "Agent": "agent",
@@ -98,6 +100,7 @@ _HOMES = {
     "NotDone": "tools",
     "NothingToResume": "errors",
     "Price": "budgets",
+    "ProcessResult": "toolsets.processes",
     "ReActDecision": "drivers.react",
     "ReActDriver": "drivers.react",
     "RecordingModel": "providers.recorded",
@@ -141,6 +144,7 @@ _HOMES = {
     "open_session": "resolve",
     "operation": "toolsets.operations",
     "resolve_model": "resolve",
+    "run_process": "toolsets.processes",
     "tool": "decorators",
     "with_fallback": "resolve",
 }

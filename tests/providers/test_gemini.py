@@ -1141,7 +1141,9 @@ EVERYTHING = ModelRequest(
 @pytest.mark.row("W05", "W08")
 async def test_the_vendors_sdk_knows_every_field_that_is_sent():
     types = pytest.importorskip("google.genai.types", reason=NO_SDK)
-    body = await sent(EVERYTHING, options={"temperature": 0, "server_tools": [{"googleSearch": {}}], "safetySettings": []})
+    body = await sent(
+        EVERYTHING, options={"temperature": 0, "server_tools": [{"googleSearch": {}}], "safetySettings": []}
+    )
 
     # Its types forbid what they do not know.
     for content in body.pop("contents"):

@@ -1,0 +1,73 @@
+"""Processes: what a tool starts ends with its call, grandchildren too; whoever holds the pipe shows who still lives."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from treadle import Agent, ProcessResult, Tool, ToolContext, open_session, run_process
+from treadle.testing import FakeClock, ScriptedModel, call, text
+from treadle.tools import JsonObject
+
+
+@pytest.mark.row("S16", "TF2")
+async def test_a_time_limit_kills_the_whole_tree_and_the_sibling_is_untouched(tmp_path: Path) -> None:
+    fifo, begun = tmp_path / "held", asyncio.Event()
+    os.mkfifo(fifo)
+    program = (
+        "import subprocess, sys, signal\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"held = open({str(fifo)!r}, 'w')\n"
+        "held.write('x'); held.flush()\n"
+        "subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'], pass_fds=[held.fileno()]).wait()\n"
+    )
+
+    async def run(arguments: JsonObject, ctx: ToolContext) -> int:
+        return (await run_process([sys.executable, "-c", program])).exit_code
+
+    async def quick(arguments: JsonObject, ctx: ToolContext) -> str:
+        return (await run_process(["echo", "hello"])).stdout
+
+    tools = [
+        Tool(name="hang", description="Hang.", parameters={}, effect="read", retries=0, timeout=5, run=run),
+        Tool(name="quick", description="Be quick.", parameters={}, effect="read", run=quick),
+    ]
+    clock = FakeClock()
+
+    async def watch() -> None:
+        reader = await asyncio.to_thread(os.open, fifo, os.O_RDONLY)  # opens once the program holds it
+        try:
+            await asyncio.to_thread(os.read, reader, 1)
+            begun.set()
+            clock.advance(6)
+            while await asyncio.to_thread(os.read, reader, 1):
+                pass  # the end of file: no process of the tree lives any more
+        finally:
+            os.close(reader)
+
+    async with open_session("memory:", clock=clock) as session:
+        model = ScriptedModel([[call("hang"), call("quick")], text("done")])
+        result, _ = await asyncio.gather(Agent(model, tools=tools).run("go", session=session), watch())
+
+    assert begun.is_set()
+    assert [one.status for one in result.tool_calls] == ["timeout", "ok"]
+
+
+async def test_a_program_gives_its_outputs_and_its_exit_code() -> None:
+    code = "import sys; sys.stdout.write(sys.stdin.read().upper()); sys.stderr.write('e' * 50); sys.exit(3)"
+    result = await run_process([sys.executable, "-c", code], stdin=b"abc", max_bytes=10)
+    assert result == ProcessResult(exit_code=3, stdout="ABC", stderr="e" * 10, is_shortened=True)
+
+
+async def test_a_grandchild_that_holds_the_pipe_does_not_outlive_the_program() -> None:
+    code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()']); print('out')"
+    result = await run_process([sys.executable, "-c", code])
+    assert (result.exit_code, result.stdout) == (0, "out\n")
+
+
+async def test_a_program_that_is_not_there_is_an_error_and_one_that_does_not_read_is_none(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        await run_process([str(tmp_path / "nobody")])
+    assert (await run_process(["true"], stdin=b"x" * 1_000_000)).exit_code == 0
