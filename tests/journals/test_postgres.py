@@ -19,8 +19,8 @@ pytest.importorskip("psycopg", reason="a journal in PostgreSQL needs the extra `
 import psycopg
 from cutting_proxy import CuttingProxy
 from journal_events import note, notes
-from postgres_server import PASSWORD, PostgresServer, connect
 
+from postgres_server import PASSWORD, PostgresServer, connect
 from treadle import Agent, open_journal, open_session, tool
 from treadle.errors import ConfigurationError, JournalError, SessionConflict, SessionHeld
 from treadle.events import AnyEvent
