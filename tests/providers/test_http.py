@@ -182,6 +182,27 @@ async def test_a_proxy_of_the_environment_is_used():
     assert proxy.requests[0].line == "POST http://model.invalid/v1/x HTTP/1.1"
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_server_on_this_machine_is_reached_without_the_proxy(host):
+    script = """
+        import asyncio, sys
+        from treadle.providers._endpoint import Endpoint, Timeouts
+        from treadle.providers._http import shared_client
+
+        async def main():
+            place = Endpoint(sys.argv[1], "x", headers={}, timeouts=Timeouts())
+            print((await (await shared_client.send(place, b"{}")).read_rest()).decode())
+
+        asyncio.run(main())
+    """
+    async with serving(answer("direct")) as server:
+        address = server.url.replace("127.0.0.1", host)
+        nowhere = "http://127.0.0.1:9"
+        output, _ = await run_python(script, address, HTTP_PROXY=nowhere, http_proxy=nowhere, NO_PROXY="", no_proxy="")
+
+    assert output == "direct"
+
+
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import io
 import ssl
 from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator
+from ipaddress import ip_address
 from typing import NamedTuple, NoReturn
 from urllib.request import getproxies, proxy_bypass
 
@@ -144,9 +145,10 @@ async def _close(held: _Held) -> None:
 
 
 def _proxy_for(scheme: str, authority: str) -> URL | None:
+    """Return the environment's proxy for a server; None for this machine itself, which no proxy can reach for us."""
     proxies = getproxies()
     proxy = proxies.get(scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(authority):
+    if not proxy or proxy_bypass(authority) or _is_this_machine(authority):
         return None
     url = URL(proxy if "://" in proxy else f"http://{proxy}")
     if url.scheme not in ("http", "https") or not url.host:
@@ -154,6 +156,14 @@ def _proxy_for(scheme: str, authority: str) -> URL | None:
             f"The environment names a proxy of the kind {url.scheme!r:.20}; only http and https work. Change {scheme.upper()}_PROXY, or put {authority} into NO_PROXY."
         )
     return url
+
+
+def _is_this_machine(authority: str) -> bool:
+    host = URL(f"http://{authority}").host or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def _raise_unreachable(endpoint: Endpoint, exc: aiohttp.ClientError | OSError) -> NoReturn:
