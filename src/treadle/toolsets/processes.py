@@ -13,7 +13,6 @@ __all__ = ["ProcessResult", "run_process"]
 
 _TERM_SECONDS = 0.1
 """How long a program that was told to end may take before it is killed: a call that was cut has 0.2 seconds in all."""
-_CHUNK = 65_536
 
 
 class ProcessResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +49,9 @@ async def run_process(
     Raises:
         OSError: The program cannot be started.
     """
-    process = await asyncio.create_subprocess_exec(
+    loop = asyncio.get_running_loop()
+    transport, watch = await loop.subprocess_exec(
+        lambda: _Watch(max_bytes),
         *arguments,
         stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
@@ -59,48 +60,62 @@ async def run_process(
         env=env,
         start_new_session=True,
     )
-    reading = asyncio.gather(
-        _kept(process.stdout, max_bytes), _kept(process.stderr, max_bytes), _written(process.stdin, stdin)
-    )
+    group = transport.get_pid()
     try:
-        # A grandchild may hold the pipes for ever: the end of the program itself is what we wait for.
-        exit_code = await process.wait()
-        _signal_group(process.pid, signal.SIGKILL)
-        out, err, _ = await reading
+        _write(transport.get_pipe_transport(0), stdin)
+        # A grandchild may hold the pipes for ever: the end of the program itself is what we wait for, then we end the rest.
+        await asyncio.wait({watch.exited})
+        _signal_group(group, signal.SIGKILL)
+        await asyncio.wait({watch.closed})
     except BaseException:
-        await asyncio.shield(_end(process))
-        reading.cancel()
+        await asyncio.shield(_end(group, watch))
         raise
-    text = [content.decode("utf-8", "replace") for content, _ in (out, err)]
-    return ProcessResult(exit_code=exit_code, stdout=text[0], stderr=text[1], is_shortened=out[1] or err[1])
+    finally:
+        transport.close()
+    return watch.result(transport.get_returncode())
 
 
-async def _kept(stream: asyncio.StreamReader | None, limit: int) -> tuple[bytes, bool]:
-    """Read to the end, so that the program never waits for us; keep the beginning."""
-    kept, is_shortened = bytearray(), False
-    while stream is not None and (piece := await stream.read(_CHUNK)):
-        room = limit - len(kept)
-        kept += piece[:room]
-        is_shortened = is_shortened or len(piece) > room
-    return bytes(kept), is_shortened
+class _Watch(asyncio.SubprocessProtocol):
+    """Keeps what a program writes, and tells when it has ended and when nobody holds its pipes any more."""
+
+    def __init__(self, limit: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[None] = loop.create_future()
+        self.closed: asyncio.Future[None] = loop.create_future()
+        self._limit = limit
+        self._kept = {1: bytearray(), 2: bytearray()}
+        self._is_shortened = False
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Read on to the end, so that the program never waits for us; keep the beginning."""
+        room = self._limit - len(self._kept[fd])
+        self._kept[fd] += data[:room]
+        self._is_shortened = self._is_shortened or len(data) > room
+
+    def process_exited(self) -> None:
+        self.exited.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed.set_result(None)
+
+    def result(self, exit_code: int | None) -> ProcessResult:
+        out, err = (bytes(self._kept[fd]).decode("utf-8", "replace") for fd in (1, 2))
+        return ProcessResult(exit_code=exit_code or 0, stdout=out, stderr=err, is_shortened=self._is_shortened)
 
 
-async def _written(stream: asyncio.StreamWriter | None, content: bytes | None) -> None:
-    if stream is None or content is None:
-        return
-    with suppress(BrokenPipeError, ConnectionResetError):  # a program may end without reading all of it
-        stream.write(content)
-        await stream.drain()
-    stream.close()
+def _write(pipe: asyncio.BaseTransport | None, content: bytes | None) -> None:
+    """Hand over the whole input. A program may end without reading all of it."""
+    if content is not None and isinstance(pipe, asyncio.WriteTransport):
+        pipe.write(content)
+        pipe.close()
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(group: int, watch: _Watch) -> None:
     """End the group: asked first, then killed."""
-    _signal_group(process.pid, signal.SIGTERM)
-    with suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), _TERM_SECONDS)
-    _signal_group(process.pid, signal.SIGKILL)
-    await process.wait()
+    _signal_group(group, signal.SIGTERM)
+    await asyncio.wait({watch.exited}, timeout=_TERM_SECONDS)
+    _signal_group(group, signal.SIGKILL)
+    await asyncio.wait({watch.exited})
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
