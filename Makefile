@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 
 # Branch coverage of src/treadle in percent, below which `make test` fails.
-COVERAGE_MIN ?= 0
+COVERAGE_MIN ?= 95
 # Processes that run the tests.
 WORKERS ?= 2
 # Words for pytest, such as TESTS="tests/journals -k lease".
