@@ -1,31 +1,29 @@
-"""Attempts: carry out one decided call. Time limits, retries by effect, the result's contract, its bound.
+"""Attempts: carry out one decided call: retries by effect, the result's contract, its bound.
 
 Decides nothing about permission and nothing about other calls; always gives exactly one result.
 """
 
 import asyncio
-import copy
 import inspect
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Sequence
+from typing import Any
 
 import msgspec
 
 from treadle.budgets import Budget
+from treadle.calling import GRACE_SECONDS, Calling
 from treadle.errors import Rejected, Transient
-from treadle.events import ContractViolated, ToolAttemptFailed, ToolLate, ToolProgress
+from treadle.events import ContractViolated, ToolAttemptFailed
 from treadle.ledger import Ledger
-from treadle.messages import ToolCall
 from treadle.ports import Interceptor
 from treadle.runtime.bounds import bound
-from treadle.runtime.failures import Cut, contained, describe, failure_class, kept_inside, traceback_of
+from treadle.runtime.failures import Cut, describe, failure_class, traceback_of
 from treadle.runtime.interrupts import Interrupt, wait_at_most
 from treadle.runtime.observations import failed_result
 from treadle.runtime.outputs import fault_of, output_of
 from treadle.runtime.retries import LONGEST_WAIT_SECONDS, backoff_seconds, may_retry_call
-from treadle.runtime.threads import Threads
 from treadle.stops import StopReason
 from treadle.toolbox import Toolbox
 from treadle.tools import (
@@ -33,57 +31,14 @@ from treadle.tools import (
     CheckedCall,
     JsonObject,
     NotDone,
-    SessionSnapshot,
     ToolOutput,
     ToolResult,
     Unknown,
 )
 
-__all__ = ["Abandoned", "Attempts", "CallContext"]
+__all__ = ["Attempts"]
 
 logger = logging.getLogger(__name__)
-
-GRACE_SECONDS = 0.2
-"""How long a call that was told to stop may take to end before it is left behind."""
-
-_threads = Threads()
-
-
-class CallContext:
-    """What one attempt of one call may know: the `ToolContext` that tools are given."""
-
-    def __init__(self, checked: CheckedCall, attempt: int, deps: Any, ledger: Ledger) -> None:
-        self._checked = checked
-        self._ledger = ledger
-        self._loop = asyncio.get_running_loop()
-        self._session: SessionSnapshot | None = None
-        self.attempt = attempt
-        self.deps = deps
-        self.cancelled = False
-
-    @property
-    def call(self) -> ToolCall:
-        return self._checked.call
-
-    @property
-    def idempotency_key(self) -> str:
-        return self._checked.key
-
-    @property
-    def session(self) -> SessionSnapshot:
-        if self._session is None:
-            state = self._ledger.state
-            self._session = SessionSnapshot(
-                id=state.id, run_id=self._ledger.run_id, step=state.step, messages=state.transcript
-            )
-        return self._session
-
-    def progress(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
-        event = ToolProgress(call_id=self._checked.id, message=str(message), done=done, total=total)
-        try:
-            self._loop.call_soon_threadsafe(self._ledger.publish, event)  # a blocking tool calls from its thread
-        except RuntimeError:
-            return  # the loop has been closed: nobody listens to an abandoned call
 
 
 class Attempts:
@@ -95,21 +50,18 @@ class Attempts:
         ledger: Ledger,
         toolbox: Toolbox,
         interrupt: Interrupt,
+        calling: Calling,
         budget: Budget,
-        interceptors: Sequence[Interceptor] = (),
-        deps: Any = None,
-        abandoned: "Abandoned | None" = None,
+        interceptors: Sequence[Interceptor],
     ) -> None:
         self._ledger = ledger
         self._toolbox = toolbox
         self._interrupt = interrupt
         self._budget = budget
         self._interceptors = interceptors
-        self._deps = deps
+        self._calling = calling
         self.slots = asyncio.Semaphore(budget.max_parallel_tool_calls or _NO_CAP)
         """One for each call that may run now. Whoever starts a call takes one, and gives it back."""
-        self.abandoned: Abandoned = {} if abandoned is None else abandoned
-        """Calls that were given up and have not ended: a non-read keeps its resource until it does."""
 
     async def run(self, checked: CheckedCall) -> ToolResult:
         """Carry out the call and return its one result. Never raises for the tool's own failure."""
@@ -119,7 +71,7 @@ class Attempts:
         while True:
             attempt += 1
             try:
-                value = await self._once(checked, attempt)
+                value = await self._calling.call(checked, attempt)
             except BaseException as error:
                 if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
                     raise
@@ -140,10 +92,8 @@ class Attempts:
         check = checked.tool.check
         if check is None or self._interrupt.stop is not None:
             return Unknown
-        context = CallContext(checked, attempt, self._deps, self._ledger)
-        asking = asyncio.ensure_future(contained(_awaited(check, copy.deepcopy(checked.arguments), context)))
         try:
-            answer = await self._watched(checked, context, asking, checked.tool.timeout)
+            answer = await self._calling.ask(check, checked, attempt)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
                 raise
@@ -153,81 +103,6 @@ class Attempts:
             if answer is word or isinstance(answer, word):
                 return word
         return await self._returned(checked, answer)
-
-    # --- one attempt
-
-    async def _once(self, checked: CheckedCall, attempt: int) -> Any:
-        """Start the tool once and wait for it, its time limit or an interrupt.
-
-        Raises:
-            Cut: The time was up or the run was interrupted; the call has been told to stop.
-            BaseException: Whatever the tool raised.
-        """
-        context = CallContext(checked, attempt, self._deps, self._ledger)
-        clock, limit = self._ledger.clock, checked.tool.timeout
-        begun = clock.monotonic()
-        value = await self._watched(checked, context, _start(checked, context, attempt), limit)
-        if not inspect.isawaitable(value):
-            return value
-        # A plain function that makes a coroutine, such as a lambda: it goes on here, within the same limit.
-        left = None if limit is None else max(limit - (clock.monotonic() - begun), 0.0)
-        return await self._watched(checked, context, asyncio.ensure_future(contained(value)), left)
-
-    async def _watched(
-        self, checked: CheckedCall, context: CallContext, future: "asyncio.Future[Any]", seconds: float | None
-    ) -> Any:
-        begun = self._ledger.clock.monotonic()
-        try:
-            is_done = await self._interrupt.wait_for([future], seconds)
-        except asyncio.CancelledError:
-            context.cancelled = True
-            self._abandon(future, checked)
-            raise
-        if not is_done and checked.tool.interrupt == "block" and self._interrupt.is_patient:
-            context.cancelled = True
-            left = (seconds or 0.0) - (self._ledger.clock.monotonic() - begun)
-            await wait_at_most(self._ledger.clock, [future], max(left, 0.0))
-            is_done = future.done()
-        if is_done:
-            return future.result()
-        by_limit = self._interrupt.stop is None
-        context.cancelled = True
-        if isinstance(future, asyncio.Task):
-            future.cancel()
-            await wait_at_most(self._ledger.clock, [future], GRACE_SECONDS)
-        if not future.done():
-            self._abandon(future, checked)  # a thread cannot be stopped, only told
-        elif not future.cancelled():
-            await self._late(checked, future)
-        raise Cut(by_limit=by_limit, seconds=self._ledger.clock.monotonic() - begun)
-
-    def _abandon(self, future: "asyncio.Future[Any]", checked: CheckedCall) -> None:
-        """Leave a call behind that has been told to stop. It is remembered until it ends."""
-        if isinstance(future, asyncio.Task):
-            future.cancel()
-        self.abandoned[future] = checked
-        logger.info("Call %s of %s was told to stop and runs on", checked.id, checked.name)
-
-        def ended(_: "asyncio.Future[Any]") -> None:
-            self.abandoned.pop(future, None)
-            if future.cancelled():
-                return
-            task = asyncio.ensure_future(self._late(checked, future))
-            _background.add(task)
-            task.add_done_callback(_background.discard)
-
-        future.add_done_callback(ended)
-
-    async def _late(self, checked: CheckedCall, future: "asyncio.Future[Any]") -> None:
-        """Record how a call that had been given up ended (TF11). It is never sent to the model."""
-        error = future.exception()
-        outcome, content = ("returned", _shown(future.result())) if error is None else ("raised", describe(error))
-        event = ToolLate(call_id=checked.id, tool=checked.name, outcome=outcome, content=content)
-        try:
-            await self._ledger.record(event)
-        except Exception:
-            # Nobody waits for this any more: a journal that has been closed since must not raise in the event loop.
-            logger.info("Late end of call %s of %s could not be recorded", checked.id, checked.name, exc_info=True)
 
     # --- after an attempt
 
@@ -255,21 +130,22 @@ class Attempts:
             allowed = checked.tool.retries if allowed is None else min(allowed, checked.tool.retries)
         if allowed is not None and attempt > allowed:
             return None
-        if self._is_running_on(checked) and not checked.effect.is_read:
+        if self._calling.is_running_on(checked) and not checked.effect.is_read:
             return None  # the attempt before still runs: a second one beside it would act twice
         wait = backoff_seconds(attempt, self._ledger.randomness.random())
         asked = _asked_wait(error)
         return None if asked is not None and asked > LONGEST_WAIT_SECONDS else max(wait, asked or 0.0)
-
-    def _is_running_on(self, checked: CheckedCall) -> bool:
-        return any(call is checked for call in self.abandoned.values())
 
     async def _failed(self, checked: CheckedCall, error: BaseException, attempt: int, elapsed: float) -> ToolResult:
         """Turn what ended the last attempt into the call's result. No traceback and no path reaches the model."""
         if isinstance(error, Rejected):
             return self._rejected(checked, error.body, error.code)
         status = self._status_of(checked, error)
-        if status is CallStatus.OUTCOME_UNKNOWN and checked.tool.check is not None and not self._is_running_on(checked):
+        if (
+            status is CallStatus.OUTCOME_UNKNOWN
+            and checked.tool.check is not None
+            and not self._calling.is_running_on(checked)
+        ):
             answer = await self.ask_check(checked, attempt)
             if isinstance(answer, ToolResult):
                 return answer
@@ -382,36 +258,15 @@ class Attempts:
     async def _in_time(self, answer: Awaitable[ToolResult]) -> ToolResult:
         """Wait for an interceptor, but not past the end of the run: a short grace is all that it has then."""
         task = asyncio.ensure_future(_one(answer))
-        if not await self._interrupt.wait_for([task]):
-            await wait_at_most(self._ledger.clock, [task], GRACE_SECONDS)
+        if not await self._interrupt.wait_for(task):
+            await wait_at_most(self._ledger.clock, task, GRACE_SECONDS)
         if not task.done():
             task.cancel()
             raise TimeoutError("the run was stopped meanwhile")
         return task.result()
 
 
-Abandoned: TypeAlias = dict["asyncio.Future[Any]", CheckedCall]
-
 _NO_CAP = 1_000_000
-
-_background: set["asyncio.Task[None]"] = set()
-"""Recordings of late ends, held so that they are not collected while they run."""
-
-
-def _start(checked: CheckedCall, context: CallContext, attempt: int) -> "asyncio.Future[Any]":
-    """Start the tool: a coroutine function as a task, any other function in a thread. Each gets its own arguments (TF7)."""
-    tool = checked.tool
-    if tool.convert is None:
-        values = copy.deepcopy(checked.arguments)
-    else:
-        values = checked.values if attempt == 1 else tool.convert(copy.deepcopy(checked.arguments))
-    if inspect.iscoroutinefunction(tool.run) or inspect.iscoroutinefunction(type(tool.run).__call__):
-        return asyncio.ensure_future(contained(tool.run(values, context)))
-    return _threads.submit(lambda: kept_inside(lambda: tool.run(values, context)))
-
-
-async def _awaited(function: Callable[..., Awaitable[Any]], arguments: JsonObject, context: CallContext) -> Any:
-    return await function(arguments, context)
 
 
 async def _one(answer: Awaitable[ToolResult]) -> ToolResult:
@@ -436,14 +291,6 @@ def _unknown_message(checked: CheckedCall, error: BaseException, elapsed: float)
     if checked.effect.is_read:
         return f"{checked.name} {how}. It only reads, so nothing has changed."
     return f"{checked.name} {how}. Its outcome is unknown: it may have been carried out. Check before you repeat it."
-
-
-def _shown(value: Any) -> str:
-    """Return a late value for operators."""
-    try:
-        return repr(value)[:2000].encode("utf-8", "replace").decode()
-    except Exception:  # noqa: BLE001 - a stranger's object may refuse to be shown
-        return type(value).__name__
 
 
 def _json(value: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["digest", "encode", "encoded", "find_unencodable", "idempotency_key"]
+__all__ = ["copied", "digest", "encode", "encoded", "find_unencodable", "idempotency_key"]
 
 _ordered = msgspec.json.Encoder(order="sorted")
 
@@ -26,6 +26,15 @@ def digest(value: Any) -> str:
     return hashlib.sha256(encode(value)).hexdigest()
 
 
+def copied(value: Any) -> Any:
+    """Return a JSON value again, sharing nothing that can be changed."""
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [copied(item) for item in value]
+    return value
+
+
 def idempotency_key(session_id: str, step: int, position: int, tool: str, arguments: Any) -> str:
     """Return the key of one logical call: stable over attempts, resumes and processes.
 
@@ -41,6 +50,8 @@ def _fold_numbers(value: Any) -> Any:
                 return value
             return {key: _fold_numbers(item) for key, item in value.items()}
         case list() | tuple():
+            if _FOLDED.isdisjoint(map(type, value)):
+                return value
             return [_fold_numbers(item) for item in value]
         case float() if value.is_integer() and abs(value) < 2**53:
             return int(value)

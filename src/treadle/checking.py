@@ -1,6 +1,5 @@
 """Checking: from a proposed call to a decided one. Look up, parse, validate, intercept, decide; nothing runs here."""
 
-import copy
 import inspect
 import logging
 from collections.abc import Sequence
@@ -8,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from treadle.canonical import digest, encoded, find_unencodable, idempotency_key
+from treadle.canonical import copied, digest, encoded, find_unencodable, idempotency_key
 from treadle.errors import InvalidArguments, InvalidJson
 from treadle.events import CallDecided
 from treadle.messages import ToolCall
@@ -109,7 +108,7 @@ class Checker:
         if self._policy is None:
             return await decide(None, checked, self._session)
         # A copy: what a policy does to the arguments must not reach the tool past their validation.
-        shown = msgspec.structs.replace(checked, arguments=copy.deepcopy(checked.arguments))
+        shown = msgspec.structs.replace(checked, arguments=copied(checked.arguments))
         return await decide(self._policy, shown, self._session)
 
     def _unknown(self, call: ToolCall) -> ToolResult:
@@ -126,9 +125,9 @@ class Checker:
     async def _validated(self, tool: Tool, call: ToolCall, *, position: int, step: int) -> CheckedCall:
         arguments = self._complete(tool, call, self._parse(call))
         try:
-            if tool.validate is not None and inspect.isawaitable(checking := tool.validate(copy.deepcopy(arguments))):
+            if tool.validate is not None and inspect.isawaitable(checking := tool.validate(copied(arguments))):
                 await checking
-            values = tool.convert(copy.deepcopy(arguments)) if tool.convert is not None else arguments
+            values = tool.convert(copied(arguments)) if tool.convert is not None else arguments
         except InvalidArguments as error:
             raise _Unfit(_invalid_arguments(call, error)) from error
         except Exception as error:
@@ -141,7 +140,7 @@ class Checker:
             tool=tool,
             arguments=arguments,
             values=values,
-            effect=tool.effect_of(copy.deepcopy(arguments) if callable(tool.effect) else arguments),
+            effect=tool.effect_of(copied(arguments) if callable(tool.effect) else arguments),
             position=position,
             digest=digest([tool.name, canonical]),
             key=idempotency_key(self._session.id, step, position, tool.name, canonical),

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from treadle.attempts import Attempts
+from treadle.calling import Calling
 from treadle.early import EarlyCalls
 from treadle.errors import IntentNotStored
 from treadle.events import AnyEvent, ToolStarted
@@ -41,6 +42,7 @@ class Execution:
         recovery: Recovery,
         planner: Planner,
         attempts: Attempts,
+        calling: Calling,
         early: EarlyCalls,
         interrupt: Interrupt,
         guards: Guards,
@@ -50,6 +52,7 @@ class Execution:
         self._recovery = recovery
         self._planner = planner
         self._attempts = attempts
+        self._calling = calling
         self._early = early
         self._interrupt = interrupt
         self._guards = guards
@@ -203,7 +206,7 @@ class Execution:
         await self._early.wait_idle()
         while blocking := self._blocking(calls):
             logger.info("Waiting for %d abandoned calls before the next one that acts", len(blocking))
-            if not await self._interrupt.wait_for(blocking):
+            if not await self._interrupt.wait_for(blocking[0]):
                 return
             await asyncio.sleep(0)  # let the future's own callback take it off the list
 
@@ -212,7 +215,7 @@ class Execution:
         loop = asyncio.get_running_loop()  # a session may outlive a loop, whose futures nobody completes any more
         held = [
             (future, call)
-            for future, call in self._attempts.abandoned.items()
+            for future, call in self._calling.abandoned.items()
             if not call.effect.is_read and future.get_loop() is loop
         ]
         return [future for future, holder in held if any(conflicts(call, holder) for call in acting)]

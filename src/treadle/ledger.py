@@ -26,6 +26,9 @@ __all__ = ["Ledger"]
 
 logger = logging.getLogger(__name__)
 
+_TURNS = {RunStarted, RunResumed, RunPaused, RunFinished, SessionChanged, SessionRewound}
+"""Events that may change what the session's state is."""
+
 
 class Ledger:
     """One session's log, its folded state, and those who listen."""
@@ -62,8 +65,9 @@ class Ledger:
                 raise
             for event in stamped:
                 self.state.apply(event)
-        for event in stamped:
-            self._tell(event)
+        if self.subscribers:
+            for event in stamped:
+                self._tell(event)
 
     async def _mend(self) -> None:
         """Take in what a cancelled append has stored after all: else our numbers would not go on from the journal's."""
@@ -100,20 +104,22 @@ class Ledger:
     def _phase_after(self, events: Sequence[AnyEvent]) -> str:
         """Say what the session's state is once these events are stored, for the journal's list of sessions."""
         for event in reversed(events):
-            match event:
-                case RunStarted() | RunResumed():
-                    return "running"
-                case RunPaused():
-                    return "paused"
-                case RunFinished():
-                    return event.status
-                case SessionChanged(status="deleted"):
-                    return "deleted"
-                case SessionRewound():
-                    return self.state.phase_at(event.to)
-                case _:
-                    pass
+            if type(event) in _TURNS and (phase := self._phase_of(event)):
+                return phase
         return self.state.phase
+
+    def _phase_of(self, event: AnyEvent) -> str | None:
+        match event:
+            case RunStarted() | RunResumed():
+                return "running"
+            case RunPaused():
+                return "paused"
+            case RunFinished():
+                return event.status
+            case SessionRewound():
+                return self.state.phase_at(event.to)
+            case _:
+                return "deleted" if isinstance(event, SessionChanged) and event.status == "deleted" else None
 
     def _tell(self, event: AnyEvent) -> None:
         for subscriber in tuple(self.subscribers):

@@ -3,7 +3,6 @@
 Reads answers that persons gave and counts repeats; starts nothing.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -135,11 +134,9 @@ class Planner:
         checking = self._checker.check(state.call, position=state.position, step=step, edited=edited)
         if not self._checker.may_wait:
             return await checking
-        task = asyncio.ensure_future(checking)
-        if not await self._interrupt.wait_for([task]):
-            task.cancel()
-            return None
-        return task.result()
+        with self._interrupt.cutting():
+            return await checking
+        return None
 
     def _route(self, plan: Plan, state: CallState, checked: Checked, count: int) -> None:
         """Send a checked call where its decision says."""

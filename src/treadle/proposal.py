@@ -3,7 +3,6 @@
 Executes nothing itself and records everything but the final `model.finished`, which belongs to the commit of the decisions.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator
 from decimal import Decimal
 from functools import partial
@@ -148,20 +147,11 @@ class Proposer:
         self, request: ModelRequest, response: _Response, *, step: int, attempt: int
     ) -> ModelError | None:
         """Receive one response; return what failed. An interrupt ends it without an error."""
-        receiving = asyncio.create_task(self._receive(request, response, step, attempt))
         try:
-            is_done = await self._interrupt.wait_for([receiving])
-            if not is_done:
-                receiving.cancel()
-                await asyncio.gather(receiving, return_exceptions=True)
-                return None
-            await receiving
+            with self._interrupt.cutting():
+                await self._receive(request, response, step, attempt)
         except ModelError as error:
             return error
-        finally:
-            if not receiving.done():  # we are being cancelled: the connection is ended, not left behind
-                receiving.cancel()
-                await asyncio.gather(receiving, return_exceptions=True)
         if response.end is None and response.stop is None and self._interrupt.stop is None:
             return IncompleteStream("The driver ended its response without a terminal part.")
         return None

@@ -14,6 +14,7 @@ import msgspec
 from treadle.answers import Answers, is_reminder
 from treadle.attempts import Attempts
 from treadle.budgets import Budget, BudgetReached, Deadline, Meter, budget_from, epoch_seconds, plain
+from treadle.calling import Calling
 from treadle.canonical import digest
 from treadle.checking import Checker
 from treadle.early import EarlyCalls
@@ -361,14 +362,14 @@ class Run:
         if (end := self._wanted or _too_late(session, budget)) is not None:
             interrupt.trip(end)
         checker = Checker(toolbox=about.toolbox, policy=about.policy, interceptors=about.interceptors, session=session)
+        calling = Calling(ledger=ledger, interrupt=interrupt, deps=self._deps, abandoned=session.abandoned)
         attempts = Attempts(
             ledger=ledger,
             toolbox=about.toolbox,
             interrupt=interrupt,
+            calling=calling,
             budget=budget,
             interceptors=about.interceptors,
-            deps=self._deps,
-            abandoned=session.abandoned,
         )
         early = EarlyCalls(ledger=ledger, checker=checker, attempts=attempts, repeats=about.guards.repeats)
         planner = Planner(ledger=ledger, checker=checker, early=early, interrupt=interrupt, guards=about.guards)
@@ -380,6 +381,7 @@ class Run:
             recovery=recovery,
             planner=planner,
             attempts=attempts,
+            calling=calling,
             early=early,
             interrupt=interrupt,
             guards=about.guards,

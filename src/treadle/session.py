@@ -78,7 +78,7 @@ class Session:
         self.is_running = False
         self._lease: Lease | None = None
         # Calls that a run gave up and that go on in this process: what they hold stays held in the next run.
-        self.abandoned: dict[Any, Any] = {}  # Any: futures and calls, known to attempts.py alone
+        self.abandoned: dict[Any, Any] = {}  # Any: futures and calls, known to calling.py alone
 
     async def __aenter__(self) -> Self:
         return self

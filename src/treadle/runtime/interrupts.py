@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
 
 from treadle.ports import Clock, Timer
 from treadle.stops import Stop, StopReason
 
-__all__ = ["Interrupt", "see_through", "wait_at_most"]
-
+__all__ = ["Cutting", "Gate", "Interrupt", "see_through", "wait_at_most"]
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class Interrupt:
         self.stop: Stop | None = None
         self._clock = clock
         self._is_urgent = False
-        self._tripped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._on_trip: set[Callable[[], None]] = set()
         self._wall: Timer | None = None
 
     @property
@@ -34,8 +34,8 @@ class Interrupt:
         self._is_urgent = self._is_urgent or is_urgent
         if self.stop is None:
             self.stop = stop
-            if not self._tripped.done():
-                self._tripped.set_result(None)
+            for act in tuple(self._on_trip):
+                act()
 
     def trip_after(self, seconds: float, stop: Stop) -> None:
         """End the run after so many seconds, unless it has ended by then."""
@@ -46,46 +46,123 @@ class Interrupt:
         if self._wall is not None:
             self._wall.cancel()
 
-    async def wait_for(self, futures: Iterable["asyncio.Future[Any]"], seconds: float | None = None) -> bool:
-        """Wait until any of the futures is done, the run is interrupted, or the time is up.
+    async def wait_for(
+        self, future: "asyncio.Future[Any]", seconds: float | None = None, ended: "Gate | None" = None
+    ) -> bool:
+        """Wait until the future is done, the run is interrupted, or the time is up.
+
+        Args:
+            ended: A gate that the future's own last act opens, where there is one.
 
         Returns:
-            Whether any of the futures is done. Never raises for what a future holds.
+            Whether the future is done. Never raises for what it holds.
         """
-        waited = set(futures)
-        if any(future.done() for future in waited):
-            return True
-        timer = None if seconds is None else _Alarm(self._clock, seconds)
-        extra = {self._tripped} if timer is None else {self._tripped, timer.future}
-        try:
-            await asyncio.wait(waited | extra, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if timer is not None:
-                timer.cancel()
-        return any(future.done() for future in waited)
+        if not future.done():
+            gate = ended or Gate()
+            future.add_done_callback(gate.open)
+            try:
+                await self._pass(gate, seconds)
+            finally:
+                future.remove_done_callback(gate.open)
+        return future.done()
 
     async def sleep(self, seconds: float) -> bool:
         """Wait so long, or until the run is interrupted. Return whether the whole time passed."""
-        if self.stop is not None:
-            return False
-        alarm = _Alarm(self._clock, seconds)
-        try:
-            await asyncio.wait({self._tripped, alarm.future}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            alarm.cancel()
+        await self._pass(Gate(), seconds)
         return self.stop is None
 
+    async def _pass(self, gate: "Gate", seconds: float | None) -> None:
+        """Wait until the gate is opened: by its owner, by an interrupt, or by time."""
+        if self.stop is not None:
+            return
+        timer = None if seconds is None else self._clock.call_later(seconds, gate.open)
+        self._on_trip.add(gate.open)
+        try:
+            await gate.opened
+        finally:
+            self._on_trip.discard(gate.open)
+            if timer is not None:
+                timer.cancel()
 
-async def wait_at_most(clock: Clock, futures: Iterable["asyncio.Future[Any]"], seconds: float) -> None:
-    """Wait until all of the futures are done, but no longer than so many seconds."""
-    alarm = _Alarm(clock, seconds)
-    waiting = {future for future in futures if not future.done()}
+    def cutting(self) -> "Cutting":
+        """Let an interrupt cut short what the body awaits.
+
+        Example:
+            with interrupt.cutting() as cutting:
+                response = await receive()
+            if cutting.has_cut: ...
+        """
+        return Cutting(self._on_trip, is_over=self.stop is not None)
+
+
+class Gate:
+    """What one waits at and others open, once."""
+
+    __slots__ = ("opened",)
+
+    def __init__(self) -> None:
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def open(self, _: object = None) -> None:
+        if not self.opened.done():
+            self.opened.set_result(None)
+
+
+class Cutting:
+    """A `with` whose body is cancelled by an interrupt, and by nobody else; then it ends without an error.
+
+    Like `asyncio.timeout`, it needs no task of its own.
+    """
+
+    def __init__(self, on_trip: "set[Callable[[], None]]", *, is_over: bool) -> None:
+        self.has_cut = False
+        """Whether the interrupt came while the body ran."""
+        self._on_trip = on_trip
+        self._is_over = is_over
+        self._soon: asyncio.Handle | None = None
+
+    def __enter__(self) -> Self:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._cancelling = task, task.cancelling()
+        self._on_trip.add(self._cut)
+        if self._is_over:
+            self._cut()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self._on_trip.discard(self._cut)
+        if self._soon is not None:
+            self._soon.cancel()
+        if not self.has_cut:
+            return False
+        is_only_ours = self._task.uncancel() <= self._cancelling
+        return is_only_ours and isinstance(error, asyncio.CancelledError)
+
+    def _cut(self) -> None:
+        # Soon, not now: who trips the interrupt may be the body itself, and a task that runs is cancelled at its next await.
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_soon(self._cancel)
+
+    def _cancel(self) -> None:
+        self.has_cut = True
+        self._task.cancel()
+
+
+async def wait_at_most(clock: Clock, future: "asyncio.Future[Any]", seconds: float) -> None:
+    """Wait until the future is done, but no longer than so many seconds."""
+    if future.done():
+        return
+    gate = Gate()
+    timer = clock.call_later(seconds, gate.open)
+    future.add_done_callback(gate.open)
     try:
-        while waiting and not alarm.future.done():
-            done, _ = await asyncio.wait(waiting | {alarm.future}, return_when=asyncio.FIRST_COMPLETED)
-            waiting -= done
+        await gate.opened
     finally:
-        alarm.cancel()
+        timer.cancel()
+        future.remove_done_callback(gate.open)
 
 
 async def see_through(work: "asyncio.Future[Any]") -> None:
@@ -97,19 +174,3 @@ async def see_through(work: "asyncio.Future[Any]") -> None:
             continue
     if not work.cancelled() and work.exception() is not None:
         logger.error("Recording the results of a cancelled run failed", exc_info=work.exception())
-
-
-class _Alarm:
-    """A future that is done after some seconds of the clock."""
-
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._timer = clock.call_later(seconds, self._ring)
-
-    def _ring(self) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
-
-    def cancel(self) -> None:
-        self._timer.cancel()
-        self.future.cancel()

@@ -27,6 +27,8 @@ def output_of(value: Any) -> ToolOutput:
 
 def fault_of(output: ToolOutput) -> str | None:
     """Say what is wrong with the faces beside the data, or None. A journal must be able to read them again."""
+    if output.display is None and output.media == ():
+        return None
     try:
         msgspec.json.decode(msgspec.json.encode((output.display, output.media)), type=_Faces)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:

@@ -1,10 +1,10 @@
 """Scheduling: order one step's calls into groups that may run side by side. Knows effects; knows no tool, no model."""
 
-import copy
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from treadle.canonical import copied
 from treadle.tools import CheckedCall
 
 __all__ = ["conflicts", "group"]
@@ -71,7 +71,7 @@ def _resources(call: CheckedCall) -> Mapping[str, str] | None:
     if call.tool.resources is None:
         return None
     try:
-        named = call.tool.resources(copy.deepcopy(call.arguments))
+        named = call.tool.resources(copied(call.arguments))
         if isinstance(named, Mapping) and all(mode in ("read", "write") for mode in named.values()):
             return dict(named)
     except Exception:  # noqa: BLE001 - a function that raises means: exclusive (fails closed)

@@ -1,0 +1,218 @@
+"""Calling: start one attempt of one call, and wait for its end, its time limit or an interrupt.
+
+Knows which calls were given up and run on. Retries nothing and makes no result: that is `attempts.py`.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, TypeAlias
+
+from treadle.canonical import copied
+from treadle.events import ToolLate, ToolProgress
+from treadle.ledger import Ledger
+from treadle.messages import ToolCall
+from treadle.runtime.failures import Cut, contained, describe, kept_inside
+from treadle.runtime.interrupts import Gate, Interrupt, wait_at_most
+from treadle.runtime.threads import Threads
+from treadle.tools import CheckedCall, JsonObject, SessionSnapshot, ToolContext
+
+__all__ = ["GRACE_SECONDS", "Abandoned", "CallContext", "Calling"]
+
+logger = logging.getLogger(__name__)
+
+GRACE_SECONDS = 0.2
+"""How long a call that was told to stop may take to end before it is left behind."""
+
+Abandoned: TypeAlias = dict["asyncio.Future[Any]", CheckedCall]
+
+_threads = Threads()
+_background: set["asyncio.Task[None]"] = set()
+"""Recordings of late ends, held so that they are not collected while they run."""
+
+
+class CallContext:
+    """What one attempt of one call may know: the `ToolContext` that tools are given."""
+
+    def __init__(self, checked: CheckedCall, attempt: int, deps: Any, ledger: Ledger) -> None:
+        self._checked = checked
+        self._ledger = ledger
+        self._loop = asyncio.get_running_loop()
+        self._session: SessionSnapshot | None = None
+        self.attempt = attempt
+        self.deps = deps
+        self.cancelled = False
+
+    @property
+    def call(self) -> ToolCall:
+        return self._checked.call
+
+    @property
+    def idempotency_key(self) -> str:
+        return self._checked.key
+
+    @property
+    def session(self) -> SessionSnapshot:
+        if self._session is None:
+            state = self._ledger.state
+            self._session = SessionSnapshot(
+                id=state.id, run_id=self._ledger.run_id, step=state.step, messages=state.transcript
+            )
+        return self._session
+
+    def progress(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
+        event = ToolProgress(call_id=self._checked.id, message=str(message), done=done, total=total)
+        try:
+            self._loop.call_soon_threadsafe(self._ledger.publish, event)  # a blocking tool calls from its thread
+        except RuntimeError:
+            return  # the loop has been closed: nobody listens to an abandoned call
+
+
+class Calling:
+    """Starts the calls of one run and watches them.
+
+    Args:
+        abandoned: Calls that earlier runs of the session gave up.
+    """
+
+    def __init__(self, *, ledger: Ledger, interrupt: Interrupt, deps: Any, abandoned: Abandoned | None) -> None:
+        self._ledger = ledger
+        self._interrupt = interrupt
+        self._deps = deps
+        self._are_async: dict[str, bool] = {}
+        self.abandoned: Abandoned = {} if abandoned is None else abandoned
+        """Calls that were given up and have not ended: a non-read keeps its resource until it does."""
+
+    async def call(self, checked: CheckedCall, attempt: int) -> Any:
+        """Start the tool once and wait for it, its time limit or an interrupt.
+
+        Raises:
+            Cut: The time was up or the run was interrupted; the call has been told to stop.
+            BaseException: Whatever the tool raised.
+        """
+        context = CallContext(checked, attempt, self._deps, self._ledger)
+        clock, limit = self._ledger.clock, checked.tool.timeout
+        begun = clock.monotonic()
+        value = await self._watched(self._start(checked, context, attempt), limit)
+        if not inspect.isawaitable(value):
+            return value
+        # A plain function that makes a coroutine, such as a lambda: it goes on here, within the same limit.
+        left = None if limit is None else max(limit - (clock.monotonic() - begun), 0.0)
+        return await self._watched(_task(checked, context, value), left)
+
+    async def ask(
+        self, check: Callable[[JsonObject, ToolContext], Awaitable[Any]], checked: CheckedCall, attempt: int
+    ) -> Any:
+        """Ask a tool's `check` about a call, within the tool's own limit. Raises as `call` does."""
+        context = CallContext(checked, attempt, self._deps, self._ledger)
+        answer = _awaited(check, copied(checked.arguments), context)
+        return await self._watched(_task(checked, context, answer), checked.tool.timeout)
+
+    def is_running_on(self, checked: CheckedCall) -> bool:
+        """Whether an earlier attempt of this call was given up and has not ended."""
+        return any(call is checked for call in self.abandoned.values())
+
+    def _start(self, checked: CheckedCall, context: CallContext, attempt: int) -> "_Underway":
+        """Start the tool: a coroutine function as a task, any other function in a thread. Each gets its own arguments (TF7)."""
+        tool = checked.tool
+        if tool.convert is None:
+            values = copied(checked.arguments)
+        else:
+            values = checked.values if attempt == 1 else tool.convert(copied(checked.arguments))
+        if tool.name not in self._are_async:
+            self._are_async[tool.name] = _is_async(tool.run)
+        if self._are_async[tool.name]:
+            return _task(checked, context, tool.run(values, context))
+        future = _threads.submit(lambda: kept_inside(lambda: tool.run(values, context)))
+        return _Underway(checked, context, future, Gate())
+
+    async def _watched(self, one: "_Underway", seconds: float | None) -> Any:
+        """Wait for what was started. What does not end in time is told to stop, and after a short grace left behind."""
+        clock, future = self._ledger.clock, one.future
+        begun = clock.monotonic()
+        try:
+            is_done = await self._interrupt.wait_for(future, seconds, one.ended)
+        except asyncio.CancelledError:
+            self._abandon(one)
+            raise
+        if not is_done and one.checked.tool.interrupt == "block" and self._interrupt.is_patient:
+            one.context.cancelled = True
+            left = (seconds or 0.0) - (clock.monotonic() - begun)
+            await wait_at_most(clock, future, max(left, 0.0))
+            is_done = future.done()
+        if is_done:
+            return future.result()
+        by_limit = self._interrupt.stop is None
+        one.tell_to_stop()
+        if isinstance(future, asyncio.Task):
+            await wait_at_most(clock, future, GRACE_SECONDS)
+        if not future.done():
+            self._abandon(one)  # a thread cannot be stopped, only told
+        elif not future.cancelled():
+            await self._late(one)
+        raise Cut(by_limit=by_limit, seconds=clock.monotonic() - begun)
+
+    def _abandon(self, one: "_Underway") -> None:
+        """Leave a call behind that has been told to stop. It is remembered until it ends."""
+        one.tell_to_stop()
+        self.abandoned[one.future] = one.checked
+        logger.info("Call %s of %s was told to stop and runs on", one.checked.id, one.checked.name)
+
+        def ended(future: "asyncio.Future[Any]") -> None:
+            self.abandoned.pop(future, None)
+            if future.cancelled():
+                return
+            task = asyncio.ensure_future(self._late(one))
+            _background.add(task)
+            task.add_done_callback(_background.discard)
+
+        one.future.add_done_callback(ended)
+
+    async def _late(self, one: "_Underway") -> None:
+        """Record how a call that had been given up ended (TF11). It is never sent to the model."""
+        checked, future = one.checked, one.future
+        error = future.exception()
+        outcome, content = ("returned", _shown(future.result())) if error is None else ("raised", describe(error))
+        event = ToolLate(call_id=checked.id, tool=checked.name, outcome=outcome, content=content)
+        try:
+            await self._ledger.record(event)
+        except Exception:
+            # Nobody waits for this any more: a journal that has been closed since must not raise in the event loop.
+            logger.info("Late end of call %s of %s could not be recorded", checked.id, checked.name, exc_info=True)
+
+
+class _Underway(NamedTuple):
+    """One attempt that has been started."""
+
+    checked: CheckedCall
+    context: CallContext
+    future: "asyncio.Future[Any]"
+    ended: Gate
+    """Opened by its last act where it is a task: that spares whoever waits a pass of the event loop."""
+
+    def tell_to_stop(self) -> None:
+        self.context.cancelled = True
+        if isinstance(self.future, asyncio.Task):
+            self.future.cancel()
+
+
+def _task(checked: CheckedCall, context: CallContext, running: Awaitable[Any]) -> _Underway:
+    ended = Gate()
+    return _Underway(checked, context, asyncio.ensure_future(contained(running, ended.open)), ended)
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+async def _awaited(function: Callable[..., Awaitable[Any]], arguments: JsonObject, context: CallContext) -> Any:
+    return await function(arguments, context)
+
+
+def _shown(value: Any) -> str:
+    """Return a late value for operators."""
+    try:
+        return repr(value)[:2000].encode("utf-8", "replace").decode()
+    except Exception:  # noqa: BLE001 - a stranger's object may refuse to be shown
+        return type(value).__name__
