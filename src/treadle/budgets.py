@@ -162,11 +162,23 @@ class BudgetReached(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | float | str
 
 
+_TOTALS = (
+    "max_model_turns",
+    "max_tool_calls",
+    "max_wall_time_seconds",
+    "max_input_tokens",
+    "max_output_tokens",
+    "max_total_cost",
+)
+"""The budgets of a whole run; the others bound one call or one attempt."""
+
+
 class Meter:
     """Compares what a run has spent with its budget. Asked before each model call and before each tool call."""
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
+        self._limits = {name: limit for name in _TOTALS if (limit := getattr(budget, name)) is not None}
 
     def reached(self, spent: Spent) -> BudgetReached | None:
         """Return the first limit that leaves no room for another model call, or None."""
@@ -208,7 +220,7 @@ class Meter:
 
     def _first_reached(self, counts: tuple[tuple[str, int | float | Decimal | None], ...]) -> BudgetReached | None:
         for name, used in counts:
-            limit = getattr(self.budget, name)
+            limit = self._limits.get(name)
             if limit is None or used is None:
                 continue
             if used >= (_decimal(limit) if isinstance(used, Decimal) else limit):

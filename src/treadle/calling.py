@@ -14,7 +14,7 @@ from treadle.events import ToolLate, ToolProgress
 from treadle.ledger import Ledger
 from treadle.messages import ToolCall
 from treadle.runtime.failures import Cut, contained, describe, kept_inside
-from treadle.runtime.interrupts import Gate, Interrupt, wait_at_most
+from treadle.runtime.interrupts import Interrupt, wait_at_most
 from treadle.runtime.threads import Threads
 from treadle.tools import CheckedCall, JsonObject, SessionSnapshot, ToolContext
 
@@ -124,15 +124,14 @@ class Calling:
             self._are_async[tool.name] = _is_async(tool.run)
         if self._are_async[tool.name]:
             return _task(checked, context, tool.run(values, context))
-        future = _threads.submit(lambda: kept_inside(lambda: tool.run(values, context)))
-        return _Underway(checked, context, future, Gate())
+        return _Underway(checked, context, _threads.submit(lambda: kept_inside(lambda: tool.run(values, context))))
 
     async def _watched(self, one: "_Underway", seconds: float | None) -> Any:
         """Wait for what was started. What does not end in time is told to stop, and after a short grace left behind."""
         clock, future = self._ledger.clock, one.future
         begun = clock.monotonic()
         try:
-            is_done = await self._interrupt.wait_for(future, seconds, one.ended)
+            is_done = await self._interrupt.wait_for(future, seconds)
         except asyncio.CancelledError:
             self._abandon(one)
             raise
@@ -188,8 +187,6 @@ class _Underway(NamedTuple):
     checked: CheckedCall
     context: CallContext
     future: "asyncio.Future[Any]"
-    ended: Gate
-    """Opened by its last act where it is a task: that spares whoever waits a pass of the event loop."""
 
     def tell_to_stop(self) -> None:
         self.context.cancelled = True
@@ -198,8 +195,7 @@ class _Underway(NamedTuple):
 
 
 def _task(checked: CheckedCall, context: CallContext, running: Awaitable[Any]) -> _Underway:
-    ended = Gate()
-    return _Underway(checked, context, asyncio.ensure_future(contained(running, ended.open)), ended)
+    return _Underway(checked, context, asyncio.ensure_future(contained(running)))
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

@@ -178,7 +178,7 @@ class Execution:
         finally:
             self._slots.release()
         # What was done to the world is known to have been done, whatever happens next: else a crash would leave it in doubt.
-        await self._ledger.record(self._outcomes.finished(call.call, result), durable=_acts([call]))
+        await self._ledger.record(self._outcomes.finished(call.call, result), durable=not call.effect.is_read)
         if call.tool.ends_run and result.status is CallStatus.OK and self._done is None:
             output = result.data if result.artifact is None else result.content
             self._done = Stop(reason=StopReason.DONE_CONDITION_SATISFIED, output=output)
@@ -259,4 +259,4 @@ def _not_storable(call: CheckedCall) -> ToolResult:
 
 def _acts(calls: Sequence[CheckedCall]) -> bool:
     """Whether any of them may change the world: then its start must survive a power cut."""
-    return any(not call.effect.is_read for call in calls)
+    return not all(call.effect.is_read for call in calls)

@@ -82,10 +82,9 @@ class Ledger:
             self._tell(self._stamped(event, seq=0, step=event.step or self.state.step, at=self.clock.now()))
 
     def _stamp(self, events: Sequence[AnyEvent]) -> list[AnyEvent]:
-        at, seq, step = self.clock.now(), self.state.head, self.state.step
+        at, step = self.clock.now(), self.state.step
         stamped = []
-        for event in events:
-            seq += 1
+        for seq, event in enumerate(events, self.state.head + 1):
             step = event.step or step  # a commit may begin a step: what follows in it belongs to that step
             stamped.append(self._stamped(event, seq=seq, step=step, at=at))
         return stamped

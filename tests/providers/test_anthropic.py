@@ -755,7 +755,7 @@ LAST = event({"type": "message_stop"})
 def parse(stream: str) -> tuple[list[ModelPart], ModelEnd]:
     """Read a stream without a server."""
     response, reader = AnthropicResponse({}), SseReader()
-    parts = [part for one in reader.feed(stream.encode()) for part in response.add(one.data)]
+    parts = [part for one in reader.feed(stream.encode()) for part in response.add(one)]
     return parts, response.end()
 
 
@@ -763,7 +763,7 @@ def ready_after(*pieces: str) -> list[int]:
     """Return how many calls were ready after each piece of a stream."""
     response, reader, counts, found = AnthropicResponse({}), SseReader(), [], 0
     for piece in pieces:
-        parts = [part for one in reader.feed(piece.encode()) for part in response.add(one.data)]
+        parts = [part for one in reader.feed(piece.encode()) for part in response.add(one)]
         found += sum(isinstance(part, CallReady) for part in parts)
         counts.append(found)
     return counts
@@ -1055,7 +1055,7 @@ def test_a_stream_split_at_any_byte_says_the_same(newline: str) -> None:
         response, reader = AnthropicResponse({}), SseReader()
         events = [*reader.feed(stream[:at]), *reader.feed(stream[at:])]
         last = reader.finish()
-        parts = [part for one in events for part in response.add(one.data)]
+        parts = [part for one in events for part in response.add(one)]
         assert last is None or newline == "\r"
         assert (parts, response.end()) == (expected, end)
 
@@ -1068,7 +1068,7 @@ def test_damaged_streams_raise_nothing_but_model_errors(noise: bytes, at: int, l
     response, reader = AnthropicResponse({}), SseReader()
     try:
         for one in reader.feed(damaged):
-            response.add(one.data)
+            response.add(one)
         response.end()
     except (ModelError, AnswerError):
         pass

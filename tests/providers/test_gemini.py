@@ -130,7 +130,7 @@ async def test_the_model_and_the_form_of_the_answer_stand_in_the_path(model: str
     ],
 )
 def test_an_address_without_a_version_gets_one(base_url: str, expected: str):
-    assert str(Gemini("m", base_url=base_url, api_key=None)._endpoint.url) == expected
+    assert str(Gemini("m", base_url=base_url, api_key=None)._server.endpoint.url) == expected
 
 
 @pytest.mark.parametrize("bad", ["", "not a url", "http://[::1", "ftp://host/v1"])
@@ -961,7 +961,7 @@ MIXED = stream(
 def read(pieces: list[bytes]) -> tuple[list[ModelPart], ModelEnd]:
     response, reader = GeminiResponse({}), SseReader()
     events = [one for piece in pieces for one in reader.feed(piece)]
-    parts = [part for one in events for part in response.add(one.data)]
+    parts = [part for one in events for part in response.add(one)]
     return parts, response.end()
 
 

@@ -83,7 +83,7 @@ async def end_of(script, **words: Any) -> ModelEnd:
 def parse(stream: str) -> tuple[list[ModelPart], ModelEnd]:
     """Read a stream without a server."""
     response, reader = ChatResponse({}), SseReader()
-    parts = [part for event in reader.feed(stream.encode()) for part in response.add(event.data)]
+    parts = [part for event in reader.feed(stream.encode()) for part in response.add(event)]
     return parts, response.end()
 
 
@@ -930,7 +930,7 @@ def read(*chunks: bytes) -> tuple[list[ModelPart], ModelEnd]:
     response, reader = ChatResponse({}), SseReader()
     events = [event for piece in chunks for event in reader.feed(piece)]
     last = reader.finish()
-    parts = [part for event in [*events, *([last] if last else [])] for part in response.add(event.data)]
+    parts = [part for event in [*events, *([last] if last else [])] for part in response.add(event)]
     return parts, response.end()
 
 
@@ -958,7 +958,7 @@ def test_random_bytes_raise_model_errors_only(pieces):
     try:
         for piece in pieces:
             for found in reader.feed(piece):
-                response.add(found.data)
+                response.add(found)
         response.end()
     except (ModelError, AnswerError):
         pass

@@ -119,7 +119,7 @@ async def end_of(script: Any, **words: Any) -> ModelEnd:
 def parse(stream: str) -> tuple[list[ModelPart], ModelEnd]:
     """Read a stream without a server."""
     response, reader = ResponsesResponse({}), SseReader()
-    parts = [part for one in reader.feed(stream.encode()) for part in response.add(one.data)]
+    parts = [part for one in reader.feed(stream.encode()) for part in response.add(one)]
     return parts, response.end()
 
 
@@ -1212,7 +1212,7 @@ def read(*chunks: bytes) -> tuple[list[ModelPart], ModelEnd]:
     response, reader = ResponsesResponse({}), SseReader()
     events = [one for piece in chunks for one in reader.feed(piece)]
     last = reader.finish()
-    parts = [part for one in [*events, *([last] if last else [])] for part in response.add(one.data)]
+    parts = [part for one in [*events, *([last] if last else [])] for part in response.add(one)]
     assert response.is_whole
     return parts, response.end()
 

@@ -8,37 +8,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.errors import ModelResponseInvalid
-from treadle.providers._sse import SseEvent, SseReader
+from treadle.providers._sse import SseReader
 
 
-def read(*chunks: bytes) -> list[SseEvent]:
+def read(*chunks: bytes) -> list[bytes]:
     reader = SseReader()
     events = [event for piece in chunks for event in reader.feed(piece)]
     last = reader.finish()
     return events if last is None else [*events, last]
 
 
-def data(*chunks: bytes) -> list[bytes]:
-    return [event.data for event in read(*chunks)]
-
-
 def test_each_data_line_before_a_blank_line_is_an_event():
-    assert data(b"data: one\n\ndata: two\n\n") == [b"one", b"two"]
+    assert read(b"data: one\n\ndata: two\n\n") == [b"one", b"two"]
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 def test_every_line_end_of_the_standard_works(end):
     stream = b"\n\nevent: ping\ndata: 1\ndata: 2\n\n: comment\n\ndata: 3\n\n".replace(b"\n", end)
 
-    assert read(stream) == [SseEvent("ping", b"1\n2"), SseEvent("message", b"3")]
+    assert read(stream) == [b"1\n2", b"3"]
 
 
 def test_one_blank_after_the_colon_is_dropped_and_no_more():
-    assert data(b"data:x\n\ndata:  y\n\ndata\n\n") == [b"x", b" y", b""]
+    assert read(b"data:x\n\ndata:  y\n\ndata\n\n") == [b"x", b" y", b""]
 
 
 def test_comments_ids_retries_and_unknown_fields_are_skipped():
-    assert data(b": OPENROUTER PROCESSING\n\nid: 7\nretry: 10\nfoo: bar\ndata: x\n\n") == [b"x"]
+    assert read(b": OPENROUTER PROCESSING\n\nid: 7\nretry: 10\nfoo: bar\ndata: x\n\n") == [b"x"]
 
 
 def test_an_event_without_data_is_none():
@@ -47,19 +43,19 @@ def test_an_event_without_data_is_none():
 
 @pytest.mark.row("PF11")
 def test_a_byte_order_mark_is_dropped_at_the_start_only():
-    assert data(b"\xef\xbb\xbfdata: x\n\ndata: \xef\xbb\xbfy\n\n") == [b"x", b"\xef\xbb\xbfy"]
+    assert read(b"\xef\xbb\xbfdata: x\n\ndata: \xef\xbb\xbfy\n\n") == [b"x", b"\xef\xbb\xbfy"]
 
 
 @pytest.mark.row("PF11")
 def test_bytes_that_are_no_text_are_passed_on():
-    assert data(b"data: \xff\x00\n\n") == [b"\xff\x00"]
+    assert read(b"data: \xff\x00\n\n") == [b"\xff\x00"]
 
 
 def test_a_last_event_without_its_blank_line_is_handed_out_apart():
     reader = SseReader()
 
-    assert reader.feed(b"data: 1\n\ndata: [DONE]") == [SseEvent("message", b"1")]
-    assert reader.finish() == SseEvent("message", b"[DONE]")
+    assert reader.feed(b"data: 1\n\ndata: [DONE]") == [b"1"]
+    assert reader.finish() == b"[DONE]"
     assert reader.finish() is None
 
 
@@ -76,7 +72,7 @@ def test_an_event_of_exactly_the_limit_passes_wherever_it_is_cut():
     stream = b"data: " + b"x" * 94 + b"\n\n"
     for cut in range(len(stream)):
         reader = SseReader(max_event_bytes=100)
-        assert [*reader.feed(stream[:cut]), *reader.feed(stream[cut:])] == [SseEvent("message", b"x" * 94)]
+        assert [*reader.feed(stream[:cut]), *reader.feed(stream[cut:])] == [b"x" * 94]
 
 
 def test_ten_megabytes_in_small_pieces_take_linear_time():
@@ -86,7 +82,7 @@ def test_ten_megabytes_in_small_pieces_take_linear_time():
     for _ in range(100_000):
         reader.feed(piece)
 
-    assert len(reader.feed(b"\n\n")[0].data) == 10_000_000
+    assert len(reader.feed(b"\n\n")[0]) == 10_000_000
 
 
 STREAM = (
@@ -98,7 +94,7 @@ STREAM = (
 @pytest.mark.row("W02", "PF11")
 def test_two_cuts_anywhere_change_nothing():
     whole = read(STREAM)
-    assert [event.data for event in whole][1:] == [b"1\n2", b"3", b"4", b"5", b"[DONE]"]
+    assert whole[1:] == [b"1\n2", b"3", b"4", b"5", b"[DONE]"]
     for first in range(len(STREAM)):
         for second in range(first, len(STREAM)):
             assert read(STREAM[:first], STREAM[first:second], STREAM[second:]) == whole

@@ -21,7 +21,6 @@ class Answer:
         timeouts = endpoint.timeouts
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
-        self.content_type = response.content_type if "Content-Type" in response.headers else ""
         self.endpoint = endpoint
         self._response = response
         self._loop = asyncio.get_running_loop()
@@ -30,6 +29,11 @@ class Answer:
         self._idle_seconds = timeouts.idle_seconds
         self._bytes_left = max_bytes
         self._max_bytes = max_bytes
+
+    @property
+    def content_type(self) -> str:
+        """What the server calls the body, such as `text/event-stream`; nothing where it does not say."""
+        return self._response.content_type if "Content-Type" in self.headers else ""
 
     async def read(self) -> bytes:
         """Return the next piece of the body; nothing at its end.

@@ -4,6 +4,8 @@ import re
 
 __all__ = ["ObjectEnd"]
 
+_FLAT = re.compile(r'\s*\{[^"{}\\]*+(?:"[^"\\]*+"[^"{}\\]*+)*+\}\s*')
+"""An object in one piece, with no object and no escape in it, as most arguments are: it is told at once."""
 _OUTSIDE_TEXT = re.compile(r'["{}]')
 _INSIDE_TEXT = re.compile(r'["\\]')
 
@@ -32,6 +34,9 @@ class ObjectEnd:
     def feed(self, piece: str) -> bool:
         """Take the next piece. Return whether the object is complete and nothing follows it."""
         if not self._is_started:
+            if _FLAT.fullmatch(piece):
+                self._is_started = self.is_closed = True
+                return True
             piece = piece.lstrip()
             if not piece:
                 return False

@@ -25,6 +25,9 @@ class Fragment(msgspec.Struct):
     extra_content: Any = None
 
 
+_NO_FUNCTION = _Function()
+
+
 class CallSlot:
     """One call that is being put together."""
 
@@ -39,6 +42,11 @@ class CallSlot:
         self.end = ObjectEnd()
 
     @property
+    def known_id(self) -> str:
+        """A server without ids still has positions, and `ModelEnd` must be able to name a call that was cut."""
+        return self.id or f"call_{self.position}"
+
+    @property
     def is_ready(self) -> bool:
         return self.end.is_closed and not self.end.has_tail and bool(self.name)
 
@@ -48,8 +56,7 @@ class CallSlot:
 
     def call(self, names: Mapping[str, str]) -> ToolCall:
         return ToolCall(
-            # A server without ids still has positions, and ModelEnd must be able to name a call that was cut.
-            id=self.id or f"call_{self.position}",
+            id=self.known_id,
             name=names.get(self.name, self.name),
             arguments="".join(self.pieces),
             signature=self.signature,
@@ -71,15 +78,16 @@ class Calls:
         self._told = 0
 
     def add(self, fragment: Fragment, *, is_whole: bool) -> None:
-        function = fragment.function or _Function()
-        call_id = text_or_nothing(fragment.id) or (str(fragment.id) if type(fragment.id) is int else "")
+        function = fragment.function or _NO_FUNCTION
+        call_id = str(fragment.id) if type(fragment.id) is int else text_or_nothing(fragment.id)
         name = text_or_nothing(function.name)
         text = arguments_text(function.arguments)
         slot = self._slot(_index(fragment.index), call_id, name, text, is_whole=is_whole)
         if slot.position >= self._told:  # a call that was handed out keeps the id that it had
             slot.id = slot.id or call_id
         slot.name = slot.name or name
-        slot.signature = slot.signature or _signature(fragment.extra_content)
+        if fragment.extra_content:
+            slot.signature = slot.signature or _signature(fragment.extra_content)
         if text:
             slot.add(text)
 

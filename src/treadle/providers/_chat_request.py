@@ -1,6 +1,7 @@
 """Chat Completions, outward: from a neutral request to the bytes of its body. Sends nothing, keeps no session."""
 
 from collections.abc import Iterator, Mapping
+from operator import is_
 from typing import Any, TypeAlias
 
 from treadle.messages import Media, Message, Result, Text, Thinking, ToolCall
@@ -49,12 +50,24 @@ class ChatRequests:
         self._has_parallel_option = "parallel_tool_calls" in options
         self._messages = EncodedMessages(self._encode)
         self._tools = ToolSets(_tool)
+        self._asked: tuple[object, ...] = (None,) * 5
+        self._head = b""
 
     def body(self, request: ModelRequest) -> bytes:
         """Return the body. What changes least stands first, and the messages last: the bytes of one step begin those of the next."""
-        pieces = self._messages.pieces(request.messages)
-        if request.instructions:
-            pieces.insert(0, to_json({"role": "system", "content": request.instructions}))
+        asked = (
+            request.instructions,
+            request.tools,
+            request.tool_choice,
+            request.output_schema,
+            request.parallel_tool_calls,
+        )
+        if not all(map(is_, asked, self._asked)):
+            self._asked, self._head = asked, self._written_head(request)
+        return self._messages.body(self._head, request.messages, session_id=request.session_id)
+
+    def _written_head(self, request: ModelRequest) -> bytes:
+        """Return what stands before the messages, up to the instructions."""
         head = [self._opening]
         if request.output_schema is not None:
             head.append(b',"response_format":' + to_json(_response_format(request.output_schema)))
@@ -63,7 +76,10 @@ class ChatRequests:
             head += [b',"tool_choice":', to_json(_tool_choice(request.tool_choice))]
             if not request.parallel_tool_calls and not self._has_parallel_option:
                 head.append(b',"parallel_tool_calls":false')
-        return b"".join((*head, b',"messages":[', b",".join(pieces), b"]}"))
+        head.append(b',"messages":[')
+        if request.instructions:
+            head.append(to_json({"role": "system", "content": request.instructions}))
+        return b"".join(head)
 
     def own_names(self, request: ModelRequest) -> Mapping[str, str]:
         """Return our names of those tools that had to be renamed for the wire."""
@@ -77,16 +93,13 @@ class ChatRequests:
         return b"".join((ours[:-1] + b"," if ours else b"[", self._server_tools, b"]"))
 
     def _encode(self, message: Message) -> bytes:
-        return b",".join(to_json(wire) for wire in self._wire(message))
-
-    def _wire(self, message: Message) -> Iterator[_Wire]:
         match message.role:
             case "user":
-                yield {"role": "user", "content": _user_content(message)}
+                return to_json({"role": "user", "content": _user_content(message)})
             case "assistant":
-                yield self._assistant(message)
+                return to_json(self._assistant(message))
             case "tool":
-                yield from _results(message.results)
+                return b",".join(map(to_json, _results(message.results)))
 
     def _assistant(self, message: Message) -> _Wire:
         is_own = message.origin == self._origin

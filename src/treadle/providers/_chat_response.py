@@ -109,37 +109,33 @@ class ChatResponse:
 
     def end(self) -> ModelEnd:
         """Return the whole message."""
-        slots = self._calls.in_order()
-        calls = [slot.call(self._names) for slot in slots]
         finish = Finish.REFUSED if self._is_refused else self._finish
-        is_cut = finish is Finish.LENGTH
+        parts: list[Part] = []
+        if self._thinking:
+            parts.append(Thinking(text="".join(self._thinking)))
+        if self._text:
+            parts.append(Text("".join(self._text)))
+        slots = self._calls.in_order()
+        parts += [slot.call(self._names) for slot in slots]
+        cut = [slot.known_id for slot in slots if not slot.end.is_closed] if finish is Finish.LENGTH else ()
         return ModelEnd(
-            parts=(*self._words(), *calls),
+            parts=tuple(parts),
             finish=finish,
             usage=self._usage,
-            cut_calls=frozenset(
-                call.id for slot, call in zip(slots, calls, strict=True) if is_cut and not slot.end.is_closed
-            ),
+            cut_calls=frozenset(cut),
             finish_reason=self._finish_reason,
         )
-
-    def _words(self) -> list[Part]:
-        parts: list[Part] = []
-        if thought := "".join(self._thinking):
-            parts.append(Thinking(text=thought))
-        if said := "".join(self._text):
-            parts.append(Text(said))
-        return parts
 
     def _take(self, chunk: _Chunk) -> list[ModelPart]:
         if chunk.error:
             raise AnswerError(chunk.error)
         if chunk.usage is not None:
             self._usage = _usage(chunk.usage) or self._usage
-        if chunk.choices is not None:
-            self.is_empty = False
         parts: list[ModelPart] = []
-        for choice in chunk.choices or ():
+        if chunk.choices is None:
+            return parts
+        self.is_empty = False
+        for choice in chunk.choices:
             if choice is not None and not choice.index:  # the first choice only, should an option ask for more
                 self._take_choice(choice, parts)
         return parts
@@ -159,13 +155,14 @@ class ChatResponse:
             self.is_whole = True
 
     def _take_delta(self, delta: _Delta, parts: list[ModelPart], *, is_whole: bool) -> None:
-        thought, said = _thinking(delta), _said(delta.content)
-        if thought:
+        content = delta.content
+        said = content if isinstance(content, str) else _pieces(content, "text")
+        if thought := _thinking(delta):
             self._thinking.append(thought)
             parts.append(ThinkingDelta(thought))
-        if refusal := text_or_nothing(delta.refusal):
+        if delta.refusal and isinstance(delta.refusal, str):
             self._is_refused = True
-            said += refusal
+            said += delta.refusal
         if said:
             self._text.append(said)
             parts.append(TextDelta(said))
@@ -176,23 +173,19 @@ class ChatResponse:
             parts += [CallReady(slot.call(self._names)) for slot in self._calls.ready()]
 
 
-def _said(content: Any) -> str:
-    """Return the text of a content: a string, or Mistral's list of typed pieces."""
-    if isinstance(content, str):
-        return content
-    return _pieces(content, "text")
-
-
 def _thinking(delta: _Delta) -> str:
     """Return the reasoning. Gateways send the same words in both fields, so the first counts."""
-    told = text_or_nothing(delta.reasoning_content) or text_or_nothing(delta.reasoning)
-    if told or not isinstance(delta.content, list):
-        return told
+    for told in (delta.reasoning_content, delta.reasoning):
+        if told and isinstance(told, str):
+            return told
+    if not isinstance(delta.content, list):
+        return ""
     nested = [piece.get("thinking") for piece in delta.content if isinstance(piece, dict)]
     return "".join(piece if isinstance(piece, str) else _pieces(piece, "text") for piece in nested)
 
 
 def _pieces(content: Any, kind: str) -> str:
+    """Return the text of Mistral's list of typed pieces."""
     if not isinstance(content, list):
         return ""
     return "".join(

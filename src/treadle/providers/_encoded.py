@@ -1,8 +1,8 @@
 """Encoded: JSON bytes that are made once and joined into many requests. Knows no dialect."""
 
-import weakref
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+from weakref import ref
 
 import msgspec
 
@@ -10,14 +10,30 @@ from treadle.messages import Message
 
 __all__ = ["EncodedMessages", "to_json"]
 
+_LONG = 32
+"""Messages from which on a body is worth keeping for the next one."""
+
 _encoder = msgspec.json.Encoder()
+
+
+class _Body(NamedTuple):
+    """The last body of one session."""
+
+    whole: bytes
+    head: bytes
+    messages: list[ref[Message]]
+    """Weak, so that nothing is kept alive; and a dead one is equal to no other."""
+    first: ref[Message]
+    """Drops the body when the message dies."""
 
 
 class EncodedMessages:
     """The bytes of each message, made at first sight and dropped with the message.
 
-    A transcript only grows, so each request costs its new messages and one copy; and what was sent once is sent again byte for
-    byte, which is what a provider's prompt cache asks for.
+    What was sent once is sent again byte for byte, which is what a provider's prompt cache asks for.
+
+    A long session's last body is kept as well, until its first message dies: so that its next request costs its new messages and
+    one copy, and not a look at every message.
 
     Args:
         encode: Returns a message as the dialect's JSON objects, joined by commas; the same for the same message.
@@ -25,7 +41,8 @@ class EncodedMessages:
 
     def __init__(self, encode: Callable[[Message], bytes]) -> None:
         self._encode = encode
-        self._known: dict[int, tuple[weakref.ref[Message], bytes]] = {}
+        self._known: dict[int, tuple[ref[Message], bytes]] = {}
+        self._bodies: dict[str, _Body] = {}
 
     def pieces(self, messages: Iterable[Message]) -> list[bytes]:
         """Return the bytes of each message, in order, without those that come to nothing."""
@@ -33,11 +50,39 @@ class EncodedMessages:
         found = [known[id(message)][1] if id(message) in known else self._add(message) for message in messages]
         return [piece for piece in found if piece]
 
+    def body(self, head: bytes, messages: Sequence[Message], *, session_id: str) -> bytes:
+        """Return the body of a request: its head, the messages joined by commas, and `]}`.
+
+        Where it begins as the last one of its session did, that one is taken and only the rest is written.
+
+        Args:
+            head: What stands before the messages: it ends with their `[`, or with one element behind that.
+        """
+        if len(messages) < _LONG:
+            return self._written(head, messages)
+        now, last = list(map(ref, messages)), self._bodies.get(session_id)
+        if last is not None and last.head == head and last.messages == now[: len(last.messages)]:
+            whole = self._written(memoryview(last.whole)[:-2], messages[len(last.messages) :])
+        else:
+            whole = self._written(head, messages)
+        self._bodies[session_id] = _Body(whole, head, now, self._dropping(session_id, messages[0]))
+        return whole
+
+    def _written(self, beginning: bytes | memoryview, messages: Sequence[Message]) -> bytes:
+        rest = b",".join(self.pieces(messages))
+        comma = b"," if rest and beginning[-1] != ord("[") else b""
+        return b"".join((beginning, comma, rest, b"]}"))
+
+    def _dropping(self, session_id: str, first: Message) -> ref[Message]:
+        """Return a reference that drops the session's body when its first message dies."""
+        bodies = self._bodies
+        return ref(first, lambda _: bodies.pop(session_id, None))
+
     def _add(self, message: Message) -> bytes:
         encoded = self._encode(message)
         key, known = id(message), self._known
         # The entry goes before the id can be used again: callbacks run while the message dies.
-        known[key] = (weakref.ref(message, lambda _: known.pop(key, None)), encoded)
+        known[key] = (ref(message, lambda _: known.pop(key, None)), encoded)
         return encoded
 
 

@@ -11,7 +11,7 @@ __all__ = ["arguments_text", "count", "decode", "text_or_nothing"]
 
 _T = TypeVar("_T")
 
-_values = msgspec.json.Decoder()
+_texts = msgspec.json.Decoder(str)
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _ESCAPES = re.compile(
@@ -42,7 +42,7 @@ def text_or_nothing(value: Any) -> str:
 def count(counts: Any, name: str) -> int:
     """Return a number of tokens; 0 where the server gives none, or nonsense."""
     number = counts.get(name) if isinstance(counts, dict) else None
-    if isinstance(number, bool) or not isinstance(number, int | float):
+    if type(number) is not int and type(number) is not float:  # a boolean counts nothing
         return 0
     return int(number) if 0 < number < 2**53 else 0
 
@@ -50,11 +50,9 @@ def count(counts: Any, name: str) -> int:
 def arguments_text(raw: msgspec.Raw) -> str:
     """Return the text of a call's arguments: of a string its content, of an object its own JSON, as it came."""
     encoded = bytes(raw)
-    if encoded == b"null":
-        return ""
-    if not encoded.startswith(b'"'):
-        return encoded.decode("utf-8", "replace")
-    return text_or_nothing(decode(encoded, _values))
+    if encoded.startswith(b'"'):
+        return decode(encoded, _texts)
+    return "" if encoded == b"null" else encoded.decode("utf-8", "replace")
 
 
 def _mended(data: bytes) -> bytes:

@@ -1,6 +1,7 @@
 """Reading: one HTTP answer to the parts of one response, streamed or whole. Knows no dialect: that is the response's."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import closing
 from typing import Any, Protocol
 
 from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid
@@ -56,39 +57,58 @@ class Response(Protocol):
         ...
 
 
-async def read_response(answer: Answer, response: Response) -> AsyncIterator[ModelPart]:
-    """Yield the parts of a response, `ModelEnd` last.
+async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response) -> AsyncGenerator[ModelPart]:
+    """Ask once, and yield the parts of the one response, `ModelEnd` last. The answer is closed however it ends.
+
+    All of it is one generator: each one more would cost every streamed part a pass through it.
+
+    Args:
+        ask: Sends the request and returns the answer, which is a success.
+        response: Takes the answer; used up afterwards.
 
     Raises:
-        ModelError: The answer is an error, breaks off, or is none of this dialect.
+        ModelError: What `ask` raises; or the answer is an error, breaks off, or is none of this dialect.
     """
-    try:
-        async for part in _read(answer, response):
-            yield part
-    except AnswerError as exc:
-        raise event_failure(exc.error, answer.endpoint) from None  # its words are in the new error, redacted
-
-
-async def _read(answer: Answer, response: Response) -> AsyncIterator[ModelPart]:
-    head = await _beginning(answer)
-    # Decided by the first byte, not by the content type: servers answer either request in either form, and label it freely.
-    if head.removeprefix(_BYTE_ORDER_MARK).lstrip(_BLANKS)[:1] in (b"{", b"[", b"<"):
-        for part in _take_whole(head + await answer.read_rest(), answer, response):
-            yield part
-    else:
-        async for part in _read_events(head, answer, response):
-            yield part
-    yield response.end()
+    with closing(await ask()) as answer:
+        head = piece = await _beginning(answer)
+        try:
+            if _is_whole(head):
+                for part in _take_whole(head + await answer.read_rest(), answer, response):
+                    yield part
+            else:
+                events = SseReader()
+                while piece:
+                    for data in events.feed(piece):
+                        for part in response.add(data):
+                            yield part
+                    piece = await _next(answer, response)
+                for part in _take_last(events, response):
+                    yield part
+                if not response.is_whole:
+                    raise _incomplete(head, answer, response)
+        except AnswerError as exc:
+            raise event_failure(exc.error, answer.endpoint) from None  # its words are in the new error, redacted
+        yield response.end()
 
 
 async def _beginning(answer: Answer) -> bytes:
     """Read up to the first byte that is no blank."""
-    head = b""
-    while piece := await answer.read():
+    head = await answer.read()
+    while _is_blank(head) and (piece := await answer.read()):
         head += piece
-        if head.removeprefix(_BYTE_ORDER_MARK).strip(_BLANKS) and not _BYTE_ORDER_MARK.startswith(head):
-            break
     return head
+
+
+def _is_blank(head: bytes) -> bool:
+    return _BYTE_ORDER_MARK.startswith(head) or not head.removeprefix(_BYTE_ORDER_MARK).strip(_BLANKS)
+
+
+def _is_whole(head: bytes) -> bool:
+    """Whether an answer is one JSON object (or a page), and no stream.
+
+    Decided by the first byte, not by the content type: servers answer either request in either form, and label it freely.
+    """
+    return head.removeprefix(_BYTE_ORDER_MARK).lstrip(_BLANKS)[:1] in (b"{", b"[", b"<")
 
 
 def _take_whole(body: bytes, answer: Answer, response: Response) -> list[ModelPart]:
@@ -96,19 +116,6 @@ def _take_whole(body: bytes, answer: Answer, response: Response) -> list[ModelPa
         return response.add_whole(body.removeprefix(_BYTE_ORDER_MARK))
     except ModelResponseInvalid as exc:
         raise not_the_protocol(body, answer) from exc
-
-
-async def _read_events(head: bytes, answer: Answer, response: Response) -> AsyncIterator[ModelPart]:
-    reader, piece = SseReader(), head
-    while piece:
-        for event in reader.feed(piece):
-            for part in response.add(event.data):
-                yield part
-        piece = await _next(answer, response)
-    for part in _take_last(reader, response):
-        yield part
-    if not response.is_whole:
-        raise _incomplete(head, answer, response)
 
 
 async def _next(answer: Answer, response: Response) -> bytes:
@@ -126,13 +133,13 @@ async def _next(answer: Answer, response: Response) -> bytes:
         raise
 
 
-def _take_last(reader: SseReader, response: Response) -> list[ModelPart]:
+def _take_last(events: SseReader, response: Response) -> list[ModelPart]:
     """Take an event without its blank line, where it is whole by itself: half a JSON object is none."""
-    event = reader.finish()
-    if event is None:
+    data = events.finish()
+    if data is None:
         return []
     try:
-        return response.add(event.data)
+        return response.add(data)
     except ModelResponseInvalid:
         return []
 

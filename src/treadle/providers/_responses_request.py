@@ -1,6 +1,6 @@
 """Responses, outward: from a neutral request to the bytes of its body. Sends nothing, keeps no session."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from treadle.errors import ConfigurationError
@@ -71,12 +71,13 @@ class ResponsesRequests:
         head += self._written_tools(request)
         if request.instructions:
             head += [b',"instructions":', to_json(request.instructions)]
-        messages: Iterable[Message] = request.messages
+        messages = request.messages
         if resumes and (kept := self._kept(request)) is not None:
             position, response_id = kept
             messages = request.messages[position + 1 :]
             head += [b',"previous_response_id":', to_json(response_id)]
-        return b"".join((*head, b',"input":[', b",".join(self._messages.pieces(messages)), b"]}"))
+        head.append(b',"input":[')
+        return self._messages.body(b"".join(head), messages, session_id=request.session_id)
 
     def can_resume(self, request: ModelRequest) -> bool:
         """Whether the server keeps a response that this request goes on from."""

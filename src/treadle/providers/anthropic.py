@@ -1,25 +1,23 @@
 """Anthropic Messages, and every server that speaks it. One request, one response; retries and budgets are the runtime's."""
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, closing
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 
-from treadle.errors import ConfigurationError
 from treadle.messages import Message, Usage
 from treadle.ports import ModelEnd, ModelPart, ModelRequest, Pricing
 from treadle.providers._anthropic_request import AnthropicRequests
 from treadle.providers._anthropic_response import AnthropicResponse
-from treadle.providers._endpoint import secrets_of
-from treadle.providers._failures import read_failure
-from treadle.providers._http import Endpoint, Timeouts, shared_client
+from treadle.providers._endpoint import Timeouts
 from treadle.providers._reading import read_response
+from treadle.providers._server import DEFAULT_TIMEOUTS, Key, Server, model_name
 
 __all__ = ["Anthropic", "Timeouts"]
 
-_DEFAULT_TIMEOUTS = Timeouts()
 _VERSION = "2023-06-01"
 
 _MAX_PAUSES = 8
@@ -61,34 +59,21 @@ class Anthropic:
         stream: bool = True,
         options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-        timeouts: Timeouts = _DEFAULT_TIMEOUTS,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        if not model.strip():
-            raise ConfigurationError(
-                "The model's name is empty. Write anthropic:NAME, with the name that the server knows."
-            )
-        self._name = f"anthropic:{model}"
-        self._price = price
-        api_key = api_key.strip() if api_key else None
-        self._has_key = bool(api_key)
-        self._endpoint = Endpoint(
+        self.name: Final = model_name("anthropic", model)
+        """The dialect and model, such as `anthropic:claude-sonnet-4-5`."""
+        self.price: Final = price
+        """What it costs, or None when nobody knows."""
+        self._server = Server(
             base_url,
             _path(base_url),
-            headers=_headers(api_key, headers),
+            key=Key(value=api_key, header="x-api-key", variable="ANTHROPIC_API_KEY"),
+            own_headers={"anthropic-version": _VERSION},
+            headers=headers,
             timeouts=timeouts,
-            secrets=secrets_of(api_key, headers),
         )
-        self._requests = AnthropicRequests(model, origin=self._name, options=options or {}, stream=stream)
-
-    @property
-    def name(self) -> str:
-        """The dialect and model, such as `anthropic:claude-sonnet-4-5`."""
-        return self._name
-
-    @property
-    def price(self) -> Pricing | None:
-        """What it costs, or None when nobody knows."""
-        return self._price
+        self._requests = AnthropicRequests(model, origin=self.name, options=options or {}, stream=stream)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
         """Send one request and yield the parts of the one response, `ModelEnd` last.
@@ -102,7 +87,8 @@ class Anthropic:
         before: ModelEnd | None = None
         for pauses_left in reversed(range(_MAX_PAUSES + 1)):
             response = AnthropicResponse(self._requests.own_names(request))
-            async with aclosing(self._exchange(request, response)) as parts:
+            ask = partial(self._server.ask, self._requests.body(request))
+            async with aclosing(read_response(ask, response)) as parts:
                 async for part in parts:
                     if not isinstance(part, ModelEnd):
                         yield part
@@ -111,23 +97,9 @@ class Anthropic:
             if not (response.is_paused and pauses_left and end.parts):
                 yield whole
                 return
-            said = Message(role="assistant", parts=end.parts, origin=self._name)
+            said = Message(role="assistant", parts=end.parts, origin=self.name)
             request = msgspec.structs.replace(request, messages=(*request.messages, said))
             before = whole
-
-    async def _exchange(self, request: ModelRequest, response: AnthropicResponse) -> AsyncGenerator[ModelPart]:
-        answer = await shared_client.send(self._endpoint, self._requests.body(request))
-        with closing(answer):
-            if not 200 <= answer.status < 300:
-                raise await read_failure(answer, key_advice=self._key_advice)
-            async for part in read_response(answer, response):
-                yield part
-
-    @property
-    def _key_advice(self) -> str:
-        if self._has_key:
-            return "Check the API key (api_key=, or the variable that it was read from, such as ANTHROPIC_API_KEY) and what it may use."
-        return "No API key was sent: set api_key=, or ANTHROPIC_API_KEY."
 
 
 def _joined(first: ModelEnd, second: ModelEnd) -> ModelEnd:
@@ -142,10 +114,3 @@ def _path(base_url: str) -> str:
     """Return what comes after the base URL. The vendor's variable is set without `/v1`, as its own SDK wants it."""
     stem = re.split(r"[?#]", base_url.strip(), maxsplit=1)[0].rstrip("/")
     return "messages" if re.search(r"/v\d[^/]*(/messages)?$", stem) else "v1/messages"
-
-
-def _headers(api_key: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
-    made = {"Content-Type": "application/json", "anthropic-version": _VERSION}
-    if api_key:
-        made["x-api-key"] = api_key
-    return made | dict(headers or {})

@@ -59,8 +59,9 @@ class FallbackModel:
             ModelError: The model that was asked failed.
         """
         model, breaker = self._choose()
-        stream = model.stream(request)
+        stream: AsyncIterator[ModelPart] | None = None
         try:
+            stream = model.stream(request)
             async for part in stream:
                 yield _signed(part, model) if isinstance(part, ModelEnd) else part
         except ModelError as error:

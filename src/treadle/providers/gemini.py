@@ -1,22 +1,19 @@
 """Gemini's generateContent and streamGenerateContent. One request, one response; retries and budgets are the runtime's."""
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import closing
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
+from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from treadle.errors import ConfigurationError
 from treadle.ports import ModelPart, ModelRequest, Pricing
-from treadle.providers._endpoint import secrets_of
-from treadle.providers._failures import read_failure
+from treadle.providers._endpoint import Timeouts
 from treadle.providers._gemini_request import GeminiRequests
 from treadle.providers._gemini_response import GeminiResponse
-from treadle.providers._http import Endpoint, Timeouts, shared_client
 from treadle.providers._reading import read_response
+from treadle.providers._server import DEFAULT_TIMEOUTS, Key, Server, model_name
 
 __all__ = ["Gemini", "Timeouts"]
 
-_DEFAULT_TIMEOUTS = Timeouts()
 _VERSION = "/v1beta"
 
 
@@ -52,39 +49,25 @@ class Gemini:
         stream: bool = True,
         options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-        timeouts: Timeouts = _DEFAULT_TIMEOUTS,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        if not model.strip():
-            raise ConfigurationError(
-                "The model's name is empty. Write gemini:NAME, with the name that the server knows."
-            )
-        self._name = f"gemini:{model}"
-        self._price = price
-        api_key = api_key.strip() if api_key else None
-        self._has_key = bool(api_key)
-        self._endpoint = Endpoint(
+        self.name: Final = model_name("gemini", model)
+        """The dialect and model, such as `gemini:gemini-2.5-flash`."""
+        self.price: Final = price
+        """What it costs, or None when nobody knows."""
+        self._server = Server(
             _with_version(base_url),
             _path(model, stream=stream),
-            headers=_headers(api_key, headers),
+            key=Key(value=api_key, header="x-goog-api-key", variable="GEMINI_API_KEY"),
+            headers=headers,
             timeouts=timeouts,
-            secrets=secrets_of(api_key, headers),
         )
         if stream:
             # Without it the vendor sends one JSON list, which has no event to start early on.
-            self._endpoint.url = self._endpoint.url.update_query(alt="sse")
-        self._requests = GeminiRequests(model, origin=self._name, options=options or {})
+            self._server.endpoint.url = self._server.endpoint.url.update_query(alt="sse")
+        self._requests = GeminiRequests(model, origin=self.name, options=options or {})
 
-    @property
-    def name(self) -> str:
-        """The dialect and model, such as `gemini:gemini-2.5-flash`."""
-        return self._name
-
-    @property
-    def price(self) -> Pricing | None:
-        """What it costs, or None when nobody knows."""
-        return self._price
-
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
         """Send one request and yield the parts of the one response, `ModelEnd` last.
 
         Never retries. Closing the iterator closes the connection.
@@ -92,18 +75,8 @@ class Gemini:
         Raises:
             ModelError: The call failed; the class says whether another attempt may help.
         """
-        answer = await shared_client.send(self._endpoint, self._requests.body(request))
-        with closing(answer):
-            if not 200 <= answer.status < 300:
-                raise await read_failure(answer, key_advice=self._key_advice)
-            async for part in read_response(answer, GeminiResponse(self._requests.own_names(request))):
-                yield part
-
-    @property
-    def _key_advice(self) -> str:
-        if self._has_key:
-            return "Check the API key (api_key=, or the variable that it was read from, such as GEMINI_API_KEY) and what it may use."
-        return "No API key was sent: set api_key=, or GEMINI_API_KEY."
+        ask = partial(self._server.ask, self._requests.body(request))
+        return read_response(ask, GeminiResponse(self._requests.own_names(request)))
 
 
 def _path(model: str, *, stream: bool) -> str:
@@ -120,10 +93,3 @@ def _with_version(base_url: str) -> str:
     if not parts.netloc or parts.path.strip("/"):
         return base_url
     return urlunsplit(parts._replace(path=_VERSION))
-
-
-def _headers(api_key: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
-    made = {"Content-Type": "application/json"}
-    if api_key:
-        made["x-goog-api-key"] = api_key
-    return made | dict(headers or {})

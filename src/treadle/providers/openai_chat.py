@@ -1,21 +1,17 @@
 """OpenAI Chat Completions, and every server that speaks it. One request, one response; retries and budgets are the runtime's."""
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import closing
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
+from typing import Any, Final
 
-from treadle.errors import ConfigurationError
 from treadle.ports import ModelPart, ModelRequest, Pricing
 from treadle.providers._chat_request import ChatRequests
 from treadle.providers._chat_response import ChatResponse
-from treadle.providers._endpoint import secrets_of
-from treadle.providers._failures import read_failure
-from treadle.providers._http import Endpoint, Timeouts, shared_client
+from treadle.providers._endpoint import Timeouts
 from treadle.providers._reading import read_response
+from treadle.providers._server import DEFAULT_TIMEOUTS, Key, Server, model_name
 
 __all__ = ["OpenAIChat", "Timeouts"]
-
-_DEFAULT_TIMEOUTS = Timeouts()
 
 
 class OpenAIChat:
@@ -53,40 +49,26 @@ class OpenAIChat:
         stream: bool = True,
         options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-        timeouts: Timeouts = _DEFAULT_TIMEOUTS,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
         thinking_field: str | None = None,
         dialect: str = "openai-chat",
     ) -> None:
-        if not model.strip():
-            raise ConfigurationError(
-                "The model's name is empty. Write openai-chat:NAME, with the name that the server knows."
-            )
-        self._name = f"{dialect}:{model}"
-        self._price = price
-        api_key = api_key.strip() if api_key else None
-        self._has_key = bool(api_key)
-        self._endpoint = Endpoint(
+        self.name: Final = model_name(dialect, model)
+        """The dialect and model, such as `openai-chat:gpt-5-mini`."""
+        self.price: Final = price
+        """What it costs, or None when nobody knows."""
+        self._server = Server(
             base_url,
             "chat/completions",
-            headers=_headers(api_key, headers),
+            key=Key(value=api_key, header="Authorization", prefix="Bearer ", variable="OPENAI_API_KEY"),
+            headers=headers,
             timeouts=timeouts,
-            secrets=secrets_of(api_key, headers),
         )
         self._requests = ChatRequests(
-            model, origin=self._name, options=options or {}, stream=stream, thinking_field=thinking_field
+            model, origin=self.name, options=options or {}, stream=stream, thinking_field=thinking_field
         )
 
-    @property
-    def name(self) -> str:
-        """The dialect and model, such as `openai-chat:gpt-5-mini`."""
-        return self._name
-
-    @property
-    def price(self) -> Pricing | None:
-        """What it costs, or None when nobody knows."""
-        return self._price
-
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
         """Send one request and yield the parts of the one response, `ModelEnd` last.
 
         Never retries. Closing the iterator closes the connection.
@@ -94,22 +76,5 @@ class OpenAIChat:
         Raises:
             ModelError: The call failed; the class says whether another attempt may help.
         """
-        answer = await shared_client.send(self._endpoint, self._requests.body(request))
-        with closing(answer):
-            if not 200 <= answer.status < 300:
-                raise await read_failure(answer, key_advice=self._key_advice)
-            async for part in read_response(answer, ChatResponse(self._requests.own_names(request))):
-                yield part
-
-    @property
-    def _key_advice(self) -> str:
-        if self._has_key:
-            return "Check the API key (api_key=, or the variable that it was read from, such as OPENAI_API_KEY) and what it may use."
-        return "No API key was sent: set api_key=, or OPENAI_API_KEY."
-
-
-def _headers(api_key: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
-    made = {"Content-Type": "application/json"}
-    if api_key:
-        made["Authorization"] = f"Bearer {api_key}"
-    return made | dict(headers or {})
+        ask = partial(self._server.ask, self._requests.body(request))
+        return read_response(ask, ChatResponse(self._requests.own_names(request)))

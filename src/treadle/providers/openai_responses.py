@@ -1,22 +1,20 @@
 """OpenAI Responses, and every server that speaks it. One request, one response; retries and budgets are the runtime's."""
 
 import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import closing
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
+from typing import Any, Final
 
-from treadle.errors import ConfigurationError, ModelError, ModelRejected
+from treadle.errors import ModelError, ModelRejected
 from treadle.ports import ModelPart, ModelRequest, Pricing
-from treadle.providers._endpoint import secrets_of
-from treadle.providers._failures import read_failure
-from treadle.providers._http import Answer, Endpoint, Timeouts, shared_client
+from treadle.providers._answer import Answer
+from treadle.providers._endpoint import Timeouts
 from treadle.providers._reading import read_response
 from treadle.providers._responses_request import ResponsesRequests
 from treadle.providers._responses_response import ResponsesResponse
+from treadle.providers._server import DEFAULT_TIMEOUTS, Key, Server, model_name
 
 __all__ = ["OpenAIResponses", "Timeouts"]
-
-_DEFAULT_TIMEOUTS = Timeouts()
 
 _NO_SEALED_REASONING = re.compile(r"encrypted content is not supported|reasoning\.encrypted_content", re.IGNORECASE)
 _FORGOTTEN = frozenset({400, 404})
@@ -58,36 +56,22 @@ class OpenAIResponses:
         stream: bool = True,
         options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-        timeouts: Timeouts = _DEFAULT_TIMEOUTS,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        if not model.strip():
-            raise ConfigurationError(
-                "The model's name is empty. Write openai:NAME, with the name that the server knows."
-            )
-        self._name = f"openai:{model}"
-        self._price = price
-        api_key = api_key.strip() if api_key else None
-        self._has_key = bool(api_key)
-        self._endpoint = Endpoint(
+        self.name: Final = model_name("openai", model)
+        """The dialect and model, such as `openai:gpt-5-mini`."""
+        self.price: Final = price
+        """What it costs, or None when nobody knows."""
+        self._server = Server(
             base_url,
             "responses",
-            headers=_headers(api_key, headers),
+            key=Key(value=api_key, header="Authorization", prefix="Bearer ", variable="OPENAI_API_KEY"),
+            headers=headers,
             timeouts=timeouts,
-            secrets=secrets_of(api_key, headers),
         )
-        self._requests = ResponsesRequests(model, origin=self._name, options=options or {}, stream=stream)
+        self._requests = ResponsesRequests(model, origin=self.name, options=options or {}, stream=stream)
 
-    @property
-    def name(self) -> str:
-        """The dialect and model, such as `openai:gpt-5-mini`."""
-        return self._name
-
-    @property
-    def price(self) -> Pricing | None:
-        """What it costs, or None when nobody knows."""
-        return self._price
-
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
         """Send one request and yield the parts of the one response, `ModelEnd` last.
 
         Never retries. Closing the iterator closes the connection.
@@ -95,43 +79,25 @@ class OpenAIResponses:
         Raises:
             ModelError: The call failed; the class says whether another attempt may help.
         """
-        answer = await self._send(request)
         after = len(request.messages) if self._requests.is_stateful else None
-        with closing(answer):
-            response = ResponsesResponse(self._requests.own_names(request), after=after)
-            async for part in read_response(answer, response):
-                yield part
+        response = ResponsesResponse(self._requests.own_names(request), after=after)
+        return read_response(partial(self._ask, request), response)
 
-    async def _send(self, request: ModelRequest) -> Answer:
+    async def _ask(self, request: ModelRequest) -> Answer:
         """Return the answer. A request that was refused for what it can do without goes out again without it."""
         resumes = self._requests.can_resume(request)
         while True:
             asks_sealed = self._requests.wants_encrypted
-            answer = await shared_client.send(self._endpoint, self._requests.body(request, resumes=resumes))
-            if 200 <= answer.status < 300:
-                return answer
-            with closing(answer):
-                failure = await read_failure(answer, key_advice=self._key_advice)
-            if asks_sealed and _refuses_sealed(failure):
-                self._requests.wants_encrypted = False
-            elif resumes and isinstance(failure, ModelRejected) and failure.status in _FORGOTTEN:
-                resumes = False
-            else:
-                raise failure
-
-    @property
-    def _key_advice(self) -> str:
-        if self._has_key:
-            return "Check the API key (api_key=, or the variable that it was read from, such as OPENAI_API_KEY) and what it may use."
-        return "No API key was sent: set api_key=, or OPENAI_API_KEY."
+            try:
+                return await self._server.ask(self._requests.body(request, resumes=resumes))
+            except ModelError as failure:
+                if asks_sealed and _refuses_sealed(failure):
+                    self._requests.wants_encrypted = False
+                elif resumes and isinstance(failure, ModelRejected) and failure.status in _FORGOTTEN:
+                    resumes = False
+                else:
+                    raise
 
 
 def _refuses_sealed(failure: ModelError) -> bool:
     return failure.status == 400 and _NO_SEALED_REASONING.search(str(failure)) is not None
-
-
-def _headers(api_key: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
-    made = {"Content-Type": "application/json"}
-    if api_key:
-        made["Authorization"] = f"Bearer {api_key}"
-    return made | dict(headers or {})

@@ -33,18 +33,12 @@ class ToolExited(BaseException):
     """A tool tried to end the process. A BaseException like what it stands for, so that it is never retried."""
 
 
-async def contained(running: Awaitable[Any], ended: Callable[[], None]) -> Any:
-    """Keep a tool's SystemExit or KeyboardInterrupt from leaving its task: asyncio would end the whole loop with it.
-
-    Args:
-        ended: Called as the last act.
-    """
+async def contained(running: Awaitable[Any]) -> Any:
+    """Keep a tool's SystemExit or KeyboardInterrupt from leaving its task: asyncio would end the whole loop with it."""
     try:
         return await running
     except (SystemExit, KeyboardInterrupt) as error:
         raise ToolExited(_line(error)) from error
-    finally:
-        ended()
 
 
 def kept_inside(function: Callable[[], Any]) -> Any:

@@ -46,19 +46,16 @@ class Interrupt:
         if self._wall is not None:
             self._wall.cancel()
 
-    async def wait_for(
-        self, future: "asyncio.Future[Any]", seconds: float | None = None, ended: "Gate | None" = None
-    ) -> bool:
+    async def wait_for(self, future: "asyncio.Future[Any]", seconds: float | None = None) -> bool:
         """Wait until the future is done, the run is interrupted, or the time is up.
-
-        Args:
-            ended: A gate that the future's own last act opens, where there is one.
 
         Returns:
             Whether the future is done. Never raises for what it holds.
         """
+        if isinstance(future, asyncio.Task) and not future.done():
+            await asyncio.sleep(0)  # many a task ends in its first step: then nothing below is needed
         if not future.done():
-            gate = ended or Gate()
+            gate = Gate()
             future.add_done_callback(gate.open)
             try:
                 await self._pass(gate, seconds)

@@ -15,24 +15,29 @@ class CallNames:
         self._taken = taken
         self._step = step
         self._names: dict[int, str] = {}
+        self._given: set[str] = set()
 
     def name(self, position: int, raw: str) -> str:
         """Return the id of the call at this position: the same one each time."""
         if position not in self._names:
-            self._names[position] = raw if self._is_usable(raw) else self._new(position)
+            self._give(position, raw if self._is_usable(raw) else self._new(position))
         return self._names[position]
 
     def rename(self, position: int) -> str:
         """Give the call at this position another id: the one it had belongs to a call that has already started."""
-        self._names[position] = self._new(position)
+        self._give(position, self._new(position))
         return self._names[position]
+
+    def _give(self, position: int, name: str) -> None:
+        self._names[position] = name
+        self._given.add(name)
 
     def _is_usable(self, raw: str) -> bool:
         is_plain = raw.isascii() and raw.isprintable() and " " not in raw
         return 0 < len(raw) <= LONGEST_ID and is_plain and not self._is_taken(raw)
 
     def _is_taken(self, name: str) -> bool:
-        return name in self._taken or name in self._names.values()
+        return name in self._taken or name in self._given
 
     def _new(self, position: int) -> str:
         name, number = f"call_{self._step}_{position + 1}", 1

@@ -21,7 +21,8 @@ _MARK = "<HERE>"
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _BRACKET = re.compile(rf"{_STRING}|([\[{{])|([\]}}])", re.DOTALL)
 _NUMBER = re.compile(rf"{_STRING}|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)", re.DOTALL | re.ASCII)
-_MAY_OVERFLOW = re.compile(r"\d[eE]\+?\d\d|(?<!\d)\d{290}", re.ASCII)
+_LARGE_EXPONENT = re.compile(r"[0-9][eE]\+?[0-9][0-9]")
+_MANY_DIGITS = re.compile(r"(?<![0-9])[0-9]{290}")
 _MAX_DIGITS = 4300
 """What jiter takes, and the limit of Python's own conversion."""
 _DIGITS_AT_ONCE = 4000
@@ -63,7 +64,7 @@ def parse_arguments(text: str, *, max_chars: int = 1_000_000, max_depth: int = 6
     value = _parsed(text)
     if text.count("{") + text.count("[") > max_depth:
         _refuse_depth(text, max_depth)
-    if _MAY_OVERFLOW.search(text):
+    if _LARGE_EXPONENT.search(text) or (len(text) > 290 and _MANY_DIGITS.search(text)):
         _refuse_overflow(text)
     if not isinstance(value, dict):
         details = [row("", "object", bounded(value))]
