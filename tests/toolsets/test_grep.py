@@ -35,12 +35,42 @@ def test_nothing_found_is_an_empty_output(box, put):
     assert box("grep", pattern="zzz") == {"output": "", "count": 0}
 
 
+@pytest.mark.row("K01")
+def test_a_pattern_without_capitals_is_found_in_any_case_as_in_seed_002(box, put):
+    put("src/config.c", "\n" * 44 + "return CONFIG_ERROR;\n")
+
+    assert box("grep", pattern="error", path="src/config.c") == {
+        "output": "src/config.c:45: return CONFIG_ERROR;",
+        "count": 1,
+    }
+
+
 def test_case_is_ignored_on_request(box, put):
     put("a.txt", "Error\nerror\nÉcole")
 
     assert box("grep", pattern="ERROR")["count"] == 0
     assert box("grep", pattern="ERROR", ignore_case=True)["count"] == 2
-    assert box("grep", pattern="école", ignore_case=True)["count"] == 1
+    assert box("grep", pattern="école")["count"] == 1
+    assert box("grep", pattern="error", ignore_case=False)["output"] == "a.txt:2: error"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        (r"\Serr", ["CONFIG_ERROR"]),
+        (r"\\path", ["\\PATH"]),
+        (r"[C-F]onfig", []),
+        (r"\p{Lu}{4}", ["CONFIG_ERROR", "\\PATH"]),
+        (r"\p{lu}{4}", ["CONFIG_ERROR", "\\PATH"]),
+        ("[[:upper:]]{4}", ["CONFIG_ERROR", "\\PATH"]),
+    ],
+)
+def test_what_is_no_capital_in_a_pattern_does_not_ask_for_case(box, put, pattern, found):
+    put("a.txt", "CONFIG_ERROR\nsome words\n\\PATH")
+
+    output = box("grep", pattern=pattern)["output"]
+
+    assert [line.split(": ", 1)[1] for line in output.splitlines()] == found
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,13 @@ def read_tool(root: Root) -> Tool:
             "properties": {
                 "path": {"type": "string", "minLength": 1, "description": "File, relative to the root folder."},
                 "offset": {"type": "integer", "minimum": 1, "default": 1, "description": "First line, from 1."},
-                "limit": {"type": "integer", "minimum": 1, "maximum": _MAX_LINES, "default": _MAX_LINES},
+                "limit": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": _MAX_LINES,
+                    "default": _MAX_LINES,
+                    "description": "Lines to return at most.",
+                },
             },
             "required": ["path"],
             "additionalProperties": False,

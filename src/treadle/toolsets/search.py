@@ -5,6 +5,7 @@ proportion to pattern and text, where Python's `re` can be made to backtrack for
 stopped. The price is that look-around and back-references are refused, as in ripgrep.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import takewhile
@@ -25,6 +26,8 @@ _MAX_MATCHES = 1000
 _DEFAULT_MATCHES = 200
 _MAX_LINE_CHARS = 300
 _MAX_OUTPUT_CHARS = 40_000
+
+_ESCAPED = re.compile(r"\\[^pP]", re.DOTALL)
 
 Matcher = Callable[[str], bool]
 
@@ -54,8 +57,17 @@ _PARAMETERS: JsonObject = {
             "description": "Glob of the files to search in, relative to `path`, such as *.py or src/**/*.{ts,tsx}. "
             "Without a slash it is matched against the file's name alone.",
         },
-        "ignore_case": {"type": "boolean", "default": False},
-        "max_matches": {"type": "integer", "minimum": 1, "maximum": _MAX_MATCHES, "default": _DEFAULT_MATCHES},
+        "ignore_case": {
+            "type": "boolean",
+            "description": "Whether Error is found as error, too. Left out: yes, unless the pattern has a capital.",
+        },
+        "max_matches": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": _MAX_MATCHES,
+            "default": _DEFAULT_MATCHES,
+            "description": "Lines to return at most.",
+        },
     },
     "required": ["pattern"],
     "additionalProperties": False,
@@ -108,12 +120,22 @@ class _Findings(msgspec.Struct, kw_only=True):
 
 
 def _grep(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
-    matches = _compile(arguments["pattern"], ignore_case=arguments.get("ignore_case", False))
+    pattern = arguments["pattern"]
+    matches = _compile(pattern, ignore_case=arguments.get("ignore_case", _is_caseless(pattern)))
     findings = _Findings(max_matches=arguments.get("max_matches", _DEFAULT_MATCHES))
     files = _files(root, arguments.get("path", "."), arguments.get("include"))
     for names in takewhile(lambda _: not (ctx.cancelled or findings.is_full), files):
         _search_file(root, names, matches, findings, ctx)
     return findings.result()
+
+
+def _is_caseless(pattern: str) -> bool:
+    r"""Whether a pattern asks for no case: it has no capital (that of `\S` is none) and no class such as `\p{Lu}`.
+
+    Seed 002 finds `CONFIG_ERROR` with `error`. Many tools that search, search so: it is called smart case.
+    """
+    plain = _ESCAPED.sub("", pattern)
+    return not any(char.isupper() for char in plain) and not any(sign in plain for sign in ("\\p", "\\P", "[:"))
 
 
 def _compile(pattern: str, *, ignore_case: bool) -> Matcher:
