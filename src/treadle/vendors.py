@@ -38,7 +38,12 @@ _CHAT = "treadle.providers.openai_chat:OpenAIChat"
 
 
 def _compatible(
-    dialect: str, address: str, *, key: bool = True, options: Mapping[str, Any] | None = None
+    dialect: str,
+    address: str,
+    *,
+    key: bool = True,
+    options: Mapping[str, Any] | None = None,
+    words: Mapping[str, Any] | None = None,
 ) -> dict[str, Vendor]:
     """Describe a server that speaks Chat Completions under its own name."""
     vendor = Vendor(
@@ -47,7 +52,7 @@ def _compatible(
         address_variable=f"{dialect.upper()}_BASE_URL",
         key_variable=f"{dialect.upper()}_API_KEY" if key else "",
         options=options or {},
-        words={"dialect": dialect},
+        words={"dialect": dialect, **(words or {})},
     )
     return {dialect: vendor}
 
@@ -79,7 +84,9 @@ VENDORS: Mapping[str, Vendor] = {
         other_key_variable="GOOGLE_API_KEY",
     ),
     **_compatible("azure", ""),
-    **_compatible("deepseek", "https://api.deepseek.com/v1"),
+    # DeepSeek thinks by default, and refuses a history whose calls have lost the reasoning that led to them
+    # (api-docs.deepseek.com/guides/thinking_mode).
+    **_compatible("deepseek", "https://api.deepseek.com/v1", words={"thinking_field": "reasoning_content"}),
     **_compatible("groq", "https://api.groq.com/openai/v1"),
     # Mistral refuses fields that it does not know; it sends usage in every stream without being asked.
     **_compatible("mistral", "https://api.mistral.ai/v1", options={"stream_options": None}),

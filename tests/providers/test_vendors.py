@@ -6,10 +6,16 @@ import sys
 
 import pytest
 
-from treadle import Agent, resolve_model
+from treadle import Agent, resolve_model, tool
 from treadle.errors import UnknownModel
-from treadle.testing import MockProvider
+from treadle.testing import MockProvider, Turn, call
 from treadle.vendors import LOCAL_SERVERS, VENDORS
+
+
+@tool(effect="read")
+async def look() -> str:
+    """Look around."""
+    return "nothing"
 
 
 @pytest.mark.row("W05")
@@ -42,6 +48,20 @@ async def test_a_servers_quirks_are_fields_of_its_request() -> None:
         for name in ("mistral", "ollama"):
             await Agent(resolve_model(f"{name}:m", base_url=mock.base_url)).run("go")
     assert ["stream_options" in request.body for request in mock.requests] == [False, True]
+
+
+@pytest.mark.row("W05", "W06")
+@pytest.mark.parametrize("is_streamed", [True, False])
+@pytest.mark.parametrize(("name", "sent_back"), [("deepseek", "I look first."), ("groq", None)])
+async def test_reasoning_goes_back_to_the_server_that_refuses_a_call_without_it(
+    name: str, sent_back: str | None, is_streamed: bool
+) -> None:
+    async with MockProvider([Turn(thinking="I look first.", calls=(call("look"),)), "done"]) as mock:
+        model = resolve_model(f"{name}:m", base_url=mock.base_url, stream=is_streamed)
+        result = await Agent(model, tools=[look]).run("go")
+
+    spoken = mock.requests[1].body["messages"][1]
+    assert (result.text, spoken.get("reasoning_content")) == ("done", sent_back)
 
 
 def test_an_unknown_name_lists_all_that_there_are() -> None:
