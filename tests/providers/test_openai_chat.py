@@ -423,17 +423,47 @@ async def test_each_request_begins_with_the_bytes_of_the_one_before():
     assert all(after.startswith(before.removesuffix(b"]}")) for before, after in pairwise(bodies))
 
 
-async def test_encoded_messages_are_dropped_with_their_messages():
+@pytest.mark.parametrize("count", [1, 100])
+def test_encoded_messages_are_dropped_with_their_messages(count):
     model = OpenAIChat("m", api_key=None)
-    message = user_message("x")
-    model._requests.body(ModelRequest(messages=(message,)))
-    gone = weakref.ref(message)
+    messages = tuple(user_message(f"{number}") for number in range(count))
+    model._requests.body(ModelRequest(messages=messages))
+    model._requests.body(ModelRequest(messages=messages[1:], session_id="s_other"))
+    gone = [weakref.ref(message) for message in messages]
 
-    del message
+    del messages
     gc.collect()
 
-    assert gone() is None
+    assert not any(message() for message in gone)
     assert model._requests._messages._known == {}
+    assert model._requests._messages._bodies == {}
+
+
+def test_a_session_is_sent_as_if_it_were_sent_for_the_first_time():
+    """A long one's last body is extended where it only grew; whatever else became of it, the bytes are those of a new model."""
+    old, empty, more = [user_message(f"{number}") for number in range(40)], tool(), user_message("more")
+    longer = [*old, empty, more]
+    histories = [
+        old,
+        old,
+        longer,
+        [*old[:20], user_message("x"), *longer[21:]],
+        longer,
+        longer[5:],
+        old[:10],
+        [more],
+        [],
+    ]
+    requests = [
+        ModelRequest(messages=tuple(messages), session_id="s_1", **words)
+        for words in ({}, {"tools": (GREP,)}, {"tools": (GREP,), "tool_choice": "none"}, {"instructions": "Be brief."})
+        for messages in histories
+    ]
+    model = OpenAIChat("m", api_key=None)
+
+    assert [model._requests.body(request) for request in requests] == [
+        OpenAIChat("m", api_key=None)._requests.body(request) for request in requests
+    ]
 
 
 def test_the_model_says_its_name_and_price():

@@ -12,13 +12,13 @@ from treadle.providers._lenient import arguments_text, text_or_nothing
 __all__ = ["CallSlot", "Calls", "Fragment"]
 
 
-class _Function(msgspec.Struct):
+class _Function(msgspec.Struct, gc=False):
     name: Any = None
     arguments: msgspec.Raw = msgspec.Raw(b"null")
     """Kept raw: a server that sends an object instead of its text means exactly those bytes."""
 
 
-class Fragment(msgspec.Struct):
+class Fragment(msgspec.Struct, gc=False):
     index: Any = None
     id: Any = None
     function: _Function | None = None
@@ -42,11 +42,6 @@ class CallSlot:
         self.end = ObjectEnd()
 
     @property
-    def known_id(self) -> str:
-        """A server without ids still has positions, and `ModelEnd` must be able to name a call that was cut."""
-        return self.id or f"call_{self.position}"
-
-    @property
     def is_ready(self) -> bool:
         return self.end.is_closed and not self.end.has_tail and bool(self.name)
 
@@ -56,7 +51,8 @@ class CallSlot:
 
     def call(self, names: Mapping[str, str]) -> ToolCall:
         return ToolCall(
-            id=self.known_id,
+            # A server without ids still has positions, and ModelEnd must be able to name a call that was cut.
+            id=self.id or f"call_{self.position}",
             name=names.get(self.name, self.name),
             arguments="".join(self.pieces),
             signature=self.signature,

@@ -19,7 +19,7 @@ from treadle.providers._reading import AnswerError
 __all__ = ["ChatResponse"]
 
 
-class _Delta(msgspec.Struct):
+class _Delta(msgspec.Struct, gc=False):
     content: Any = None
     reasoning_content: Any = None
     reasoning: Any = None
@@ -27,7 +27,7 @@ class _Delta(msgspec.Struct):
     tool_calls: list[Fragment | None] | None = None
 
 
-class _Choice(msgspec.Struct):
+class _Choice(msgspec.Struct, gc=False):
     index: Any = None
     delta: _Delta | None = None
     message: _Delta | None = None
@@ -35,7 +35,7 @@ class _Choice(msgspec.Struct):
     error: Any = None
 
 
-class _Chunk(msgspec.Struct):
+class _Chunk(msgspec.Struct, gc=False):
     choices: list[_Choice | None] | None = None
     usage: Any = None
     error: Any = None
@@ -116,10 +116,11 @@ class ChatResponse:
         if self._text:
             parts.append(Text("".join(self._text)))
         slots = self._calls.in_order()
-        parts += [slot.call(self._names) for slot in slots]
-        cut = [slot.known_id for slot in slots if not slot.end.is_closed] if finish is Finish.LENGTH else ()
+        calls = [slot.call(self._names) for slot in slots]
+        pairs = zip(slots, calls, strict=True)
+        cut = [call.id for slot, call in pairs if not slot.end.is_closed] if finish is Finish.LENGTH else ()
         return ModelEnd(
-            parts=tuple(parts),
+            parts=(*parts, *calls),
             finish=finish,
             usage=self._usage,
             cut_calls=frozenset(cut),

@@ -7,6 +7,7 @@ import io
 import ssl
 from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator
+from functools import cache
 from ipaddress import ip_address
 from typing import NamedTuple, NoReturn
 from urllib.request import getproxies, proxy_bypass
@@ -71,7 +72,7 @@ class HttpClient:
                     headers=endpoint.headers,
                     allow_redirects=False,
                     proxy=self._proxy(endpoint),
-                    timeout=aiohttp.ClientTimeout(total=None, connect=timeouts.connect_seconds),
+                    timeout=_connecting_within(timeouts.connect_seconds),
                 )
         except (aiohttp.ClientError, OSError) as exc:
             if timer.expired():
@@ -138,6 +139,12 @@ class HttpClient:
 
 shared_client = HttpClient()
 """The client of all models of this process: connections to one server are shared."""
+
+
+@cache
+def _connecting_within(seconds: float) -> aiohttp.ClientTimeout:
+    """Return the one limit that the client keeps itself; all others are kept here, where they can be told apart."""
+    return aiohttp.ClientTimeout(total=None, connect=seconds)
 
 
 async def _close(held: _Held) -> None:

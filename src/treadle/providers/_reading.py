@@ -1,7 +1,6 @@
 """Reading: one HTTP answer to the parts of one response, streamed or whole. Knows no dialect: that is the response's."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import closing
 from typing import Any, Protocol
 
 from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid
@@ -69,46 +68,46 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
     Raises:
         ModelError: What `ask` raises; or the answer is an error, breaks off, or is none of this dialect.
     """
-    with closing(await ask()) as answer:
+    answer = await ask()
+    try:
         head = piece = await _beginning(answer)
-        try:
-            if _is_whole(head):
-                for part in _take_whole(head + await answer.read_rest(), answer, response):
-                    yield part
-            else:
-                events = SseReader()
-                while piece:
-                    for data in events.feed(piece):
-                        for part in response.add(data):
-                            yield part
-                    piece = await _next(answer, response)
-                for part in _take_last(events, response):
-                    yield part
-                if not response.is_whole:
-                    raise _incomplete(head, answer, response)
-        except AnswerError as exc:
-            raise event_failure(exc.error, answer.endpoint) from None  # its words are in the new error, redacted
+        if _first_byte(head) in (b"{", b"[", b"<"):
+            for part in _take_whole(head + await answer.read_rest(), answer, response):
+                yield part
+        else:
+            events = SseReader()
+            while piece:
+                for data in events.feed(piece):
+                    for part in response.add(data):
+                        yield part
+                piece = await _next(answer, response)
+            for part in _take_last(events, response):
+                yield part
+            if not response.is_whole:
+                raise _incomplete(head, answer, response)
         yield response.end()
+    except AnswerError as exc:
+        raise event_failure(exc.error, answer.endpoint) from None  # its words are in the new error, redacted
+    finally:
+        answer.close()
 
 
 async def _beginning(answer: Answer) -> bytes:
-    """Read up to the first byte that is no blank."""
+    """Read up to the first byte, by which a stream is told from one JSON object (or a page).
+
+    Not by the content type: servers answer either request in either form, and label it freely.
+    """
     head = await answer.read()
-    while _is_blank(head) and (piece := await answer.read()):
+    while not _first_byte(head) and (piece := await answer.read()):
         head += piece
     return head
 
 
-def _is_blank(head: bytes) -> bool:
-    return _BYTE_ORDER_MARK.startswith(head) or not head.removeprefix(_BYTE_ORDER_MARK).strip(_BLANKS)
-
-
-def _is_whole(head: bytes) -> bool:
-    """Whether an answer is one JSON object (or a page), and no stream.
-
-    Decided by the first byte, not by the content type: servers answer either request in either form, and label it freely.
-    """
-    return head.removeprefix(_BYTE_ORDER_MARK).lstrip(_BLANKS)[:1] in (b"{", b"[", b"<")
+def _first_byte(head: bytes) -> bytes:
+    """Return the first byte that is no blank; nothing where it has not come yet."""
+    if _BYTE_ORDER_MARK.startswith(head):
+        return b""
+    return head.removeprefix(_BYTE_ORDER_MARK).lstrip(_BLANKS)[:1]
 
 
 def _take_whole(body: bytes, answer: Answer, response: Response) -> list[ModelPart]:
