@@ -46,7 +46,11 @@ class Inbox:
     async def take_cancel(self) -> bool:
         """Return whether somebody asked to cancel, in the middle of whatever is under way. Leaves all other messages."""
         journal, session_id = self._ledger.journal, self._ledger.state.id
-        cancels = [message.id for message in await journal.inbox(session_id) if message.kind == "cancel"]
+        self._next = self._ledger.clock.monotonic() + self._every  # what comes after this look nudges us
+        waiting = await journal.inbox(session_id)
+        cancels = [message.id for message in waiting if message.kind == "cancel"]
+        if len(waiting) > len(cancels):
+            self.nudge()
         if cancels:
             await journal.consume(session_id, cancels, self._ledger.state.head)
         return bool(cancels)

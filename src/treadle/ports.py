@@ -364,6 +364,11 @@ class InboxMessage(msgspec.Struct, frozen=True, kw_only=True):
 class Lease(Protocol):
     """The right to write one session, for as long as its run lasts."""
 
+    @property
+    def head(self) -> int | None:
+        """Number of the session's last event when the lease was taken; None where the store does not say."""
+        ...
+
     async def release(self) -> None:
         """Give the session back. May be called twice, also after the lease was lost."""
         ...

@@ -290,8 +290,8 @@ async def open_session(
     try:
         if on_store_failure not in (None, "degrade", "stop"):
             raise ConfigurationError(f"on_store_failure is 'degrade' or 'stop'; got {on_store_failure!r:.80}.")
-        await store.create(session_id)
-        state = fold(session_id, await store.read(session_id))
+        is_new = await store.create(session_id)
+        state = fold(session_id, () if is_new else await store.read(session_id))
         degrades = is_ours if on_store_failure is None else on_store_failure == "degrade"
         degradation = _degrading(store) if degrades else None
         async with Session(

@@ -230,6 +230,7 @@ class Run:
         """Something was left for the session: a cancellation cuts into what is under way, all else waits for the step."""
         if self._inbox is not None:
             self._inbox.nudge()
+        if self._inbox is not None and self._interrupt is not None:
             look = asyncio.ensure_future(self._take_cancel(self._inbox))
             self._looks.add(look)
             look.add_done_callback(self._looks.discard)
@@ -260,7 +261,8 @@ class Run:
             self._check_price()
             budget = self._budget(session)
             self._parallel = budget.max_parallel_tool_calls
-            await Inbox(ledger).take_cancel()  # left for a run that had ended by then
+            self._inbox = Inbox(ledger)
+            await self._inbox.take_cancel()  # left for a run that had ended by then
             await self._begin(session, budget)
             stop = await self._loop(session, self._narrowed(session, budget)).run()
             await session.journal.flush()
@@ -358,7 +360,7 @@ class Run:
         """Put the parts of this run together."""
         about, ledger = self._description, session.ledger
         self._interrupt = interrupt = Interrupt(session.clock)
-        self._inbox = inbox = Inbox(ledger)
+        assert self._inbox is not None
         if (end := self._wanted or _too_late(session, budget)) is not None:
             interrupt.trip(end)
         checker = Checker(toolbox=about.toolbox, policy=about.policy, interceptors=about.interceptors, session=session)
@@ -401,7 +403,7 @@ class Run:
         )
         return Loop(
             ledger=ledger,
-            inbox=inbox,
+            inbox=self._inbox,
             proposer=proposer,
             execution=execution,
             answers=Answers(output=about.output),

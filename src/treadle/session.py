@@ -299,7 +299,8 @@ class Session:
         self.is_degraded = False
         try:
             self._lease = await self.journal.acquire(self.id, on_lost=on_lost, on_message=on_message)
-            await self._catch_up()
+            if self._lease.head != self.state.head:
+                await self._catch_up()
         except BaseException:
             await self.release()
             raise

@@ -46,7 +46,7 @@ class Deferred:
         job.error = error
         if job.future is not None:
             self._unreported.pop(job.session_id, None)
-        elif job.session_id not in self._refused:
+        elif not job.is_aside and job.session_id not in self._refused:
             self._refused[job.session_id] = self._unreported[job.session_id] = error
 
 

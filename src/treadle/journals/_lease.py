@@ -35,10 +35,12 @@ class LeaseRows(NamedTuple):
 
     read: Callable[[str], Awaitable[int]]
     """Return the session's number."""
-    claim: Callable[[str, int, int], Awaitable[bool]]
-    """Raise it from one value to another, if it has the one. Return whether it had."""
-    give_back: Callable[[str, int], Awaitable[None]]
-    """Note that nobody holds this number any more. Never raises for the store's faults."""
+    guess: Callable[[str], int | None]
+    """Return it as it was when last seen, at once; None for a session not seen yet."""
+    claim: Callable[[str, int, int], Awaitable[int | None]]
+    """Raise it from one value to another, if it has the one. Return the number of the last event then, else None."""
+    give_back: Callable[[str, int], None]
+    """Note soon that nobody holds this number any more. Returns at once and never raises for the store's faults."""
     look: Callable[[], None]
     """Look for messages, on another thread, and tell `Leases` of them. Returns at once."""
 
@@ -51,11 +53,13 @@ class FileLease:
         session_id: str,
         lock: LockFile,
         *,
+        head: int,
         on_lost: Callable[[], None],
         on_message: Callable[[], None],
-        let_go: Callable[["FileLease"], Awaitable[None]],
+        let_go: Callable[["FileLease"], None],
     ) -> None:
         self.session_id = session_id
+        self.head = head
         self._lock = lock
         self._on_lost = on_lost
         self._on_message = on_message
@@ -93,7 +97,7 @@ class FileLease:
                 return
             self._is_released = True
             self._lock.drop()
-        await self._let_go(self)
+        self._let_go(self)
 
 
 class Leases:
@@ -124,27 +128,34 @@ class Leases:
         Raises:
             SessionHeld: Its holder lives.
         """
+        guess = self._rows.guess(session_id)  # a wrong one only makes the first claim fail
         while True:
-            seen = await self._rows.read(session_id)
+            seen = await self._rows.read(session_id) if guess is None else guess
+            guess = None
             epoch, lock = await self._next_free(session_id, seen)
             try:
-                is_ours = await self._rows.claim(session_id, seen, epoch)
+                head = await self._rows.claim(session_id, seen, epoch)
             except BaseException:
                 lock.drop()
                 raise
-            if is_ours:
+            if head is not None:
                 for past in range(seen, epoch):
                     remove(self._file(session_id, past))
                 lease = FileLease(
-                    session_id, lock, on_lost=on_lost, on_message=on_message, let_go=partial(self._let_go, epoch)
+                    session_id,
+                    lock,
+                    head=head,
+                    on_lost=on_lost,
+                    on_message=on_message,
+                    let_go=partial(self._let_go, epoch),
                 )
                 self._heart.keep(lease)
                 return lease
             lock.drop()  # another one was faster: look again, and find it alive
 
-    async def _let_go(self, epoch: int, lease: FileLease) -> None:
+    def _let_go(self, epoch: int, lease: FileLease) -> None:
         self._heart.leave(lease)
-        await self._rows.give_back(lease.session_id, epoch)
+        self._rows.give_back(lease.session_id, epoch)
 
     async def _next_free(self, session_id: str, seen: int) -> tuple[int, LockFile]:
         """Lock the file of the lowest number that is higher than the one seen and free, past holders that are dead."""

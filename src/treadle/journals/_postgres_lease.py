@@ -98,6 +98,10 @@ class ServerLease:
         with suppress(RuntimeError):  # a closed loop: nobody is left to tell
             self._loop.call_soon_threadsafe(callback)
 
+    @property
+    def head(self) -> None:
+        """Not asked for: what others have recorded is read in any case."""
+
     async def release(self) -> None:
         """Give the session back. May be called twice."""
         if not self._is_over:

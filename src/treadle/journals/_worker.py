@@ -25,9 +25,10 @@ class Job(Generic[_T]):
         future: Where somebody waits, or None when nobody does.
         session_id: The session that it appends to, or empty.
         is_durable: Whether it must survive a power cut before its future is told.
+        is_aside: Whether nobody asks what became of it, now or later.
     """
 
-    __slots__ = ("act", "error", "future", "is_durable", "outcome", "session_id")
+    __slots__ = ("act", "error", "future", "is_aside", "is_durable", "outcome", "session_id")
 
     def __init__(
         self,
@@ -36,11 +37,13 @@ class Job(Generic[_T]):
         future: "asyncio.Future[_T] | None" = None,
         session_id: str = "",
         is_durable: bool = False,
+        is_aside: bool = False,
     ) -> None:
         self.act = act
         self.future = future
         self.session_id = session_id
         self.is_durable = is_durable
+        self.is_aside = is_aside
         self.outcome: _T | None = None
         self.error: TreadleError | None = None
 
@@ -84,6 +87,7 @@ class Worker:
         self._gate = threading.RLock()
         self._is_stopped = False
         self._is_finished = False
+        self._taken = self._served = 0
         self._farewells: list[Job[None]] = []
         self._pid = os.getpid()
 
@@ -91,6 +95,11 @@ class Worker:
     def backlog(self) -> int:
         """Jobs that wait for the thread."""
         return self._queue.qsize()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every job that was taken so far is done, but for those aside, and more are taken."""
+        return self._served == self._taken and not self._is_stopped
 
     def submit(self, job: Job[Any]) -> None:
         """Queue a job. The thread starts with the first.
@@ -106,6 +115,7 @@ class Worker:
             if self._thread.ident is None:
                 self._thread.start()
                 atexit.register(self._end)
+            self._taken += not job.is_aside
             self._queue.put(job)
             if job.future is not None:
                 self._hurry()
@@ -145,6 +155,7 @@ class Worker:
             batch, is_last = self._next_batch()
             if batch:
                 self._serve_all(batch)
+                self._served += sum(not job.is_aside for job in batch)  # before anybody is told, who may ask at once
                 _tell(batch)
         self._finish()
         atexit.unregister(self._end)

@@ -44,12 +44,12 @@ class Writer:
         self.deferred.forget(session_id)
         return made
 
-    def claim(self, connection: sqlite3.Connection, session_id: str, seen: int, epoch: int, owner: str) -> bool:
-        is_ours = _statements.claim(connection, session_id, seen, epoch, owner)
-        if is_ours:
-            self._epochs[session_id] = epoch
-            self._held.add(session_id)
-        return is_ours
+    def claim(self, connection: sqlite3.Connection, session_id: str, seen: int, epoch: int, owner: str) -> int | None:
+        if not _statements.claim(connection, session_id, seen, epoch, owner):
+            return None
+        self._epochs[session_id] = epoch
+        self._held.add(session_id)
+        return _statements.select_head(connection, session_id)
 
     def give_back(self, connection: sqlite3.Connection, session_id: str, epoch: int) -> None:
         if self._epochs.get(session_id) == epoch:
@@ -69,6 +69,12 @@ class Writer:
         _statements.append(connection, append, self._epochs[session_id])
         if append.rows:
             self._followers[session_id] = Followers(append)
+
+    # --- from other threads
+
+    def epoch_seen(self, session_id: str) -> int | None:
+        """Return the session's number as this journal has last seen it; None for one that it has not."""
+        return self._epochs.get(session_id)
 
     # --- the thread
 

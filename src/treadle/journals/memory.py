@@ -155,6 +155,7 @@ class MemoryLease:
     """The right to write one session. Nobody can take it away: it ends with its run, or with the process."""
 
     def __init__(self, shelf: "_Shelf") -> None:
+        self.head = len(shelf.events)
         self._shelf: _Shelf | None = shelf
 
     async def release(self) -> None:

@@ -103,7 +103,13 @@ class SqliteJournal:
         self._reading = Worker(
             "treadle-journal-reader", reader.serve, reader.finish, max_batch=1, exit_seconds=exit_seconds
         )
-        rows = LeaseRows(read=self._epoch, claim=self._claim, give_back=self._give_back, look=self._look)
+        rows = LeaseRows(
+            read=self._epoch,
+            guess=self._writer.epoch_seen,
+            claim=self._claim,
+            give_back=self._give_back,
+            look=self._look,
+        )
         self._leases = Leases(self._path, rows, lease_seconds)
         weakref.finalize(self, _forsake, self._writing, self._reading).atexit = False  # workers end themselves then
 
@@ -222,14 +228,15 @@ class SqliteJournal:
         await self._catch_up()
         return await self._ask(partial(_statements.epoch_of, session_id=session_id))
 
-    async def _claim(self, session_id: str, seen: int, epoch: int) -> bool:
+    async def _claim(self, session_id: str, seen: int, epoch: int) -> int | None:
         owner = f"{socket.gethostname()}:{os.getpid()}"
         act = partial(self._writer.claim, session_id=session_id, seen=seen, epoch=epoch, owner=owner)
         return await self._write(act)
 
-    async def _give_back(self, session_id: str, epoch: int) -> None:
-        with suppress(JournalError):  # full or closed meanwhile: the lock is free all the same, and that is what counts
-            await self._write(partial(self._writer.give_back, session_id=session_id, epoch=epoch))
+    def _give_back(self, session_id: str, epoch: int) -> None:
+        with suppress(JournalError):  # closed meanwhile: the lock is free all the same, and that is what counts
+            act = partial(self._writer.give_back, session_id=session_id, epoch=epoch)
+            self._writing.submit(Job(act, is_aside=True))
 
     def _look(self) -> None:
         with suppress(JournalError):  # closed meanwhile
@@ -245,9 +252,10 @@ class SqliteJournal:
 
     async def _catch_up(self) -> None:
         """Return when everything appended so far has been tried. What failed is told by `flush` and the next append."""
-        if not self._read_only:
-            await _done(self._writing, None)
-            self._is_open = True
+        if self._read_only or (self._is_open and self._writing.is_idle):
+            return
+        await _done(self._writing, None)
+        self._is_open = True
 
     async def _ask(self, act: Callable[[sqlite3.Connection], _T] | None) -> _T:
         if not self._is_open:  # the writer makes the file
