@@ -36,6 +36,7 @@ BROKEN = {
     "a result that comes later": [USER, said("a"), user_message("wait"), told("a")],
     "one id twice in one message": [USER, said("a", "a"), told("a")],
     "one id in two steps": [USER, said("a"), said("a"), told("a"), told("a")],
+    "one id in two steps that are whole": [USER, said("a"), told("a"), said("b", "a"), told("b", "a")],
     "an empty message": [USER, Message(role="assistant", parts=()), user_message("again")],
     "a result before its call": [USER, told("a"), said("a")],
     "an open call at the end": [USER, said("a")],
@@ -43,8 +44,9 @@ BROKEN = {
 
 
 @pytest.mark.row("M14")
+@pytest.mark.parametrize("dialect", ["openai-chat", "openai", "anthropic", "gemini"])
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
-async def test_a_broken_history_is_sent_whole_and_the_repair_is_told(broken: list[Message]) -> None:
+async def test_a_broken_history_is_sent_whole_and_the_repair_is_told(broken: list[Message], dialect: str) -> None:
     async with MockProvider(["fine"]) as mock, open_session("memory:") as session:
         await session.ledger.record(*(_event(message) for message in broken))
         session.state.open.clear()  # as an edited or imported journal would have it
@@ -54,7 +56,7 @@ async def test_a_broken_history_is_sent_whole_and_the_repair_is_told(broken: lis
             def compile(self, session: SessionView) -> list[Message]:
                 return [*broken, user_message("new")]
 
-        agent = Agent(resolve_model("openai-chat:m", base_url=mock.base_url), compiler=AsStored())
+        agent = Agent(resolve_model(f"{dialect}:m", base_url=mock.base_url), compiler=AsStored())
         result = await agent.run("new", session=session)
         events = await session.events()
 
@@ -100,6 +102,31 @@ def test_what_was_known_of_one_history_says_nothing_of_another() -> None:
 
 
 @pytest.mark.row("M14")
+def test_an_id_that_comes_again_is_told_apart_with_its_result() -> None:
+    healed, repairs = Healer().heal([USER, said("a"), told("a"), said("a_2", "a"), told("a_2", "a")])
+
+    assert [call.id for message in healed for call in message.calls] == ["a", "a_2", "a_3"]
+    assert [result.content for message in healed for result in message.results] == [
+        "result a",
+        "result a_2",
+        "result a",
+    ]
+    assert len(repairs) == 1
+
+
+@pytest.mark.row("M14")
+def test_an_id_of_the_known_history_is_known_when_it_comes_again() -> None:
+    healer = Healer()
+    begun = (USER, said("a"), told("a"))
+    assert healer.heal(begun, is_stored=True) == (begun, ())
+
+    healed, repairs = healer.heal((*begun, said("a"), told("a")), is_stored=True)
+
+    assert (healed[3].calls[0].id, len(repairs)) == ("a_2", 1)
+    assert healer.heal((*begun, said("b"), told("b")), is_stored=True)[1] == ()
+
+
+@pytest.mark.row("M14")
 async def test_an_empty_answer_is_stored_and_never_sent() -> None:
     async with open_session("memory:") as session:
         empty = Message(role="assistant", parts=())
@@ -134,6 +161,8 @@ def test_whatever_the_history_each_call_has_one_result_right_behind_it(messages:
             assert [result.call_id for result in behind.results] == ids
         assert len(ids) == len(set(ids))
         assert spoken.parts
+    every = [call.id for message in healed for call in message.calls]
+    assert len(every) == len(set(every))
     assert [message.role for message in healed if message.role == "user"].count("user") == messages.count(USER)
     assert Healer().heal(healed) == (healed, ())
     assert bool(repairs) == (healed != tuple(messages))

@@ -1,13 +1,14 @@
-"""Healing: make a history one that every provider accepts: each call has its result, right behind it, exactly once.
+"""Healing: make a history one that every provider accepts: each call has an id of its own and its result right behind it, once.
 
-The stored original is untouched. Ids and signatures of other dialects are the adapters' business.
+The stored original is untouched. How a dialect writes ids and signatures is the adapters' business.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from treadle.messages import Message, Result, ToolCall
+from treadle.messages import Message, Part, Result, ToolCall
 
 __all__ = ["Healer"]
 
@@ -28,6 +29,7 @@ class Healer:
 
     def __init__(self) -> None:
         self._known: tuple[Message, ...] = ()
+        self._ids: set[str] = set()
         self._was_stored = False
 
     def heal(
@@ -42,10 +44,17 @@ class Healer:
         whole = tuple(messages)
         is_longer = is_stored and self._was_stored
         begins = len(self._known) if is_longer or whole[: len(self._known)] == self._known else 0
-        if _is_sound(whole[begins:]):
-            self._known, self._was_stored = whole, is_stored
+        known_ids = self._ids if begins else set()
+        new_ids = [call.id for message in whole[begins:] for call in message.calls]
+        if _is_sound(whole[begins:]) and _are_new(new_ids, known_ids):
+            known_ids.update(new_ids)
+            self._known, self._ids, self._was_stored = whole, known_ids, is_stored
             return whole, ()
         return _healed(whole)
+
+
+def _are_new(ids: Sequence[str], known: AbstractSet[str]) -> bool:
+    return len(set(ids)) == len(ids) and known.isdisjoint(ids)
 
 
 def _is_sound(messages: Sequence[Message]) -> bool:
@@ -64,14 +73,14 @@ def _is_sound(messages: Sequence[Message]) -> bool:
 
 
 def _is_pair(spoken: Message, results: Message) -> bool:
-    calls = [call.id for call in spoken.calls]
-    return calls == [result.call_id for result in results.results] and len(set(calls)) == len(calls)
+    return [call.id for call in spoken.calls] == [result.call_id for result in results.results]
 
 
 def _healed(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
     repairs: list[str] = []
     healed: list[Message] = []
     used: set[int] = set()
+    taken: set[str] = set()
     for index, message in enumerate(messages):
         if message.role == "tool":
             continue  # each result is placed behind its call, below
@@ -79,9 +88,10 @@ def _healed(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str
         if not spoken.parts:
             repairs.append(f"message {index + 1} was empty and is left out")
             continue
-        healed.append(spoken)
+        ids = _ids_for(spoken.calls, taken, repairs)
+        healed.append(_with_ids(spoken, ids))
         if spoken.calls:
-            healed.append(_results_for(spoken.calls, index, messages, used, repairs))
+            healed.append(_with_ids(_results_for(spoken.calls, index, messages, used, repairs), ids))
     repairs.extend(_orphans(messages, used))
     if not repairs:
         repairs.append("results were brought together and into the order of their calls")
@@ -99,6 +109,39 @@ def _without_repeated_calls(message: Message, repairs: list[str]) -> Message:
             seen.add(part.id)
         parts.append(part)
     return message if len(parts) == len(message.parts) else msgspec.structs.replace(message, parts=tuple(parts))
+
+
+def _ids_for(calls: Sequence[ToolCall], taken: set[str], repairs: list[str]) -> dict[str, str]:
+    """Return ids that no earlier call has, by those that are not: most providers want every id to be new."""
+    others: dict[str, str] = {}
+    for call in calls:
+        name, number = call.id, 2
+        while name in taken:
+            name, number = f"{call.id}_{number}", number + 1
+        taken.add(name)
+        if name != call.id:
+            others[call.id] = name
+            repairs.append(f"the id {call.id!r} is of an earlier call too; this one is called {name!r}")
+    return others
+
+
+def _with_ids(message: Message, others: Mapping[str, str]) -> Message:
+    """Return the message with these ids of its calls, or of its results, in the place of theirs."""
+    return (
+        msgspec.structs.replace(message, parts=tuple(_with_id(part, others) for part in message.parts))
+        if others
+        else message
+    )
+
+
+def _with_id(part: Part, others: Mapping[str, str]) -> Part:
+    match part:
+        case ToolCall(id=name) if name in others:
+            return msgspec.structs.replace(part, id=others[name])
+        case Result(call_id=name) if name in others:
+            return msgspec.structs.replace(part, call_id=others[name])
+        case _:
+            return part
 
 
 def _results_for(
