@@ -3,15 +3,23 @@
 import asyncio
 import functools
 import inspect
-from typing import TypedDict
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
+from pydantic import Field
 
 from treadle.decorators import tool
 from treadle.effects import Effect
 from treadle.errors import ToolDefinitionError
 from treadle.runtime.validation import Schema
 from treadle.tools import Tool, ToolContext
+
+
+@dataclass
+class Box:
+    width: int = "wide"  # type: ignore[assignment]  # that is the point
 
 
 class Context:
@@ -121,6 +129,72 @@ def test_annotations_may_be_text_and_name_local_classes():
     assert list(second.parameters["properties"]) == ["x"]
 
 
+def test_a_tool_may_name_itself_and_what_is_bound_later():
+    @tool(effect="read")
+    async def walk(depth: int) -> str:
+        return await walk.run({"depth": depth - 1}, Context()) if depth else later
+
+    later = "done"
+
+    assert asyncio.run(walk.run({"depth": 3}, Context())) == "done"
+
+
+def test_a_class_of_the_author_with_one_of_our_names_stays_the_authors():
+    made: dict[str, Any] = {}
+    source = """
+from __future__ import annotations
+from typing import TypedDict
+from treadle import tool
+
+class ToolOutput(TypedDict):
+    a: int
+
+@tool
+def get() -> ToolOutput: ...
+"""
+    exec(compile(source, "own.py", "exec"), made)
+
+    assert made["get"].output_schema["required"] == ["a"]
+
+
+def bad_kind(kind: Literal["plain", "rich"] = "pretty"): ...
+def bad_number(count: Annotated[int, Field(ge=1)] = 0): ...
+def bad_text(count: int = "many"): ...  # type: ignore[assignment]
+def bad_flag(count: int = True): ...
+def bad_list(tags: list[int] = [1, "a"]): ...  # type: ignore[list-item]  # noqa: B006
+def bad_inside(box: Box): ...
+
+
+@pytest.mark.row("V07")
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (bad_kind, """the default of 'kind' does not fit: expected one of "plain", "rich"; got "pretty"."""),
+        (bad_number, "the default of 'count' does not fit: expected integer, at least 1; got 0."),
+        (bad_text, """the default of 'count' does not fit: expected integer; got "many"."""),
+        (bad_flag, "the default of 'count' does not fit: expected integer; got true."),
+        (bad_list, """the default of 'tags[1]' does not fit: expected integer; got "a"."""),
+        (bad_inside, """the default of 'width' does not fit: expected integer; got "wide"."""),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_a_default_that_does_not_fit_its_own_parameter_is_refused_at_definition(function, words):
+    with pytest.raises(ToolDefinitionError) as refused:
+        tool(function)
+
+    assert str(refused.value) == f"Tool {function.__name__!r}: {words}"
+
+
+def test_a_default_that_json_cannot_say_is_the_functions_own():
+    @tool
+    def get(limit: float = math.inf, missing: float = math.nan, count: float = 1) -> str:
+        return f"{limit} {missing} {count}"
+
+    assert get.parameters["properties"]["limit"] == {"type": "number"}
+    assert get.parameters["properties"]["missing"] == {"type": "number"}
+    assert get.run(get.convert({}), Context()) == "inf nan 1"
+
+
 @pytest.mark.row("V08")
 def test_the_schema_that_the_model_sees_is_the_one_that_is_enforced():
     @tool
@@ -193,11 +267,15 @@ def test_a_wrong_word_is_refused_at_definition(words, message):
     "words",
     [
         {"timeout": "5"}, {"timeout": True}, {"retries": -1}, {"retries": "2"}, {"retries": 1.5}, {"result_limit": 0},
-        {"result_limit": "9"}, {"visible": "no"}, {"run": None},
+        {"result_limit": "9"}, {"visible": "no"}, {"run": None}, {"name": 5}, {"name": None}, {"description": None},
+        {"description": 5}, {"parameters": None}, {"parameters": []}, {"parameters": {"type": "string"}},
+        {"parameters": {"type": ["array", "null"]}}, {"guidance": 5}, {"ends_run": "no"}, {"check": 5}, {"resources": 5},
+        {"validate": 5}, {"convert": 5}, {"output_schema": "x"}, {"error_schema": 5}, {"examples": "x"},
     ],
+    ids=str,
 )  # fmt: skip
 def test_a_wrong_word_of_a_raw_tool_is_told_when_it_is_made(words):
     async def run(arguments, ctx): ...
 
-    with pytest.raises(ToolDefinitionError):
+    with pytest.raises(ToolDefinitionError, match=next(iter(words))):
         Tool(**{"name": "raw", "description": "Raw.", "parameters": {}, "run": run, **words})

@@ -344,6 +344,8 @@ def test_formats_are_enforced(name, good, bad):
         ({"$schema": "http://schemas.example/own"}, "http://schemas.example/own"),
         ({"const": "\ud800"}, "cannot be written as JSON"),
         ({"default": object()}, "cannot be written as JSON"),
+        ({"properties": {"a": {"default": float("nan")}}}, r"cannot be written as JSON: .*nan"),
+        ({"maximum": float("inf")}, r"cannot be written as JSON: .*inf"),
         ([], "no valid JSON Schema"),
     ],
 )
@@ -521,6 +523,25 @@ def test_the_alternative_that_fits_gives_the_defaults():
     schema = Schema(obj({"pet": {"oneOf": [cat, dog]}}), where="parameters")
 
     assert schema.with_defaults({"pet": {"kind": "dog"}}) == {"pet": {"kind": "dog", "legs": 4}}
+
+
+@pytest.mark.row("V07")
+@pytest.mark.parametrize(
+    ("schema", "fields"),
+    [
+        (obj({"a": {"type": "integer", "default": "x"}, "b": {"type": "integer"}}, required=["b"]), ["a"]),
+        (obj({"a": obj({"b": {"type": "integer", "default": "x"}}, required=["c"])}), ["b"]),
+        (obj({"a": {"items": obj({"b": {"minimum": 2, "default": 1}})}}), ["b"]),
+        (obj({"a": {"$ref": "#/$defs/A", "default": "z"}}, **{"$defs": {"A": {"enum": ["x"]}}}), ["a"]),
+        (obj({"a": {"anyOf": [obj({"b": {"type": "null", "default": 0}}), {"type": "null"}], "default": None}}), ["b"]),
+        (obj({"a": {"properties": {"b": {"type": "integer"}}, "default": {"b": "x"}}}), ["a.b"]),
+        (obj({"default": {"type": "integer", "default": "x"}}), ["default"]),
+        (obj({"a": {"enum": [1, {"properties": {"b": {"type": "integer", "default": "x"}}}], "default": 1}}), []),
+        (obj({"a": {"type": "integer", "default": 1}, "b": {"default": None}}, required=["c"], minProperties=5), []),
+    ],
+)
+def test_declared_defaults_that_do_not_fit_are_found_at_every_level(schema, fields):
+    assert [row["field"] for row in Schema(schema, where="parameters").unfit_defaults()] == fields
 
 
 # --- from Python values to data --------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import FrameType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
+import msgspec
+
 from treadle.effects import Effect
 from treadle.errors import InvalidArguments, ToolDefinitionError
 from treadle.tools import JsonObject, Permission, Run, Tool, ToolContext
@@ -142,11 +144,8 @@ def _run_of(function: Function, schema: "FunctionSchema") -> Run:
 
 
 def _refuse_wrong_words(made: Tool) -> None:
-    where = f"Tool {made.name!r}"
-    if made.resources is not None and not callable(made.resources):
-        raise ToolDefinitionError(f"{where}: resources must be a function of the arguments.")
     if made.check is not None and not _is_async(made.check):
-        raise ToolDefinitionError(f"{where}: check must be an async function of (arguments, ctx).")
+        raise ToolDefinitionError(f"Tool {made.name!r}: check must be an async function of (arguments, ctx).")
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
@@ -160,6 +159,11 @@ def _check_contract(made: Tool) -> None:
     gate = Schema(made.parameters, where=f"parameters of tool {made.name!r}")
     if made.output_schema is not None:
         Schema(made.output_schema, where=f"output_schema of tool {made.name!r}")
+    for unfit in gate.unfit_defaults():
+        raise ToolDefinitionError(
+            f"Tool {made.name!r}: the default of {unfit['field']!r} does not fit: expected {unfit['constraint']}; "
+            f"got {msgspec.json.encode(unfit['value']).decode()}."
+        )
     for number, example in enumerate(made.examples, 1):
         where = f"Tool {made.name!r}: example {number}"
         if found := gate.violations(example):

@@ -167,12 +167,39 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Turns checked JSON arguments into Python values. Raises InvalidArguments."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.isprintable() or not 0 < len(self.name) <= 256:
+            raise ToolDefinitionError(f"Tool name {self.name!r:.80} must be 1 to 256 printable characters.")
+        self._check_texts()
+        self._check_schemas()
+        self._check_words()
+        self._check_functions()
+        self._check_numbers()
+
+    def _check_texts(self) -> None:
+        if not isinstance(self.description, str):
+            raise ToolDefinitionError(f"Tool {self.name!r}: description must be a text; got {self.description!r:.80}.")
+        if self.guidance is not None and not isinstance(self.guidance, str):
+            raise ToolDefinitionError(
+                f"Tool {self.name!r}: guidance must be a text or None; got {self.guidance!r:.80}."
+            )
+
+    def _check_schemas(self) -> None:
         if isinstance(self.parameters, dict) and "type" not in self.parameters and not self.parameters.keys() & _SHAPES:
             # Providers refuse a schema that does not say it is an object; a tool without parameters says nothing else.
             whole = {"type": "object", "properties": {}, **self.parameters}
             msgspec.structs.force_setattr(self, "parameters", whole)
-        if not self.name or not self.name.isprintable() or len(self.name) > 256:
-            raise ToolDefinitionError(f"Tool name {self.name!r:.80} must be 1 to 256 printable characters.")
+        if not isinstance(self.parameters, dict) or not _takes_objects(self.parameters):
+            raise ToolDefinitionError(
+                f'Tool {self.name!r}: parameters must be the JSON Schema of an object, such as {{"type": "object", '
+                f'"properties": {{...}}}}; got {self.parameters!r:.80}.'
+            )
+        for word, schema in (("output_schema", self.output_schema), ("error_schema", self.error_schema)):
+            if schema is not None and not isinstance(schema, dict):
+                raise ToolDefinitionError(
+                    f"Tool {self.name!r}: {word} must be a JSON Schema or None; got {schema!r:.80}."
+                )
+
+    def _check_words(self) -> None:
         if not callable(self.effect) and self.effect not in set(Effect):
             words = ", ".join(Effect)
             raise ToolDefinitionError(f"Tool {self.name!r}: effect {self.effect!r} is none of {words}, nor a function.")
@@ -182,14 +209,26 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             raise ToolDefinitionError(f"Tool {self.name!r}: interrupt {self.interrupt!r} must be cancel or block.")
         if self.interrupt == "block" and self.timeout is None:
             raise ToolDefinitionError(f"Tool {self.name!r}: one that no cancelling cuts off needs a timeout.")
-        self._check_functions()
-        self._check_numbers()
+        if not isinstance(self.ends_run, bool):
+            raise ToolDefinitionError(f"Tool {self.name!r}: ends_run must be true or false; got {self.ends_run!r:.80}.")
+        if not isinstance(self.examples, list | tuple) or not all(isinstance(one, dict) for one in self.examples):
+            raise ToolDefinitionError(
+                f"Tool {self.name!r}: examples must be a list of arguments, each an object; got {self.examples!r:.80}."
+            )
 
     def _check_functions(self) -> None:
         if not isinstance(self.visible, bool) and not callable(self.visible):
             raise ToolDefinitionError(f"Tool {self.name!r}: visible must be true, false or a function.")
         if not callable(self.run):
             raise ToolDefinitionError(f"Tool {self.name!r}: run must be a function of (arguments, ctx).")
+        for word, function, given in (
+            ("check", self.check, "(arguments, ctx)"),
+            ("resources", self.resources, "the arguments"),
+            ("validate", self.validate, "the arguments"),
+            ("convert", self.convert, "the arguments"),
+        ):
+            if function is not None and not callable(function):
+                raise ToolDefinitionError(f"Tool {self.name!r}: {word} must be a function of {given}.")
 
     def _check_numbers(self) -> None:
         if self.timeout is not None and not (_is_number(self.timeout) and self.timeout > 0):
@@ -209,6 +248,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             return Effect(self.effect(dict(arguments)))
         except Exception:  # noqa: BLE001 - a predicate that raises means unsafe (design section 1)
             return Effect.UNSAFE
+
+
+def _takes_objects(schema: JsonObject) -> bool:
+    kinds = schema.get("type", "object")
+    return "object" in kinds if isinstance(kinds, list) else kinds == "object"
 
 
 def _is_whole(value: object) -> bool:

@@ -6,6 +6,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args
 
 import docstring_parser
@@ -15,11 +16,16 @@ import typing_extensions
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticSerializationError, SchemaError
 
+from treadle.canonical import find_unencodable
 from treadle.errors import InvalidArguments, ToolDefinitionError
 from treadle.tools import JsonObject, ToolContext, ToolOutput
 
 __all__ = ["FunctionSchema", "describe"]
+
+_UNDESCRIBED = (PydanticUserError, PydanticUndefinedAnnotation, SchemaError, TypeError)
+"""What pydantic raises for a type that it cannot describe, or a pattern that it cannot run."""
 
 Annotation: TypeAlias = Any  # Any: whatever may stand behind a colon; Python has no type for it
 
@@ -80,10 +86,10 @@ def describe(function: Callable[..., Any], *, localns: Mapping[str, Any] | None 
 
 
 def _hints(function: Callable[..., Any], localns: Mapping[str, Any]) -> dict[str, Annotation]:
-    closure = inspect.getclosurevars(inspect.unwrap(function))
+    here, around = _surroundings(inspect.unwrap(function))
     # ToolContext is often imported for type checkers only.
-    ours = {word.__name__: word for word in (ToolContext, ToolOutput) if word.__name__ not in closure.globals}
-    names = {**ours, **localns, **closure.nonlocals}
+    ours = {word.__name__: word for word in (ToolContext, ToolOutput) if word.__name__ not in here}
+    names = {**ours, **localns, **around}
     try:
         hints = typing.get_type_hints(function, localns=names, include_extras=True)
         return {key: _portable(hint, names) for key, hint in hints.items()}
@@ -92,6 +98,18 @@ def _hints(function: Callable[..., Any], localns: Mapping[str, Any]) -> dict[str
             f"Tool {function.__name__!r}: an annotation cannot be read: {error}. "
             "It must be a type, and its names must be there at run time, not only under TYPE_CHECKING."
         ) from error
+
+
+def _surroundings(function: Callable[..., Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    """Return the names of a function's module, and what it takes from the functions around it."""
+    plain = function.__func__ if isinstance(function, types.MethodType) else function
+    if not isinstance(plain, types.FunctionType):  # wrapped, and not written in Python
+        return {}, {}
+    around = {}
+    for name, cell in zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True):
+        with suppress(ValueError):  # empty: it is bound later, as the tool's own name is
+            around[name] = cell.cell_contents
+    return plain.__globals__, around
 
 
 def _portable(hint: Annotation, names: Mapping[str, Any]) -> Annotation:
@@ -189,7 +207,7 @@ def _said(hint: Annotation) -> str | None:
 def _model(tool: str, fields: Mapping[str, tuple[Annotation, FieldInfo]]) -> type[pydantic.BaseModel]:
     try:
         return _created(tool, list(fields.values()))
-    except (PydanticUserError, PydanticUndefinedAnnotation, TypeError) as error:
+    except _UNDESCRIBED as error:
         raise ToolDefinitionError(f"Tool {tool!r}: {_culprit(fields)}: {_first_line(error)}") from error
 
 
@@ -205,12 +223,14 @@ def _culprit(fields: Mapping[str, tuple[Annotation, FieldInfo]]) -> str:
     for name, field in fields.items():
         try:
             _created(name, [field])
-        except (PydanticUserError, PydanticUndefinedAnnotation, TypeError):
+        except _UNDESCRIBED:
             return f"parameter {name!r} has an annotation that no JSON Schema describes"
     return "its parameters cannot be described together"
 
 
 def _first_line(error: Exception) -> str:
+    if isinstance(error, SchemaError):  # it says where first, and what is wrong last
+        return str(error).rstrip().rsplit("\n", 1)[-1].removeprefix("error: ")
     return str(error).split("\n", 1)[0].split(". Set `arbitrary", 1)[0]
 
 
@@ -264,6 +284,12 @@ class _Quiet(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
+    def encode_default(self, dft: Any) -> Any:
+        value = super().encode_default(dft)
+        if find_unencodable(value) is not None:  # NaN and infinities, for which JSON has no word
+            raise PydanticSerializationError("no JSON")
+        return value
+
     def sort(self, value: Any, parent_key: str | None = None) -> Any:
         return value
 
@@ -271,7 +297,7 @@ class _Quiet(GenerateJsonSchema):
 def _json_schema(hint: Annotation, mode: Literal["validation", "serialization"], what: str) -> JsonObject:
     try:
         schema = pydantic.TypeAdapter(hint).json_schema(mode=mode, schema_generator=_Quiet)
-    except (PydanticUserError, PydanticUndefinedAnnotation, TypeError) as error:
+    except _UNDESCRIBED as error:
         raise ToolDefinitionError(f"{what} cannot be described in JSON Schema: {_first_line(error)}") from error
     tidy: JsonObject = _tidy(schema)
     return tidy

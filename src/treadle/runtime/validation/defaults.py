@@ -1,13 +1,19 @@
 """Defaults: fill what valid arguments leave out with what their schema declares. Validates nothing by itself."""
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 from treadle.runtime.validation.compiling import Validator, compiled
 from treadle.runtime.validation.references import resolved
 from treadle.tools import JsonObject
 
-__all__ = ["Defaults"]
+__all__ = ["Defaults", "declaring", "definitions"]
+
+_NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
+"""Keywords whose values hold schemas by name."""
+_VALUES = ("default", "enum", "const", "examples")
+"""Keywords whose values are no schemas, whatever they look like."""
 
 
 class Defaults:
@@ -71,11 +77,29 @@ class Defaults:
 
     def _validator(self, branch: Any) -> Validator:
         if id(branch) not in self._branches:
-            shared: JsonObject = {
-                word: self._root[word] for word in ("$schema", "$defs", "definitions") if word in self._root
-            }
-            self._branches[id(branch)] = compiled({**shared, "allOf": [branch]}, where="alternative")
+            whole = {**definitions(self._root), "allOf": [branch]}
+            self._branches[id(branch)] = compiled(whole, where="alternative")
         return self._branches[id(branch)]
+
+
+def definitions(root: JsonObject) -> JsonObject:
+    """Return what every part of a schema may refer to."""
+    return {word: root[word] for word in ("$schema", "$defs", "definitions") if word in root}
+
+
+def declaring(schema: Any, root: JsonObject) -> Iterator[JsonObject]:  # Any: an object, true or false
+    """Yield the properties of every object in a schema, at whatever depth, of which one has a default."""
+    if not isinstance(schema, dict):
+        return
+    properties = schema.get("properties")
+    if isinstance(properties, dict) and any("default" in resolved(one, root) for one in properties.values()):
+        yield properties
+    for word, part in schema.items():
+        if word in _VALUES:
+            continue
+        parts = part if isinstance(part, list) else list(part.values()) if word in _NAMED else [part]
+        for one in parts:
+            yield from declaring(one, root)
 
 
 def _holds_default(schema: Any) -> bool:

@@ -11,7 +11,7 @@ from jsonschema_rs import ValidationErrorKind as Kind
 from treadle.canonical import find_unencodable
 from treadle.errors import ToolDefinitionError
 from treadle.runtime.validation.compiling import Validator, compiled
-from treadle.runtime.validation.defaults import Defaults
+from treadle.runtime.validation.defaults import Defaults, declaring, definitions
 from treadle.runtime.validation.references import lookup, resolved
 from treadle.runtime.validation.rows import Row, bounded, field_path, row
 from treadle.runtime.validation.shapes import phrase
@@ -46,8 +46,11 @@ class Schema:
     def __init__(self, schema: JsonObject, *, where: str) -> None:
         try:
             _encoder.encode(schema)
+            problem = find_unencodable(schema)  # an encoder writes NaN as null
         except (TypeError, ValueError, RecursionError) as error:
             raise ToolDefinitionError(f"The {where} cannot be used: it cannot be written as JSON: {error}.") from error
+        if problem is not None:
+            raise ToolDefinitionError(f"The {where} cannot be used: it cannot be written as JSON: {problem}.")
         self._schema = schema
         self._validator: Validator = compiled(schema, where=where)
         self._defaults = Defaults(schema)
@@ -81,6 +84,17 @@ class Schema:
     def with_defaults(self, arguments: JsonObject) -> JsonObject:
         """Return valid arguments with the defaults of absent properties, nested ones included. Its input stays as it is."""
         return self._defaults.fill(arguments)
+
+    def unfit_defaults(self) -> list[Row]:
+        """Return the violations of every declared default that breaks its own schema; a row's field begins at its property.
+
+        A default is filled in after the check of what the model sent, so that it must fit by itself.
+        """
+        return [found for properties in declaring(self._schema, self._schema) for found in self._unfit(properties)]
+
+    def _unfit(self, properties: JsonObject) -> list[Row]:
+        gate = Schema({**definitions(self._schema), "properties": properties}, where="defaults")
+        return gate.violations(gate.with_defaults({}))
 
     def _errors(self, value: Any) -> Iterable[ValidationError]:
         if not _is_larger(value, _MAX_NODES_FOR_ALL):
