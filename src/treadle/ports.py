@@ -80,6 +80,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """JSON Schema of the final answer; None for free text."""
     parallel_tool_calls: bool = True
     """Whether one response may hold several calls. False asks the provider for one at a time; not all of them obey."""
+    larger_output: bool = False
+    """Whether the output limit has cut a response of this run: an adapter that sets that limit by itself then sets a larger one."""
     session_id: str = ""
 
 

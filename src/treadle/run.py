@@ -6,12 +6,13 @@ The loop is elsewhere; this is its handle.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
-from treadle.answers import Answers, is_reminder
+from treadle.answers import CONTINUE, Answers, is_reminder
 from treadle.attempts import Attempts
 from treadle.budgets import Budget, BudgetReached, Deadline, Meter, budget_from, epoch_seconds, plain
 from treadle.calling import Calling
@@ -116,6 +117,7 @@ class Run:
         self._healer = Healer()
         self._looks: set[asyncio.Task[None]] = set()
         self._parallel: int | None = None
+        self._was_cut = False  # whether the output limit has cut a response
         self._shown = 0  # steps that have been put into the queue
         self._subscribers: list[Subscriber] = []
         self._wanted: Stop | None = None  # what `stop` asked for before there was anything to interrupt
@@ -420,6 +422,7 @@ class Run:
         messages, repairs = self._healer.heal(compiled, is_stored=compiled is session.messages)
         if repairs:
             await session.ledger.record(HistoryRepaired(repairs=repairs))
+        self._was_cut = self._was_cut or _is_cut(session)
         return ModelRequest(
             messages=messages,
             instructions=instructions_with_guidance(about.instructions, tools),
@@ -427,6 +430,7 @@ class Run:
             tool_choice="none" if closing else self._tool_choice(session),
             output_schema=None if about.output is None else about.output.schema,
             parallel_tool_calls=self._parallel != 1,
+            larger_output=self._was_cut,
             session_id=session.id,
         )
 
@@ -468,6 +472,13 @@ def _step_of(session: Session) -> Step | None:
     if spoken.role != "assistant":
         return None
     return Step(number=run.steps, message=spoken, results=results, messages=messages, usage=run.spent.usage)
+
+
+def _is_cut(session: Session) -> bool:
+    """Whether the output limit cut the last response: its calls, or an answer that the model is told to continue."""
+    run = session.state.run
+    told = takewhile(lambda message: message.role == "user", reversed(session.messages))
+    return (run is not None and run.cut_in_calls > 0) or any(message.text == CONTINUE for message in told)
 
 
 def _too_late(session: Session, budget: Budget) -> Stop | None:

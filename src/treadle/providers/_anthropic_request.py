@@ -32,6 +32,15 @@ _MAX_TOKENS = 16_384
 """What every model since Claude 3.7 may write, where no option says otherwise. The dialect demands a number."""
 _OLDER_MAX_TOKENS = {"claude-3-5-": 8_192, "claude-3-haiku": 4_096, "claude-3-opus": 4_096, "claude-3-sonnet": 4_096}
 
+_LARGER_MAX_TOKENS = 64_000
+"""What is asked for once the limit has cut a response: "Max output" of the models below in the vendor's models overview
+(docs.claude.com/en/docs/about-claude/models/overview), or less than it. Of Claude Opus 4 and 4.1 it is 32,000; those, and models
+that are not known, keep what they have: a limit above a model's own is refused with 400."""
+_LARGER_MODELS = (
+    *("claude-3-7-sonnet", "claude-sonnet-4", "claude-haiku-4-5"),
+    *("claude-opus-4-5", "claude-opus-4-6", "claude-opus-4-7", "claude-opus-4-8"),
+)
+
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True):
     """The person's options, those of them sorted out that are more than fields of the body."""
@@ -70,19 +79,20 @@ class AnthropicRequests:
     def __init__(self, model: str, *, origin: str, options: Mapping[str, Any], stream: bool) -> None:
         self._origin = origin
         self._options = _sorted_out(options)
-        fields = {"model": model, "max_tokens": _max_tokens(model, self._options.thinking), "stream": stream}
-        rest = {**self._options.fields, "thinking": None}
-        self._opening = opening(fields, {**rest, "thinking": self._options.thinking or None}, ours=_OURS)
-        self._opening_without_thinking = opening(fields, rest, ours=_OURS)
+        self._openings = {
+            (is_larger, thinks): self._open(model, stream=stream, is_larger=is_larger, thinks=thinks)
+            for is_larger in (False, True)
+            for thinks in (False, True)
+        }
         self._messages = EncodedMessages(self._encode)
         self._tools = ToolSets(self._tool)
 
     def body(self, request: ModelRequest) -> bytes:
         """Return the body. What changes least stands first, and the messages last: the bytes of one step begin those of the next."""
         thinks_by_hand = self._options.thinks_by_hand and not self._is_foreign_turn(request.messages)
-        opens = self._opening_without_thinking if self._options.thinks_by_hand and not thinks_by_hand else self._opening
+        thinks = thinks_by_hand or not self._options.thinks_by_hand
         instructions = request.instructions if request.instructions and request.instructions.strip() else None
-        head = [opens, *self._output(request)]
+        head = [self._openings[request.larger_output, thinks], *self._output(request)]
         if tools := self._all_tools(request):
             # Tools stand before the instructions in what the vendor caches, so the last of both is the end of what is stable.
             head += [b',"tools":', tools if instructions else self._marked(tools, b"}]")]
@@ -94,6 +104,13 @@ class AnthropicRequests:
     def own_names(self, request: ModelRequest) -> Mapping[str, str]:
         """Return our names of those tools that had to be renamed for the wire."""
         return self._tools.of(request.tools).own_names if request.tools else {}
+
+    def _open(self, model: str, *, stream: bool, is_larger: bool, thinks: bool) -> bytes:
+        thinking = self._options.thinking
+        limit = _max_tokens(model, thinking, is_larger=is_larger)
+        fields = {"model": model, "max_tokens": limit, "stream": stream}
+        options = {**self._options.fields, "thinking": thinking if thinking and thinks else None}
+        return opening(fields, options, ours=_OURS)
 
     def _encode(self, message: Message) -> bytes:
         return to_json(blocks_of(message, origin=self._origin))[1:-1]
@@ -176,10 +193,13 @@ def _tool_choice(choice: ToolChoice) -> _Wire:
             return {"type": "tool", "name": wire_name(choice)}
 
 
-def _max_tokens(model: str, thinking: Mapping[str, Any]) -> int:
+def _max_tokens(model: str, thinking: Mapping[str, Any], *, is_larger: bool) -> int:
+    """Return the output limit, in tokens. What the model may think counts as output."""
     most = next((tokens for start, tokens in _OLDER_MAX_TOKENS.items() if start in model), _MAX_TOKENS)
     budget = thinking.get("budget_tokens")
-    return most + budget if type(budget) is int else most
+    usual = most + budget if type(budget) is int else most
+    may_write_more = is_larger and any(start in model for start in _LARGER_MODELS)
+    return max(usual, _LARGER_MAX_TOKENS) if may_write_more else usual
 
 
 def _sorted_out(options: Mapping[str, Any]) -> _Options:
