@@ -68,13 +68,17 @@ def _check_limit(name: str, value: Any) -> None:
     kinds = (int,) if whole else (int, float, Decimal)
     if isinstance(value, bool) or not isinstance(value, kinds):
         kind = "a whole number" if whole else "a number"
-        raise ConfigurationError(f"Budget {name} must be {kind} or None; got {value!r}.")
+        raise ConfigurationError(f"Budget {name} must be {kind} or None; got {_shown(value)}.")
     if (isinstance(value, Decimal) and value.is_nan()) or not value >= 0 or value == float("inf"):
         raise ConfigurationError(
-            f"Budget {name} must be a finite number of 0 or more, or None for no limit; got {value!r}."
+            f"Budget {name} must be a finite number of 0 or more, or None for no limit; got {_shown(value)}."
         )
     if value == 0 and name in ("max_parallel_tool_calls", "max_tool_result_chars"):
         raise ConfigurationError(f"Budget {name} must be at least 1; got 0.")
+
+
+def _shown(value: object) -> str:
+    return str(value) if isinstance(value, Decimal) else f"{value!r:.80}"
 
 
 def budget_from(limits: Mapping[str, Any], base: Budget | None = None) -> Budget:

@@ -48,6 +48,17 @@ def test_the_paused_run_says_how_to_allow_the_call_and_how_to_go_on(paying):
     assert "pay(amount=40)" in paying("approvals", code=0).stdout
 
 
+def test_the_way_to_allow_a_call_and_to_go_on_names_the_journal_that_was_named(paying):
+    named = ["--journal", "own.db"]
+    paused = paying("run", "-m", "script:pay.json", "--tools", "paying.py", *named, "Pay", code=11)
+    approval = paying.json("approvals", "--json", *named)[0]
+
+    approved = paying("approve", approval["id"], *named, code=0)
+
+    assert f"treadle approve {approval['id']} --journal own.db" in paused.stderr.splitlines()[-2]
+    assert approved.stderr.endswith(f"Go on with: treadle resume {approval['session_id']} --journal own.db\n")
+
+
 def test_what_the_model_says_before_a_call_that_waits_is_no_answer(paying):
     calls = [{"name": "pay", "arguments": {"amount": 40}}]
     model = paying.script("s.json", [{"text": "I pay now.", "calls": calls}, {"text": "Paid."}])

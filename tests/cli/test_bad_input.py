@@ -31,7 +31,7 @@ USAGE = [
     (["sessions", "show", "s1", "--jurnal", "x"], "Did you mean --journal?"),
     (["run", "--max-tool-calls", "many", "x"], "such as 20"),
     (["run", "--max-tool-calls", "-1", "x"], "0 or more"),
-    (["run", "--max-tool-calls", "1.5", "x"], "whole number"),
+    (["run", "--max-tool-calls", "1.5", "x"], "a whole number or none; got 1.5."),
     (["run", "--max-tool-calls"], "expected one argument"),
     (["run", "--on-limit", "stop", "x"], "summarize"),
     (["run", "x"], "-m demo"),
@@ -132,6 +132,10 @@ TOOLS = {
         "from treadle import Tool\nt = Tool(name='t', description='', parameters={}, run=print, effect='writes')\n",
         "effect 'writes' is none of",
     ),
+    "typed": (
+        "from treadle import tool\n\n@tool(effect='raed')\ndef f(x: int): ...\n",
+        "mine.py, line 3: Tool 'f': effect 'raed' is none of",
+    ),
     "bad schema": (
         "from treadle import Tool\nt = Tool(name='t', description='', parameters={'type': 'objekt'}, run=print)\n",
         "'t'",
@@ -148,6 +152,15 @@ def test_a_tools_file_with_an_error_gets_one_sentence_with_its_place(treadle, co
     (treadle.folder / "mine.py").write_text(content)
 
     assert words in sentence(treadle("run", "-m", "demo", "--tools", "mine.py", "x", code=2))
+
+
+def test_a_tools_file_that_cannot_be_read_is_no_fault_of_a_line_of_ours(treadle):
+    (treadle.folder / "mine.py").write_bytes(b"\xff\xfe")
+
+    told = sentence(treadle("run", "-m", "demo", "--tools", "mine.py", "x", code=2))
+
+    assert "The tools of mine.py cannot be loaded" in told
+    assert "tool_sources" not in told
 
 
 @pytest.mark.parametrize(

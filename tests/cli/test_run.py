@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 
 import pytest
@@ -71,6 +72,33 @@ def test_stream_json_is_every_event_as_a_line_and_the_report_last(treadle):
     assert {"model.delta", "tool.started", "tool.finished"} <= set(types)
     assert lines[-1]["text"] == "Done."
     assert lines[-1]["session_id"] == lines[0]["session_id"]
+    common = {"session_id", "run_id", "step", "call_id", "seq", "at", "version", "parent"}
+    assert all(common <= line.keys() for line in lines[:-1])
+    assert {line["seq"] for line in lines if line["type"] == "model.delta"} == {0}
+
+
+@pytest.mark.row("K04", "F04")
+def test_a_person_is_told_in_the_services_words_why_a_call_was_refused(treadle):
+    turns = [{"calls": [{"name": "read", "arguments": {"path": "b.txz"}}]}, {"text": "It is not there."}]
+
+    ran = treadle("run", "-m", treadle.script("s.json", turns), "x", code=0)
+
+    assert '[failed] read(path="b.txz"): rejected: File not found: b.txz' in ran.stderr
+
+
+def test_what_to_do_next_can_be_run_as_it_is_written(treadle, greps):
+    flags = ["--journal", "my journal.db", "--tools", "grep,read", "-C", ".", *treadle.served(greps)]
+
+    ran = treadle("run", "--max-tool-calls", "1", *flags, "Search", code=10)
+
+    session = re.search(r"session: (\S+)", ran.stderr)[1]
+    then = ran.stderr.splitlines()[-1]
+    address = treadle.served(greps)[-1]
+    assert then == (
+        f"  then: treadle resume {session} --max-tool-calls N --journal 'my journal.db' --base-url {address} "
+        "--tools grep,read -C ."
+    )
+    treadle(*shlex.split(then.replace("N", "2"))[2:], code=10)
 
 
 @pytest.mark.row("L07")
@@ -273,11 +301,19 @@ def test_a_reader_who_goes_away_is_no_error(treadle):
     assert treadle.json("sessions", "--json")[0]["state"] == "completed"
 
 
-def test_closed_standard_streams_crash_nothing(treadle):
-    model = treadle.script("s.json", [{"text": "Done."}])
-    line = " ".join([*treadle.command("run", "-m", model, "x"), "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    ("closed", "answer"),
+    [("<&- >&- 2>&-", ""), (">&-", ""), ("<&-", "Done.\n"), ("2>&-", "Done.\n"), ("<&- 2>&-", "Done.\n")],
+)
+def test_closed_standard_streams_crash_nothing_and_mix_nothing(treadle, closed, answer):
+    model = treadle.script("s.json", [{"text": "I look.", "calls": [{"name": "list"}]}, {"text": "Done."}])
+    line = " ".join([*treadle.command("run", "-m", model, "x"), closed])
 
-    assert subprocess.run(line, shell=True, cwd=treadle.folder, env=treadle.environment, timeout=60).returncode == 0
+    ran = subprocess.run(
+        line, shell=True, cwd=treadle.folder, env=treadle.environment, timeout=60, stdout=subprocess.PIPE, text=True
+    )
+
+    assert (ran.returncode, ran.stdout) == (0, answer)
 
 
 @pytest.mark.row("X04")

@@ -193,7 +193,7 @@ class _StoreLimit(argparse.Action):
         try:
             Budget(**{self.dest: values})
         except ConfigurationError as exc:
-            parser.error(f"{option_string}: {exc}")
+            parser.error(f"{option_string}: {str(exc).replace('None', 'none')}")
         namespace.limits = limits
 
 

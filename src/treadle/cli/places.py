@@ -1,10 +1,21 @@
 """Places: where state and configuration live, and how a place is shown. Makes nothing and opens nothing."""
 
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["default_journal", "journal_file", "project_config", "shown_journal", "user_config"]
+from treadle.cli.options import Options
+
+__all__ = [
+    "default_journal",
+    "journal_file",
+    "project_config",
+    "same_journal",
+    "same_world",
+    "shown_journal",
+    "user_config",
+]
 
 _DATABASE = ("postgresql:", "postgres:")
 
@@ -49,3 +60,22 @@ def shown_journal(journal: str) -> str:
     # Up to the last @, because a password that was not encoded may hold any of these characters.
     address, question, _ = re.sub(r"(://[^:@]*):.*@", r"\1:***@", journal, flags=re.DOTALL).partition("?")
     return f"{address}?***" if question else address
+
+
+def same_journal(options: Options) -> str:
+    """Return the flag with which another command finds the same journal, a blank before it; "" where it needs none.
+
+    An address with a password is left out: what is told here is read on screens and in logs.
+    """
+    named = options.journal
+    return "" if named is None or shown_journal(named) != named else f" --journal {shlex.quote(named)}"
+
+
+def same_world(options: Options) -> str:
+    """Return the flags with which `resume` finds the same journal, model server, tools and folder."""
+    address = options.base_url
+    given = [("--base-url", address)] if address is not None and "@" not in address else []
+    given += [("--tools", source) for source in options.tools]
+    # What `treadle demo` searches without -C is gone when it ends.
+    given += [("-C", options.folder)] if options.folder is not None and options.command != "demo" else []
+    return same_journal(options) + "".join(f" {flag} {shlex.quote(value)}" for flag, value in given)

@@ -2,7 +2,7 @@
 
 from treadle import ToolCall, ToolResult
 from treadle.cli.terminal import Terminal
-from treadle.cli.text import one_line, shown_call
+from treadle.cli.text import one_line, shown_call, shown_json
 from treadle.events import (
     AnyEvent,
     ApprovalRequested,
@@ -70,9 +70,7 @@ class Progress:
         result = event.result
         name = self._name(event.call_id, result.name)
         if result.is_error:
-            self._terminal.progress(
-                f"[failed] {name}: {result.status}: {one_line(result.message or result.content, _PREVIEW)}"
-            )
+            self._terminal.progress(f"[failed] {name}: {result.status}: {one_line(_complaint(result), _PREVIEW)}")
         else:
             self._terminal.progress(f"[ok] {name}: {one_line(_shown(result), _PREVIEW)}")
 
@@ -105,6 +103,17 @@ class Progress:
 
     def _name(self, call_id: str | None, otherwise: str) -> str:
         return self._calls.get(call_id or "", otherwise)
+
+
+def _complaint(result: ToolResult) -> str:
+    """Return why a call failed; of one that its service refused, in the service's own words."""
+    match result.data:
+        case {"error": str(words)} if result.status == "rejected":
+            return words
+        case body if result.status == "rejected" and body is not None:
+            return body if isinstance(body, str) else shown_json(body, _PREVIEW)
+        case _:
+            return result.message or result.content
 
 
 def _shown(result: ToolResult) -> str:

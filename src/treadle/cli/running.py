@@ -12,6 +12,7 @@ from treadle import Run, RunResult, Session, StopReason
 from treadle.cli.consent import StopAtDenial
 from treadle.cli.exits import exit_code
 from treadle.cli.options import Options
+from treadle.cli.places import same_journal, same_world
 from treadle.cli.progress import Progress
 from treadle.cli.screens import Screen, screen_for
 from treadle.cli.settings import Settings
@@ -45,7 +46,7 @@ async def carry_out(
             return exit_code(StopReason.CANCELLED, signals.received)
     report = result.report()
     screen.conclude(report)
-    _last_words(result, report, terminal)
+    _last_words(result, report, options, terminal)
     return exit_code(result.reason, signals.received)
 
 
@@ -108,7 +109,7 @@ def _listening(terminal: Terminal) -> Iterator[_Signals]:
 # --- endings ---------------------------------------------------------------------------------------------------------
 
 
-def _last_words(result: RunResult, report: dict[str, Any], terminal: Terminal) -> None:
+def _last_words(result: RunResult, report: dict[str, Any], options: Options, terminal: Terminal) -> None:
     """Tell, on standard error, what the answer alone does not."""
     if result.completed:
         if report["failed_tool_calls"]:
@@ -116,10 +117,12 @@ def _last_words(result: RunResult, report: dict[str, Any], terminal: Terminal) -
         return
     terminal.say(f"treadle: {result.status} ({result.reason}): {_sentence(result)} {result.reason.next_safe_action}")
     for approval in result.approvals:
-        terminal.say(f"  {shown_call(approval.tool, approval.arguments)}: treadle approve {approval.id}")
+        terminal.say(
+            f"  {shown_call(approval.tool, approval.arguments)}: treadle approve {approval.id}{same_journal(options)}"
+        )
     if result.reason is not StopReason.CONTEXT_OVERFLOW:
         more = f" --{report['budget'].replace('_', '-')} N" if report["budget"] else ""
-        terminal.say(f"  then: treadle resume {result.session_id}{more}")
+        terminal.say(f"  then: treadle resume {result.session_id}{more}{same_world(options)}")
 
 
 def _sentence(result: RunResult) -> str:

@@ -2,9 +2,11 @@
 
 from typing import Any, Protocol
 
+import msgspec
+
 from treadle.cli.options import Options
 from treadle.cli.terminal import Terminal, json_line
-from treadle.events import AnyEvent, ModelDelta, ModelDiscarded, ModelFailed, ModelFinished, ModelStarted, encode_event
+from treadle.events import AnyEvent, Event, ModelDelta, ModelDiscarded, ModelFailed, ModelFinished, ModelStarted
 
 __all__ = ["Screen", "screen_for"]
 
@@ -50,12 +52,9 @@ class LinesScreen:
         self._terminal = terminal
 
     def hear(self, event: AnyEvent) -> None:
-        try:
-            self._terminal.raw(encode_event(event).decode())
-        except UnicodeEncodeError:  # a live delta may hold half a surrogate pair
-            import msgspec  # noqa: PLC0415 - for that rare case only
-
-            self._terminal.raw(json_line(msgspec.to_builtins(event)).rstrip("\n"))
+        # The journal leaves out what is as usual; who reads lines should need no table of defaults.
+        common = {name: getattr(event, name) for name in Event.__struct_fields__}
+        self._terminal.data({"type": event.type, **common, **msgspec.to_builtins(event)})
 
     def conclude(self, report: dict[str, Any]) -> None:
         self._terminal.data({"type": "report", **report})

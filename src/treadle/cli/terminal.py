@@ -96,6 +96,7 @@ def open_terminal() -> Iterator[Terminal]:
     """Take standard output for the program alone, and give it back afterwards."""
     if sys.stdout is not None:
         sys.stdout.flush()
+    _fill_closed()
     out, err = _duplicate(1), _duplicate(2)
     previous = sys.stdout
     is_taken = _lead(2, 1)
@@ -110,12 +111,21 @@ def open_terminal() -> Iterator[Terminal]:
             _close(stream)
 
 
+def _fill_closed() -> None:
+    """Lead each standard descriptor that was closed before we were started nowhere.
+
+    Whatever is opened next would else get its number: a journal would be read as standard input, and what is said on
+    standard error would fall into the answer.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+
+
 def _duplicate(descriptor: int) -> TextIO:
-    try:
-        own: int | str = os.dup(descriptor)
-    except OSError:  # it was closed before we were started
-        own = os.devnull
-    return open(own, "w", encoding="utf-8", errors="backslashreplace", newline="\n")  # noqa: PTH123 - a descriptor
+    return open(os.dup(descriptor), "w", encoding="utf-8", errors="backslashreplace", newline="\n")  # noqa: PTH123 - a descriptor
 
 
 def _lead(source: int, target: int) -> bool:

@@ -17,6 +17,8 @@ from treadle.cli.text import one_line
 
 __all__ = ["load_tools"]
 
+_OURS = str(Path(__file__).parents[1])
+
 
 def load_tools(settings: Settings) -> tuple[Tool, ...]:
     """Return the tools of a call of the program.
@@ -112,11 +114,16 @@ def _broken(name: str, error: BaseException) -> UsageError:
     if isinstance(error, SyntaxError):
         place = f"{error.filename or name}, line {error.lineno}"
         return UsageError(f"The tools of {name} cannot be loaded: {place}: {type(error).__name__}: {error.msg}.")
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename == name] or [
-        frame for frame in frames if "importlib" not in frame.filename
-    ]
-    place = f"{own[-1].filename}, line {own[-1].lineno}: " if own else ""
+    place = _place(name, error)
     words = one_line(str(error), 300).rstrip(".")
     kind = "" if isinstance(error, TreadleError) else f"{type(error).__name__}: "
     return UsageError(f"The tools of {name} cannot be loaded: {place}{kind}{words}.")
+
+
+def _place(name: str, error: BaseException) -> str:
+    """Return the line of the file in which an error arose, or else the last that is neither Python's import nor ours."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename in (name, str(Path(name).absolute()))]
+    others = [frame for frame in frames if "importlib" not in frame.filename and not frame.filename.startswith(_OURS)]
+    found = own or others
+    return f"{found[-1].filename}, line {found[-1].lineno}: " if found else ""

@@ -6,6 +6,7 @@ from typing import Literal
 from treadle import UnknownApproval
 from treadle.cli.commands.approvals import described
 from treadle.cli.options import Options
+from treadle.cli.places import same_journal
 from treadle.cli.sessions import Waiting, opened, opened_session, waiting_approvals
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
@@ -23,8 +24,9 @@ def command(options: Options, terminal: Terminal) -> int:
 async def _answer(options: Options, terminal: Terminal) -> int:
     assert options.id is not None  # the parser requires it
     answer: Literal["allow", "deny"] = "deny" if options.is_denied else "allow"
+    named = same_journal(options)
     async with opened(settings_of(options).journal, must_exist=True) as journal:
-        waiting = await _find(journal, options.id)
+        waiting = await _find(journal, options.id, named)
         async with opened_session(journal, waiting.approval.session_id) as session:
             reason = options.reason.encode("utf-8", "replace").decode()
             await session.answer(waiting.approval.id, answer, reason=reason)
@@ -32,11 +34,11 @@ async def _answer(options: Options, terminal: Terminal) -> int:
         terminal.data({**described(waiting), "answer": answer})
     called = shown_call(waiting.approval.tool, waiting.approval.arguments)
     word = "Allowed" if answer == "allow" else "Denied"
-    terminal.say(f"{word}: {called}. Go on with: treadle resume {waiting.approval.session_id}")
+    terminal.say(f"{word}: {called}. Go on with: treadle resume {waiting.approval.session_id}{named}")
     return 0
 
 
-async def _find(journal: Journal, approval_id: str) -> Waiting:
+async def _find(journal: Journal, approval_id: str, named: str) -> Waiting:
     found = {waiting.approval.id: waiting for waiting in await waiting_approvals(journal)}
     waiting = found.get(approval_id)
     if waiting is None:
@@ -46,10 +48,10 @@ async def _find(journal: Journal, approval_id: str) -> Waiting:
     if waiting.answer is not None:
         raise UnknownApproval(
             f"Approval {approval_id!r} has been answered already ({waiting.answer}): the first answer wins. "
-            f"Go on with: treadle resume {waiting.approval.session_id}"
+            f"Go on with: treadle resume {waiting.approval.session_id}{named}"
         )
     if waiting.is_expired:
         raise UnknownApproval(
-            f"Approval {approval_id!r} has expired. `treadle resume {waiting.approval.session_id}` asks anew."
+            f"Approval {approval_id!r} has expired. `treadle resume {waiting.approval.session_id}{named}` asks anew."
         )
     return waiting
