@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle import Agent, ConfigurationError, Tool, ToolContext, open_session, resolve_model
-from treadle.messages import Message, Result, Text, ToolCall, user_message
+from treadle.messages import Media, Message, Result, Text, Thinking, ToolCall, user_message
 from treadle.ports import SessionView
 from treadle.runtime.context import CurrentTrace, Injected, Redacted, Sections, WholeHistory, Window
 from treadle.session import Session
+from treadle.state import SessionState
 from treadle.testing import MockProvider, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
@@ -99,12 +100,20 @@ class Fixed:
         return self.messages
 
 
+class NewSession:
+    """A session in which nothing has run."""
+
+    id = "s"
+    messages: tuple[Message, ...] = ()
+    state = SessionState("s")
+
+
 @pytest.mark.row("M05")
 @given(history(), st.integers(1, 200))
 def test_a_window_never_parts_a_call_from_its_result_and_keeps_the_task_and_the_end(
     messages: list[Message], tokens: int
 ) -> None:
-    kept = Window(Fixed(messages), tokens=tokens).compile(None)  # type: ignore[arg-type]  # looks at messages only
+    kept = Window(Fixed(messages), tokens=tokens).compile(NewSession())
     assert kept[0] is messages[0]
     assert kept[-1] is messages[-1]
     for index, message in enumerate(kept):
@@ -112,6 +121,30 @@ def test_a_window_never_parts_a_call_from_its_result_and_keeps_the_task_and_the_
             assert [call_.id for call_ in kept[index - 1].calls] == [result.call_id for result in message.results]
         if message.calls:
             assert kept[index + 1].role == "tool"
+
+
+@pytest.mark.row("M05")
+async def test_a_window_keeps_the_task_that_is_being_done_in_each_run_of_a_session() -> None:
+    model = ScriptedModel([text("done"), *(call("echo", x=n) for n in range(6)), text("done too")])
+    agent = Agent(model, tools=[echo()], compiler=Window(WholeHistory(), tokens=5))
+    first = await agent.run("the first task")
+    await agent.run("the second task", session=first.session)
+
+    for request in model.requests[1:]:
+        assert "the second task" in [message.text for message in request.messages]
+    assert [message.role for message in model.requests[-1].messages] == ["user", "user", "assistant", "tool"]
+
+
+@pytest.mark.row("M05")
+def test_a_window_counts_pictures_and_thoughts() -> None:
+    picture = Media(media_type="image/png", base64="A" * 4_000_000)
+    shown = Message(role="tool", parts=(Result(call_id="a", name="shot", content="", media=(picture, picture)),))
+    asked = Message(role="assistant", parts=(Thinking(text="t" * 4_000), ToolCall(id="a", name="shot", arguments="{}")))
+    messages = [user_message("go"), user_message("old"), asked, shown, user_message("on")]
+
+    sizes = {tokens: len(Window(Fixed(messages), tokens=tokens).compile(NewSession())) for tokens in (3_900, 4_100)}
+
+    assert sizes == {3_900: 2, 4_100: 5}
 
 
 @pytest.mark.row("M05")

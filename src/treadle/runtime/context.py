@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from treadle.errors import ConfigurationError
-from treadle.messages import Message, user_message
+from treadle.messages import Media, Message, Part, Result, Text, Thinking, ToolCall, user_message
 from treadle.ports import Compiler, SessionView
 from treadle.tools import Tool
 
@@ -22,6 +22,8 @@ __all__ = [
     "instructions_with_guidance",
 ]
 
+_MEDIA_CHARS = 6_000
+"""What a picture, a sound or a file counts: 1,500 tokens, about a large picture with the vendors who tell."""
 
 _parts = attrgetter("parts")
 
@@ -73,10 +75,10 @@ class Sections:
 
 
 class Window:
-    """The last exchanges that fit into so many tokens, whole ones only; the first message, the task, always stays.
+    """The last exchanges that fit into so many tokens, whole ones only; the first message and the run's own task always stay.
 
     Args:
-        tokens: Room for the messages, at four characters a token unless `count` says otherwise.
+        tokens: Room for the messages, at four characters a token (1,500 tokens a picture) unless `count` says otherwise.
         count: Returns the tokens of one message.
     """
 
@@ -88,19 +90,28 @@ class Window:
         self._count = count or estimated_tokens
 
     def compile(self, session: SessionView) -> Sequence[Message]:
-        """Return the first message and as many of the last exchanges as fit; the very last one in any case."""
+        """Return what always stays and as many of the last exchanges as fit; the very last one in any case."""
         exchanges = _exchanges(self._compiler.compile(session))
-        if not exchanges:
-            return ()
-        first, rest = exchanges[0], exchanges[1:]
-        room = self._tokens - sum(map(self._count, first))
-        kept: list[list[Message]] = []
-        for exchange in reversed(rest):
-            room -= sum(map(self._count, exchange))
-            if room < 0 and kept:
+        task = _task_of(session)
+        kept = {index for index, exchange in enumerate(exchanges) if index == 0 or exchange[0] is task}
+        room = self._tokens - sum(self._size(exchanges[index]) for index in kept)
+        for index in reversed(range(len(exchanges))):
+            if index in kept:
+                continue
+            room -= self._size(exchanges[index])
+            if room < 0 and index < len(exchanges) - 1:
                 break
-            kept.append(exchange)
-        return tuple(message for exchange in (first, *reversed(kept)) for message in exchange)
+            kept.add(index)
+        return tuple(message for index in sorted(kept) for message in exchanges[index])
+
+    def _size(self, exchange: Sequence[Message]) -> int:
+        return sum(map(self._count, exchange))
+
+
+def _task_of(session: SessionView) -> Message | None:
+    """Return the message that the run under way began with: without it, the model would not know what it is doing."""
+    run, messages = session.state.run, session.messages
+    return messages[run.first_message] if run is not None and run.first_message < len(messages) else None
 
 
 class Injected:
@@ -152,9 +163,22 @@ def compiler_for(history: str) -> Compiler:
 
 
 def estimated_tokens(message: Message) -> int:
-    """Return about how many tokens a message takes: four characters each."""
-    told = sum(len(result.content) for result in message.results) + sum(len(call.arguments) for call in message.calls)
-    return (len(message.text) + told) // 4 + 1
+    """Return about how many tokens a message takes: four characters each, and a fixed number for what is no text."""
+    return sum(map(_chars, message.parts)) // 4 + 1
+
+
+def _chars(part: Part) -> int:
+    match part:
+        case Text(text=words) | Thinking(text=words) | ToolCall(arguments=words):
+            return len(words)
+        case Result(content=content, media=media):
+            return len(content) + sum(map(_chars, media))
+        case Media(media_type=kind, base64=str(content)) if kind.startswith("text/"):
+            return len(content)
+        case Media():
+            return _MEDIA_CHARS
+        case _:
+            return 0
 
 
 def _exchanges(messages: Iterable[Message]) -> list[list[Message]]:
