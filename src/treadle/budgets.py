@@ -121,12 +121,26 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
 
     Example:
         Price(input=1.25, output=10)
+
+    Raises:
+        ConfigurationError: A price is negative or no number: a limit on cost would mean nothing.
     """
 
     input: Decimal | float | int
     output: Decimal | float | int
     cached_input: Decimal | float | int | None = None
     """Price of input tokens read from the provider's cache; None for the price of `input`."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is None and name == "cached_input":
+                continue
+            is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+            if not is_number or not Decimal(value).is_finite() or value < 0:
+                raise ConfigurationError(
+                    f"The price {name!r} must be a number of 0 or more, per million tokens; got {_shown(value)}."
+                )
 
     def cost(self, usage: Usage) -> Decimal:
         """Return the exact cost of one model call."""
