@@ -175,22 +175,31 @@ class Agent:
             async with agent.stream("Compare Frodo and Sam") as run:
                 async for event in run: ...
         """
-        return Run(
-            self._driven(),
-            self.model,
-            _opening(session),
-            task=_checked_task(task),
-            deps=deps,
-            budget=budget,
-            deadline=deadline,
-        )
+        return self._run(_checked_task(task), session, deps, budget, deadline)
 
     def stream_resume(
         self, session: Session, *, deps: Any = None, budget: Budget | None = None, deadline: Deadline | None = None
     ) -> Run:
         """Go on with a run, seen as events."""
+        if session is None:
+            raise ConfigurationError("There is no session to go on with: open the one that holds the run.")
+        return self._run(None, session, deps, budget, deadline)
+
+    def _run(
+        self,
+        task: str | Message | None,
+        session: Session | None,
+        deps: Any,
+        budget: Budget | None,
+        deadline: Deadline | None,
+    ) -> Run:
+        _require_type("budget", budget, Budget)
+        if session is not None and not isinstance(session, Session):
+            raise ConfigurationError(
+                f"session must be a Session; got {session!r:.80}. Write: async with open_session(...) as session."
+            )
         return Run(
-            self._driven(), self.model, _opening(session), task=None, deps=deps, budget=budget, deadline=deadline
+            self._driven(), self.model, _opening(session), task=task, deps=deps, budget=budget, deadline=deadline
         )
 
     def run_sync(
@@ -291,6 +300,8 @@ def _check_ports(*, policy: object, driver: object, compiler: object) -> None:
 
 
 def _check_listeners(subscribers: Sequence[object], interceptors: Sequence[object]) -> None:
+    _require_list("subscribers", subscribers)
+    _require_list("interceptors", interceptors)
     for one in subscribers:
         if not callable(one) or inspect.iscoroutinefunction(one):
             raise ConfigurationError(f"A subscriber is a plain function of the event, not async; got {one!r:.80}.")
@@ -302,6 +313,11 @@ def _check_listeners(subscribers: Sequence[object], interceptors: Sequence[objec
 def _check_word(word: str, value: object, known: Sequence[str | None]) -> None:
     if value not in known:
         raise ConfigurationError(f"{word} is {' or '.join(map(repr, known))}; got {value!r:.80}.")
+
+
+def _require_list(word: str, value: object) -> None:
+    if not isinstance(value, Iterable):
+        raise ConfigurationError(f"{word} must be a list; got {value!r:.80}.")
 
 
 def _require_type(word: str, value: object, kind: type) -> None:

@@ -183,11 +183,14 @@ class Attempts:
         data, problem = self._toolbox.plain(output.data)
         problem = problem or fault_of(output)
         if problem is not None:
-            return await self._violated(checked, [{"field": "", "constraint": "plain JSON", "value": problem}], None)
+            row = {"field": "", "constraint": "plain JSON", "value": problem}
+            return await self._violated(checked, [row], f"It is no JSON: {problem}.", None)
         if violations := self._toolbox.result_violations(checked.tool, data):
             if self._toolbox.fits_error_schema(checked.tool, data):
                 return self._rejected(checked, data, None)
-            return await self._violated(checked, violations, data)
+            artifact = await self._ledger.journal.put_blob(_json(data).encode())
+            shape = self._toolbox.shape_mismatch(checked.tool, data)
+            return await self._violated(checked, violations, shape, artifact)
         return await self._ok(checked, data, output)
 
     async def _ok(self, checked: CheckedCall, data: Any, output: ToolOutput) -> ToolResult:
@@ -214,11 +217,11 @@ class Attempts:
         content, is_shortened = bound(msgspec.json.decode(result.content), result.content, self._limit(checked))
         return msgspec.structs.replace(result, content=content, data=None if is_shortened else plain)
 
-    async def _violated(self, checked: CheckedCall, violations: list[JsonObject], data: Any) -> ToolResult:
+    async def _violated(
+        self, checked: CheckedCall, violations: list[JsonObject], shape: str, artifact: str | None
+    ) -> ToolResult:
         """The tool broke its own contract: the raw value is kept for operators, out of the model's sight (F06)."""
-        artifact = None if data is None else await self._ledger.journal.put_blob(_json(data).encode())
-        shape = "" if data is None else " " + self._toolbox.shape_mismatch(checked.tool, data)
-        message = f"{checked.name} ran, but its result has an unexpected shape and was withheld.{shape}"
+        message = f"{checked.name} ran, but its result has an unexpected shape and was withheld. {shape}"
         told = [{"field": row.get("field", ""), "constraint": row.get("constraint", "")} for row in violations]
         await self._ledger.record(
             ContractViolated(call_id=checked.id, tool=checked.name, details=tuple(violations), artifact=artifact)

@@ -82,11 +82,13 @@ class EarlyCalls:
     async def _start(self, call: ToolCall, checked: Decided, *, step: int, attempt: int) -> None:
         """Record the start and begin. What was begun stays whole though the response, and we with it, be cancelled."""
         one = checked.call
+        outcomes = Outcomes(run_id=self._ledger.run_id, step=step, last_id="")
         started = ToolStarted(
             step=step,
             call_id=call.id,
             tool=call.name,
             key=one.key,
+            execution_id=outcomes.execution_of(call.id),
             position=one.position,
             effect=one.effect,
             early=True,
@@ -97,12 +99,12 @@ class EarlyCalls:
         running = _Running(call=call, checked=one)
         self._current[call.id] = running
         record = (checked.event(early=True, step=step), started)
-        running.end = asyncio.create_task(self._carry_out(running, record, step))
+        running.end = asyncio.create_task(self._carry_out(running, record, outcomes))
         await running.begun.wait()
         if running.end.done():
             running.end.result()  # it could not be recorded: raise that here
 
-    async def _carry_out(self, running: _Running, events: Sequence[AnyEvent], step: int) -> ToolResult:
+    async def _carry_out(self, running: _Running, events: Sequence[AnyEvent], outcomes: Outcomes) -> ToolResult:
         try:
             await self._ledger.record(*events)
             running.task = asyncio.create_task(self._attempts.run(running.checked))
@@ -116,7 +118,6 @@ class EarlyCalls:
         finally:
             running.begun.set()
             self._attempts.slots.release()
-        outcomes = Outcomes(run_id=self._ledger.run_id, step=step, last_id="")
         await self._ledger.record(outcomes.finished(running.call, result))
         return result
 

@@ -151,18 +151,29 @@ class Execution:
         Where the store cannot keep it, calls that act are answered instead of started: a crash would leave them unknown.
         """
         try:
-            await self._ledger.record(*before, *(_started(call) for call in calls), durable=_acts(calls))
+            await self._ledger.record(*before, *(self._started(call) for call in calls), durable=_acts(calls))
         except IntentNotStored:
             acting = [call for call in calls if not call.effect.is_read]
             reads = [call for call in calls if call.effect.is_read]
             answers = [self._outcomes.finished(call.call, _not_storable(call)) for call in acting]
             self._give_back(len(acting))
-            await self._ledger.record(*before, *(_started(call) for call in reads), *answers)
+            await self._ledger.record(*before, *(self._started(call) for call in reads), *answers)
             return reads
         except BaseException:
             self._give_back(len(calls))
             raise
         return calls
+
+    def _started(self, call: CheckedCall) -> ToolStarted:
+        return ToolStarted(
+            call_id=call.id,
+            tool=call.name,
+            key=call.key,
+            execution_id=self._outcomes.execution_of(call.id),
+            position=call.position,
+            effect=call.effect,
+            digest=call.digest,
+        )
 
     def _give_back(self, slots: int) -> None:
         for _ in range(slots):
@@ -244,12 +255,6 @@ class Execution:
                 details = {"count": count, "limit": limit, "tool": last.name, "class": last.status}
                 return Stop(reason=reason, message=f"{count} calls in a row {words}.", details=details)
         return None
-
-
-def _started(call: CheckedCall) -> ToolStarted:
-    return ToolStarted(
-        call_id=call.id, tool=call.name, key=call.key, position=call.position, effect=call.effect, digest=call.digest
-    )
 
 
 def _not_storable(call: CheckedCall) -> ToolResult:

@@ -9,7 +9,7 @@ from treadle.messages import ToolCall
 from treadle.runtime.bounds import bound, with_fields
 from treadle.tools import ToolResult
 
-__all__ = ["Outcomes", "execution_id"]
+__all__ = ["Outcomes"]
 
 
 class Outcomes(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,12 +30,15 @@ class Outcomes(msgspec.Struct, frozen=True, kw_only=True):
             content = self._noticed(result, self.notice)
         elif self.result_chars is not None and len(content) > self.result_chars:
             content, _ = bound(_value_of(result), content, self.result_chars)
-        execution = execution_id(self.run_id, self.step, call.id)
-        result = msgspec.structs.replace(result, content=content, execution_id=execution)
+        result = msgspec.structs.replace(result, content=content, execution_id=self.execution_of(call.id))
         failure = _failure_class(result) if result.is_error else None
         return ToolFinished(
             step=self.step, call_id=call.id, result=result, failure_class=failure, reused_from=reused_from
         )
+
+    def execution_of(self, call_id: str) -> str:
+        """Return what ties a result in the transcript to its events."""
+        return f"{self.run_id}.{self.step}.{call_id}"
 
     def _noticed(self, result: ToolResult, notice: dict[str, Any]) -> str:
         """Add the notice beside the result's own fields; it is the result that is shortened for it, never the notice."""
@@ -52,11 +55,6 @@ class Outcomes(msgspec.Struct, frozen=True, kw_only=True):
                 return content
             room -= max(len(content) - self.result_chars, room // 8, 1)
         return _json(notice)
-
-
-def execution_id(run_id: str, step: int, call_id: str) -> str:
-    """Return what ties a result in the transcript to its events."""
-    return f"{run_id}.{step}.{call_id}"
 
 
 def _failure_class(result: ToolResult) -> str:

@@ -9,7 +9,7 @@ import pytest
 from loop_tools import echo_tool, failing_tool
 
 from treadle import Agent, Budget, Tool, ToolContext, open_session
-from treadle.errors import ToolNameConflict
+from treadle.errors import ConfigurationError, ToolNameConflict
 from treadle.events import AnyEvent, decode_event, encode_event, on
 from treadle.messages import Message, Text
 from treadle.testing import FakeClock, FixedRandomness, Gate, ScriptedModel, Turn, call, text
@@ -257,6 +257,30 @@ async def test_what_the_model_is_told_of_a_tool_and_its_longer_guidance() -> Non
     assert request.instructions == "Be brief.\n\n## act\nOnly on Mondays."
     assert [(spec.name, "Examples" in spec.description) for spec in request.tools] == [("act", True), ("b", False)]
     assert "Mondays" not in request.tools[0].description
+
+
+@pytest.mark.row("M07", "E07")
+async def test_start_and_end_of_a_call_carry_one_execution_id() -> None:
+    result = await Agent(ScriptedModel([call("echo", text="a"), text("done")]), tools=[echo_tool()]).run("go")
+
+    events = {event.type: event for event in await result.session.events()}
+    told = result.messages[2].results[0].execution_id
+    assert told
+    assert events["tool.started"].execution_id == events["tool.finished"].result.execution_id == told
+
+
+@pytest.mark.parametrize("words", [{"session": "agent.db"}, {"budget": 5}])
+async def test_a_value_of_another_kind_is_refused_by_its_name(words) -> None:
+    agent = Agent(ScriptedModel([text("done")]))
+
+    with pytest.raises(ConfigurationError, match=next(iter(words))):
+        await agent.run("go", **words)
+
+
+@pytest.mark.parametrize("word", ["subscribers", "interceptors"])
+def test_listeners_are_given_as_a_list(word) -> None:
+    with pytest.raises(ConfigurationError, match=word):
+        Agent(ScriptedModel([text("done")]), **{word: 5})
 
 
 def test_two_tools_of_one_name_are_refused() -> None:

@@ -257,6 +257,32 @@ async def test_a_result_of_another_shape_is_withheld_named_and_kept_for_operator
     assert "arm" not in result.messages[2].results[0].content
 
 
+@pytest.mark.row("F06")
+async def test_a_forgotten_return_is_told_as_the_null_that_it_is():
+    async def run(arguments, ctx):
+        return None
+
+    result = await run_calls(call("look"), tools=[read(run, output_schema=SEVERITY)])
+
+    assert "got null" in content(result)["message"]
+    [violated] = await types(result, "contract.violated")
+    assert await result.session.journal.blob(violated.artifact) == b"null"
+
+
+@pytest.mark.row("F06")
+@pytest.mark.parametrize(("value", "words"), [(float("nan"), "nan"), ({1, 2}, "a set"), ("\ud800", "surrogate")])
+async def test_what_is_no_json_at_all_is_told_by_its_kind(value, words):
+    async def run(arguments, ctx):
+        return value
+
+    result = await run_calls(call("look"), tools=[read(run)])
+
+    told = content(result)
+    assert told["type"] == "unexpected_result_shape"
+    assert "It is no JSON" in told["message"]
+    assert words in told["message"]
+
+
 @pytest.mark.row("F08", "F09", "R02")
 async def test_an_unsafe_call_out_of_time_is_of_unknown_outcome_and_is_not_repeated():
     recorder = Recorder()
