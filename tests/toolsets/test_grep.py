@@ -202,6 +202,13 @@ def test_a_match_on_the_border_of_two_pieces_of_a_long_line_is_found(box, put):
         assert box("grep", pattern="needle")["count"] == 1
 
 
+def test_folders_that_lie_too_deep_are_counted_and_not_forgotten(box, put):
+    put("/".join("d" * 120) + "/a.txt", "needle")
+
+    assert box("grep", pattern="needle") == {"output": "", "count": 0, "skipped": 1}
+    assert box("grep", pattern="needle", path="/".join("d" * 90))["count"] == 1
+
+
 @pytest.mark.row("TF3")
 def test_a_binary_file_of_100_megabytes_costs_nothing(box, put):
     os.truncate(put("big.bin", ""), 100 << 20)

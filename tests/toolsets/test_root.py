@@ -83,6 +83,33 @@ def test_what_can_be_no_path_is_refused_in_words_that_any_encoder_takes(box, pat
     refused.body["error"].encode()
 
 
+@pytest.mark.row("K04")
+def test_whatever_a_listing_names_can_be_opened_by_that_name(box, root):
+    deep = b"d" * 200 + b"/" + b"e" * 200
+    names = [b"two\nlines", b"caf\xe9", "\u202eright".encode(), b"\x1b[2J", b"back\\nslash", deep, b"in\rner/x\ty"]
+    for name in names:
+        path = root / os.fsdecode(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("by its name")
+
+    listed = box("glob", pattern="**/*")["output"].split("\n")
+    found = [line.rpartition(":1: ")[0] for line in box("grep", pattern="^.")["output"].split("\n")]
+
+    assert len(listed) == len(names)
+    assert found == listed
+    assert {box("read", path=path)["output"] for path in listed} == {"by its name"}
+    assert box("list", path="in\\rner")["output"] == "x\\ty (11 bytes)"
+
+
+def test_a_name_that_is_there_as_it_is_written_goes_before_one_that_is_shown_so(box, put):
+    put("a\nb", "the one with a line end")
+    put("a\\nb", "the one with a backslash")
+
+    assert box("read", path="a\\nb")["output"] == "the one with a backslash"
+    assert box("read", path="a\nb")["output"] == "the one with a line end"
+    assert box.refusal("read", path="a\\tb").code == "not_found"
+
+
 def test_pipes_sockets_and_devices_are_refused_and_nobody_waits_for_them(box, root):
     os.mkfifo(root / "pipe")
     with socket.socket(socket.AF_UNIX) as server:
@@ -227,7 +254,8 @@ def test_what_the_person_may_not_read_is_refused_and_skipped(make_box):
 
         assert box.refusal("read", path="locked.txt").code == "permission_denied"
         assert box.refusal("list", path="shut").code == "permission_denied"
-        assert box("grep", pattern="x") == {"output": "", "count": 0, "skipped": 1}
+        assert box("grep", pattern="x") == {"output": "", "count": 0, "skipped": 2}
+        assert box("glob", pattern="**/*") == {"output": "locked.txt", "count": 1}
 
 
 def test_a_root_that_is_no_folder_is_an_error_of_the_programmer(put, tmp_path):

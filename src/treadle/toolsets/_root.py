@@ -18,7 +18,7 @@ import msgspec
 
 from treadle.errors import ConfigurationError, Rejected
 
-__all__ = ["Entry", "Opened", "Root", "refusal", "shown", "split"]
+__all__ = ["Entry", "Opened", "Root", "refusal", "shown", "spelled", "split"]
 
 _MAX_PATH_CHARS = 4096
 _MAX_DETOURS = 100  # links and `..` of one path: enough for people, an end for a ring of links
@@ -134,7 +134,9 @@ class Root:
                     if not before:
                         raise _outside(asked)
                     return before[:-1] + rest
-                status = _status(name, folder, asked, before)
+                status = _status(name, folder)
+                if status is None:
+                    return (*before, _spelled_so(name, folder, asked, before), *rest)
                 if stat.S_ISLNK(status.st_mode):
                     return self._detour(asked, before, os.readlink(name, dir_fd=folder)) + rest
                 inner = _open_checked(name, folder, status, asked)
@@ -153,10 +155,15 @@ def split(path: str) -> tuple[str, ...]:
     return tuple(name for name in path.split("/") if name not in ("", "."))
 
 
-def shown(path: str) -> str:
-    """Return a path as text that any encoder takes, on one line, of bounded length."""
+def spelled(path: str) -> str:
+    """Return a path as text that any encoder takes, on one line. `Root.open` takes it again."""
     text = path.encode("utf-8", "backslashreplace").decode()
-    text = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def shown(path: str) -> str:
+    """Return a path as `spelled` does, of bounded length."""
+    text = spelled(path)
     return text if len(text) <= 300 else text[:300] + "…"
 
 
@@ -193,18 +200,28 @@ def _is_encodable(path: str) -> bool:
     return True
 
 
-def _status(name: str, folder: int, asked: str, before: tuple[str, ...]) -> os.stat_result:
+def _status(name: str, folder: int) -> os.stat_result | None:
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
-        raise refusal(f"File not found: {shown(asked)}", "not_found", _near(name, folder, before)) from None
+        return None
+
+
+def _spelled_so(name: str, folder: int, asked: str, before: tuple[str, ...]) -> str:
+    """Return the name that listings spell like this one, which is not there: a line end in it is shown as `\\n`."""
+    if "\\" in name:
+        with os.scandir(folder) as scan:
+            found = next((item.name for item in scan if spelled(item.name) == name), None)
+        if found is not None:
+            return found
+    raise refusal(f"File not found: {shown(asked)}", "not_found", _near(name, folder, before))
 
 
 def _near(name: str, folder: int, before: tuple[str, ...]) -> list[str]:
     with os.scandir(folder) as scan:
         siblings = {item.name.casefold(): item.name for item in islice(scan, _MAX_SIBLINGS)}
     close = difflib.get_close_matches(name.casefold(), siblings, n=3, cutoff=0.75)
-    return [shown("/".join((*before, siblings[key]))) for key in close]
+    return [spelled("/".join((*before, siblings[key]))) for key in close]
 
 
 def _open_checked(name: str, folder: int, status: os.stat_result, asked: str) -> int:

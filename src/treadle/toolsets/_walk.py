@@ -22,13 +22,20 @@ _MAX_ALTERNATIVES = 64
 Matcher = Callable[[str], object]
 
 
-def walk(root: Root, names: tuple[str, ...], *, keep: frozenset[str] = frozenset()) -> Iterator[tuple[str, ...]]:
-    """Yield the names of every file below a folder, in the order of their paths. Unreadable folders are left out.
+def walk(
+    root: Root,
+    names: tuple[str, ...],
+    *,
+    keep: frozenset[str] = frozenset(),
+    on_left_out: Callable[[], None] = lambda: None,
+) -> Iterator[tuple[str, ...]]:
+    """Yield the names of every file below a folder, in the order of their paths.
 
     Args:
         root: The guard that opens each folder, from the root down, so that none is held open.
         names: The folder, below the root.
         keep: Folder names to enter although they are hidden or skipped.
+        on_left_out: Called for each folder that cannot be read, or lies more than a hundred deep.
     """
     pending = [(names, True)]
     while pending:
@@ -36,14 +43,19 @@ def walk(root: Root, names: tuple[str, ...], *, keep: frozenset[str] = frozenset
         if not is_folder:
             yield current
         elif len(current) - len(names) < _MAX_DEPTH:
-            pending.extend(reversed(_children(root, current, keep)))
+            pending.extend(reversed(_children(root, current, keep, on_left_out)))
+        else:
+            on_left_out()
 
 
-def _children(root: Root, names: tuple[str, ...], keep: frozenset[str]) -> list[tuple[tuple[str, ...], bool]]:
+def _children(
+    root: Root, names: tuple[str, ...], keep: frozenset[str], on_left_out: Callable[[], None]
+) -> list[tuple[tuple[str, ...], bool]]:
     try:
         with root.open(names) as folder:
             entries = root.entries(folder) if folder.is_folder else []
-    except Rejected:  # gone or unreadable since it was listed
+    except Rejected:  # unreadable, or gone since it was listed
+        on_left_out()
         return []
     return [
         ((*names, entry.name), entry.is_folder)

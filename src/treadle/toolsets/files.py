@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from treadle.tools import JsonObject, Tool, ToolContext
-from treadle.toolsets._root import Entry, Opened, Root, refusal, shown, split
+from treadle.toolsets._root import Entry, Opened, Root, refusal, shown, spelled, split
 from treadle.toolsets._schemas import ERROR_SCHEMA, FOLDER_ROOTED, listing_schema
 from treadle.toolsets._text import Line, lines, text_stream
 from treadle.toolsets._walk import Glob, walk
@@ -139,7 +139,7 @@ def _glob(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
         folder = _folder_names(opened, path)
     glob = Glob(pattern)
     files = takewhile(lambda _: not ctx.cancelled, walk(root, folder, keep=glob.folders))
-    found = (shown("/".join(names)) for names in files if glob.matches(names[len(folder) :]))
+    found = (spelled("/".join(names)) for names in files if glob.matches(names[len(folder) :]))
     return _bounded(found, "Narrow the pattern or the path.")
 
 
@@ -205,7 +205,7 @@ def _folder_names(opened: Opened, path: str) -> tuple[str, ...]:
 
 
 def _entry_line(entry: Entry) -> str:
-    name = shown(entry.name)
+    name = spelled(entry.name)
     if entry.is_folder:
         return name + "/"
     if entry.is_file:

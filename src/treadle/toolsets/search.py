@@ -15,7 +15,7 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from treadle.errors import Rejected
 from treadle.tools import JsonObject, Tool, ToolContext
-from treadle.toolsets._root import Opened, Root, refusal, shown
+from treadle.toolsets._root import Opened, Root, refusal, shown, spelled
 from treadle.toolsets._schemas import ERROR_SCHEMA, FOLDER_ROOTED, listing_schema
 from treadle.toolsets._text import pieces, text_stream
 from treadle.toolsets._walk import Glob, walk
@@ -36,9 +36,9 @@ Search file contents with a regular expression. Use it to find where something i
 and read to see the lines around a match. Independent searches may be issued in parallel.
 Output: one `file:line: text` per matching line; `count` is their number.
 {FOLDER_ROOTED} A folder is searched with all below it, except hidden folders, node_modules, venv, site-packages and \
-__pycache__ (name such a folder in `path` to search it). Binary files are skipped and counted in `skipped`. At most \
-`max_matches` lines are returned; `truncated` says when there are more. No look-around, no back-references, and a \
-match never spans lines. A line over 4 KiB is searched in pieces."""
+__pycache__ (name such a folder in `path` to search it). Binary files, and what cannot be read, are skipped and counted \
+in `skipped`. At most `max_matches` lines are returned; `truncated` says when there are more. No look-around, no \
+back-references, and a match never spans lines. A line over 4 KiB is searched in pieces."""
 
 _PARAMETERS: JsonObject = {
     "type": "object",
@@ -109,6 +109,10 @@ class _Findings(msgspec.Struct, kw_only=True):
         self.lines.append(line)
         self.chars += len(line)
 
+    def skip(self) -> None:
+        """Count a file or folder that cannot be searched."""
+        self.skipped += 1
+
     def result(self) -> JsonObject:
         result: JsonObject = {"output": "\n".join(self.lines), "count": len(self.lines)}
         if self.skipped:
@@ -123,7 +127,7 @@ def _grep(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
     pattern = arguments["pattern"]
     matches = _compile(pattern, ignore_case=arguments.get("ignore_case", _is_caseless(pattern)))
     findings = _Findings(max_matches=arguments.get("max_matches", _DEFAULT_MATCHES))
-    files = _files(root, arguments.get("path", "."), arguments.get("include"))
+    files = _files(root, arguments.get("path", "."), arguments.get("include"), findings)
     for names in takewhile(lambda _: not (ctx.cancelled or findings.is_full), files):
         _search_file(root, names, matches, findings, ctx)
     return findings.result()
@@ -153,14 +157,15 @@ def _reason(error: Exception) -> str:
     return last.removeprefix("SchemaError: ").removeprefix("error: ")
 
 
-def _files(root: Root, path: str, include: str | None) -> Iterator[tuple[str, ...]]:
+def _files(root: Root, path: str, include: str | None, findings: _Findings) -> Iterator[tuple[str, ...]]:
     with root.open(path) as opened:
         names, is_folder = opened.names, opened.is_folder
     if not is_folder:
         yield names
         return
     glob = None if include is None else Glob(include if "/" in include else f"**/{include}")
-    for file in walk(root, names, keep=glob.folders if glob else frozenset()):
+    keep = glob.folders if glob else frozenset[str]()
+    for file in walk(root, names, keep=keep, on_left_out=findings.skip):
         if glob is None or glob.matches(file[len(names) :]):
             yield file
 
@@ -168,15 +173,15 @@ def _files(root: Root, path: str, include: str | None) -> Iterator[tuple[str, ..
 def _search_file(root: Root, names: tuple[str, ...], matches: Matcher, findings: _Findings, ctx: ToolContext) -> None:
     try:
         with root.open(names) as opened:
-            _search(opened, shown("/".join(names)), matches, findings, ctx)
+            _search(opened, spelled("/".join(names)), matches, findings, ctx)
     except Rejected:  # gone or unreadable since it was listed: one file must not end the search
-        findings.skipped += 1
+        findings.skip()
 
 
 def _search(opened: Opened, path: str, matches: Matcher, findings: _Findings, ctx: ToolContext) -> None:
     stream = text_stream(opened)
     if stream is None:
-        findings.skipped += 1
+        findings.skip()
         return
     last = 0
     for number, text in pieces(stream):
