@@ -4,18 +4,26 @@ It shares no code with what compiles or repairs a history: a checker that trusts
 """
 
 import json
-import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
-from treadle.providers.mock.answers import Refusal
+from treadle.providers.mock.openai_checks import (
+    check_arguments,
+    items_of,
+    name_of,
+    object_of,
+    refuse,
+    refuse_missing,
+    refuse_type,
+    refuse_value,
+    text_of,
+)
 from treadle.tools import JsonObject
 
 __all__ = ["Kept", "check_responses_history"]
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _ROLES = ("assistant", "developer", "system", "user")
 _INPUTS = frozenset({"input_text", "input_image", "input_file"})
 _CONTENT = {
@@ -42,16 +50,6 @@ _SERVER_SIDE = frozenset({
     *("local_shell_call", "local_shell_call_output", "shell_call", "shell_call_output", "apply_patch_call"),
     *("apply_patch_call_output", "computer_call", "computer_call_output", "compaction", "item_reference"),
 })  # fmt: skip
-_KINDS: dict[type, str] = {
-    type(None): "null",
-    bool: "a boolean",
-    int: "an integer",
-    float: "a decimal",
-    str: "a string",
-    list: "an array",
-    dict: "an object",
-}
-"""What the vendor calls each type that JSON can hold."""
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,9 +87,8 @@ def check_responses_history(
     if isinstance(items, str):
         items = [{"role": "user", "content": items}]
     if not isinstance(items, list):
-        _refuse_type("input", "one of a string or array of objects", items)
-    if not items:
-        _refuse_empty("input")
+        refuse_type("input", "one of a string or array of objects", items)
+    items = items_of(items, "input")
     check = _Check(before or Kept(), links or {}, lenient_arguments=lenient_arguments)
     for index, item in enumerate(items):
         check.take(item, items[index + 1] if index + 1 < len(items) else None, f"input[{index}]")
@@ -110,9 +107,7 @@ class _Check:
         self._ids: set[str] = set()
 
     def take(self, item: Any, following: Any, where: str) -> None:
-        if not isinstance(item, dict):
-            _refuse_type(where, "an object", item)
-        kind = item.get("type", "message" if "role" in item else None)
+        kind = object_of(item, where).get("type", "message" if "role" in item else None)
         match kind:
             case "message":
                 _check_message(item, where)
@@ -125,79 +120,64 @@ class _Check:
             case str() if kind in _SERVER_SIDE:
                 pass
             case None:
-                _refuse(f"Missing required parameter: '{where}.type'.", f"{where}.type", "missing_required_parameter")
+                refuse_missing(f"{where}.type")
             case _:
                 known = ", ".join(f"'{word}'" for word in ("message", "reasoning", "function_call", *_ANSWERS))
-                _refuse(
-                    f"Invalid value: {json.dumps(kind)}. Supported values are: {known}, and others.",
-                    where,
-                    "invalid_value",
-                )
+                refuse_value(where, json.dumps(kind), f"{known}, and others")
         self._check_id(item, str(kind), where)
 
     def finish(self) -> None:
         for kind, call_id in self._open:
-            _refuse(f"No tool output found for {kind.replace('_', ' ')} {call_id}.", "input")
+            refuse(f"No tool output found for {kind.replace('_', ' ')} {call_id}.", "input")
 
     def _check_id(self, item: JsonObject, kind: str, where: str) -> None:
         item_id = item.get("id")
         if item_id is None:
             return
         if not isinstance(item_id, str):
-            _refuse_type(f"{where}.id", "a string", item_id)
+            refuse_type(f"{where}.id", "a string", item_id)
         needed = self._links.get(item_id)
         if needed is not None and needed not in self._ids | self._before.item_ids:
-            _refuse(
+            refuse(
                 f"Item '{item_id}' of type '{kind}' was provided without its required 'reasoning' item: '{needed}'.",
                 "input",
             )
         if item_id in self._ids:
-            _refuse(
+            refuse(
                 f"Duplicate item found with id {item_id}. Remove duplicate items from your input and try again.",
                 "input",
             )
         self._ids.add(item_id)
 
     def _check_call(self, item: JsonObject, kind: str, where: str) -> None:
-        call_id = _text_of(item, "call_id", where, longest=64)
-        name = _text_of(item, "name", where, longest=128)
-        if not _NAME.fullmatch(name):
-            _refuse(
-                f"Invalid '{where}.name': string does not match pattern. Expected a string that matches the pattern "
-                "'^[a-zA-Z0-9_-]+$'.",
-                f"{where}.name",
-                "invalid_value",
-            )
+        call_id = text_of(item, "call_id", where, longest=64)
+        name_of(item, where, longest=128)
         if kind == "function_call":
-            arguments = _text_of(item, "arguments", where)
-            if not self._lenient_arguments and not _is_json(arguments):
-                _refuse(
-                    f"Invalid '{where}.arguments': the string is not valid JSON.", f"{where}.arguments", "invalid_value"
-                )
+            check_arguments(item, where, lenient=self._lenient_arguments)
         key = (kind, call_id)
         if key in self._open or key in self._answered:
-            _refuse(f"Duplicate value for 'call_id': '{call_id}' in {where}.", f"{where}.call_id", "invalid_value")
+            refuse(f"Duplicate value for 'call_id': '{call_id}' in {where}.", f"{where}.call_id", "invalid_value")
         self._open[key] = call_id
 
     def _check_output(self, item: JsonObject, kind: str, where: str) -> None:
-        call_id = _text_of(item, "call_id", where, longest=64)
+        call_id = text_of(item, "call_id", where, longest=64)
         _check_output_value(item, where)
         call_kind, words = _ANSWERS[kind]
         key = (call_kind, call_id)
         if key in self._answered:
-            _refuse(f"Duplicate tool output found for {words} with call_id {call_id}.", f"{where}.call_id")
+            refuse(f"Duplicate tool output found for {words} with call_id {call_id}.", f"{where}.call_id")
         if key not in self._open:
-            _refuse(f"No tool call found for {words} output with call_id {call_id}.", "input")
+            refuse(f"No tool call found for {words} output with call_id {call_id}.", "input")
         del self._open[key]
         self._answered.add(key)
 
     def _check_reasoning(self, item: JsonObject, following: Any, where: str) -> None:
-        item_id = _text_of(item, "id", where)
+        item_id = text_of(item, "id", where)
         if not isinstance(item.get("summary"), list):
-            _refuse(f"Missing required parameter: '{where}.summary'.", f"{where}.summary", "missing_required_parameter")
+            refuse_missing(f"{where}.summary")
         is_sealed = bool(item.get("encrypted_content") or item.get("content"))
         if not is_sealed and item_id not in self._before.item_ids:
-            _refuse(
+            refuse(
                 f"Item with id '{item_id}' not found. Items are not persisted when `store` is set to false. Try again with "
                 "`store` set to true, or remove this item from your input.",
                 "input",
@@ -207,28 +187,27 @@ class _Check:
             kind != "message" or (isinstance(following, dict) and following.get("role") == "assistant")
         )
         if not is_of_the_model:
-            _refuse(f"Item '{item_id}' of type 'reasoning' was provided without its required following item.", "input")
+            refuse(f"Item '{item_id}' of type 'reasoning' was provided without its required following item.", "input")
 
 
 def _check_message(item: JsonObject, where: str) -> None:
     role = item.get("role")
     if role not in _ROLES:
-        known = ", ".join(f"'{word}'" for word in _ROLES)
-        _refuse(f"Invalid value: {json.dumps(role)}. Supported values are: {known}.", f"{where}.role", "invalid_value")
+        refuse_value(f"{where}.role", json.dumps(role), ", ".join(f"'{word}'" for word in _ROLES))
     for key in ("tool_calls", "tool_call_id"):
         if key in item:
-            _refuse(f"Unknown parameter: '{where}.{key}'.", f"{where}.{key}", "unknown_parameter")
+            refuse(f"Unknown parameter: '{where}.{key}'.", f"{where}.{key}", "unknown_parameter")
     content = item.get("content")
     where = f"{where}.content"
     match content:
         case str():
             return
         case None:
-            _refuse(f"Missing required parameter: '{where}'.", where, "missing_required_parameter")
+            refuse_missing(where)
         case list():
             _check_parts(content, _CONTENT[role], where)
         case _:
-            _refuse_type(where, "one of a string or array of objects", content)
+            refuse_type(where, "one of a string or array of objects", content)
 
 
 def _check_output_value(item: JsonObject, where: str) -> None:
@@ -238,77 +217,18 @@ def _check_output_value(item: JsonObject, where: str) -> None:
         case str():
             return
         case None:
-            _refuse(f"Missing required parameter: '{where}'.", where, "missing_required_parameter")
+            refuse_missing(where)
         case list():
             _check_parts(output, _INPUTS, where)
         case _:
-            _refuse_type(where, "one of a string or array of objects", output)
+            refuse_type(where, "one of a string or array of objects", output)
 
 
 def _check_parts(parts: list[Any], kinds: Iterable[str], where: str) -> None:
-    if not parts:
-        _refuse_empty(where)
-    for index, part in enumerate(parts):
+    for index, part in enumerate(items_of(parts, where)):
         place = f"{where}[{index}]"
-        if not isinstance(part, dict):
-            _refuse_type(place, "an object", part)
-        kind = _text_of(part, "type", place)
+        kind = text_of(object_of(part, place), "type", place)
         if kind not in kinds:
-            known = ", ".join(f"'{word}'" for word in sorted(kinds))
-            _refuse(f"Invalid value: '{kind}'. Supported values are: {known}.", place, "invalid_value")
+            refuse_value(place, f"'{kind}'", ", ".join(f"'{word}'" for word in sorted(kinds)))
         if not any(isinstance(part.get(key), str) for key in _PAYLOADS[kind]):
-            key = _PAYLOADS[kind][0]
-            _refuse(f"Missing required parameter: '{place}.{key}'.", f"{place}.{key}", "missing_required_parameter")
-
-
-def _text_of(holder: JsonObject, key: str, where: str, *, longest: int | None = None) -> str:
-    """Return a text that must be there and must not be empty."""
-    place = f"{where}.{key}"
-    value = holder.get(key)
-    if value is None:
-        _refuse(f"Missing required parameter: '{place}'.", place, "missing_required_parameter")
-    if not isinstance(value, str):
-        _refuse_type(place, "a string", value)
-    if not value:
-        _refuse(
-            f"Invalid '{place}': empty string. Expected a string with minimum length 1, but got an empty string instead.",
-            place,
-            "empty_string",
-        )
-    if longest is not None and len(value) > longest:
-        _refuse(
-            f"Invalid '{place}': string too long. Expected a string with maximum length {longest}, but got a string with "
-            f"length {len(value)} instead.",
-            place,
-            "string_above_max_length",
-        )
-    return value
-
-
-def _is_json(arguments: str) -> bool:
-    try:
-        json.loads(arguments, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _no_constant(word: str) -> NoReturn:
-    raise ValueError(word)
-
-
-def _refuse_type(where: str, expected: str, value: Any) -> NoReturn:
-    got = _KINDS.get(type(value), f"a {type(value).__name__}")
-    _refuse(f"Invalid type for '{where}': expected {expected}, but got {got} instead.", where, "invalid_type")
-
-
-def _refuse_empty(where: str) -> NoReturn:
-    _refuse(
-        f"Invalid '{where}': empty array. Expected an array with minimum length 1, but got an empty array instead.",
-        where,
-        "empty_array",
-    )
-
-
-def _refuse(message: str, param: str, code: str | None = None) -> NoReturn:
-    raise Refusal(message, param=param, code=code)
+            refuse_missing(f"{place}.{_PAYLOADS[kind][0]}")
