@@ -4,7 +4,6 @@ Knows no provider, no store and no screen. A feature enters through its own room
 belongs to planning, what may end a run to the Meter or to a result's status.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
@@ -20,7 +19,7 @@ from treadle.messages import user_message
 from treadle.ports import ModelRequest
 from treadle.proposal import Proposal, Proposer
 from treadle.runtime.endings import ended_event, is_turn_or_call_limit, limit_notice, limit_stop, waiting_stop
-from treadle.runtime.interrupts import Interrupt, see_through
+from treadle.runtime.interrupts import Interrupt
 from treadle.state import CallState, RunState
 from treadle.stops import Stop, StopReason
 
@@ -60,26 +59,15 @@ class Loop:
         self._wall_before = self._run.spent.wall_seconds
 
     async def run(self) -> Stop:
-        """Go on until the run ends, and record its end.
-
-        Cancelling the caller interrupts the run; its results and its end are recorded before the cancellation goes on.
-        """
+        """Go on until the run ends, and record its end. What is to end it early trips the interrupt."""
         self._limit_wall_time()
-        work = asyncio.ensure_future(self._until_stop())
+        stop: Stop | None = None
         try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message="The run was cancelled."))
-            await see_through(work)
-            raise
+            while stop is None:
+                stop = await self._step()
+            return await self._stop(stop)
         finally:
             self._interrupt.disarm()
-
-    async def _until_stop(self) -> Stop:
-        stop: Stop | None = None
-        while stop is None:
-            stop = await self._step()
-        return await self._stop(stop)
 
     async def _step(self) -> Stop | None:
         """One model call and the results of all calls that it proposed. A step left half done goes on at execute."""

@@ -3,6 +3,7 @@
 Executes nothing itself and records everything but the final `model.finished`, which belongs to the commit of the decisions.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator
 from decimal import Decimal
 from functools import partial
@@ -173,7 +174,10 @@ class Proposer:
                     case CallReady():
                         self._ready(part.call, response, step, attempt)
                     case TextDelta():
+                        is_first = response.first_at is None
                         self._delta(response, ModelDelta(step=step, text=encodable(part.text)))
+                        if is_first and self._ledger.subscribers:
+                            await asyncio.sleep(0)  # who listens has the first word before we look at the bytes behind it
                     case ThinkingDelta():
                         self._delta(response, ModelDelta(step=step, thinking=encodable(part.text)))
         finally:

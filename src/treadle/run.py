@@ -35,7 +35,7 @@ from treadle.reports import RunResult, conclude
 from treadle.runtime.context import instructions_with_guidance
 from treadle.runtime.endings import limit_stop
 from treadle.runtime.healing import Healer
-from treadle.runtime.interrupts import Interrupt
+from treadle.runtime.interrupts import Interrupt, see_through
 from treadle.session import Session
 from treadle.stops import Status, Stop, StopReason
 from treadle.toolbox import Toolbox
@@ -132,10 +132,18 @@ class Run:
         return self._result
 
     async def finish(self) -> RunResult:
-        """Wait for the end of the run. Raises what the run raised."""
-        if self._running is not None:
-            return await self._running
-        return await self._carry_out()
+        """Wait for the end of the run, which begins now if it has not. Raises what the run raised.
+
+        Cancelling the caller ends the run: its results and its end are recorded before the cancellation goes on (TF10).
+        """
+        if self._running is None:
+            self._running = asyncio.create_task(self._carry_out())
+        try:
+            return await asyncio.shield(self._running)
+        except asyncio.CancelledError:
+            self.cancel()
+            await see_through(self._running)
+            raise
 
     # --- as a stream
 
@@ -148,17 +156,12 @@ class Run:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._running is not None
-        if kind is not None and not self._running.done():
-            self._running.cancel()
-        try:
-            await self._running
-        except asyncio.CancelledError:
-            if kind is None:
-                raise
-        except Exception:
-            if kind is None:
-                raise
+        if kind is None:
+            await self.finish()
+        else:
+            assert self._running is not None
+            self.cancel()
+            await see_through(self._running)
 
     async def __aiter__(self) -> AsyncIterator[AnyEvent]:
         async for item in self._items():
@@ -198,7 +201,7 @@ class Run:
         """Stop the run: what is under way is cut, every open call gets its result, and the run's result says `cancelled`."""
         if self._interrupt is not None:
             self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message="The run was cancelled."))
-        elif self._running is not None:
+        elif self._running is not None:  # there is nothing to record yet
             self._running.cancel()
 
     def stop(self, reason: StopReason, message: str) -> None:
@@ -242,6 +245,7 @@ class Run:
             if await inbox.take_cancel():
                 self.cancel()
         except JournalError:
+            inbox.nudge()
             logger.warning("The inbox could not be read; the run looks again after its step", exc_info=True)
 
     async def _end_looks(self) -> None:

@@ -398,11 +398,16 @@ class World:
             await self._carry_out(agent.stream_resume(session))
 
     async def _carry_out(self, run: Any) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
+        async def consume() -> None:
             async with run:
-                self._cancel, self._kill = run.cancel, run._running.cancel
                 async for _ in run:
                     pass
+
+        consuming = asyncio.create_task(consume())
+        self._cancel, self._kill = run.cancel, consuming.cancel
+        await asyncio.wait([consuming])
+        if not consuming.cancelled():
+            consuming.result()
 
     async def _until_quiet(self) -> None:
         """Wait for calls that were left behind: they record their late ends."""
