@@ -21,6 +21,7 @@ from treadle.budgets import Budget
 from treadle.effects import Effect
 from treadle.events import AnyEvent
 from treadle.providers._endpoint import Timeouts
+from treadle.providers.mock.turns import Cut, CutBy
 from treadle.runtime import context
 from treadle.stops import StopReason, exit_code
 from treadle.tools import CallStatus
@@ -255,10 +256,24 @@ def test_the_page_of_providers_has_the_time_limits_of_a_request():
     assert told == {name: str(getattr(Timeouts(), name)) for name in Timeouts.__struct_fields__}
 
 
-def test_the_page_of_testing_names_doubles_that_there_are():
-    told = [names_in(row[0])[0] for row in rows_of(page("testing.md"))]
+def test_the_page_of_testing_names_doubles_that_there_are_and_every_checker_of_a_history():
+    doubles, _, rest = page("testing.md").partition("\n## What the model says")
+    told = {names_in(row[0])[0] for row in rows_of(doubles)}
+    checkers = {names_in(row[0])[0] for row in rows_of(rest.partition("\n## A history of your own")[2])}
 
-    assert set(told) <= set(testing.__all__)
+    assert told <= set(testing.__all__)
+    assert checkers == {name for name in testing.__all__ if name.startswith("check_")}
+    assert not [name for name in testing.__all__ if name not in page("testing.md")]
+
+
+def test_the_page_of_testing_has_every_key_of_a_script_and_where_and_how_an_answer_breaks_off():
+    table = page("testing.md").partition("\n## A script's file")[2].partition("\n## ")[0]
+    told = {key: row[1] for row in rows_of(table) for key in names_in(row[0])}
+
+    assert set(told) == {*testing.Turn.__struct_fields__, "body_base64"}
+    places = [place for kind in get_args(Cut) for place in get_args(kind)]
+    assert names_in(told["cut"]) == places
+    assert names_in(told["cut_by"]) == list(get_args(CutBy))
 
 
 def test_the_page_of_context_names_every_compiler():

@@ -1,0 +1,21 @@
+"""Histories that somebody else made, held to what the vendor takes."""
+
+from treadle.testing import Refusal, check_chat_history
+
+question = {"role": "user", "content": "What is there?"}
+function = {"name": "look", "arguments": "{}"}
+asked = {"role": "assistant", "tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
+told = {"role": "tool", "tool_call_id": "call_1", "content": "nothing"}
+
+
+def fault_of(history: list[dict[str, object]]) -> str | None:
+    try:
+        check_chat_history(history)
+    except Refusal as refusal:
+        return str(refusal)
+    return None
+
+
+print(fault_of([question, asked, question]))
+assert fault_of([question, asked, told]) is None
+assert "call_1" in str(fault_of([question, asked, question]))
