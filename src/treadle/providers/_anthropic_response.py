@@ -14,7 +14,7 @@ from treadle.messages import Finish, Part, ToolCall, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart
 from treadle.providers._anthropic_parts import AnswerBlock, BlockDelta
 from treadle.providers._lenient import count, decode, text_or_nothing
-from treadle.providers._reading import AnswerError
+from treadle.providers._reading import AnswerError, Response
 
 __all__ = ["AnthropicResponse"]
 
@@ -55,7 +55,7 @@ _FINISHES = {
 }
 
 
-class AnthropicResponse:
+class AnthropicResponse(Response):
     """Takes the data of each event, and gives the parts that it makes.
 
     Args:
@@ -65,12 +65,6 @@ class AnthropicResponse:
     terminal = "message_stop"
 
     def __init__(self, names: Mapping[str, str]) -> None:
-        self.is_whole = False
-        """Whether `message_stop` came, or the answer was one object."""
-        self.is_done = False
-        """The same: nothing follows."""
-        self.is_empty = True
-        """Whether nothing of this dialect came yet."""
         self._names = names
         self._blocks: list[AnswerBlock] = []
         self._calls: list[AnswerBlock] = []

@@ -14,7 +14,7 @@ from treadle.messages import Finish, Part, Text, Thinking, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDelta
 from treadle.providers._chat_calls import Calls, Fragment
 from treadle.providers._lenient import count, decode, text_or_nothing
-from treadle.providers._reading import AnswerError
+from treadle.providers._reading import AnswerError, Response
 
 __all__ = ["ChatResponse"]
 
@@ -57,8 +57,10 @@ _FINISHES = {
 }
 
 
-class ChatResponse:
+class ChatResponse(Response):
     """Takes the data of each event, and gives the parts that it makes.
+
+    A finish reason or `[DONE]` makes it whole, either; nothing follows `[DONE]`.
 
     Args:
         names: Our names of tools that were renamed for the wire.
@@ -67,12 +69,6 @@ class ChatResponse:
     terminal = "a finish reason or [DONE]"
 
     def __init__(self, names: Mapping[str, str]) -> None:
-        self.is_whole = False
-        """Whether the terminal came: a finish reason or `[DONE]`, either."""
-        self.is_done = False
-        """Whether `[DONE]` came: nothing follows."""
-        self.is_empty = True
-        """Whether nothing of this dialect came yet."""
         self._names = names
         self._text: list[str] = []
         self._thinking: list[str] = []

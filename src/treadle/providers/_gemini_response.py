@@ -14,7 +14,7 @@ from treadle.ports import ModelEnd, ModelPart
 from treadle.providers._gemini_contents import PROVIDER
 from treadle.providers._gemini_parts import GeminiParts
 from treadle.providers._lenient import count, decode, text_or_nothing
-from treadle.providers._reading import AnswerError
+from treadle.providers._reading import AnswerError, Response
 
 __all__ = ["GeminiResponse"]
 
@@ -59,8 +59,11 @@ _GARBLED = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE"})
 """The model wrote what its own server could not read. The next attempt is likely better."""
 
 
-class GeminiResponse:
+class GeminiResponse(Response):
     """Takes the data of each event, and gives the parts that it makes.
+
+    A finish reason makes it whole, or word that the prompt is refused. It is never done: the vendor marks no end, and the last chunk
+    may follow the finish reason.
 
     Args:
         names: Our names of tools that were renamed for the wire.
@@ -69,12 +72,6 @@ class GeminiResponse:
     terminal = "a finishReason"
 
     def __init__(self, names: Mapping[str, str]) -> None:
-        self.is_whole = False
-        """Whether a finish reason came, or word that the prompt is refused."""
-        self.is_done = False
-        """Never: the vendor marks no end, and the last chunk may follow the finish reason."""
-        self.is_empty = True
-        """Whether nothing of this dialect came yet."""
         self._parts = GeminiParts(names)
         self._about: dict[str, Any] = {}
         self._reason = ""

@@ -31,11 +31,11 @@ class Response(Protocol):
 
     terminal: str
     """What a whole stream has, for people: `a finish reason or [DONE]`."""
-    is_whole: bool
+    is_whole: bool = False
     """Whether the terminal came."""
-    is_done: bool
+    is_done: bool = False
     """Whether nothing follows any more."""
-    is_empty: bool
+    is_empty: bool = True
     """Whether nothing of this dialect came yet."""
 
     def add(self, data: bytes) -> list[ModelPart]:

@@ -13,7 +13,7 @@ from treadle.messages import Finish, Part, ToolCall, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDelta
 from treadle.providers._arguments import ObjectEnd
 from treadle.providers._lenient import count, decode, text_or_nothing
-from treadle.providers._reading import AnswerError
+from treadle.providers._reading import AnswerError, Response
 from treadle.providers._responses_history import is_for_another_client, state_marker
 from treadle.providers._responses_items import Item, is_refusal, message_text, parts_of, read_item, thinking_text
 from treadle.providers._responses_slots import NOTHING, Slot, Slots
@@ -53,7 +53,7 @@ _bodies = msgspec.json.Decoder(_Body)
 _values = msgspec.json.Decoder()
 
 
-class ResponsesResponse:
+class ResponsesResponse(Response):
     """Takes the data of each event, and gives the parts that it makes.
 
     Args:
@@ -64,9 +64,6 @@ class ResponsesResponse:
     terminal = "response.completed, response.incomplete or response.failed"
 
     def __init__(self, names: Mapping[str, str], *, after: int | None = None) -> None:
-        self.is_whole = False
-        self.is_done = False
-        self.is_empty = True
         self._names = names
         self._after = after
         self._slots = Slots()
