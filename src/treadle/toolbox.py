@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from treadle.effects import Effect
-from treadle.errors import InvalidArguments, InvalidJson, ToolNameConflict
+from treadle.errors import InvalidArguments, InvalidJson, ToolDefinitionError, ToolNameConflict
 from treadle.ports import SessionView, ToolSpec
 from treadle.tools import JsonObject, Tool
 
@@ -141,7 +141,11 @@ class Toolbox:
             ToolDefinitionError: A schema is none.
         """
         for tool in self._sorted:
-            self._schema(tool, "parameters", tool.parameters)
+            schema = self._schema(tool, "parameters", tool.parameters)
+            for unfit in [] if schema is None else schema.unfit_defaults():
+                raise ToolDefinitionError(
+                    f"Tool {tool.name!r}: the default of {unfit['field']!r} does not fit: expected {unfit['constraint']}."
+                )
             self._schema(tool, "output_schema", tool.output_schema)
             self._schema(tool, "error_schema", tool.error_schema)
 
