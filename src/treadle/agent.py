@@ -8,6 +8,7 @@ import msgspec
 
 from treadle.background import run_in_background
 from treadle.budgets import Budget, Deadline
+from treadle.canonical import digest
 from treadle.effects import Effect
 from treadle.errors import ConfigurationError, Rejected
 from treadle.events import Subscriber
@@ -85,10 +86,7 @@ class Agent:
         subscribers: Sequence[Subscriber] = (),
         interceptors: Sequence[Interceptor] = (),
     ) -> None:
-        if isinstance(model, str):
-            check_model_name(model)
-        else:
-            _require("model", model, "stream")
+        _check_model(model)
         _check_values(instructions=instructions, budget=budget, guards=guards, profile=profile)
         _check_ports(policy=policy, driver=driver, compiler=compiler)
         _check_listeners(subscribers, interceptors)
@@ -105,8 +103,11 @@ class Agent:
         self._description = Description(
             toolbox=self._toolbox,
             instructions=instructions,
+            instructions_digest=""
+            if instructions is None
+            else digest(instructions.encode("utf-8", "replace").decode()),
             policy=policy,
-            driver=driver,
+            driver=driver if driver is not None or isinstance(model, str) else driver_for(model),
             budget=budget or Budget(),
             profile=profile,
             compiler=compiler or compiler_for(history),
@@ -280,6 +281,13 @@ class Agent:
         names = [tool.name for tool in self._toolbox]
         if choice not in ("auto", "none", "required") and choice not in names:
             raise ConfigurationError(f"tool_choice {choice!r} is neither auto, none, required nor one of {names}.")
+
+
+def _check_model(model: object) -> None:
+    if isinstance(model, str):
+        check_model_name(model)
+    else:
+        _require("model", model, "stream")
 
 
 def _check_values(*, instructions: object, budget: object, guards: object, profile: object) -> None:

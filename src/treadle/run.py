@@ -6,17 +6,15 @@ The loop is elsewhere; this is its handle.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from itertools import takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
-from treadle.answers import CONTINUE, Answers, is_reminder
+from treadle.answers import Answers, is_reminder
 from treadle.attempts import Attempts
 from treadle.budgets import Budget, BudgetReached, Deadline, Meter, budget_from, epoch_seconds, plain
 from treadle.calling import Calling
-from treadle.canonical import digest
 from treadle.checking import Checker
 from treadle.early import EarlyCalls
 from treadle.errors import ConfigurationError, JournalError
@@ -53,6 +51,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     toolbox: Toolbox
     instructions: str | None
+    instructions_digest: str
+    """What tells changed instructions from those before, without repeating either; empty for none."""
     policy: Policy | None
     driver: Driver | None
     """None as long as the model has not been asked which it needs."""
@@ -117,7 +117,6 @@ class Run:
         self._healer = Healer()
         self._looks: set[asyncio.Task[None]] = set()
         self._parallel: int | None = None
-        self._was_cut = False  # whether the output limit has cut a response
         self._shown = 0  # steps that have been put into the queue
         self._subscribers: list[Subscriber] = []
         self._wanted: Stop | None = None  # what `stop` asked for before there was anything to interrupt
@@ -303,11 +302,6 @@ class Run:
         limit = budget.max_wall_time_seconds
         return msgspec.structs.replace(budget, max_wall_time_seconds=end if limit is None else min(end, limit))
 
-    def _instructions_digest(self) -> str:
-        """What tells a changed instruction from the one before, without repeating either."""
-        instructions = self._description.instructions
-        return "" if instructions is None else digest(instructions.encode("utf-8", "replace").decode())
-
     def _check_price(self) -> None:
         budget = self._own_budget or self._description.budget
         if budget.max_total_cost is None or self._model.price is not None:
@@ -332,7 +326,7 @@ class Run:
                 budget=own,
                 profile=description.profile,
                 model=self._model.name,
-                instructions=self._instructions_digest(),
+                instructions=description.instructions_digest,
                 deadline=self._deadline,
             )
             await ledger.record(resumed, durable=True)
@@ -348,7 +342,7 @@ class Run:
             profile=description.profile,
             budget=own,
             tools=tuple(tool.name for tool in description.toolbox.visible(session)),
-            instructions=self._instructions_digest(),
+            instructions=description.instructions_digest,
             deadline=self._deadline,
         )
         await ledger.record(
@@ -426,7 +420,7 @@ class Run:
         messages, repairs = self._healer.heal(compiled, is_stored=compiled is session.messages)
         if repairs:
             await session.ledger.record(HistoryRepaired(repairs=repairs))
-        self._was_cut = self._was_cut or _is_cut(session)
+        run = session.state.run
         return ModelRequest(
             messages=messages,
             instructions=instructions_with_guidance(about.instructions, tools),
@@ -434,7 +428,7 @@ class Run:
             tool_choice="none" if closing else self._tool_choice(session),
             output_schema=None if about.output is None else about.output.schema,
             parallel_tool_calls=self._parallel != 1,
-            larger_output=self._was_cut,
+            larger_output=run is not None and run.was_cut,
             session_id=session.id,
         )
 
@@ -476,13 +470,6 @@ def _step_of(session: Session) -> Step | None:
     if spoken.role != "assistant":
         return None
     return Step(number=run.steps, message=spoken, results=results, messages=messages, usage=run.spent.usage)
-
-
-def _is_cut(session: Session) -> bool:
-    """Whether the output limit cut the last response: its calls, or an answer that the model is told to continue."""
-    run = session.state.run
-    told = takewhile(lambda message: message.role == "user", reversed(session.messages))
-    return (run is not None and run.cut_in_calls > 0) or any(message.text == CONTINUE for message in told)
 
 
 def _too_late(session: Session, budget: Budget) -> Stop | None:

@@ -173,6 +173,8 @@ class RunState(msgspec.Struct, kw_only=True):
     """Responses of the model, the closing one included."""
     has_closed: bool = False
     """Whether the closing request after a limit has been made."""
+    was_cut: bool = False
+    """Whether the output limit has cut a response."""
     cut_in_calls: int = 0
     """Responses in a row whose calls were cut off by the output limit."""
     segment_at: float = 0.0
@@ -331,6 +333,7 @@ class SessionState:
         run.text = event.message.text or run.text
         run.steps += 1
         run.has_closed = run.has_closed or event.closing
+        run.was_cut = run.was_cut or event.finish is Finish.LENGTH
         run.cut_in_calls = run.cut_in_calls + 1 if calls and event.finish is Finish.LENGTH else 0
         self._spend(
             event.usage, event.cost, turns=0 if event.closing else event.turns, calls=0 if event.closing else len(calls)

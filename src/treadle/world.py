@@ -1,7 +1,6 @@
 """The world as it is: the machine's clock and chance, behind their ports. The only module of the core that asks for either."""
 
 import asyncio
-import base64
 import random
 import secrets
 import time
@@ -32,4 +31,4 @@ class SystemRandomness:
         return random.random()  # noqa: S311 - jitter, not a secret
 
     def token(self) -> str:
-        return base64.b32encode(secrets.token_bytes(10)).decode().lower()
+        return secrets.token_hex(10)
