@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,11 @@ async def test_a_program_that_is_not_there_is_an_error_and_one_that_does_not_rea
     with pytest.raises(FileNotFoundError):
         await run_process([str(tmp_path / "nobody")])
     assert (await run_process(["true"], stdin=b"x" * 1_000_000)).exit_code == 0
+
+
+@pytest.mark.parametrize(("arguments", "error"), [("ls -l", TypeError), (b"ls", TypeError), ([], ValueError)])
+async def test_a_line_is_not_taken_for_a_list_of_one_letter_words(
+    arguments: Sequence[str], error: type[Exception]
+) -> None:
+    with pytest.raises(error, match="run_process"):
+        await run_process(arguments)

@@ -48,7 +48,15 @@ async def run_process(
 
     Raises:
         OSError: The program cannot be started.
+        TypeError: One text was given: its characters would be taken for a program and its arguments.
+        ValueError: No program was given.
     """
+    if isinstance(arguments, str | bytes):
+        raise TypeError(
+            f"run_process takes a list, such as ['git', 'log']; got {arguments!r:.80}. Try shlex.split(...)."
+        )
+    if not arguments:
+        raise ValueError("run_process needs a program: the first of its arguments.")
     loop = asyncio.get_running_loop()
     transport, watch = await loop.subprocess_exec(
         lambda: _Watch(max_bytes),
