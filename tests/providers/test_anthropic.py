@@ -12,7 +12,7 @@ from chat_server import answer, event, json_answer, serving, then_reset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle import Agent, Budget, Tool, deny, resolve_model
+from treadle import Agent, Budget, ReActDriver, Tool, deny, resolve_model
 from treadle.errors import (
     ConfigurationError,
     ContextOverflow,
@@ -397,6 +397,62 @@ async def test_signed_thinking_comes_back_in_the_next_step_and_is_never_text(str
         "thinking": "hm",
         "signature": "bW9jaw==",
     }
+
+
+@pytest.mark.row("W06", "M15")
+async def test_a_thought_that_nobody_signed_is_not_sent() -> None:
+    thought = Thinking(text="because")  # as a driver stores it that asks for steps in words
+    begun = (user_message("x"), assistant(thought, call_of("a")), tool(result("a")))
+
+    ended = await accepted(
+        ModelRequest(messages=(user_message("x"), assistant(thought, Text("two")), user_message("y")))
+    )
+    going_on = await accepted(ModelRequest(messages=begun, tools=(GREP,)), options=BY_HAND)
+
+    assert [block["type"] for block in ended["messages"][1]["content"]] == ["text"]
+    assert [block["type"] for block in going_on["messages"][1]["content"]] == ["tool_use"]
+    assert "thinking" not in going_on
+
+
+@pytest.mark.row("W06", "M15")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_session_begun_in_words_goes_on_with_native_calls(stream: bool) -> None:
+    decided = {"thought": "because", "tool": None, "args": None, "answer": "two", "type": "final_answer"}
+    async with MockProvider([text(json.dumps(decided)), call("grep"), text("done")]) as provider:
+        model = resolve_model(f"anthropic:{MODEL}", base_url=provider.base_url, stream=stream)
+        first = await Agent(model, tools=[read_tool("grep")], driver=ReActDriver()).run("go")
+        second = await Agent(model, tools=[read_tool("grep")]).run("and now?", session=first.session)
+
+    assert (first.text, second.text) == ("two", "done")
+    assert [request.status for request in provider.requests] == [200] * 3
+
+
+@pytest.mark.row("W06")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_thinking_of_a_server_that_signs_nothing_goes_back_as_it_came(stream: bool) -> None:
+    block = {"type": "thinking", "thinking": "hm", "signature": ""}
+    called = {"type": "tool_use", "id": "t1", "name": "grep", "input": {}}
+    script = (
+        answer(BEGIN + start(0, **block) + stop(0) + use(1, "{}") + finish("tool_use"))
+        if stream
+        else whole(block, called)
+    )
+    (end,) = (await ask(script))[-1:]
+
+    own, other = [await said(user_message("x"), assistant(*end.parts, origin=o)) for o in (ORIGIN, "anthropic:other")]
+
+    assert [one["type"] for one in other[1]["content"]] == ["tool_use"]
+    assert own[1]["content"] == [block, called]
+
+
+@pytest.mark.row("W06")
+async def test_a_thought_that_a_limit_cut_before_its_signature_is_not_sent() -> None:
+    (end,) = (await ask(whole({"type": "thinking", "thinking": "hm", "signature": ""}, stop="max_tokens")))[-1:]
+
+    assert end.parts == (Thinking(text="hm"),)
+    assert await said(user_message("x"), assistant(*end.parts), user_message("y")) == [
+        {"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "text", "text": "y"}]}
+    ]
 
 
 async def test_a_call_by_the_models_own_code_keeps_its_caller() -> None:

@@ -71,6 +71,10 @@ INVALID = {
     "a result by the assistant": ([USER, says(result())], "`tool_result` blocks can only be in `user` messages"),
     "thinking by the user": ([tells(THINKING)], "`thinking` blocks can only be in `assistant` messages"),
     "thinking without a signature": ([USER, says(without(THINKING, "signature"))], "thinking.signature: Field required"),
+    "thinking with an empty signature": (
+        [USER, says(THINKING | {"signature": ""}, text()), USER],
+        "messages.1.content.0: Invalid `signature` in `thinking` block",
+    ),
     "thinking with a marker": ([USER, says(THINKING | MARKER, text())], "cache_control: Extra inputs are not permitted"),
     "a call without an id": ([USER, says(without(use(), "id"))], "messages.1.content.0.tool_use.id: Field required"),
     "an id with a dot": ([USER, says(use("a.b"))], "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"),
@@ -83,6 +87,7 @@ INVALID = {
     "one of two calls unanswered": ([USER, says(use("a"), use("b")), tells(result("a")), DONE], LEFT + "b."),
     "a result behind words": ([USER, says(use()), tells(text(), result())], LEFT + "a."),
     "a result one message late": ([USER, says(use()), USER, DONE, tells(result())], LEFT + "a."),
+    "results over two messages": ([USER, says(use("a"), use("b")), tells(result("a")), tells(result("b"))], LEFT + "b."),
     "a result that nobody asked for": ([tells(result())], "messages.0.content.0: " + UNASKED + "a."),
     "a result for another id": ([USER, says(use("a")), tells(result("b"))], UNASKED + "b."),
     "a result too many, behind words": (
@@ -118,7 +123,7 @@ VALID = {
     "neighbours of one role": [USER, USER, DONE, DONE, USER],
     "a call and its result": [USER, says(text(), use()), tells(result())],
     "results in another order": [USER, says(use("a"), use("b")), tells(result("b"), result("a"))],
-    "results over two neighbours": [USER, says(use("a"), use("b")), tells(result("a")), tells(result("b"))],
+    "words in the message after the results": [USER, says(use()), tells(result()), USER],
     "words behind the results": [USER, says(use()), tells(result(), text("Hurry."))],
     "an error": [USER, says(use()), tells(result(content="denied", is_error=True))],
     "a result without content": [USER, says(use()), tells(without(result(), "content"))],
@@ -204,6 +209,16 @@ REFUSED = {
         BODY | THINKS | {"tools": [TOOL], "tool_choice": {"type": "any"}},
         "Thinking may not be enabled when tool_choice forces tool use",
     ),
+    "a temperature while thinking": (
+        BODY | THINKS | {"temperature": 0.2},
+        "`temperature` may only be set to 1 when thinking is enabled or in adaptive mode",
+    ),
+    "a temperature while thinking as much as it likes": (
+        BODY | {"thinking": {"type": "adaptive"}, "temperature": 0},
+        "`temperature` may only be set to 1",
+    ),
+    "top_k while thinking": (BODY | THINKS | {"top_k": 5}, "`top_k` must be unset when thinking is enabled"),
+    "a small top_p while thinking": (BODY | THINKS | {"top_p": 0.5}, "`top_p` must be greater than or equal to 0.95"),
     "a turn that did not begin with thinking": (
         BODY | THINKS | {"messages": [USER, says(use()), tells(result())]},
         "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`",
@@ -233,6 +248,7 @@ TAKEN = {
     "a strict tool": BODY
     | {"tools": [TOOL | {"strict": True, "input_schema": CLOSED}], "tool_choice": {"type": "none"}},
     "a turn that began with thinking": BODY | THINKS | {"messages": [USER, says(THINKING, use()), tells(result())]},
+    "what may be set while thinking": BODY | THINKS | {"temperature": 1, "top_p": 0.95},
     "a marker that is data": BODY | {"messages": [USER, says(use(input=MARKER)), tells(result(), *MARKED * 4)]},
 }
 

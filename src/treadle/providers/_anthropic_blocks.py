@@ -11,7 +11,7 @@ from treadle.messages import Media, Message, Opaque, Result, Text, Thinking, Too
 from treadle.providers._bodies import sendable_arguments
 from treadle.providers._names import wire_id, wire_name
 
-__all__ = ["PROVIDER", "blocks_of"]
+__all__ = ["PROVIDER", "blocks_of", "is_provable"]
 
 PROVIDER = "anthropic"
 """Marks the items that only this provider understands."""
@@ -43,7 +43,7 @@ def _assistant(message: Message, *, is_own: bool) -> Iterator[_Block]:
         match part:
             case Text() if part.text.strip():  # a text of blanks is refused
                 yield _text(part.text)
-            case Thinking() if is_own:
+            case Thinking() if is_own and is_provable(part):
                 yield _thinking(part)
             case ToolCall():
                 yield _call(part, is_own=is_own)
@@ -53,11 +53,16 @@ def _assistant(message: Message, *, is_own: bool) -> Iterator[_Block]:
                 pass
 
 
+def is_provable(part: Thinking) -> bool:
+    """Whether the vendor takes a thought back. It refuses what nobody signed: what a driver read from words, or a limit cut off."""
+    return bool(part.signature) or part.payload is not None
+
+
 def _thinking(part: Thinking) -> _Block:
     if part.payload is not None:
         payload: _Block = part.payload
         return payload
-    return {"type": "thinking", "thinking": part.text, "signature": part.signature or ""}
+    return {"type": "thinking", "thinking": part.text, "signature": part.signature}
 
 
 def _call(call: ToolCall, *, is_own: bool) -> _Block:

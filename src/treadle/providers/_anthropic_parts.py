@@ -112,18 +112,25 @@ class AnswerBlock:
             signature=_caller(start.caller),
         )
 
-    def part(self) -> Part | None:
+    def part(self, *, is_last: bool) -> Part | None:
         """Return what the block is in a message, a call excepted; nothing where nothing was said."""
         said = "".join(self._said)
         match self._start.type:
             case "text":
                 return Text(said) if said else None
             case "thinking":
-                return Thinking(text=said, signature=self._signature or None) if said or self._signature else None
+                return self._thought(said, is_last=is_last) if said or self._signature else None
             case "redacted_thinking":
                 return Thinking(payload=decode(self._raw, _objects))
             case _:
                 return Opaque(provider=PROVIDER, payload=self._payload(said))
+
+    def _thought(self, said: str, *, is_last: bool) -> Thinking:
+        """Return a thought. Without a signature it goes back as it came, for some servers sign none, unless it was cut off."""
+        if self._signature or is_last:
+            return Thinking(text=said, signature=self._signature or None)
+        block = decode(self._raw, _objects)
+        return Thinking(text=said, payload={**block, "thinking": said})
 
     def _payload(self, said: str) -> dict[str, Any]:
         payload = decode(self._raw, _objects)

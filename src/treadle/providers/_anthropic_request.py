@@ -9,7 +9,7 @@ import msgspec
 from treadle.errors import ConfigurationError
 from treadle.messages import Message, Thinking
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
-from treadle.providers._anthropic_blocks import blocks_of
+from treadle.providers._anthropic_blocks import blocks_of, is_provable
 from treadle.providers._anthropic_schema import input_schema, strict_schema
 from treadle.providers._bodies import ToolSets, opening, server_tools
 from treadle.providers._encoded import EncodedMessages, to_json
@@ -170,7 +170,7 @@ class AnthropicRequests:
         return choice
 
     def _is_foreign_turn(self, messages: tuple[Message, ...]) -> bool:
-        """Whether the turn that goes on holds calls and no thinking of this model: with thinking on, the vendor refuses it."""
+        """Whether the turn that goes on holds calls and no thought of this model that can go back: with thinking on, it is refused."""
         turn: list[Message] = []
         for message in reversed(messages):
             if message.role != "user":
@@ -180,7 +180,7 @@ class AnthropicRequests:
         if not turn or turn[0].role != "tool":
             return False
         own = [part for message in turn if message.origin == self._origin for part in message.parts]
-        return not any(isinstance(part, Thinking) for part in own)
+        return not any(isinstance(part, Thinking) and is_provable(part) for part in own)
 
 
 def _tool_choice(choice: ToolChoice) -> _Wire:

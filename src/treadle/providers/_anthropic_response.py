@@ -112,7 +112,7 @@ class AnthropicResponse(Response):
         cut: list[str] = []
         for block in self._blocks:
             if not block.is_call:
-                parts.append(block.part())
+                parts.append(block.part(is_last=block is self._blocks[-1]))
                 continue
             call = self._call(block)
             parts.append(call)

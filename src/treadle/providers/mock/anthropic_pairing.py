@@ -69,7 +69,8 @@ def check_anthropic_history(messages: Any) -> None:  # Any: JSON of strangers
     for index, message in enumerate(messages):
         role = _role(message, index)
         blocks = list(_blocks(message, role, index, is_last=index == len(messages) - 1))
-        if turns and turns[-1][0] == role:  # the vendor joins neighbours of one role
+        # The vendor joins neighbours of one role, but wants all results of a step in the one message after it.
+        if turns and turns[-1][0] == role == "assistant":
             turns[-1][1].extend(blocks)
         else:
             turns.append((role, blocks))
@@ -130,6 +131,8 @@ def _check_block(block: Any, role: str, where: str) -> None:
     match kind:
         case "text":
             _check_text(block["text"])
+        case "thinking" if not block["signature"]:
+            _refuse(f"{where}: Invalid `signature` in `thinking` block")
         case "tool_use":
             _check_pattern(block["id"], _ID, "^[a-zA-Z0-9_-]+$", f"{where}.tool_use.id")
             _check_pattern(block["name"], _NAME, "^[a-zA-Z0-9_-]{1,128}$", f"{where}.tool_use.name")

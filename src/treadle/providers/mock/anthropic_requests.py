@@ -31,6 +31,8 @@ _KNOWN = frozenset(
 )
 _MAX_MARKERS = 4
 _MIN_THINKING = 1024
+_MIN_TOP_P = 0.95
+"""What a model that thinks may sample from at least."""
 _UNSUPPORTED = {
     "integer": ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"),
     "number": ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"),
@@ -197,6 +199,8 @@ def _check_thinking(body: JsonObject) -> None:
         _refuse(
             "thinking: Input tag found using 'type' does not match any of the expected tags: 'disabled', 'enabled', 'adaptive'"
         )
+    if thinking["type"] in ("enabled", "adaptive"):
+        _check_sampling(body)
     if thinking["type"] != "enabled":
         return
     budget = thinking.get("budget_tokens")
@@ -209,6 +213,15 @@ def _check_thinking(body: JsonObject) -> None:
     if isinstance(body.get("tool_choice"), dict) and body["tool_choice"]["type"] in ("any", "tool"):
         _refuse("Thinking may not be enabled when tool_choice forces tool use.")
     _check_begins_with_thinking(body["messages"])
+
+
+def _check_sampling(body: JsonObject) -> None:
+    if body.get("temperature", 1) != 1:
+        _refuse("`temperature` may only be set to 1 when thinking is enabled or in adaptive mode.")
+    if body.get("top_p", 1) < _MIN_TOP_P:
+        _refuse(f"`top_p` must be greater than or equal to {_MIN_TOP_P} or unset when thinking is enabled.")
+    if "top_k" in body:
+        _refuse("`top_k` must be unset when thinking is enabled.")
 
 
 def _check_begins_with_thinking(messages: Any) -> None:
