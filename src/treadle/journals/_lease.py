@@ -193,7 +193,7 @@ class _Heart:
     def __init__(self, every_seconds: float, look: Callable[[], None]) -> None:
         self._every_seconds = every_seconds
         self._look = look
-        self._gate = threading.Condition()
+        self._gate = threading.Lock()
         self._leases: set[FileLease] = set()
         self._is_beating = False
 
@@ -204,8 +204,7 @@ class _Heart:
 
     def keep(self, lease: FileLease) -> None:
         with self._gate:
-            self._leases.add(lease)
-            self._gate.notify()
+            self._leases.add(lease)  # the file of a lease is made with its first beat: the next one may wait
             if not self._is_beating:
                 self._is_beating = True
                 threading.Thread(target=self._beat, name="treadle-heartbeat", daemon=True).start()
@@ -216,9 +215,10 @@ class _Heart:
 
     def _beat(self) -> None:
         while True:
+            time.sleep(self._every_seconds)
             with self._gate:
                 # It ends a while after the last lease, so that a run after the other needs no new thread each.
-                if not self._leases and not self._gate.wait_for(lambda: self._leases, self._every_seconds):
+                if not self._leases:
                     self._is_beating = False
                     return
                 leases = tuple(self._leases)
@@ -226,7 +226,6 @@ class _Heart:
             with self._gate:
                 self._leases.difference_update(lost)
             self._look()
-            time.sleep(self._every_seconds)
 
 
 def _has_beaten(lease: FileLease) -> bool:
