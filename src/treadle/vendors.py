@@ -88,8 +88,14 @@ VENDORS: Mapping[str, Vendor] = {
     # (api-docs.deepseek.com/guides/thinking_mode).
     **_compatible("deepseek", "https://api.deepseek.com/v1", words={"thinking_field": "reasoning_content"}),
     **_compatible("groq", "https://api.groq.com/openai/v1"),
-    # Mistral refuses fields that it does not know; it sends usage in every stream without being asked.
-    **_compatible("mistral", "https://api.mistral.ai/v1", options={"stream_options": None}),
+    # Mistral refuses fields that it does not know (it sends usage in every stream without being asked), ids that are not
+    # of its own form, and a user's message right after a tool's.
+    **_compatible(
+        "mistral",
+        "https://api.mistral.ai/v1",
+        options={"stream_options": None},
+        words={"call_id": "[a-zA-Z0-9]{9}", "bridge": "Ok."},
+    ),
     **_compatible("openrouter", "https://openrouter.ai/api/v1"),
     **_compatible("llamacpp", "http://127.0.0.1:8080/v1", key=False),
     **_compatible("lmstudio", "http://127.0.0.1:1234/v1", key=False),

@@ -252,6 +252,27 @@ async def test_strange_ids_are_written_alike_in_call_and_result(call_id):
     assert 0 < len(told["tool_call_id"]) <= 40
 
 
+@pytest.mark.parametrize("pattern", ["[", "[xyz]{9}", "[a-z]{60}"])
+def test_a_pattern_that_no_id_could_fit_is_refused(pattern):
+    with pytest.raises(ConfigurationError, match="call_id must be a regular expression"):
+        OpenAIChat("m", api_key=None, call_id=pattern)
+
+
+@pytest.mark.row("M09")
+async def test_a_bridge_stands_wherever_a_user_speaks_after_results_and_keeps_the_bytes_before_it():
+    read, more = tool(Result(call_id="c1", name="grep", content="3")), user_message("more")
+    history = (user_message("go"), assistant(call("c1", "grep", "{}")), read, more, assistant(Text("yes")), more)
+    async with serving(answer(HELLO)) as server:
+        model = OpenAIChat("m", base_url=server.url, api_key=None, bridge="Ok.")
+        for length in (3, 4, 6):
+            _ = [part async for part in model.stream(ModelRequest(messages=history[:length]))]
+
+    bodies = [request.body.removesuffix(b"]}") for request in server.requests]
+    said = [(message["role"], message.get("content")) for message in server.requests[-1].json["messages"]]
+    assert said[2:] == [("tool", "3"), ("assistant", "Ok."), ("user", "more"), ("assistant", "yes"), ("user", "more")]
+    assert all(later.startswith(earlier) for earlier, later in pairwise(bodies))
+
+
 async def test_a_name_that_the_dialect_refuses_goes_out_and_comes_back():
     names = ["files.read file", "größe", "x" * 100, "ok-Name_1"]
     specs = tuple(ToolSpec(name=name, description="", parameters={}) for name in names)
@@ -435,8 +456,8 @@ def test_encoded_messages_are_dropped_with_their_messages(count):
     gc.collect()
 
     assert not any(message() for message in gone)
-    assert model._requests._messages._known == {}
-    assert model._requests._messages._bodies == {}
+    assert model._requests._messages._encoded._known == {}
+    assert model._requests._messages._encoded._bodies == {}
 
 
 def test_a_session_is_sent_as_if_it_were_sent_for_the_first_time():

@@ -2,12 +2,17 @@
 
 import asyncio
 import os
+import re
 import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from treadle import Agent, resolve_model, tool
+from treadle import Agent, Budget, ToolOutput, resolve_model, tool
 from treadle.errors import UnknownModel
+from treadle.messages import Media
 from treadle.testing import MockProvider, Turn, call
 from treadle.vendors import LOCAL_SERVERS, VENDORS
 
@@ -16,6 +21,25 @@ from treadle.vendors import LOCAL_SERVERS, VENDORS
 async def look() -> str:
     """Look around."""
     return "nothing"
+
+
+@tool(effect="read")
+async def photograph() -> ToolOutput:
+    """Take a picture."""
+    return ToolOutput(data="here", media=(Media(media_type="image/png", base64="iVBORw0K"),))
+
+
+def mistral_refuses(body: Any) -> Iterator[str]:
+    """Yield what Mistral refuses in a history, in its words."""
+    for earlier, later in pairwise(body["messages"]):
+        if (earlier["role"], later["role"]) == ("tool", "user"):
+            yield "Unexpected role 'user' after role 'tool'"
+    for message in body["messages"]:
+        ids = [made["id"] for made in message.get("tool_calls", ())]
+        ids += [message["tool_call_id"]] if message["role"] == "tool" else []
+        for call_id in ids:
+            if not re.fullmatch("[a-zA-Z0-9]{9}", call_id):
+                yield f"Tool call id was {call_id} but must be a-z, A-Z, 0-9, with a length of 9."
 
 
 @pytest.mark.row("W05")
@@ -62,6 +86,47 @@ async def test_reasoning_goes_back_to_the_server_that_refuses_a_call_without_it(
 
     spoken = mock.requests[1].body["messages"][1]
     assert (result.text, spoken.get("reasoning_content")) == ("done", sent_back)
+
+
+@pytest.mark.row("W05", "M15")
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_mistral_takes_the_ids_of_others_and_those_that_were_made_here(is_streamed: bool) -> None:
+    turns = [call("look", id="toolu_01VLwCjyU7u928EqHmMRvow8"), "seen", call("look", id="D681PevKs")]
+    async with MockProvider([*turns, call("look", id="D681PevKs"), "done"]) as mock:
+        models = [
+            resolve_model(f"{name}:m", base_url=mock.base_url, stream=is_streamed) for name in ("anthropic", "mistral")
+        ]
+        first = await Agent(models[0], tools=[look]).run("go")
+        second = await Agent(models[1], tools=[look]).run("and again", session=first.session)
+
+    sent = mock.requests[-1].body["messages"]
+    ids = [made["id"] for message in sent for made in message.get("tool_calls", ())]
+    assert (second.text, [*mistral_refuses(mock.requests[-1].body)]) == ("done", [])
+    assert (len(set(ids)), ids[1]) == (3, "D681PevKs")
+    assert ids == [message["tool_call_id"] for message in sent if message["role"] == "tool"]
+
+
+@pytest.mark.row("W05", "T12")
+async def test_mistral_is_shown_a_picture_of_a_tool() -> None:
+    async with MockProvider([call("photograph"), "a cat"]) as mock:
+        result = await Agent(resolve_model("mistral:m", base_url=mock.base_url), tools=[photograph]).run("go")
+
+    sent = mock.requests[-1].body
+    assert (result.text, [*mistral_refuses(sent)]) == ("a cat", [])
+    assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "tool", "assistant", "user"]
+
+
+@pytest.mark.row("W05")
+async def test_mistral_takes_a_task_after_a_run_that_ended_at_its_results() -> None:
+    async with MockProvider([[call("look"), call("photograph")], "done"]) as mock:
+        model = resolve_model("mistral:m", base_url=mock.base_url)
+        stopped = await Agent(model, tools=[look, photograph], budget=Budget(max_model_turns=1)).run("go")
+        result = await Agent(model, tools=[look, photograph]).run("and now?", session=stopped.session)
+
+    sent = mock.requests[-1].body
+    roles = ["user", "assistant", "tool", "tool", "assistant", "user", "assistant", "user"]
+    assert (stopped.completed, result.text, [*mistral_refuses(sent)]) == (False, "done", [])
+    assert [message["role"] for message in sent["messages"]] == roles
 
 
 def test_an_unknown_name_lists_all_that_there_are() -> None:

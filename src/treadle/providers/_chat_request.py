@@ -1,14 +1,14 @@
 """Chat Completions, outward: from a neutral request to the bytes of its body. Sends nothing, keeps no session."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from operator import is_
 from typing import Any, TypeAlias
 
-from treadle.messages import Media, Message, Result, Text, Thinking, ToolCall
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
-from treadle.providers._bodies import ToolSets, opening, sendable_arguments, server_tools
-from treadle.providers._encoded import EncodedMessages, to_json
-from treadle.providers._names import wire_id, wire_name
+from treadle.providers._bodies import ToolSets, opening, server_tools
+from treadle.providers._chat_messages import ChatMessages
+from treadle.providers._encoded import to_json
+from treadle.providers._names import wire_name
 
 __all__ = ["ChatRequests"]
 
@@ -16,8 +16,6 @@ _Wire: TypeAlias = dict[str, Any]  # Any: a JSON object on its way out
 
 _OURS = frozenset({"messages", "model", "stream", "tool_choice", "tools"})
 """Fields of the body that come from the request; an option may not replace them."""
-
-_AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
 class ChatRequests:
@@ -30,16 +28,24 @@ class ChatRequests:
             by itself, beside ours.
         stream: Whether to ask for a stream.
         thinking_field: Where earlier reasoning goes back, or None to keep it.
+        call_id: A pattern of the ids that the server takes, or None for the dialect's.
+        bridge: What the model is made to say between results and a user's message, where a server wants that.
 
     Raises:
-        ConfigurationError: An option is no JSON, or names a field that the request itself fills.
+        ConfigurationError: An option is no JSON, or names a field that the request itself fills; or no id fits the pattern.
     """
 
     def __init__(
-        self, model: str, *, origin: str, options: Mapping[str, Any], stream: bool, thinking_field: str | None
+        self,
+        model: str,
+        *,
+        origin: str,
+        options: Mapping[str, Any],
+        stream: bool,
+        thinking_field: str | None = None,
+        call_id: str | None = None,
+        bridge: str | None = None,
     ) -> None:
-        self._origin = origin
-        self._thinking_field = thinking_field
         further = {name: value for name, value in options.items() if name != "server_tools"}
         self._opening = opening(_fields(model, stream=stream), further, ours=_OURS)
         self._server_tools = server_tools(
@@ -48,7 +54,7 @@ class ChatRequests:
             is_function=lambda tool: tool.get("type") == "function",
         )
         self._has_parallel_option = "parallel_tool_calls" in options
-        self._messages = EncodedMessages(self._encode)
+        self._messages = ChatMessages(origin=origin, thinking_field=thinking_field, call_id=call_id, bridge=bridge)
         self._tools = ToolSets(_tool)
         self._asked: tuple[object, ...] = (None,) * 5
         self._head = b""
@@ -92,30 +98,6 @@ class ChatRequests:
             return ours
         return b"".join((ours[:-1] + b"," if ours else b"[", self._server_tools, b"]"))
 
-    def _encode(self, message: Message) -> bytes:
-        match message.role:
-            case "user":
-                return to_json({"role": "user", "content": _user_content(message)})
-            case "assistant":
-                return to_json(self._assistant(message))
-            case "tool":
-                return b",".join(map(to_json, _results(message.results)))
-
-    def _assistant(self, message: Message) -> _Wire:
-        is_own = message.origin == self._origin
-        wire: _Wire = {"role": "assistant"}
-        calls = [_call(call, is_own=is_own) for call in message.calls]
-        # Content may be absent only beside calls.
-        if (text := message.text) or not calls:
-            wire["content"] = text
-        if self._thinking_field is not None and is_own:
-            thought = "".join(part.text for part in message.parts if isinstance(part, Thinking))
-            if thought:
-                wire[self._thinking_field] = thought
-        if calls:
-            wire["tool_calls"] = calls
-        return wire
-
 
 def _fields(model: str, *, stream: bool) -> _Wire:
     fields: _Wire = {"model": model, "stream": stream}
@@ -137,54 +119,3 @@ def _tool_choice(choice: ToolChoice) -> str | _Wire:
     if choice in ("auto", "none", "required"):
         return choice
     return {"type": "function", "function": {"name": wire_name(choice)}}
-
-
-def _call(call: ToolCall, *, is_own: bool) -> _Wire:
-    function = {"name": wire_name(call.name), "arguments": sendable_arguments(call.arguments)}
-    wire: _Wire = {"id": wire_id(call.id), "type": "function", "function": function}
-    if call.signature is not None and is_own:
-        # Gemini's compatible endpoint refuses a history whose calls have lost their signatures.
-        wire["extra_content"] = {"google": {"thought_signature": call.signature}}
-    return wire
-
-
-def _results(results: tuple[Result, ...]) -> Iterator[_Wire]:
-    for result in results:
-        yield {"role": "tool", "tool_call_id": wire_id(result.call_id), "content": result.content}
-    # Tool messages carry text only; and they must follow their calls without another message between them.
-    shown = [result for result in results if result.media]
-    if shown:
-        yield {"role": "user", "content": [part for result in shown for part in _attachments(result)]}
-
-
-def _attachments(result: Result) -> Iterator[_Wire]:
-    yield _text(f"Attached to the result of {result.name} ({wire_id(result.call_id)}):")
-    for media in result.media:
-        yield _media(media)
-
-
-def _user_content(message: Message) -> str | list[_Wire]:
-    if not any(isinstance(part, Media) for part in message.parts):
-        return message.text
-    return [
-        _text(part.text) if isinstance(part, Text) else _media(part)
-        for part in message.parts
-        if isinstance(part, Text | Media)
-    ]
-
-
-def _text(text: str) -> _Wire:
-    return {"type": "text", "text": text}
-
-
-def _media(media: Media) -> _Wire:
-    data = f"data:{media.media_type};base64,{media.base64}" if media.base64 is not None else None
-    if media.media_type.startswith("image/") and (url := data or media.url):
-        return {"type": "image_url", "image_url": {"url": url}}
-    if media.media_type in _AUDIO_FORMATS and media.base64 is not None:
-        audio = {"data": media.base64, "format": _AUDIO_FORMATS[media.media_type]}
-        return {"type": "input_audio", "input_audio": audio}
-    if data is not None:
-        return {"type": "file", "file": {"filename": media.name or "attachment", "file_data": data}}
-    # The dialect has no file by address: the model is told of it at least.
-    return _text(f"[{media.media_type}: {media.url or media.name or 'no content'}]")

@@ -4,7 +4,9 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 
-__all__ = ["own_names", "wire_id", "wire_name"]
+from treadle.errors import ConfigurationError
+
+__all__ = ["id_pattern", "own_names", "wire_id", "wire_name"]
 
 _PLAIN_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _STRANGE = re.compile(r"[^a-zA-Z0-9_-]+")
@@ -29,9 +31,34 @@ def wire_id(call_id: str, *, plain: re.Pattern[str] = _PLAIN_ID) -> str:
     Ids of another server may be longer, and no answer ever names one: calls and results only have to agree.
 
     Args:
-        plain: What the dialect takes; by default OpenAI's: up to 40 visible characters.
+        plain: What the dialect or the server takes; by default OpenAI's: up to 40 visible characters.
     """
-    return call_id if plain.fullmatch(call_id) else f"call_{_digest(call_id)[:32]}"
+    return call_id if plain.fullmatch(call_id) else _made_id(call_id, plain)
+
+
+def id_pattern(written: str | None) -> re.Pattern[str]:
+    """Return the pattern of a server's ids; OpenAI's where it has no own.
+
+    Raises:
+        ConfigurationError: It is no regular expression, or fits nothing that could be made here.
+    """
+    if written is None:
+        return _PLAIN_ID
+    try:
+        plain = re.compile(written)
+        _made_id("", plain)
+    except (re.error, StopIteration) as exc:
+        raise ConfigurationError(
+            f"call_id must be a regular expression that up to 40 hexadecimal digits fit, such as '[a-zA-Z0-9]{{9}}'; got {written!r:.80}."
+        ) from exc
+    return plain
+
+
+def _made_id(call_id: str, plain: re.Pattern[str]) -> str:
+    """Return the longest digest that fits."""
+    digest = _digest(call_id)
+    made = (f"call_{digest[:32]}", *(digest[:length] for length in range(40, 0, -1)))
+    return next(filter(plain.fullmatch, made))
 
 
 def _digest(text: str) -> str:

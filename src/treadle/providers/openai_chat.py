@@ -33,6 +33,10 @@ class OpenAIChat:
         timeouts: How long one call may take.
         thinking_field: Where the model's earlier reasoning goes back to it, for servers that want it: `reasoning_content` or
             `reasoning`. None keeps it.
+        call_id: A regular expression of the ids of calls that the server takes, where those are other than the dialect's:
+            `[a-zA-Z0-9]{9}` for Mistral's own, and for its templates elsewhere. An id that does not fit is written anew.
+        bridge: What the model is made to say, such as `Ok.`, between results and a message of the user, for servers that
+            refuse one right after the other. None for those that do not.
         dialect: The word before the colon of its name: what the server is called.
 
     Raises:
@@ -51,6 +55,8 @@ class OpenAIChat:
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         thinking_field: str | None = None,
+        call_id: str | None = None,
+        bridge: str | None = None,
         dialect: str = "openai-chat",
     ) -> None:
         self.name: Final = model_name(dialect, model)
@@ -65,7 +71,13 @@ class OpenAIChat:
             timeouts=timeouts,
         )
         self._requests = ChatRequests(
-            model, origin=self.name, options=options or {}, stream=stream, thinking_field=thinking_field
+            model,
+            origin=self.name,
+            options=options or {},
+            stream=stream,
+            thinking_field=thinking_field,
+            call_id=call_id,
+            bridge=bridge,
         )
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
