@@ -3,13 +3,14 @@
 import json
 from typing import Any
 
+import aiohttp
 import pytest
 
 from treadle.messages import Usage
 from treadle.providers.mock.anthropic import AnthropicMessages, anthropic_events
 from treadle.providers.mock.anthropic_pairing import check_anthropic_history
 from treadle.providers.mock.anthropic_requests import check_anthropic_request
-from treadle.testing import Refusal, Turn, call
+from treadle.testing import MockProvider, Refusal, Turn, call
 
 USER = {"role": "user", "content": "go"}
 DONE = {"role": "assistant", "content": "Done."}
@@ -328,3 +329,18 @@ def test_an_error_is_in_the_vendors_envelope() -> None:
         "error": {"type": "overloaded_error", "message": "Overloaded"},
         "request_id": "req_mock",
     }
+
+
+# --- over the wire -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("W03")
+@pytest.mark.parametrize(("headers", "status"), [({}, 400), ({"anthropic-version": "2023-06-01"}, 200)])
+async def test_a_request_without_the_version_is_refused(headers: dict[str, str], status: int) -> None:
+    async with MockProvider(["ok"]) as provider, aiohttp.ClientSession() as client:
+        response = await client.post(f"{provider.base_url}/messages", json=BODY, headers=headers)
+        said = await response.json()
+
+    refused = {"type": "invalid_request_error", "message": "anthropic-version: header is required"}
+    assert response.status == status
+    assert said.get("error") == (refused if status == 400 else None)

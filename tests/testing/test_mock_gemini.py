@@ -174,6 +174,38 @@ def test_a_call_that_came_signed_must_go_back_signed():
         )
 
 
+SIGNED = {**called(id="a"), "thoughtSignature": "skip_thought_signature_validator"}
+UNSIGNED = [GO, model(called(id="a")), user(answered(id="a"))]
+
+
+@pytest.mark.row("W06", "M15")
+def test_gemini_3_wants_a_signature_on_the_first_call_of_each_step_of_the_open_turn():
+    second = [GO, model(SIGNED), user(answered(id="a")), model(called(id="b")), user(answered(id="b"))]
+    for history in (UNSIGNED, second):
+        with pytest.raises(Refusal, match="missing a thought_signature"):
+            check_gemini_history(history, wants_signatures=True)
+
+    beside = [GO, model(SIGNED, called(id="b")), user(answered(id="a"), answered(id="b"))]
+    for history in (
+        beside,
+        [*UNSIGNED, GO],
+        [*UNSIGNED, BYE, GO],
+    ):  # what came before the person's words is not looked at
+        check_gemini_history(history, wants_signatures=True)
+
+
+@pytest.mark.row("W06", "M15")
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("gemini-3-pro-preview", 400), ("gemini-4-flash", 400), ("gemini-2.5-pro", 200), ("gemma-3-27b-it", 200)],
+)
+async def test_the_model_in_the_path_says_whether_calls_are_signed(name: str, status: int):
+    async with MockProvider(["ok"]) as provider, aiohttp.ClientSession() as client:
+        url = f"{provider.base_url}beta/models/{name}:generateContent"
+        async with client.post(url, json={"contents": UNSIGNED}) as response:
+            assert response.status == status
+
+
 TOOL = {"name": "f", "description": "", "parametersJsonSchema": {"type": "object", "properties": {}}}
 
 
@@ -260,7 +292,8 @@ def test_every_recorded_request_is_taken(recordings: Path):
     for path in sorted(recordings.glob("*/gemini/*.json")):
         for one in json.loads(path.read_text(encoding="utf-8"))["interactions"]:
             if ":generateContent" in one["path"] and one["status"] == 200:
-                check_gemini_history(check_gemini_request(one["request"])["contents"])
+                contents = check_gemini_request(one["request"])["contents"]
+                check_gemini_history(contents, wants_signatures="gemini-3" in one["path"])
                 seen += 1
 
     assert seen >= 30

@@ -1,14 +1,14 @@
 """Answers: what a dialect makes of a turn, and the refusal it makes of a bad request. Values only; sends nothing."""
 
-from collections.abc import Iterator
-from typing import Any, Literal, Protocol, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from treadle.providers.mock.turns import Turn
 from treadle.tools import JsonObject
 
-__all__ = ["Answer", "Dialect", "Piece", "PieceKind", "Refusal"]
+__all__ = ["Answer", "Dialect", "HasHead", "Piece", "PieceKind", "Refusal"]
 
 PieceKind: TypeAlias = Literal["start", "thinking", "text", "call", "error", "finish", "done", "whole"]
 
@@ -78,4 +78,17 @@ class Dialect(Protocol):
         self, status: int, error: str | JsonObject, *, param: str | None = None, code: str | None = None
     ) -> bytes:
         """Return an error body: the message, or the object as it stands, in the vendor's envelope."""
+        ...
+
+
+@runtime_checkable
+class HasHead(Protocol):
+    """A dialect that says something outside of its bodies: the model in the path, its version in a header."""
+
+    def with_head(self, path: str, headers: Mapping[str, str]) -> Dialect:
+        """Return the dialect as it reads the body of a request with this head. Names of headers are in lower case.
+
+        Raises:
+            Refusal: The vendor refuses the head.
+        """
         ...

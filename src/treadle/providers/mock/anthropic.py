@@ -1,13 +1,13 @@
 """Anthropic Messages: how the dialect says a turn, streamed or whole. Knows no fault of the wire and no socket."""
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
 
 from msgspec import UNSET
 
 from treadle.messages import Finish
-from treadle.providers.mock.answers import Answer, Piece, PieceKind
+from treadle.providers.mock.answers import Answer, Piece, PieceKind, Refusal
 from treadle.providers.mock.anthropic_pairing import check_anthropic_history
 from treadle.providers.mock.anthropic_requests import check_anthropic_request
 from treadle.providers.mock.rendering import event_lines, json_bytes, used_tokens
@@ -35,6 +35,11 @@ class AnthropicMessages:
     """The dialect of `POST /v1/messages`."""
 
     path = "/messages"
+
+    def with_head(self, path: str, headers: Mapping[str, str]) -> Self:
+        if "anthropic-version" not in headers:
+            raise Refusal("anthropic-version: header is required")
+        return self
 
     def check(self, body: Any) -> JsonObject:  # Any: JSON of strangers
         checked = check_anthropic_request(body)

@@ -2,7 +2,8 @@
 
 import base64
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 from msgspec import UNSET
@@ -18,6 +19,8 @@ from treadle.tools import JsonObject
 __all__ = ["GenerateContent", "gemini_dialects"]
 
 _WORDS = {Finish.STOP: "STOP", Finish.CALLS: "STOP", Finish.LENGTH: "MAX_TOKENS", Finish.REFUSED: "SAFETY"}
+_OLDER = re.compile(r"/(gemini-[12][.-]|gemma-)")
+"""The models that want no signatures."""
 _STATUSES = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -38,16 +41,22 @@ class GenerateContent:
     Args:
         is_stream: Whether it is the streamed one: the path says so, not the body.
         signed: Ids of the calls that were signed; both sisters share it.
+        wants_signatures: Whether the model wants signatures of calls that others made, too: the path says so.
     """
 
-    def __init__(self, *, is_stream: bool, signed: set[str]) -> None:
+    def __init__(self, *, is_stream: bool, signed: set[str], wants_signatures: bool = True) -> None:
         self.path = ":streamGenerateContent" if is_stream else ":generateContent"
         self._is_stream = is_stream
         self._signed = signed
+        self._wants_signatures = wants_signatures
+
+    def with_head(self, path: str, headers: Mapping[str, str]) -> "GenerateContent":
+        wants = _OLDER.search(path) is None
+        return GenerateContent(is_stream=self._is_stream, signed=self._signed, wants_signatures=wants)
 
     def check(self, body: Any) -> JsonObject:  # Any: JSON of strangers
         checked = check_gemini_request(body)
-        check_gemini_history(checked.get("contents"), signed=self._signed)
+        check_gemini_history(checked.get("contents"), signed=self._signed, wants_signatures=self._wants_signatures)
         return checked
 
     def answer(self, turn: Turn, body: JsonObject, *, number: int, ids: Iterator[str]) -> Answer:

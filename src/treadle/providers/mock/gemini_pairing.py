@@ -44,7 +44,12 @@ _COUNTS = (
 )
 
 
-def check_gemini_history(contents: Any, *, signed: Collection[str] = ()) -> None:  # Any: JSON of strangers
+def check_gemini_history(
+    contents: Any,  # Any: JSON of strangers
+    *,
+    signed: Collection[str] = (),
+    wants_signatures: bool = False,
+) -> None:
     """Check the `contents` of one request as the vendor does.
 
     Example:
@@ -56,6 +61,8 @@ def check_gemini_history(contents: Any, *, signed: Collection[str] = ()) -> None
     Args:
         contents: The value of `contents`.
         signed: Ids of calls that were given with a signature: they must come back with one.
+        wants_signatures: Whether the first call of each step since the person last spoke must have a signature, whoever made
+            it, as Gemini 3 wants it.
 
     Raises:
         Refusal: The history is not one that the vendor takes; the first fault in order.
@@ -76,6 +83,8 @@ def check_gemini_history(contents: Any, *, signed: Collection[str] = ()) -> None
         open_calls, previous = calls, role
     if previous == "model":
         _refuse("Please ensure that multiturn requests end with a user turn or a function response turn.")
+    if wants_signatures:
+        _check_open_turn(contents)
 
 
 def _content(content: Any, where: str) -> tuple[str, list[JsonObject]]:
@@ -207,13 +216,27 @@ def _check_answers(responses: list[JsonObject], open_calls: list[JsonObject]) ->
 def _check_signatures(parts: list[JsonObject], signed: Collection[str], where: str) -> None:
     for place, part in enumerate(parts):
         call = part.get("functionCall")
-        if call is None or call.get("id") not in signed or part.get("thoughtSignature"):
-            continue
-        _refuse(
-            "Function call is missing a thought_signature in functionCall parts. This is required for tools to work correctly, "
-            "and missing thought_signature may lead to degraded model performance. Additional data, function call "
-            f"`default_api:{call['name']}`, position {place} of {where}."
-        )
+        if call is not None and call.get("id") in signed and not part.get("thoughtSignature"):
+            _refuse_unsigned(call, f"position {place} of {where}")
+
+
+def _check_open_turn(contents: list[Any]) -> None:
+    """Only the turn that goes on is looked at, and in each of its steps the first call only."""
+    for index, content in reversed(list(enumerate(contents))):
+        role, parts = _content(content, f"contents[{index}]")
+        if role == "user" and any("functionResponse" not in part for part in parts):
+            return
+        first = next((part for part in parts if "functionCall" in part), None)
+        if first is not None and not first.get("thoughtSignature"):
+            _refuse_unsigned(first["functionCall"], f"contents[{index}]")
+
+
+def _refuse_unsigned(call: JsonObject, where: str) -> NoReturn:
+    _refuse(
+        "Function call is missing a thought_signature in functionCall parts. This is required for tools to work correctly, and "
+        f"missing thought_signature may lead to degraded model performance. Additional data, function call "
+        f"`default_api:{call['name']}`, {where}."
+    )
 
 
 def _refuse(message: str) -> NoReturn:

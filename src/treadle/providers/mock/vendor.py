@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TextIO, TypeAlias
 
 import msgspec
 
-from treadle.providers.mock.answers import Answer, Dialect, Piece, Refusal
+from treadle.providers.mock.answers import Answer, Dialect, HasHead, Piece, Refusal
 from treadle.providers.mock.connection import Received
 from treadle.providers.mock.script import Script, load_script, turn_of
 from treadle.providers.mock.turns import Turn, TurnLike
@@ -118,6 +118,8 @@ class Vendor:
         for dialect in self._dialects:
             if received.path.endswith(dialect.path):
                 if received.method == "POST":
+                    if isinstance(dialect, HasHead):
+                        return dialect.with_head(received.path, received.headers)
                     return dialect
                 raise Refusal(f"Not allowed to {received.method} on {received.path}. (HINT: use POST)", status=405)
         raise Refusal(f"Unknown request URL: {received.method} {received.path}.", code="unknown_url", status=404)
