@@ -342,12 +342,70 @@ async def test_thinking_and_foreign_items_stay_here():
 async def test_thinking_goes_back_to_its_own_model_where_asked_for():
     own, other = (assistant(Thinking(text="hm"), Text("yes"), origin=o) for o in ("openai-chat:gpt-5-mini", "gemini:x"))
 
-    body = await sent(ModelRequest(messages=(own, other)), thinking_field="reasoning_content")
+    silent = assistant(call("c1", "grep", "{}"))
+    body = await sent(ModelRequest(messages=(own, other, silent)), thinking_field="reasoning_content")
 
-    assert body["messages"] == [
-        {"role": "assistant", "content": "yes", "reasoning_content": "hm"},
-        {"role": "assistant", "content": "yes"},
-    ]
+    # Servers that want the field refuse a message without it, and take an empty one.
+    assert [message["reasoning_content"] for message in body["messages"]] == ["hm", "", ""]
+
+
+SIGNED = {"type": "reasoning.text", "text": "I think", "signature": "S", "format": "anthropic-claude-v1", "index": 0}
+SEALED = [{"type": "reasoning.encrypted", "data": data, "id": data, "index": 0} for data in ("tool_1", "tool_2")]
+TOLD = {"type": "reasoning.summary", "summary": "in short", "index": 0}
+
+
+def details(*pieces: Any) -> str:
+    return chunk(reasoning_details=list(pieces))
+
+
+@pytest.mark.row("W06")
+@pytest.mark.parametrize(
+    "wire",
+    [
+        chunk(reasoning="I ", reasoning_details=[SIGNED | {"text": "I ", "signature": None}])
+        + details(SIGNED | {"text": "think"})
+        + details(TOLD | {"summary": "in "})
+        + details(TOLD | {"summary": "short"}, SEALED[0])
+        + details(SEALED[1])
+        + details("odd", None)
+        + chunk(reasoning_details="odd"),
+        chunk(reasoning="I ", reasoning_details=[{"type": "reasoning.text", "text": "I ", "index": 0}])
+        + details({"type": "reasoning.text", "text": "think", "index": 0})
+        + details({name: SIGNED[name] for name in ("type", "signature", "format", "index")}, TOLD, *SEALED),
+        event(
+            {"choices": [{"index": 0, "message": {"reasoning": "I ", "reasoning_details": [SIGNED, TOLD, *SEALED]}}]}
+        ),
+    ],
+    ids=["streamed", "signed at last", "whole"],
+)
+async def test_reasoning_details_go_back_to_their_own_model_as_they_were_before_they_were_cut(wire):
+    thought = parse(wire + chunk("stop"))[1].parts[0]
+    own, other = (assistant(thought, Text("yes"), origin=o) for o in ("openai-chat:gpt-5-mini", "openai-chat:other"))
+
+    sent_back = (await sent(ModelRequest(messages=(own, other))))["messages"]
+
+    assert sent_back[0] == {
+        "role": "assistant",
+        "content": "yes",
+        "reasoning_details": [dict(SIGNED), TOLD, *SEALED],
+    }
+    assert sent_back[1] == {"role": "assistant", "content": "yes"}
+    assert thought.text == "I "
+
+
+@pytest.mark.row("W06")
+def test_details_that_are_none_make_no_thought():
+    assert parse(details("odd", None) + chunk("stop"))[1].parts == ()
+
+
+@pytest.mark.row("W06")
+def test_thoughts_that_were_signed_apart_stay_apart():
+    second = SIGNED | {"text": "Then", "signature": "T"}
+    third = {"type": "reasoning.text", "text": "Last", "index": 1}
+
+    thought = parse(details(SIGNED) + details(second) + details(third) + chunk("stop"))[1].parts[0]
+
+    assert thought.payload == {"reasoning_details": [SIGNED, second, third]}
 
 
 async def test_a_calls_signature_travels_back_to_its_own_model_only():

@@ -89,6 +89,18 @@ async def test_reasoning_goes_back_to_the_server_that_refuses_a_call_without_it(
 
 
 @pytest.mark.row("W05", "M15")
+async def test_deepseek_goes_on_with_a_conversation_whose_calls_had_no_reasoning() -> None:
+    async with MockProvider([call("look"), "seen", call("look"), "done"]) as mock:
+        models = [resolve_model(f"{name}:m", base_url=mock.base_url) for name in ("anthropic", "deepseek")]
+        first = await Agent(models[0], tools=[look]).run("go")
+        second = await Agent(models[1], tools=[look]).run("and again", session=first.session)
+
+    spoken = [message for message in mock.requests[-1].body["messages"] if message["role"] == "assistant"]
+    assert second.text == "done"
+    assert [message["reasoning_content"] for message in spoken] == ["", "", ""]
+
+
+@pytest.mark.row("W05", "M15")
 @pytest.mark.parametrize("is_streamed", [True, False])
 async def test_mistral_takes_the_ids_of_others_and_those_that_were_made_here(is_streamed: bool) -> None:
     turns = [call("look", id="toolu_01VLwCjyU7u928EqHmMRvow8"), "seen", call("look", id="D681PevKs")]

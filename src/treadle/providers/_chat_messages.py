@@ -21,7 +21,7 @@ class ChatMessages:
 
     Args:
         origin: What messages of this model are marked with; signatures and thinking go back to no other.
-        thinking_field: Where earlier reasoning goes back, or None to keep it.
+        thinking_field: Where earlier reasoning goes back, in every message of the model; None to keep it.
         call_id: A pattern of the ids that the server takes, or None for the dialect's.
         bridge: What the model is made to say between results and a user's message, or None where the server takes one after
             the other.
@@ -58,10 +58,12 @@ class ChatMessages:
         # Content may be absent only beside calls.
         if (text := message.text) or not calls:
             wire["content"] = text
-        if self._thinking_field is not None and is_own:
-            thought = "".join(part.text for part in message.parts if isinstance(part, Thinking))
-            if thought:
-                wire[self._thinking_field] = thought
+        thoughts = [part for part in message.parts if isinstance(part, Thinking)] if is_own else []
+        if self._thinking_field is not None:
+            # Who wants it refuses a message without it, whoever wrote that; an empty one is taken.
+            wire[self._thinking_field] = "".join(thought.text for thought in thoughts)
+        if details := [detail for thought in thoughts for detail in _details(thought)]:
+            wire["reasoning_details"] = details
         if calls:
             wire["tool_calls"] = calls
         return wire
@@ -100,6 +102,15 @@ def _bridged(messages: Sequence[Message], bridge: Message) -> Iterator[Message]:
         if earlier.role == "tool" and later.role == "user":
             yield bridge
         yield later
+
+
+def _details(thought: Thinking) -> list[Any]:
+    """Return the gateway's own form of a thought, as it came; nothing where it came without."""
+    match thought.payload:
+        case {"reasoning_details": list(details)}:
+            return details
+        case _:
+            return []
 
 
 def _user_content(message: Message) -> str | list[_Wire]:

@@ -13,6 +13,7 @@ from treadle.errors import ModelResponseInvalid
 from treadle.messages import Finish, Part, Text, Thinking, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDelta
 from treadle.providers._chat_calls import Calls, Fragment
+from treadle.providers._chat_details import ReasoningDetails
 from treadle.providers._lenient import count, decode, text_or_nothing
 from treadle.providers._reading import AnswerError, Response
 
@@ -23,6 +24,7 @@ class _Delta(msgspec.Struct, gc=False):
     content: Any = None
     reasoning_content: Any = None
     reasoning: Any = None
+    reasoning_details: Any = None
     refusal: Any = None
     tool_calls: list[Fragment | None] | None = None
 
@@ -72,6 +74,7 @@ class ChatResponse(Response):
         self._names = names
         self._text: list[str] = []
         self._thinking: list[str] = []
+        self._details: ReasoningDetails | None = None
         self._is_refused = False
         self._calls = Calls()
         self._finish = Finish.UNKNOWN
@@ -107,8 +110,10 @@ class ChatResponse(Response):
         """Return the whole message."""
         finish = Finish.REFUSED if self._is_refused else self._finish
         parts: list[Part] = []
-        if self._thinking:
-            parts.append(Thinking(text="".join(self._thinking)))
+        details = [] if self._details is None else self._details.whole()
+        if self._thinking or details:
+            payload = {"reasoning_details": details} if details else None
+            parts.append(Thinking(text="".join(self._thinking), payload=payload))
         if self._text:
             parts.append(Text("".join(self._text)))
         slots = self._calls.in_order()
@@ -157,6 +162,9 @@ class ChatResponse(Response):
         if thought := _thinking(delta):
             self._thinking.append(thought)
             parts.append(ThinkingDelta(thought))
+        if delta.reasoning_details:
+            self._details = self._details or ReasoningDetails()
+            self._details.add(delta.reasoning_details, is_whole=is_whole)
         if delta.refusal and isinstance(delta.refusal, str):
             self._is_refused = True
             said += delta.refusal

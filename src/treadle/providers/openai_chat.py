@@ -31,8 +31,8 @@ class OpenAIChat:
             `{"stream_options": None}` for a server that refuses it.
         headers: Further headers of each request.
         timeouts: How long one call may take.
-        thinking_field: Where the model's earlier reasoning goes back to it, for servers that want it: `reasoning_content` or
-            `reasoning`. None keeps it.
+        thinking_field: Where the model's earlier reasoning goes back to it, for servers that want it in every message of the
+            model, be it empty: `reasoning_content` or `reasoning`. None keeps it.
         call_id: A regular expression of the ids of calls that the server takes, where those are other than the dialect's:
             `[a-zA-Z0-9]{9}` for Mistral's own, and for its templates elsewhere. An id that does not fit is written anew.
         bridge: What the model is made to say, such as `Ok.`, between results and a message of the user, for servers that
