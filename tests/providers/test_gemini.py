@@ -25,6 +25,7 @@ from treadle.messages import Finish, Media, Message, Opaque, Result, Text, Think
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from treadle.providers._gemini_names import gemini_name
 from treadle.providers._gemini_response import GeminiResponse
+from treadle.providers._gemini_schema import gemini_schema
 from treadle.providers._reading import AnswerError
 from treadle.providers._sse import SseReader
 from treadle.providers.gemini import Gemini, Timeouts
@@ -508,7 +509,7 @@ async def test_schemas_go_out_without_references_constants_and_strange_formats()
     assert body["tools"][0]["functionDeclarations"][0]["parametersJsonSchema"] == {
         "type": "object",
         "properties": {
-            "kind": {"enum": ["a"], "description": "Kind."},
+            "kind": {"type": "string", "enum": ["a"], "description": "Kind."},
             "mail": {"type": "string", "description": "Mail. (format: email)"},
             "at": {"type": "string", "format": "date-time"},
             "count": {"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "null"}], "default": None},
@@ -521,6 +522,42 @@ async def test_schemas_go_out_without_references_constants_and_strange_formats()
         },
         "required": ["kind"],
         "additionalProperties": False,
+    }
+
+
+@pytest.mark.row("W08")
+@pytest.mark.parametrize(
+    ("schema", "written"),
+    [
+        ({"const": 5}, {"type": "integer", "enum": [5]}),
+        ({"const": 0.5}, {"type": "number", "enum": [0.5]}),
+        ({"const": True}, {"type": "boolean", "enum": [True]}),
+        ({"const": None}, {"type": "null", "enum": [None]}),
+        ({"const": ["a"]}, {"type": "array", "enum": [["a"]]}),
+        ({"const": {}}, {"type": "object", "enum": [{}]}),
+        ({"const": 5, "type": "number"}, {"type": "number", "enum": [5]}),
+        ({"enum": ["a", "b"]}, {"type": "string", "enum": ["a", "b"]}),
+        ({"enum": ["a", None]}, {"type": ["string", "null"], "enum": ["a", None]}),
+        ({"enum": []}, {"enum": []}),
+    ],
+)
+def test_a_value_that_is_given_whole_tells_its_type(schema: Any, written: Any):
+    assert gemini_schema(schema) == written
+
+
+@pytest.mark.row("W08")
+@pytest.mark.parametrize("word", ["anyOf", "oneOf", "allOf"])
+async def test_a_root_of_alternatives_becomes_one_object_with_all_properties(word: str):
+    one = {"type": "object", "properties": {"a": {"$ref": "#/$defs/Id"}}, "required": ["a"]}
+    other = {"$ref": "#/$defs/Other"}
+    defs = {"Id": {"type": "integer"}, "Other": {"type": "object", "properties": {"b": {"const": "x"}}}}
+    spec = ToolSpec(name="t", description="", parameters={word: [one, other], "description": "Either.", "$defs": defs})
+    body = await sent(ModelRequest(messages=ASK.messages, tools=(spec,)))
+
+    assert body["tools"][0]["functionDeclarations"][0]["parametersJsonSchema"] == {
+        "type": "object",
+        "description": "Either.",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "string", "enum": ["x"]}},
     }
 
 

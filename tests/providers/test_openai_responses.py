@@ -44,7 +44,7 @@ from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelt
 from treadle.providers._reading import AnswerError
 from treadle.providers._responses_request import ResponsesRequests
 from treadle.providers._responses_response import ResponsesResponse
-from treadle.providers._responses_schemas import object_schema, strict_schema
+from treadle.providers._schemas import object_schema, strict_schema
 from treadle.providers._sse import SseReader
 from treadle.providers.mock.responses import Responses
 from treadle.providers.mock.responses_strict import check_strict_schema

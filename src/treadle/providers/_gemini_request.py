@@ -9,7 +9,7 @@ from treadle.providers._bodies import ToolSets, opening, server_tools
 from treadle.providers._encoded import to_json
 from treadle.providers._gemini_contents import GeminiContents
 from treadle.providers._gemini_names import gemini_name, is_third_generation
-from treadle.providers._gemini_schema import gemini_schema
+from treadle.providers._gemini_schema import gemini_parameters, gemini_schema
 
 __all__ = ["GeminiRequests"]
 
@@ -121,9 +121,7 @@ def _tool_config_option(given: Any) -> _Wire:
 
 
 def _tool(spec: ToolSpec) -> _Wire:
-    schema = gemini_schema(spec.parameters)
-    # The vendor asks for an object at the top, and older models for its properties.
-    schema = {**schema, "type": "object", "properties": schema.get("properties", {})}
+    schema = gemini_parameters(spec.parameters)
     return {"name": gemini_name(spec.name), "description": spec.description, "parametersJsonSchema": schema}
 
 

@@ -2,16 +2,18 @@
 
 Declarations go out as `parametersJsonSchema`, which is JSON Schema, and not as `parameters`, a small OpenAPI dialect whose parser
 refuses a whole request for one unknown keyword (`exclusiveMinimum`, `uniqueItems`, `$schema`). What that field refuses all the
-same is mended here: references (`$ref` beside other keywords, `$defs` out of reach), `const`, and formats that it does not know.
+same is mended here: references (`$ref` beside other keywords, `$defs` out of reach), `const`, values without a type, and formats that
+it does not know.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from treadle.providers._schemas import object_schema
 from treadle.runtime.validation.references import resolved
 from treadle.tools import JsonObject
 
-__all__ = ["gemini_schema"]
+__all__ = ["gemini_parameters", "gemini_schema"]
 
 _MAX_EXPANSIONS = 500
 """References replaced in one schema: a small document can name itself a million times."""
@@ -22,12 +24,27 @@ _DROPPED = frozenset(
 _MAPS = frozenset({"properties", "patternProperties", "dependentSchemas"})
 _LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _SINGLES = frozenset({"additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then"})
+_TYPES: Mapping[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+    list: "array",
+    dict: "object",
+}
 _FORMATS = frozenset({"date", "date-time", "double", "duration", "enum", "float", "int32", "int64", "time"})
 
 
 def gemini_schema(schema: JsonObject) -> JsonObject:
     """Return the schema without references; one that contains itself goes one level deep, and then tells the type only."""
     return _Writer(schema).node(schema)
+
+
+def gemini_parameters(schema: JsonObject) -> JsonObject:
+    """Return the schema of a tool: the vendor asks for an object at the top, and older models for its properties."""
+    top = object_schema({**schema, **resolved(schema, schema)})
+    return {"properties": {}, **_Writer(schema).node(top)}
 
 
 class _Writer:
@@ -50,7 +67,7 @@ class _Writer:
         written = {word: self._value(word, value, inside) for word, value in schema.items() if word not in _DROPPED}
         if "const" in schema:
             written["enum"] = [schema["const"]]
-        return _with_known_format(written)
+        return _with_known_format(_with_type(written))
 
     def _value(self, word: str, value: Any, inside: tuple[str, ...]) -> Any:
         if word in _MAPS and isinstance(value, dict):
@@ -65,6 +82,15 @@ class _Writer:
         """Return what is left of a reference that is not followed: the kind of value, and its words."""
         target = resolved(schema, self._root)
         return {word: target[word] for word in ("type", "title", "description") if word in target}
+
+
+def _with_type(node: JsonObject) -> JsonObject:
+    """Say of which type the values are that a node lists. The vendor misses it."""
+    values = node.get("enum")
+    if "type" in node or not isinstance(values, list):
+        return node
+    types = list(dict.fromkeys(_TYPES[type(value)] for value in values if type(value) in _TYPES))
+    return {"type": types[0] if len(types) == 1 else types, **node} if types else node
 
 
 def _with_known_format(node: JsonObject) -> JsonObject:

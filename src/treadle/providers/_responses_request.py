@@ -10,7 +10,7 @@ from treadle.providers._bodies import ToolSets, opening, server_tools
 from treadle.providers._encoded import EncodedMessages, to_json
 from treadle.providers._names import wire_name
 from treadle.providers._responses_history import items_of, state_id
-from treadle.providers._responses_schemas import object_schema, strict_schema
+from treadle.providers._schemas import object_schema, strict_schema
 
 __all__ = ["ResponsesRequests"]
 
