@@ -171,6 +171,20 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """None as soon as one model call was unpriced."""
     wall_seconds: float = 0.0
 
+    def plus(self, usage: Usage, cost: str | None, *, turns: int, calls: int) -> "Spent":
+        """Return the sum with one more response.
+
+        Args:
+            cost: As events hold it: an exact decimal, or None where nobody knows.
+        """
+        return msgspec.structs.replace(
+            self,
+            model_turns=self.model_turns + turns,
+            tool_calls=self.tool_calls + calls,
+            usage=self.usage + usage,
+            cost=None if cost is None or self.cost is None else self.cost + Decimal(cost),
+        )
+
 
 class BudgetReached(msgspec.Struct, frozen=True, kw_only=True):
     """One limit and what stands against it."""
@@ -212,11 +226,9 @@ class Meter:
         """Return the first spent limit but turns and calls: those leave room for the closing request."""
         return self._first_reached(self._consumption(spent))
 
-    def limit_after(self, spent: Spent, calls: int) -> BudgetReached | None:
-        """Return the turn or call limit that a batch of `calls` more calls arrives at, or None."""
-        return self._first_reached(
-            (("max_tool_calls", spent.tool_calls + calls), ("max_model_turns", spent.model_turns))
-        )
+    def limit_after(self, spent: Spent) -> BudgetReached | None:
+        """Return the turn or call limit that this arrives at, or None."""
+        return self._first_reached((("max_tool_calls", spent.tool_calls), ("max_model_turns", spent.model_turns)))
 
     def calls_left(self, spent: Spent) -> int | None:
         """Return how many more calls may run; None for no limit."""

@@ -104,6 +104,17 @@ class Checker:
             decision = own if decision is None else stricter(own, decision)
         return Decided(call=checked, decision=decision, is_rewritten=changed is not call or edited is not None)
 
+    async def refusal(self, call: ToolCall, *, position: int, step: int) -> Refused | None:
+        """Return why a call can never run; None where it could. Nobody is asked whether it may."""
+        tool = self._toolbox.find(call.name, self._session)
+        if tool is None:
+            return Refused(result=self._unknown(call), position=position, rule="unknown_tool")
+        try:
+            await self._validated(tool, call, position=position, step=step)
+        except _Unfit as unfit:
+            return Refused(result=unfit.result, position=position, rule=unfit.result.status.value)
+        return None
+
     async def _decide(self, checked: CheckedCall) -> Decision:
         if self._policy is None:
             return await decide(None, checked, self._session)

@@ -124,6 +124,8 @@ class Ledger:
         for subscriber in tuple(self.subscribers):
             try:
                 subscriber(event)
-            except Exception:
-                # A listener cannot change the run (E02): its failure is the operator's to see.
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
+                # A listener cannot change the run (E02), be it by sys.exit(): its failure is the operator's to see.
                 logger.exception("A subscriber raised at %s; the run goes on", event.type)

@@ -105,7 +105,7 @@ class Loop:
         self._phase = "model"
         spent = self._run.spent
         left = self._meter.calls_left(spent)
-        is_last = self._meter.limit_after(msgspec.structs.replace(spent, model_turns=spent.model_turns + 1), 0)
+        is_last = self._meter.limit_after(msgspec.structs.replace(spent, model_turns=spent.model_turns + 1))
         # The call that arrives at a limit carries the limit's notice, so it is not started before that is known.
         room = 0 if is_last else 1_000_000 if left is None else left - 1
         seconds = self._meter.seconds_left(msgspec.structs.replace(spent, wall_seconds=self._wall_seconds()))
@@ -116,15 +116,17 @@ class Loop:
         self._phase = "tool"
         finished = None if proposal is None else proposal.finished
         is_closing = finished is not None and finished.closing
-        spent = self._run.spent
-        turns = 0 if finished is None else 1
-        after = msgspec.structs.replace(spent, model_turns=spent.model_turns + turns)
-        reached = self._meter.limit_after(after, len(calls) * turns)
+        spent = after = self._run.spent
+        if finished is not None:
+            after = spent.plus(finished.usage, finished.cost, turns=1, calls=len(calls))
+        reached = self._meter.limit_after(after)
+        exhausted = None if finished is None else self._meter.exhausted(after)
         batch = Batch(
             calls=calls,
             step=self._ledger.state.step if finished is None else finished.step,
             finished=finished,
             allowance=None if finished is None else self._meter.calls_left(spent),
+            exhausted=None if exhausted is None else exhausted.budget,
             notice=limit_notice(reached) if reached is not None and self._closes and not is_closing else None,
             refusal=None if proposal is None else proposal.refusal,
             cut_calls=frozenset() if proposal is None else proposal.cut_calls,

@@ -35,6 +35,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """The response that proposed them, where it is not recorded yet: it enters the same commit as the decisions."""
     allowance: int | None = None
     """How many of the calls the budget still covers; None for all."""
+    exhausted: str | None = None
+    """The budget that the response itself has used up, so that none of its calls may start; None when there is none."""
     notice: dict[str, Any] | None = None
     """Fields that the last result gains because a limit is reached."""
     refusal: str | None = None
@@ -88,7 +90,7 @@ class Planner:
                 self._notice_repeat(plan, call, early.digest, repeats.count)
                 continue
             reason = self._skip_reason(batch, index, call, plan)
-            checked = None if reason is not None else await self._check(state, batch.step)
+            checked = None if reason is not None else await self._check(state, batch)
             if checked is None:
                 code, message = reason or _STOPPED
                 self._refuse(plan, _unstarted(state, CallStatus.SKIPPED, message, code), state.position)
@@ -103,16 +105,16 @@ class Planner:
         if call.id in batch.cut_calls:
             return "not_started", "Not executed: this call was cut off before its end. Issue it again."
         if batch.allowance is not None and index >= batch.allowance:
-            return BUDGET_EXCEEDED, "Not executed: the tool call budget is used up."
+            return BUDGET_EXCEEDED, _used_up("max_tool_calls")
         if plan.stop is not None:
             return "run_stopped", "Not executed: the run stops here."
         if self._interrupt.stop is not None:
             return _STOPPED
         return None
 
-    async def _check(self, state: CallState, step: int) -> Checked | None:
+    async def _check(self, state: CallState, batch: Batch) -> Checked | None:
         """Return the checked call with a person's word on it, where there is one; None when the run was stopped meanwhile."""
-        checked = await self._checked(state, step)
+        checked = await self._checked(state, batch)
         answer = state.approval.answer if state.approval is not None else None
         if checked is None or answer is None or isinstance(checked, Refused):
             return checked
@@ -122,16 +124,19 @@ class Planner:
             return checked  # given too late, or for another action: it is asked about again
         if answer.arguments is None:
             return _ruled(checked, DecisionKind.ALLOW, state)
-        edited = await self._checked(state, step, edited=answer.arguments)
+        edited = await self._checked(state, batch, edited=answer.arguments)
         if not isinstance(edited, Decided) or edited.call.call.arguments != _raw(answer.arguments):
             return edited  # invalid; or an interceptor made it another action than the one consented to
         return _ruled(edited, DecisionKind.ALLOW, state)
 
-    async def _checked(self, state: CallState, step: int, *, edited: JsonObject | None = None) -> Checked | None:
+    async def _checked(self, state: CallState, batch: Batch, *, edited: JsonObject | None = None) -> Checked | None:
         """Check a call. A policy or an interceptor that hangs does not outlive an interrupt."""
+        if batch.exhausted is not None:
+            refused = await self._checker.refusal(state.call, position=state.position, step=batch.step)
+            return refused or _unpaid(state, batch.exhausted)
         if edited is None and (known := self._early.checked(state.call)) is not None:
             return known
-        checking = self._checker.check(state.call, position=state.position, step=step, edited=edited)
+        checking = self._checker.check(state.call, position=state.position, step=batch.step, edited=edited)
         if not self._checker.may_wait:
             return await checking
         with self._interrupt.cutting():
@@ -222,6 +227,15 @@ class Planner:
                 reason=decided.decision.reason,
             )
         )
+
+
+def _used_up(budget: str) -> str:
+    return f"Not executed: the budget {budget} is used up."
+
+
+def _unpaid(state: CallState, budget: str) -> Refused:
+    result = _unstarted(state, CallStatus.SKIPPED, _used_up(budget), BUDGET_EXCEEDED)
+    return Refused(result=result, position=state.position, rule=BUDGET_EXCEEDED)
 
 
 _STOPPED = ("run_stopped", "Not executed: the run was stopped.")

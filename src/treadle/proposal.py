@@ -177,7 +177,7 @@ class Proposer:
                         is_first = response.first_at is None
                         self._delta(response, ModelDelta(step=step, text=encodable(part.text)))
                         if is_first and self._ledger.subscribers:
-                            await asyncio.sleep(0)  # who listens has the first word before we look at the bytes behind it
+                            await asyncio.sleep(0)  # who listens has the first word before we look further
                     case ThinkingDelta():
                         self._delta(response, ModelDelta(step=step, thinking=encodable(part.text)))
         finally:

@@ -9,7 +9,15 @@ from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
 from treadle import keeping
-from treadle.errors import JournalError, NothingToResume, SessionHeld, SessionNotActive, UnknownApproval
+from treadle.canonical import find_unencodable
+from treadle.errors import (
+    ConfigurationError,
+    JournalError,
+    NothingToResume,
+    SessionHeld,
+    SessionNotActive,
+    UnknownApproval,
+)
 from treadle.events import AnyEvent, JournalDegraded, SessionStatus
 from treadle.explain import Explanation, explain
 from treadle.history import Rewind, fold
@@ -133,10 +141,15 @@ class Session:
             arguments: Edited arguments for the call; they are validated like the model's own.
 
         Raises:
+            ConfigurationError: The answer is neither, or the arguments are no JSON object.
             UnknownApproval: Nothing by that id waits, or it has been answered: the first answer wins.
         """
         if answer not in ("allow", "deny"):
-            raise ValueError(f"An approval is answered with 'allow' or 'deny'; got {answer!r}.")
+            raise ConfigurationError(f"An approval is answered with 'allow' or 'deny'; got {answer!r:.80}.")
+        if arguments is not None and not isinstance(arguments, dict):
+            raise ConfigurationError(f"Edited arguments are one object, by name; got {arguments!r:.80}.")
+        if (fault := find_unencodable(arguments)) is not None:
+            raise ConfigurationError(f"Edited arguments must be JSON: {fault}.")
         await self.refresh()
         waiting = {approval.id for approval in self.state.pending_approvals()}
         if approval_id not in waiting:
@@ -247,7 +260,7 @@ class Session:
             SessionHeld: A run is under way.
         """
         if status is not None and status not in get_args(SessionStatus):
-            raise ValueError(f"A session's status is one of {get_args(SessionStatus)}; got {status!r}.")
+            raise ConfigurationError(f"A session's status is one of {get_args(SessionStatus)}; got {status!r:.80}.")
         async with self._held():
             await keeping.change(self.ledger, status=status, metadata=metadata, reason=reason, by=by, if_head=if_head)
 

@@ -5,7 +5,6 @@ Not a store: it holds nothing that the events do not say.
 
 from bisect import bisect_right
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -349,15 +348,7 @@ class SessionState:
 
     def _spend(self, usage: Usage, cost: str | None, *, turns: int, calls: int) -> None:
         run = self._running()
-        spent = run.spent
-        total = None if cost is None or spent.cost is None else spent.cost + Decimal(cost)
-        run.spent = msgspec.structs.replace(
-            spent,
-            model_turns=spent.model_turns + turns,
-            tool_calls=spent.tool_calls + calls,
-            usage=spent.usage + usage,
-            cost=total,
-        )
+        run.spent = run.spent.plus(usage, cost, turns=turns, calls=calls)
 
     def _model_discarded(self, event: ModelDiscarded) -> None:
         self._salvage()

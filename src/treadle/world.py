@@ -31,4 +31,4 @@ class SystemRandomness:
         return random.random()  # noqa: S311 - jitter, not a secret
 
     def token(self) -> str:
-        return secrets.token_hex(10)
+        return secrets.token_hex(8)

@@ -131,7 +131,7 @@ async def test_the_first_answer_wins_and_an_unknown_one_is_told() -> None:
 
     with pytest.raises(UnknownApproval, match="ap_nothing"):
         await paused.session.answer("ap_nothing", "allow")
-    with pytest.raises(ValueError, match="maybe"):
+    with pytest.raises(ConfigurationError, match="maybe"):
         await paused.session.answer(approval, "maybe")  # type: ignore[arg-type]
     await paused.session.answer(approval, "allow")
     with pytest.raises(UnknownApproval, match="first answer wins"):

@@ -16,6 +16,7 @@ from treadle.ports import Model
 from treadle.testing import FakeClock, Gate, MockProvider, ScriptedModel, Turn, call, parse_script, text
 from treadle.tools import JsonObject
 
+USED = {"input_tokens": 100, "output_tokens": 20}
 ENDLESS = [call("echo", n=n) for n in range(40)]
 
 
@@ -201,6 +202,29 @@ async def test_spending_in_the_second_step_forbids_the_third(budget: Budget, nam
     report = result.report()
     assert (report["reason"], report["budget"], report["limit"]) == ("budget_exceeded", name, limit)
     assert Decimal(str(report["used"])) >= Decimal(str(limit))
+
+
+@pytest.mark.row("B04")
+@pytest.mark.parametrize("name", ["max_input_tokens", "max_output_tokens", "max_total_cost"])
+async def test_a_response_that_uses_a_budget_up_has_none_of_its_calls_carried_out(name: str) -> None:
+    done: list[int] = []
+
+    async def pay(arguments: JsonObject, ctx: ToolContext) -> str:
+        done.append(arguments["n"])
+        return "paid"
+
+    tool = Tool(name="pay", description="Pay.", parameters={}, effect="unsafe", permission="allow", run=pay)
+    turns = [{"calls": [{"name": "pay", "arguments": {"n": n}} for n in (1, 2)], "usage": USED}, {"text": "done"}]
+    async with provider(*turns) as mock:
+        model = chat(mock, price=Price(input=1, output=1))
+        limit = 0.0001 if name == "max_total_cost" else 10
+        result = await Agent(model, tools=[tool], budget=Budget(**{name: limit})).run("go")
+
+    assert done == []
+    assert [call.status for call in result.tool_calls] == ["skipped", "skipped"]
+    assert name in result.messages[2].results[0].content
+    assert (result.reason, result.report()["budget"]) == ("budget_exceeded", name)
+    assert len(mock.requests) == 1
 
 
 @pytest.mark.row("B03")

@@ -61,11 +61,12 @@ async def _act(arguments: JsonObject, ctx: ToolContext) -> str:
 
 
 @pytest.mark.row("E02")
-async def test_a_listener_that_raises_changes_nothing_and_one_may_choose_what_it_hears() -> None:
+@pytest.mark.parametrize("error", [RuntimeError("listener"), SystemExit(1), asyncio.CancelledError()], ids=repr)
+async def test_a_listener_that_raises_changes_nothing_and_one_may_choose_what_it_hears(error: BaseException) -> None:
     heard: list[str] = []
 
     def broken(event: AnyEvent) -> None:
-        raise RuntimeError("listener")
+        raise error
 
     def script() -> ScriptedModel:
         return ScriptedModel([call("echo", x=1), text("done")])

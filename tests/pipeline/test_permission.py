@@ -7,7 +7,18 @@ import pytest
 from pipeline_tools import Recorder, act, content, on_fake_clock, read, run_calls, statuses, tool_of, types
 
 from invariants import check_session
-from treadle import Agent, ConfigurationError, Decision, StopReason, Tool, allow, ask, deny, first_of, open_session
+from treadle import (
+    Agent,
+    ConfigurationError,
+    Decision,
+    StopReason,
+    Tool,
+    allow,
+    ask,
+    deny,
+    first_of,
+    open_session,
+)
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import FakeClock, ScriptedModel, call, text
 
@@ -279,7 +290,7 @@ async def test_a_persons_no_stands_though_the_policy_allows_by_now():
     assert recorder.runs == 0
 
 
-@pytest.mark.parametrize(("edited", "status", "ran"), [({"n": 3}, "ok", [3]), ({"n": 99}, "invalid_arguments", []), ({"n": float("nan")}, "invalid_arguments", [])])  # fmt: skip
+@pytest.mark.parametrize(("edited", "status", "ran"), [({"n": 3}, "ok", [3]), ({"n": 99}, "invalid_arguments", [])])
 async def test_edited_arguments_are_what_runs_and_are_validated_like_the_models(edited, status, ran):
     recorder = Recorder()
     agent, run = await paused(recorder, call("pay", n=1))
@@ -288,6 +299,17 @@ async def test_edited_arguments_are_what_runs_and_are_validated_like_the_models(
 
     assert statuses(run) == [status]
     assert [n for word, n in recorder.log if word == "begin"] == ran
+
+
+@pytest.mark.parametrize("edited", ['{"n": 3}', {"n": float("nan")}, {"n": {1}}])
+async def test_an_edit_that_is_no_json_object_is_refused_where_it_is_given(edited):
+    recorder = Recorder()
+    agent, run = await paused(recorder, call("pay", n=1))
+    with pytest.raises(ConfigurationError, match="Edited arguments"):
+        await run.session.answer(run.approvals[0].id, "allow", arguments=edited)
+
+    await agent.resume(run.session)
+    assert recorder.runs == 0
 
 
 async def test_an_edit_for_a_tool_that_has_changed_since_is_asked_about_again():

@@ -166,7 +166,7 @@ async def test_of_two_processes_that_change_one_version_one_wins(tmp_path: Path)
 
 async def test_what_cannot_be_a_status_or_stored_is_refused(journal: Journal) -> None:
     async with open_session(journal, id="s") as session:
-        with pytest.raises(ValueError, match="status"):
+        with pytest.raises(ConfigurationError, match="status"):
             await session.change(status="gone")  # type: ignore[arg-type]
         with pytest.raises(ConfigurationError, match="metadata"):
             await session.change(metadata={"n": float("nan")})
