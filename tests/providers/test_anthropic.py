@@ -466,6 +466,67 @@ async def test_a_call_by_the_models_own_code_keeps_its_caller() -> None:
     assert "caller" not in other[1]["content"][0]
 
 
+CITED = {
+    "type": "web_search_result_location",
+    "url": "https://example.org",
+    "title": "T",
+    "encrypted_index": "aWR4",
+    "cited_text": "c",
+}
+
+
+@pytest.mark.row("W10")
+@pytest.mark.parametrize("form", ["whole", "pieces", "with the start"])
+async def test_what_a_text_cites_goes_back_to_its_own_model_only(form: str) -> None:
+    block = {"type": "text", "text": "found", "citations": [CITED, CITED | {"cited_text": "d"}]}
+    cites = "".join(delta(0, "citations_delta", citation=one) for one in block["citations"])
+    script = {
+        "whole": whole(block),
+        "pieces": answer(
+            BEGIN
+            + start(0, type="text", text="", citations=[])
+            + cites
+            + delta(0, "text_delta", text="found")
+            + stop(0)
+            + finish()
+        ),
+        "with the start": answer(BEGIN + start(0, **block) + stop(0) + finish()),
+    }[form]
+    parts = await ask(script)
+
+    own, other = [
+        await said(user_message("x"), assistant(*parts[-1].parts, origin=o)) for o in (ORIGIN, "anthropic:other")
+    ]
+
+    assert parts[:-1] == [TextDelta("found")]
+    assert own[1]["content"] == [block]
+    assert other[1]["content"] == [{"type": "text", "text": "found"}]
+
+
+@pytest.mark.row("W10")
+async def test_a_citation_goes_back_without_the_file_that_the_vendor_refuses_there() -> None:
+    cited = {
+        "type": "char_location",
+        "cited_text": "c",
+        "document_index": 0,
+        "start_char_index": 0,
+        "end_char_index": 1,
+    }
+    block = {"type": "text", "text": "found", "citations": [cited | {"file_id": None}]}
+    (end,) = (await ask(whole(block)))[-1:]
+
+    body = await accepted(ModelRequest(messages=(user_message("x"), assistant(*end.parts), user_message("y"))))
+
+    assert body["messages"][1]["content"] == [block | {"citations": [cited]}]
+
+
+@pytest.mark.parametrize("citations", [None, [], "none", [5]])
+async def test_a_text_that_cites_nothing_has_no_signature(citations: Any) -> None:
+    (end,) = (await ask(whole({"type": "text", "text": "found", "citations": citations})))[-1:]
+
+    assert end.parts == (Text("found"),)
+
+
 @pytest.mark.row("D04")
 @pytest.mark.parametrize("choice", ["required", "grep"])
 async def test_a_forced_choice_falls_back_to_auto_while_thinking_by_hand_and_says_so(

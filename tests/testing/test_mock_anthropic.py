@@ -67,6 +67,10 @@ INVALID = {
     "a text without words": ([tells(text(""))], "text content blocks must be non-empty"),
     "a text of blanks": ([tells(text(" \n"))], "must contain non-whitespace text"),
     "a text that is a number": ([tells(text(1))], "messages.0.content.0.text.text: Input should be a valid string"),
+    "a citation with the vendor's file": (
+        [USER, says(text(citations=[{"type": "char_location", "file_id": None}])), USER],
+        "messages.1.content.0.text.citations.0.char_location.file_id: Extra inputs are not permitted",
+    ),
     "a trailing blank at the end": ([USER, says(text("I will "))], "cannot end with trailing whitespace"),
     "a call by the user": ([tells(use())], "`tool_use` blocks can only be in `assistant` messages"),
     "a result by the assistant": ([USER, says(result())], "`tool_result` blocks can only be in `user` messages"),
@@ -135,6 +139,7 @@ VALID = {
     "a beginning of the answer": [USER, says(text("I will"))],
     "an empty assistant at the end": [USER, says()],
     "markers": [tells(text(**MARKER))],
+    "citations": [USER, says(text(citations=[{"type": "char_location"}]), text(citations=None)), USER],
 }
 
 
@@ -321,6 +326,16 @@ def test_a_whole_message_can_be_said_as_a_stream() -> None:
 
     assert "".join(event["delta"].get("partial_json", "") for event in said if "delta" in event) == '{"n": 1}'
     assert said[-2]["delta"]["stop_reason"] == "tool_use"
+
+
+def test_what_a_text_cites_comes_in_pieces_of_its_own() -> None:
+    said = events(anthropic_events({"content": [text("ab", citations=[{"n": 1}])], "stop_reason": None}, pieces=1))
+
+    assert [event.get("content_block") or event["delta"] for event in said[1:4]] == [
+        text("", citations=[]),
+        {"type": "citations_delta", "citation": {"n": 1}},
+        {"type": "text_delta", "text": "ab"},
+    ]
 
 
 def test_an_error_is_in_the_vendors_envelope() -> None:

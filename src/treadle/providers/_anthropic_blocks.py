@@ -42,7 +42,7 @@ def _assistant(message: Message, *, is_own: bool) -> Iterator[_Block]:
     for part in message.parts:
         match part:
             case Text() if part.text.strip():  # a text of blanks is refused
-                yield _text(part.text)
+                yield _said(part, is_own=is_own)
             case Thinking() if is_own and is_provable(part):
                 yield _thinking(part)
             case ToolCall():
@@ -51,6 +51,15 @@ def _assistant(message: Message, *, is_own: bool) -> Iterator[_Block]:
                 yield part.payload
             case _:
                 pass
+
+
+def _said(part: Text, *, is_own: bool) -> _Block:
+    block = _text(part.text)
+    if is_own and part.signature is not None:
+        cited = msgspec.json.decode(part.signature)["citations"]
+        # The vendor tells the name of a file there, and refuses to be told it.
+        block["citations"] = [{name: value for name, value in one.items() if name != "file_id"} for one in cited]
+    return block
 
 
 def is_provable(part: Thinking) -> bool:

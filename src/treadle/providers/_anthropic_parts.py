@@ -22,6 +22,7 @@ class BlockDelta(msgspec.Struct):
     thinking: Any = None
     signature: Any = None
     partial_json: Any = None
+    citation: Any = None
     content: Any = None
     stop_reason: Any = None
 
@@ -33,6 +34,7 @@ class _Start(msgspec.Struct):
     text: Any = None
     thinking: Any = None
     signature: Any = None
+    citations: Any = None
     input: msgspec.Raw = msgspec.Raw(b"null")
     """Kept raw: those bytes are what the model wrote, as near as one can get."""
     caller: Any = None
@@ -54,6 +56,7 @@ class AnswerBlock:
         self._start = decode(self._raw, _starts)
         self._said: list[str] = []
         self._signature = text_or_nothing(self._start.signature)
+        self._citations = _objects_of(self._start.citations)
         self._arguments: list[str] = []
         self._object = ObjectEnd()
         self.is_closed = False
@@ -83,6 +86,8 @@ class AnswerBlock:
     def grow(self, delta: BlockDelta) -> list[ModelPart]:
         """Take what one event adds."""
         self._signature = text_or_nothing(delta.signature) or self._signature
+        if delta.citation is not None:
+            self._citations += _objects_of([delta.citation])
         if piece := text_or_nothing(delta.partial_json):
             self._arguments.append(piece)
             self._object.feed(piece)
@@ -117,13 +122,17 @@ class AnswerBlock:
         said = "".join(self._said)
         match self._start.type:
             case "text":
-                return Text(said) if said else None
+                return Text(said, signature=self._cited()) if said else None
             case "thinking":
                 return self._thought(said, is_last=is_last) if said or self._signature else None
             case "redacted_thinking":
                 return Thinking(payload=decode(self._raw, _objects))
             case _:
                 return Opaque(provider=PROVIDER, payload=self._payload(said))
+
+    def _cited(self) -> str | None:
+        """Return what a text cites as its signature: it must travel back to the model that wrote it, and says nothing to others."""
+        return msgspec.json.encode({"citations": self._citations}).decode() if self._citations else None
 
     def _thought(self, said: str, *, is_last: bool) -> Thinking:
         """Return a thought. Without a signature it goes back as it came, for some servers sign none, unless it was cut off."""
@@ -139,6 +148,10 @@ class AnswerBlock:
         if said:
             payload["content"] = said
         return payload
+
+
+def _objects_of(values: Any) -> list[Any]:
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
 def _caller(caller: Any) -> str | None:

@@ -158,7 +158,8 @@ def _block_events(block: JsonObject, pieces: int) -> Iterator[JsonObject]:
     kind, deltas = block["type"], list[JsonObject]()
     match kind:
         case "text":
-            start = {**block, "text": ""}
+            start = {**block, "text": "", **({"citations": []} if "citations" in block else {})}
+            deltas += ({"type": "citations_delta", "citation": one} for one in block.get("citations") or ())
             deltas += ({"type": "text_delta", "text": part} for part in fragments(block["text"], pieces))
         case "thinking":
             start = {**block, "thinking": "", "signature": ""}

@@ -131,6 +131,7 @@ def _check_block(block: Any, role: str, where: str) -> None:
     match kind:
         case "text":
             _check_text(block["text"])
+            _check_citations(block.get("citations"), f"{where}.text.citations")
         case "thinking" if not block["signature"]:
             _refuse(f"{where}: Invalid `signature` in `thinking` block")
         case "tool_use":
@@ -172,6 +173,15 @@ def _check_text(text: str) -> None:
         _refuse("messages: text content blocks must be non-empty")
     if not text.strip():
         _refuse("messages: text content blocks must contain non-whitespace text")
+
+
+def _check_citations(citations: Any, where: str) -> None:
+    if citations is not None and not isinstance(citations, list):
+        _refuse(f"{where}: Input should be a valid list")
+    for place, cited in enumerate(citations or ()):
+        kind = _kind(cited, f"{where}.{place}")
+        if "file_id" in cited:  # it stands in answers, and in no request
+            _refuse(f"{where}.{place}.{kind}.file_id: Extra inputs are not permitted")
 
 
 def _check_pattern(value: str, pattern: re.Pattern[str], shown: str, where: str) -> None:
