@@ -25,8 +25,9 @@ from treadle.errors import (
     ModelUnavailable,
 )
 from treadle.providers._endpoint import Endpoint, Timeouts
-from treadle.providers._failures import event_failure, read_failure, retry_after_seconds
+from treadle.providers._failures import ModelRefused, event_failure, read_failure
 from treadle.providers._http import HttpClient
+from treadle.providers._waits import retry_after_seconds
 
 KEY = "sk-very-secret-0123456789"
 
@@ -457,16 +458,56 @@ async def test_an_empty_account_is_not_tried_again():
         (413, {"message": "whatever"}),
         (422, {"message": "too many tokens"}),
         (500, {"message": "the request exceeds the available context size, try increasing it"}),
+        (400, {"message": "The decoder prompt (length 9000) is longer than the maximum model length of 4096."}),
+        (400, {"code": "1261", "message": "Prompt exceeds max length"}),
+        (400, {"message": "Input token length is too long, the maximum is 8192"}),
+        (400, {"code": "string_above_max_length", "message": "Invalid 'messages[1].content': string too long."}),
     ],
 )
 async def test_a_request_beyond_the_context_is_told_apart(status, error):
     assert isinstance(await said(status, error), ContextOverflow)
 
 
-async def test_too_large_an_answer_asked_for_is_not_the_context():
-    error = await said(400, {"message": "max_tokens is too large: 100000. This model supports at most 16384."})
+@pytest.mark.parametrize(
+    "message",
+    [
+        "max_tokens is too large: 100000. This model supports at most 16384.",
+        "max_tokens: 200000 > 64000, which is the maximum allowed number of output tokens for claude-sonnet-4",
+        "Unknown parameter: 'content_filter'.",
+        "Invalid schema for function 'set_usage_policy': schema must be an object.",
+    ],
+)
+async def test_a_fault_of_the_request_is_neither_the_context_nor_a_refusal(message):
+    error = await said(400, {"message": message, "code": "invalid_value"})
 
-    assert isinstance(error, ModelRejected)
+    assert type(error) is ModelRejected
+
+
+@pytest.mark.row("PF15")
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, {"code": "content_filter", "message": "The response was filtered.", "innererror": {"code": "x"}}),
+        (400, {"type": "invalid_request_error", "message": "Output blocked by content filtering policy"}),
+        (
+            400,
+            {"code": "invalid_prompt", "message": "Your prompt was flagged as potentially violating our usage policy."},
+        ),
+        (400, {"message": "The prompt triggered Azure OpenAI's content management policy."}),
+        (403, {"code": 403, "message": "This model requires moderation. Your input was flagged for harassment."}),
+    ],
+)
+async def test_what_a_vendors_policy_refuses_is_told_apart(status, error):
+    assert type(await said(status, error)) is ModelRefused
+
+
+@pytest.mark.row("W05", "W11")
+@pytest.mark.parametrize("code", ["tool_use_failed", "output_parse_failed"])
+async def test_a_call_that_the_server_itself_could_not_read_may_be_tried_again(code):
+    error = await said(400, {"code": code, "message": "Failed to call a function.", "failed_generation": "<x>"})
+
+    assert type(error) is ModelResponseInvalid
+    assert error.may_retry
 
 
 @pytest.mark.row("PF17")
@@ -553,11 +594,61 @@ def test_a_date_without_the_servers_clock_is_read_by_ours():
     assert 3000 < retry_after_seconds({"retry-after": formatdate(time.time() + 3600)}) <= 3600
 
 
-@pytest.mark.row("PF10")
+@pytest.mark.row("R06")
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [
+        ("Rate limit reached. Please try again in 7.242s. Visit the console.", 7.242),
+        ("Rate limit reached. Please try again in 1m26.4s.", 86.4),
+        ("Rate limit reached. Please try again in 6ms.", 0.006),
+        ("Rate limit reached. Please try again in 2h3m0s.", 7380),
+        ("Your token rate limit is exceeded. Please retry after 20 seconds.", 20),
+        ("Please retry in 34.5s.", 34.5),
+        ("Try again in 5 minutes.", 300),
+        ("Try again in 5 moons.", None),
+        ("Try again in a while; 5s is too soon.", None),
+        ("Slow down.", None),
+    ],
+)
+async def test_a_wait_that_is_told_in_words_is_heard(words, seconds):
+    told = await said(429, {"message": words})
+    preferred = await said(429, {"message": words}, **{"retry-after": "3"})
+    crashed = await said(500, {"message": words})
+    streamed = event_failure({"code": "rate_limit_exceeded", "message": words}, endpoint("http://h/v1"))
+
+    assert (told.retry_after_seconds, streamed.retry_after_seconds) == (seconds, seconds)
+    assert (preferred.retry_after_seconds, crashed.retry_after_seconds) == (3, None)
+
+
+@pytest.mark.row("R06")
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "12s"}, 12),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"}, 360),
+        ({"x-ratelimit-remaining-requests": "7", "x-ratelimit-reset-requests": "12s"}, None),
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "soon"}, None),
+        ({"x-ratelimit-remaining-requests": "0"}, None),
+    ],
+)
+async def test_a_limit_that_is_used_up_says_when_it_is_full_again(headers, seconds):
+    assert (await said(429, {"message": "slow down"}, **headers)).retry_after_seconds == seconds
+
+
+@pytest.mark.row("PF10", "PF15")
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
         ({"message": "overloaded", "code": 503}, ModelUnavailable),
+        ({"message": "no funds", "type": "billing_error"}, ModelRejected),
+        ({"message": "elsewhere", "code": "data_residency_mismatch"}, ModelRejected),
+        ({"message": "not there", "code": "failed_to_download_image"}, ModelRejected),
+        ({"message": "too large", "type": "request_too_large"}, ContextOverflow),
+        ({"message": "no", "code": "bio_policy"}, ModelRefused),
+        ({"message": "no", "code": "misalignment_policy_violation"}, ModelRefused),
+        ({"message": "no", "code": "image_content_policy_violation"}, ModelRefused),
+        ({"message": "Output blocked by content filtering policy", "type": "invalid_request_error"}, ModelRefused),
+        ({"message": "Failed to call a function.", "code": "tool_use_failed"}, ModelResponseInvalid),
         ({"message": "slow down", "code": "429"}, ModelUnavailable),
         ({"message": "slow down", "type": "rate_limit_error"}, ModelUnavailable),
         ({"message": "oops", "type": "server_error"}, ModelUnavailable),

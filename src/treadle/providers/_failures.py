@@ -1,18 +1,19 @@
 """Failures: from a provider's words to the one exception that says what may be done. Knows the habits of all dialects, sends nothing."""
 
-import email.utils
-import math
 import re
-import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from treadle.errors import ContextOverflow, ModelError, ModelRejected, ModelResponseInvalid, ModelUnavailable
-from treadle.providers._http import Answer, Endpoint
+from treadle.providers._waits import asked_seconds
 
-__all__ = ["event_failure", "excerpt", "not_the_protocol", "read_failure", "retry_after_seconds"]
+if TYPE_CHECKING:
+    from treadle.providers._answer import Answer
+    from treadle.providers._endpoint import Endpoint
+
+__all__ = ["ModelRefused", "event_failure", "excerpt", "failure_of", "not_the_protocol", "read_failure"]
 
 _MAX_ERROR_BYTES = 64 * 1024
 _ERROR_SECONDS = 5.0
@@ -21,26 +22,42 @@ _ERROR_SECONDS = 5.0
 _PASSING = frozenset({408, 409, 425, 429})
 _LASTING = frozenset({501, 505})
 _OVERFLOW_STATUSES = frozenset({None, 400, 413, 422, 500})
+_POLICY_STATUSES = frozenset({None, 400, 403, 422})
 
 _OVERFLOW = re.compile(
     "context_length_exceeded|exceed_context_size|model_max_prompt_tokens_exceeded|(maximum|max) context|context (length|window|size|limit)"
     "|prompt (is )?too long|maximum prompt length|too many (input )?tokens(?! per)|inputs? (is |tokens )?too long|input token count|range of input length"
-    "|reduce the length of the messages|model token limit|tokens_limit_reached|`inputs` (tokens \\+|must have less than)",
+    "|reduce the length of the messages|model token limit|tokens_limit_reached|`inputs` (tokens \\+|must have less than)"
+    "|maximum model length|prompt exceeds max|string_above_max_length|input token length|request_too_large",
     re.IGNORECASE,
 )
 _OUT_OF_MONEY = re.compile(
-    "insufficient_quota|billing_hard_limit|billing_not_active|insufficient_credits", re.IGNORECASE
+    "insufficient_quota|billing_hard_limit|billing_not_active|billing_error|insufficient_credits", re.IGNORECASE
 )
-_RETRY_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d{1,9}(?:\.\d{1,9})?)s"')
 _BAD_KEY = re.compile("api[ _]key[ _](not[ _]valid|invalid|expired|not[ _]found)", re.IGNORECASE)
 """What Gemini says with status 400, where others say 401."""
 _REFUSING = re.compile(
-    "invalid_|image_|authentication|permission|not_found|unsupported|bad_?request",
+    "invalid_|image_|_image|authentication|permission|not_found|unsupported|bad_?request|residency",
+    re.IGNORECASE,
+)
+"""Codes of errors inside a stream, where no status tells that they last."""
+_BROKEN_CALL = re.compile("tool_use_failed|output_parse_failed", re.IGNORECASE)
+"""The model wrote a call that its own server could not read: the next one may be better."""
+_POLICY_CODE = re.compile(
+    "_policy|policy_|PolicyViolation|content_filter|misalignment_|moderation_blocked", re.IGNORECASE
+)
+_POLICY_WORDS = re.compile(
+    "content (filter|filtering|management) policy|violating our usage polic|violates (our )?usage|input was flagged"
+    "|as a result of our safety system",
     re.IGNORECASE,
 )
 
 
-async def read_failure(answer: Answer, *, key_advice: str) -> ModelError:
+class ModelRefused(ModelRejected):
+    """The vendor's own policy forbids the request or its answer. Adapters make a response of it: see `read_response`."""
+
+
+async def read_failure(answer: "Answer", *, key_advice: str) -> ModelError:
     """Return the exception for an answer that is no success.
 
     Args:
@@ -56,26 +73,37 @@ async def read_failure(answer: Answer, *, key_advice: str) -> ModelError:
             f"{opening} It redirects to {_target(answer)}, and redirects are not followed: set base_url to where the API is.",
             status=answer.status,
         )
-    if answer.status in (401, 403) or (answer.status == 400 and _BAD_KEY.search(message)):
+    is_key = answer.status in (401, 403) or (answer.status == 400 and _BAD_KEY.search(message) is not None)
+    if is_key and not _is_policy(answer.status, code, message):
         return ModelRejected(f"{opening} {key_advice}", status=answer.status)
-    wait = retry_after_seconds(answer.headers)
-    if wait is None:
-        wait = _told_wait(body)
-    return _classify(answer.status, f"{code} {message}", opening, wait)
+    wait = asked_seconds(answer.status, headers=answer.headers, told=body.decode("utf-8", "replace"))
+    return _classified(answer.status, code, message, opening=opening, wait=wait)
 
 
-def event_failure(error: Any, endpoint: Endpoint) -> ModelError:
+def event_failure(error: Any, endpoint: "Endpoint") -> ModelError:
     """Return the exception for an error that came inside an answer. `error` is the provider's own JSON value."""
-    code, message = _reason_of({"error": error})
-    number = _status_of(error)
+    _, message = _reason_of({"error": error})
     said = excerpt(message, redact=endpoint.redact)
-    opening = f"{endpoint.shown} broke off the answer: {said.rstrip('.') or 'no reason given'}."
-    if number is None and _REFUSING.search(code) and not _OVERFLOW.search(f"{code} {message}"):
-        return ModelRejected(opening)
-    return _classify(number, f"{code} {message}", opening, _told_wait(msgspec.json.encode(error)))
+    return failure_of(error, opening=f"{endpoint.shown} broke off the answer: {said.rstrip('.') or 'no reason given'}.")
 
 
-def not_the_protocol(body: bytes, answer: Answer) -> ModelResponseInvalid:
+def failure_of(
+    error: Any, *, status: int | None = None, headers: Mapping[str, str] | None = None, opening: str
+) -> ModelError:
+    """Return the exception for a provider's own error: a JSON value, or text.
+
+    Args:
+        status: Of the answer; None for an error inside a stream, which may name one itself.
+        headers: Of the answer, by lower-case name.
+        opening: What the exception says first.
+    """
+    code, message = _reason_of({"error": error})
+    status = _status_of(error) if status is None else status
+    wait = asked_seconds(status, headers=headers or {}, told=msgspec.json.encode(error).decode())
+    return _classified(status, code, message, opening=opening, wait=wait)
+
+
+def not_the_protocol(body: bytes, answer: "Answer") -> ModelResponseInvalid:
     """Return the exception for a success that is no answer of this dialect."""
     said = excerpt(body[:_MAX_ERROR_BYTES].decode("utf-8", "replace"), redact=answer.endpoint.redact)
     what = f"{said!r} ({answer.content_type or 'no content type'})" if said else "nothing"
@@ -85,21 +113,6 @@ def not_the_protocol(body: bytes, answer: Answer) -> ModelResponseInvalid:
     )
 
 
-def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """Return how long the provider asks us to wait, from `retry-after-ms` or `retry-after`; None where it does not say.
-
-    A negative wait is none at all; an absurd one is returned as it is: the runtime bounds it.
-    """
-    milliseconds = _number(headers.get("retry-after-ms"))
-    if milliseconds is not None:
-        return max(milliseconds / 1000, 0.0)
-    text = headers.get("retry-after")
-    seconds = _number(text)
-    if seconds is None and text is not None:
-        seconds = _seconds_until(text, headers.get("date"))
-    return None if seconds is None else max(seconds, 0.0)
-
-
 def excerpt(text: str, *, redact: Callable[[str], str] = str, limit: int = 300) -> str:
     """Return the beginning of a text on one line, without secrets. Redacted before it is cut: half a key is a secret too."""
     line = " ".join(redact(text[:_MAX_ERROR_BYTES]).split())
@@ -107,18 +120,34 @@ def excerpt(text: str, *, redact: Callable[[str], str] = str, limit: int = 300) 
     return printable + ("..." if len(line) > limit else "")
 
 
-def _classify(status: int | None, words: str, opening: str, wait: float | None) -> ModelError:
+def _classified(status: int | None, code: str, message: str, *, opening: str, wait: float | None) -> ModelError:
+    words = f"{code} {message}"
+    if _BROKEN_CALL.search(code):
+        return ModelResponseInvalid(f"{opening} The model's call could not be read.", status=status)
+    if _is_policy(status, code, message):
+        return ModelRefused(f"{opening} The provider's policy forbids it.", status=status)
     if status == 413 or (status in _OVERFLOW_STATUSES and _OVERFLOW.search(words)):
         return ContextOverflow(f"{opening} The request is longer than the model's context.", status=status)
     if _OUT_OF_MONEY.search(words) or status == 402:
         return ModelRejected(f"{opening} The account has no credit left: waiting does not help.", status=status)
-    if status is None or status in _PASSING or (status >= 500 and status not in _LASTING):
+    if _may_pass(status, code):
         return ModelUnavailable(opening, status=status, retry_after_seconds=wait)
     advice = " Check the model's name and base_url." if status == 404 else ""
     return ModelRejected(opening + advice, status=status)
 
 
-async def _read_some(answer: Answer) -> bytes:
+def _may_pass(status: int | None, code: str) -> bool:
+    if status is None:
+        return _REFUSING.search(code) is None
+    return status in _PASSING or (status >= 500 and status not in _LASTING)
+
+
+def _is_policy(status: int | None, code: str, message: str) -> bool:
+    is_said = _POLICY_CODE.search(code) or _POLICY_WORDS.search(message)
+    return status in _POLICY_STATUSES and is_said is not None
+
+
+async def _read_some(answer: "Answer") -> bytes:
     """Read what an error says. When even that breaks, the status alone must do."""
     body = b""
     answer.hasten(_ERROR_SECONDS)
@@ -154,12 +183,6 @@ def _reason_of(value: Any) -> tuple[str, str]:
     return code, _first_text(value, "message", "detail", "msg", "error")
 
 
-def _told_wait(body: bytes) -> float | None:
-    """Return the wait that an error's own words ask for: Google's `RetryInfo`, such as `"retryDelay": "17s"`."""
-    found = _RETRY_DELAY.search(body)
-    return float(found[1]) if found else None
-
-
 def _first_text(value: Mapping[str, Any], *names: str) -> str:
     for name in names:
         found = value.get(name)
@@ -183,32 +206,8 @@ def _status_of(error: Any) -> int | None:
     return 429 if "rate_limit" in f"{error.get('code')} {error.get('type')}" else None
 
 
-def _target(answer: Answer) -> str:
+def _target(answer: "Answer") -> str:
     """Name the host of a redirect; the rest of the address may hold a secret."""
     location = answer.headers.get("location", "")
     found = re.match(r"https?://(?:[^/@?#]*@)?([^/?#@]+)", location)
     return excerpt(found[1], limit=100) if found else "another path of the same server"
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        number = float(text) if text is not None else None
-    except ValueError:
-        return None
-    return number if number is not None and math.isfinite(number) else None
-
-
-def _seconds_until(text: str, date: str | None) -> float | None:
-    """Return the seconds to an HTTP date, by the server's own clock where it tells the time: ours may be wrong."""
-    then = _instant(text)
-    if then is None:
-        return None
-    now = _instant(date) if date is not None else None
-    return then - (time.time() if now is None else now)
-
-
-def _instant(text: str) -> float | None:
-    try:
-        return email.utils.parsedate_to_datetime(text).timestamp()
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return None

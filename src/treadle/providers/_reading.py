@@ -4,9 +4,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Protocol
 
 from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid
+from treadle.messages import Finish
 from treadle.ports import ModelEnd, ModelPart
 from treadle.providers._answer import Answer
-from treadle.providers._failures import event_failure, not_the_protocol
+from treadle.providers._failures import ModelRefused, event_failure, not_the_protocol
 from treadle.providers._sse import SseReader
 
 __all__ = ["AnswerError", "Response", "read_response"]
@@ -59,7 +60,8 @@ class Response(Protocol):
 async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response) -> AsyncGenerator[ModelPart]:
     """Ask once, and yield the parts of the one response, `ModelEnd` last. The answer is closed however it ends.
 
-    All of it is one generator: each one more would cost every streamed part a pass through it.
+    What the vendor's policy forbids is a response too, of nothing but a refusal, whatever form the vendor gives that. All of it
+    is one generator: each one more would cost every streamed part a pass through it.
 
     Args:
         ask: Sends the request and returns the answer, which is a success.
@@ -68,7 +70,11 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
     Raises:
         ModelError: What `ask` raises; or the answer is an error, breaks off, or is none of this dialect.
     """
-    answer = await ask()
+    try:
+        answer = await ask()
+    except ModelRefused:
+        yield _refused(response)
+        return
     try:
         head = piece = await _beginning(answer)
         if _first_byte(head) in (b"{", b"[", b"<"):
@@ -87,7 +93,7 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
                 raise _incomplete(head, answer, response)
         yield response.end()
     except AnswerError as exc:
-        raise event_failure(exc.error, answer.endpoint) from None  # its words are in the new error, redacted
+        yield _refusal(exc, answer, response)
     finally:
         answer.close()
 
@@ -141,6 +147,21 @@ def _take_last(events: SseReader, response: Response) -> list[ModelPart]:
         return response.add(data)
     except ModelResponseInvalid:
         return []
+
+
+def _refusal(exc: AnswerError, answer: Answer, response: Response) -> ModelEnd:
+    """Return the end of a response that a policy broke off; raise what any other error is."""
+    failure = event_failure(exc.error, answer.endpoint)
+    if isinstance(failure, ModelRefused):
+        return _refused(response)
+    raise failure from None  # the provider's words are in the new error, redacted
+
+
+def _refused(response: Response) -> ModelEnd:
+    """Make the response one of nothing but a refusal; whoever asks for its end again gets the same."""
+    end = ModelEnd(parts=(), finish=Finish.REFUSED, finish_reason="content_filter")
+    response.end = lambda: end  # type: ignore[method-assign]  # an adapter joins its answers by their ends
+    return end
 
 
 def _incomplete(head: bytes, answer: Answer, response: Response) -> ModelError:
