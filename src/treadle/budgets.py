@@ -130,11 +130,13 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
     output: Decimal | float | int
     cached_input: Decimal | float | int | None = None
     """Price of input tokens read from the provider's cache; None for the price of `input`."""
+    cache_write: Decimal | float | int | None = None
+    """Price of input tokens written to the provider's cache; None for the price of `input`."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if value is None and name == "cached_input":
+            if value is None and name in ("cached_input", "cache_write"):
                 continue
             is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
             if not is_number or not Decimal(value).is_finite() or value < 0:
@@ -145,10 +147,12 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
     def cost(self, usage: Usage) -> Decimal:
         """Return the exact cost of one model call."""
         cached = self.input if self.cached_input is None else self.cached_input
-        fresh = max(usage.input_tokens - usage.cached_input_tokens, 0)
+        written = self.input if self.cache_write is None else self.cache_write
+        fresh = max(usage.input_tokens - usage.cached_input_tokens - usage.cache_written_tokens, 0)
         millionths = (
             fresh * _decimal(self.input)
             + usage.cached_input_tokens * _decimal(cached)
+            + usage.cache_written_tokens * _decimal(written)
             + usage.output_tokens * _decimal(self.output)
         )
         return millionths / 1_000_000

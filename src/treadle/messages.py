@@ -124,10 +124,13 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens of one or more model calls."""
 
     input_tokens: int = 0
-    """Prompt tokens, cached ones included."""
+    """Prompt tokens, those read from the provider's cache or written to it included."""
     output_tokens: int = 0
     """Completion tokens, reasoning ones included."""
     cached_input_tokens: int = 0
+    """Prompt tokens that were read from the provider's cache."""
+    cache_written_tokens: int = 0
+    """Prompt tokens that were written to the provider's cache, where it charges for that."""
     reasoning_tokens: int = 0
     estimated: bool = False
     """Whether any of it is our estimate, because the server sent none."""
@@ -137,6 +140,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
+            cache_written_tokens=self.cache_written_tokens + other.cache_written_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
             estimated=self.estimated or other.estimated,
         )

@@ -12,7 +12,7 @@ from chat_server import answer, event, json_answer, serving, then_reset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle import Agent, Budget, ReActDriver, Tool, deny, resolve_model
+from treadle import Agent, Budget, Price, ReActDriver, Tool, deny, resolve_model
 from treadle.errors import (
     ConfigurationError,
     ContextOverflow,
@@ -930,7 +930,7 @@ async def test_an_answer_of_every_kind_of_block_keeps_their_order() -> None:
             ),
             finish=Finish.CALLS,
             finish_reason="tool_use",
-            usage=Usage(input_tokens=16, output_tokens=7, cached_input_tokens=4),
+            usage=Usage(input_tokens=16, output_tokens=7, cached_input_tokens=4, cache_written_tokens=2),
         ),
     ]
 
@@ -1042,9 +1042,31 @@ async def test_usage_counts_cached_and_reasoning_tokens() -> None:
     }
 
     assert (await ask(whole(usage=usage)))[-1].usage == Usage(
-        input_tokens=15, output_tokens=11, cached_input_tokens=7, reasoning_tokens=6
+        input_tokens=15, output_tokens=11, cached_input_tokens=7, cache_written_tokens=5, reasoning_tokens=6
     )
     assert (await ask(whole()))[-1].usage is None
+
+
+@pytest.mark.row("W09")
+@pytest.mark.parametrize("total", [{}, {"cache_creation_input_tokens": 0}, {"cache_creation_input_tokens": 5}])
+async def test_tokens_written_for_minutes_and_for_an_hour_are_one_number(total: dict[str, int]) -> None:
+    parts = {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 3}
+    usage = {"input_tokens": 3, "cache_creation": parts, **total}
+
+    assert (await ask(whole(usage=usage)))[-1].usage == Usage(input_tokens=8, cache_written_tokens=5)
+
+
+@pytest.mark.row("W09", "B08")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_writing_to_the_cache_costs_is_told(stream: bool) -> None:
+    usage = Usage(input_tokens=6_100, cached_input_tokens=5_000, cache_written_tokens=1_000, output_tokens=50)
+    async with MockProvider([Turn(text="done", usage=usage)]) as provider:
+        price = Price(input=3, output=15, cached_input=0.3, cache_write=3.75)
+        model = resolve_model("anthropic:m", base_url=provider.base_url, stream=stream, price=price)
+        report = (await Agent(model).run("go")).report()
+
+    assert report["usage"] == msgspec.structs.asdict(usage)
+    assert report["cost"] == "0.0063"
 
 
 # --- what goes wrong ---------------------------------------------------------------------------------------------------

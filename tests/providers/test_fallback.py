@@ -150,6 +150,48 @@ async def test_list_prices_are_exact_and_cached_tokens_have_their_own() -> None:
     assert list_price("script", "gpt-5-mini") is None
 
 
+@pytest.mark.row("B08", "W09")
+def test_tokens_written_to_the_cache_cost_what_the_list_says() -> None:
+    price = list_price("anthropic", "claude-sonnet-4-5")
+    assert price is not None
+
+    usage = Usage(input_tokens=6_100, cached_input_tokens=5_000, cache_written_tokens=1_000, output_tokens=50)
+
+    assert price.cost(usage) == Decimal("0.0063")
+
+
+@pytest.mark.row("B08")
+@pytest.mark.parametrize(
+    "usage",
+    [
+        Usage(input_tokens=3, cached_input_tokens=5),
+        Usage(input_tokens=10, cached_input_tokens=5, cache_written_tokens=8),
+    ],
+)
+def test_a_server_that_counts_more_cached_tokens_than_it_was_sent_breaks_no_run(usage: Usage) -> None:
+    price = list_price("anthropic", "claude-sonnet-4-5")
+
+    assert price is not None
+    assert price.cost(usage) > 0
+
+
+@pytest.mark.row("B08")
+@pytest.mark.parametrize(
+    ("dialect", "model"),
+    [
+        ("groq", "llama-3.3-70b-versatile"),
+        ("deepseek", "deepseek-chat"),
+        ("mistral", "mistral-large-latest"),
+        ("openrouter", "anthropic/claude-sonnet-4.5"),
+    ],
+)
+def test_the_vendors_that_the_list_knows_have_a_price(dialect: str, model: str) -> None:
+    price = resolve_model(f"{dialect}:{model}", api_key="k").price
+
+    assert price is not None
+    assert price.cost(Usage(input_tokens=1_000_000)) > 0
+
+
 @pytest.mark.row("B08")
 def test_a_vendors_model_has_its_list_price_and_a_server_of_ones_own_has_none() -> None:
     assert resolve_model("openai-chat:gpt-5-mini", api_key="x", base_url="https://api.openai.com/v1").price is not None

@@ -215,11 +215,12 @@ def without_extras(block: JsonObject) -> JsonObject:
 
 
 def usage_of(counts: JsonObject) -> Usage:
-    cached = counts.get("cache_read_input_tokens", 0)
+    cached, written = (counts.get(f"cache_{act}_input_tokens", 0) for act in ("read", "creation"))
     return Usage(
-        input_tokens=counts["input_tokens"] + counts.get("cache_creation_input_tokens", 0) + cached,
+        input_tokens=counts["input_tokens"] + written + cached,
         output_tokens=counts["output_tokens"],
         cached_input_tokens=cached,
+        cache_written_tokens=written,
         reasoning_tokens=(counts.get("output_tokens_details") or {}).get("thinking_tokens", 0),
     )
 

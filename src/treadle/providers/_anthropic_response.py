@@ -219,8 +219,9 @@ def _index(event: _Event) -> int:
 def _usage(counts: dict[str, Any]) -> Usage | None:
     """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
     cached = count(counts, "cache_read_input_tokens")
+    written = _written(counts)
     # The vendor's input_tokens are those that came from no cache and went to none.
-    prompt = count(counts, "input_tokens") + count(counts, "cache_creation_input_tokens") + cached
+    prompt = count(counts, "input_tokens") + written + cached
     completion = count(counts, "output_tokens")
     if not prompt and not completion:
         return None
@@ -228,5 +229,13 @@ def _usage(counts: dict[str, Any]) -> Usage | None:
         input_tokens=prompt,
         output_tokens=completion,
         cached_input_tokens=cached,
+        cache_written_tokens=written,
         reasoning_tokens=count(counts.get("output_tokens_details"), "thinking_tokens"),
     )
+
+
+def _written(counts: dict[str, Any]) -> int:
+    """Return what was written to the cache, for minutes and for an hour together, by the total or by its parts."""
+    parts = counts.get("cache_creation")
+    for_minutes, for_an_hour = count(parts, "ephemeral_5m_input_tokens"), count(parts, "ephemeral_1h_input_tokens")
+    return max(count(counts, "cache_creation_input_tokens"), for_minutes + for_an_hour)

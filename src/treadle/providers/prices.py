@@ -9,7 +9,17 @@ from treadle.messages import Usage
 
 __all__ = ["ListPrice", "list_price"]
 
-_PROVIDERS = {"openai": "openai", "openai-chat": "openai", "anthropic": "anthropic", "gemini": "google"}
+_PROVIDERS = {
+    "anthropic": "anthropic",
+    "deepseek": "deepseek",
+    "gemini": "google",
+    "groq": "groq",
+    "mistral": "mistral",
+    "openai": "openai",
+    "openai-chat": "openai",
+    "openrouter": "openrouter",
+}
+"""What the list calls the vendor of each dialect."""
 
 
 class ListPrice(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,7 +29,7 @@ class ListPrice(msgspec.Struct, frozen=True, kw_only=True):
     model: str
 
     def cost(self, usage: Usage) -> Decimal:
-        """Return the exact cost of one model call by the list, cached tokens at their own price."""
+        """Return the exact cost of one model call by the list; tokens read from the cache or written to it at their own price."""
         return _price(self, usage)
 
 
@@ -39,9 +49,11 @@ def list_price(dialect: str, model: str) -> ListPrice | None:
 def _price(price: ListPrice, usage: Usage) -> Decimal:
     import genai_prices  # noqa: PLC0415 - an extra, loaded when the first price is asked for
 
+    read = min(usage.cached_input_tokens, usage.input_tokens)  # the list raises where the parts are more than the whole
     counted = genai_prices.Usage(
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cached_input_tokens,
+        cache_read_tokens=read,
+        cache_write_tokens=min(usage.cache_written_tokens, usage.input_tokens - read),
     )
     return genai_prices.calc_price(counted, model_ref=price.model, provider_id=price.provider).total_price

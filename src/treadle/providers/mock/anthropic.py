@@ -192,8 +192,8 @@ def _stop_reason(turn: Turn) -> str | None:
 def _usage(turn: Turn, body: JsonObject) -> JsonObject:
     used = used_tokens(turn, body["messages"])
     return {
-        "input_tokens": used.input_tokens - used.cached_input_tokens,
-        "cache_creation_input_tokens": 0,
+        "input_tokens": used.input_tokens - used.cached_input_tokens - used.cache_written_tokens,
+        "cache_creation_input_tokens": used.cache_written_tokens,
         "cache_read_input_tokens": used.cached_input_tokens,
         "output_tokens": used.output_tokens,
         "output_tokens_details": {"thinking_tokens": used.reasoning_tokens},
