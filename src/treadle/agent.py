@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from treadle.assembly import Description
 from treadle.background import run_in_background
 from treadle.budgets import Budget, Deadline
 from treadle.canonical import digest
@@ -18,7 +19,7 @@ from treadle.ports import Compiler, Driver, Interceptor, Model, Policy
 from treadle.recovery import InDoubt
 from treadle.reports import RunResult
 from treadle.resolve import check_model_name, driver_for, memory_session, resolve_model
-from treadle.run import Description, Run
+from treadle.run import Run
 from treadle.runtime.context import compiler_for
 from treadle.session import Session
 from treadle.toolbox import Toolbox

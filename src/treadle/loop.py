@@ -4,7 +4,6 @@ Knows no provider, no store and no screen. A feature enters through its own room
 belongs to planning, what may end a run to the Meter or to a result's status.
 """
 
-from collections.abc import Awaitable, Callable
 from typing import Literal
 
 import msgspec
@@ -16,8 +15,8 @@ from treadle.execution import Batch, Execution
 from treadle.inbox import Inbox
 from treadle.ledger import Ledger
 from treadle.messages import user_message
-from treadle.ports import ModelRequest
 from treadle.proposal import Proposal, Proposer
+from treadle.requests import Requests
 from treadle.runtime.endings import ended_event, is_turn_or_call_limit, limit_notice, limit_stop, waiting_stop
 from treadle.runtime.interrupts import Interrupt
 from treadle.state import CallState, RunState
@@ -39,7 +38,7 @@ class Loop:
         answers: Answers,
         meter: Meter,
         interrupt: Interrupt,
-        request: Callable[[bool], Awaitable[ModelRequest]],
+        requests: Requests,
         on_limit: Literal["summarize", "report"],
     ) -> None:
         self._ledger = ledger
@@ -49,7 +48,7 @@ class Loop:
         self._answers = answers
         self._meter = meter
         self._interrupt = interrupt
-        self._request = request
+        self._requests = requests
         self._closes = on_limit == "summarize"
         self._phase: Literal["model", "tool"] = "model"
         self._answer: ModelFinished | None = None
@@ -109,7 +108,7 @@ class Loop:
         # The call that arrives at a limit carries the limit's notice, so it is not started before that is known.
         room = 0 if is_last else 1_000_000 if left is None else left - 1
         seconds = self._meter.seconds_left(msgspec.structs.replace(spent, wall_seconds=self._wall_seconds()))
-        request = await self._request(closing)
+        request = await self._requests.make(closing=closing)
         return await self._proposer.propose(request, closing=closing, room=room, seconds_left=seconds)
 
     async def _execute(self, calls: list[CallState], proposal: Proposal | None) -> Stop | None:

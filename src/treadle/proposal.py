@@ -375,6 +375,8 @@ class Proposer:
 
 def _cut_calls(end: ModelEnd, message: Message) -> frozenset[str]:
     """Return our ids of the calls that the adapter marked as cut off."""
+    if not end.cut_calls:
+        return end.cut_calls
     given = (part for part in end.parts if isinstance(part, ToolCall))
     pairs = zip(given, message.calls, strict=True)
     return frozenset(own.id for theirs, own in pairs if theirs.id in end.cut_calls)

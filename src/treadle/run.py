@@ -1,4 +1,4 @@
-"""Run: one task under way. Puts the parts of a run together, and shows them as events, as steps, as a result.
+"""Run: one task under way, shown as events, as steps, as a result.
 
 The loop is elsewhere; this is its handle.
 """
@@ -7,66 +7,28 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Self
 
 import msgspec
 
-from treadle.answers import Answers, is_reminder
-from treadle.attempts import Attempts
-from treadle.budgets import Budget, BudgetReached, Deadline, Meter, budget_from, epoch_seconds, plain
-from treadle.calling import Calling
-from treadle.checking import Checker
-from treadle.early import EarlyCalls
+from treadle.assembly import Description, assemble
+from treadle.budgets import Budget, BudgetReached, Deadline, budget_from, epoch_seconds, plain
 from treadle.errors import ConfigurationError, JournalError
-from treadle.events import AnyEvent, HistoryRepaired, MessageAdded, RunResumed, RunStarted, Subscriber
-from treadle.execution import Execution
-from treadle.guards import Guards
+from treadle.events import AnyEvent, MessageAdded, RunResumed, RunStarted, Subscriber
 from treadle.inbox import Inbox
 from treadle.keeping import settle
 from treadle.loop import Loop
 from treadle.messages import Message, Usage, user_message
-from treadle.planning import Planner
-from treadle.ports import Compiler, Driver, Interceptor, Model, ModelRequest, Policy
-from treadle.proposal import Proposer
-from treadle.recovery import InDoubt, Recovery
+from treadle.ports import Model
 from treadle.reports import RunResult, conclude
-from treadle.runtime.context import instructions_with_guidance
 from treadle.runtime.endings import limit_stop
-from treadle.runtime.healing import Healer
 from treadle.runtime.interrupts import Interrupt, see_through
 from treadle.session import Session
 from treadle.stops import Status, Stop, StopReason
-from treadle.toolbox import Toolbox
 
-if TYPE_CHECKING:
-    from treadle.runtime.validation.typed import Typed
-
-__all__ = ["Description", "Run", "Step"]
+__all__ = ["Run", "Step"]
 
 logger = logging.getLogger(__name__)
-
-
-class Description(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Everything about an agent but its model."""
-
-    toolbox: Toolbox
-    instructions: str | None
-    instructions_digest: str
-    """What tells changed instructions from those before, without repeating either; empty for none."""
-    policy: Policy | None
-    driver: Driver | None
-    """None as long as the model has not been asked which it needs."""
-    budget: Budget
-    profile: str | None
-    compiler: Compiler
-    tool_choice: str
-    output: "Typed | None"
-    guards: Guards
-    on_limit: Literal["summarize", "report"]
-    unpriced: Literal["refuse", "warn"]
-    in_doubt: InDoubt | None
-    subscribers: tuple[Subscriber, ...]
-    interceptors: tuple[Interceptor, ...]
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,9 +76,7 @@ class Run:
         self._queue: asyncio.Queue[AnyEvent | Step | None] | None = None
         self._running: asyncio.Task[RunResult] | None = None
         self._result: RunResult | None = None
-        self._healer = Healer()
         self._looks: set[asyncio.Task[None]] = set()
-        self._parallel: int | None = None
         self._shown = 0  # steps that have been put into the queue
         self._subscribers: list[Subscriber] = []
         self._wanted: Stop | None = None  # what `stop` asked for before there was anything to interrupt
@@ -265,7 +225,6 @@ class Run:
                 ledger.subscribers.append(self._show)
             self._check_price()
             budget = self._budget(session)
-            self._parallel = budget.max_parallel_tool_calls
             self._inbox = Inbox(ledger)
             await self._inbox.take_cancel()  # left for a run that had ended by then
             await self._begin(session, budget)
@@ -357,86 +316,14 @@ class Run:
             await session.ledger.record(MessageAdded(message=message, source="runtime"))
 
     def _loop(self, session: Session, budget: Budget) -> Loop:
-        """Put the parts of this run together."""
-        about, ledger = self._description, session.ledger
-        self._interrupt = interrupt = Interrupt(session.clock)
         assert self._inbox is not None
+        self._interrupt = Interrupt(session.clock)
         if (end := self._wanted or _too_late(session, budget)) is not None:
-            interrupt.trip(end)
-        checker = Checker(toolbox=about.toolbox, policy=about.policy, interceptors=about.interceptors, session=session)
-        calling = Calling(ledger=ledger, interrupt=interrupt, deps=self._deps, abandoned=session.abandoned)
-        attempts = Attempts(
-            ledger=ledger,
-            toolbox=about.toolbox,
-            interrupt=interrupt,
-            calling=calling,
-            budget=budget,
-            interceptors=about.interceptors,
-        )
-        early = EarlyCalls(ledger=ledger, checker=checker, attempts=attempts, repeats=about.guards.repeats)
-        planner = Planner(ledger=ledger, checker=checker, early=early, interrupt=interrupt, guards=about.guards)
-        recovery = Recovery(
-            ledger=ledger, checker=checker, attempts=attempts, interrupt=interrupt, in_doubt=about.in_doubt
-        )
-        execution = Execution(
-            ledger=ledger,
-            recovery=recovery,
-            planner=planner,
-            attempts=attempts,
-            calling=calling,
-            early=early,
-            interrupt=interrupt,
-            guards=about.guards,
-            result_chars=budget.max_tool_result_chars,
-        )
-        tools = about.toolbox.visible(session)
-        assert about.driver is not None
-        driver = about.driver.bind(self._model, tools, _Offer(about.toolbox, session))
-        proposer = Proposer(
-            ledger=ledger,
-            driver=driver,
-            model=self._model,
-            early=early,
-            interrupt=interrupt,
-            budget=budget,
-            refused_as=about.guards.finish_reasons,
-        )
-        return Loop(
-            ledger=ledger,
-            inbox=self._inbox,
-            proposer=proposer,
-            execution=execution,
-            answers=Answers(output=about.output),
-            meter=Meter(budget),
-            interrupt=interrupt,
-            request=lambda closing: self._request(session, closing=closing),
-            on_limit=about.on_limit,
-        )
-
-    async def _request(self, session: Session, *, closing: bool) -> ModelRequest:
-        about = self._description
-        tools = about.toolbox.visible(session)
-        compiled = about.compiler.compile(session)
-        messages, repairs = self._healer.heal(compiled, is_stored=compiled is session.messages)
-        if repairs:
-            await session.ledger.record(HistoryRepaired(repairs=repairs))
-        run = session.state.run
-        return ModelRequest(
-            messages=messages,
-            instructions=instructions_with_guidance(about.instructions, tools),
-            tools=about.toolbox.specs(session),
-            tool_choice="none" if closing else self._tool_choice(session),
-            output_schema=None if about.output is None else about.output.schema,
-            parallel_tool_calls=self._parallel != 1,
-            larger_output=run is not None and run.was_cut,
-            session_id=session.id,
-        )
-
-    def _tool_choice(self, session: Session) -> str:
-        """A forced choice holds for the first request only: for ever, it would never let the model answer."""
-        choice, run = self._description.tool_choice, session.state.run
-        is_first = run is None or run.spent.model_turns == 0 or is_reminder(session.messages[-1:])
-        return choice if choice in ("auto", "none") or is_first else "auto"
+            self._interrupt.trip(end)
+        return assemble(
+            self._description, self._model, session,
+            inbox=self._inbox, interrupt=self._interrupt, budget=budget, deps=self._deps,
+        )  # fmt: skip
 
     def _show(self, event: AnyEvent) -> None:
         self._put(event)
@@ -447,17 +334,6 @@ class Run:
         self._shown = run.steps
         if (step := _step_of(session)) is not None:
             self._put(step)
-
-
-class _Offer:
-    """What a driver may know of the executor."""
-
-    def __init__(self, toolbox: Toolbox, session: Session) -> None:
-        self._toolbox = toolbox
-        self._session = session
-
-    def offers(self, name: str) -> bool:
-        return self._toolbox.find(name, self._session) is not None
 
 
 def _step_of(session: Session) -> Step | None:

@@ -62,9 +62,9 @@ class Toolbox:
         """Return the tools that are offered now, sorted by name."""
         return self._sorted if self._is_fixed else tuple(tool for tool in self._sorted if _is_visible(tool, session))
 
-    def specs(self, session: SessionView) -> tuple[ToolSpec, ...]:
-        """Return what the model is told of them: the same object for the same tools, so that it is encoded once."""
-        tools = self.visible(session)
+    def specs(self, tools: Iterable[Tool]) -> tuple[ToolSpec, ...]:
+        """Return what the model is told of tools: the same object for the same ones, so that it is encoded once."""
+        tools = tuple(tools)
         names = tuple(tool.name for tool in tools)
         if names not in self._specs:
             self._specs[names] = tuple(_spec(tool, hints=self._hints) for tool in tools)

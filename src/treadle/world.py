@@ -14,11 +14,8 @@ __all__ = ["SystemClock", "SystemRandomness"]
 class SystemClock:
     """The machine's time. Spans are measured on the monotonic clock, which no clock change touches."""
 
-    def now(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return asyncio.get_running_loop().call_later(seconds, callback)
