@@ -215,6 +215,8 @@ class Meter:
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
         self._limits = {name: limit for name in _TOTALS if (limit := getattr(budget, name)) is not None}
+        if budget.max_total_cost is not None:
+            self._limits["max_total_cost"] = _decimal(budget.max_total_cost)
 
     def reached(self, spent: Spent) -> BudgetReached | None:
         """Return the first limit that leaves no room for another model call, or None."""
@@ -255,9 +257,7 @@ class Meter:
     def _first_reached(self, counts: tuple[tuple[str, int | float | Decimal | None], ...]) -> BudgetReached | None:
         for name, used in counts:
             limit = self._limits.get(name)
-            if limit is None or used is None:
-                continue
-            if used >= (_decimal(limit) if isinstance(used, Decimal) else limit):
+            if limit is not None and used is not None and used >= limit:
                 return BudgetReached(
                     budget=name, used=plain(used), limit=limit if isinstance(limit, int) else float(limit)
                 )

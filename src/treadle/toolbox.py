@@ -3,6 +3,7 @@
 import difflib
 import logging
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -192,6 +193,7 @@ def _brief(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+@cache
 def _validation() -> "ModuleType":
     """Load the validators on first use: `from treadle import Agent` must stay cheap (design section 8)."""
     from treadle.runtime import validation

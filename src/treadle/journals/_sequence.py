@@ -60,8 +60,10 @@ def exists(session_id: str) -> SessionExists:
 
 def status_of(events: Sequence[AnyEvent]) -> SessionStatus | None:
     """Return the status that the events give to their session; None when they give none."""
-    changes = [event.status for event in events if isinstance(event, SessionChanged) and event.status is not None]
-    return changes[-1] if changes else None
+    for event in reversed(events):
+        if isinstance(event, SessionChanged) and event.status is not None:
+            return event.status
+    return None
 
 
 def parent_of(events: Sequence[AnyEvent]) -> tuple[str, int] | None:
