@@ -697,6 +697,10 @@ async def test_an_image_of_the_servers_is_there_for_people_and_goes_back_as_its_
             {"type": "mcp_approval_request", "id": "m"},
             {"type": "mcp_approval_response", "approval_request_id": "m", "approve": False},
         ),
+        (
+            {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}, "environment": {"type": "local"}},
+            {"type": "shell_call_output", "call_id": "c"},
+        ),
     ],
 )
 async def test_a_call_that_nobody_here_can_run_is_answered_with_a_no(item, reply):
@@ -708,6 +712,30 @@ async def test_a_call_that_nobody_here_can_run_is_answered_with_a_no(item, reply
     assert "Not executed" in json.dumps(told)
     with pytest.raises(ModelRejected, match=item["type"]):
         take(item)
+
+
+@pytest.mark.row("W10")
+async def test_a_shell_of_the_servers_has_its_output_already_and_gets_no_other():
+    ran = {"type": "shell_call", "id": "sh_1", "call_id": "c", "action": {"commands": ["ls"]}}
+    output = {"type": "shell_call_output", "id": "so_1", "call_id": "c", "output": []}
+    other = {**ran, "id": "sh_2", "call_id": "d"}
+
+    assert await items(assistant(*take(ran, output).parts)) == [ran, output]
+    assert take(ran, output).finish is Finish.STOP
+    beside = await items(assistant(*take(ran, output, other, message("Hm.")).parts))
+    assert [one["call_id"] for one in beside if one["type"].startswith("shell_call")] == ["c", "c", "d", "d"]
+
+
+@pytest.mark.row("W10", "W04")
+async def test_the_loop_goes_on_after_a_shell_call_that_nobody_here_can_run():
+    asked = {"type": "shell_call", "id": "sh_1", "call_id": "c", "status": "completed", "action": {"commands": ["ls"]}}
+    first = whole(asked, function("f", "look", '{"q": "a"}'))
+    async with MockProvider([Turn(body=json.dumps(first).encode()), "Done."]) as provider:
+        model = resolve_model("openai:m", base_url=provider.base_url, options={"server_tools": [{"type": "shell"}]})
+        result = await Agent(model, tools=[LOOK]).run("go")
+
+    assert result.text == "Done."
+    assert [request.status for request in provider.requests] == [200, 200]
 
 
 # --- the server's memory ---------------------------------------------------------------------------------------------

@@ -31,6 +31,11 @@ def without(item: dict[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in item.items() if key not in keys}
 
 
+RAN = {
+    "type": "shell_call_output",
+    "call_id": "c",
+    "output": [{"stdout": "", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}],
+}
 NO_OUTPUT = "No tool output found for function call "
 NO_CALL = "No tool call found for function call output with call_id "
 ALONE = "was provided without its required following item"
@@ -93,6 +98,19 @@ INVALID = {
         [USER, {"type": "custom_tool_call", "call_id": "c", "name": "x", "input": "y"}],
         "No tool output found for custom tool call c",
     ),
+    "a shell call that nobody answered": (
+        [USER, {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}}],
+        "No tool output found for shell call c",
+    ),
+    "a shell output for nobody": ([USER, RAN], "No tool call found for shell call output with call_id c"),
+    "a shell output that is text": (
+        [USER, {"type": "shell_call", "call_id": "c", "action": {}}, {**RAN, "output": "ok"}],
+        "Invalid type for 'input[2].output'",
+    ),
+    "a shell output without its end": (
+        [USER, {"type": "shell_call", "call_id": "c", "action": {}}, {**RAN, "output": [{"stdout": "", "stderr": ""}]}],
+        "Missing required parameter: 'input[2].output[0].outcome'",
+    ),
     "a custom output for a function call": (
         [USER, made("c"), {"type": "custom_tool_call_output", "call_id": "c", "output": "y"}],
         "No tool call found for custom tool call output with call_id c",
@@ -129,6 +147,7 @@ VALID = {
         },
     ],
     "a server-side search": [USER, THOUGHT, {"type": "web_search_call", "id": "ws_1", "status": "completed"}, SAID],
+    "a shell call and its output": [USER, {"type": "shell_call", "call_id": "c", "action": {}}, RAN, SAID],
     "a custom call and its output": [
         USER,
         {"type": "custom_tool_call", "call_id": "c", "name": "x", "input": "y"},

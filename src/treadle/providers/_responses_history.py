@@ -7,10 +7,11 @@ import msgspec
 
 from treadle.messages import Media, Message, Opaque, Part, Result, Text, Thinking, ToolCall
 from treadle.providers._bodies import sendable_arguments
+from treadle.providers._lenient import text_or_nothing
 from treadle.providers._names import wire_id, wire_name
 from treadle.providers._responses_items import PROVIDER
 
-__all__ = ["is_for_another_client", "items_of", "state_id", "state_marker"]
+__all__ = ["items_of", "left_to_the_client", "state_id", "state_marker"]
 
 _Wire: TypeAlias = dict[str, Any]  # Any: a JSON object of the wire
 
@@ -19,10 +20,12 @@ _COMPUTER = "computer_call"
 """Never sent back: a picture of a screen is the only answer that a computer's call takes, and nobody here has one."""
 
 _NOT_RUN = "Not executed: this client runs function tools only."
+_NOT_RUN_BY_A_SHELL: _Wire = {"stdout": "", "stderr": _NOT_RUN, "outcome": {"type": "exit", "exit_code": 126}}
 _ANSWERS: Mapping[Any, tuple[str, _Wire]] = {
     "custom_tool_call": ("call_id", {"type": "custom_tool_call_output", "output": _NOT_RUN}),
     "local_shell_call": ("id", {"type": "local_shell_call_output", "output": _NOT_RUN}),
     "apply_patch_call": ("call_id", {"type": "apply_patch_call_output", "status": "failed", "output": _NOT_RUN}),
+    "shell_call": ("call_id", {"type": "shell_call_output", "output": [_NOT_RUN_BY_A_SHELL]}),
     "mcp_approval_request": (
         "approval_request_id",
         {"type": "mcp_approval_response", "approve": False, "reason": _NOT_RUN},
@@ -33,9 +36,15 @@ _ANSWERS: Mapping[Any, tuple[str, _Wire]] = {
 _objects = msgspec.json.Decoder(dict[str, Any])
 
 
-def is_for_another_client(kind: str) -> bool:
-    """Whether an item of this kind asks its client to act, in a way that this one does not."""
-    return kind in _ANSWERS or kind == _COMPUTER
+def left_to_the_client(items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return those items of a response that ask its client to act, in a way that this one does not.
+
+    A shell's call may be the server's own: then its output stands in the same response.
+    """
+    known = [(text_or_nothing(item.get("type")), text_or_nothing(item.get("call_id")), item) for item in items]
+    told = {(kind, call_id) for kind, call_id, _ in known}
+    asking = [one for one in known if one[0] in _ANSWERS or one[0] == _COMPUTER]
+    return [item for kind, call_id, item in asking if (f"{kind}_output", call_id) not in told]
 
 
 def items_of(message: Message, *, is_own: bool, is_stored: bool) -> Iterator[_Wire]:
@@ -61,6 +70,8 @@ def _own(message: Message, *, is_stored: bool) -> Iterator[_Wire]:
     parts = _without_tail(message.parts)
     # An item that followed reasoning is refused with its id and without the reasoning, so both go or neither does.
     is_linked = all(_can_return(part.payload, is_stored=is_stored) for part in parts if isinstance(part, Thinking))
+    payloads = [part.payload for part in parts if isinstance(part, Opaque) and isinstance(part.payload, dict)]
+    unanswered = left_to_the_client(payloads)
     for part in parts:
         match part:
             case Thinking(payload=dict()) if is_linked:
@@ -70,7 +81,7 @@ def _own(message: Message, *, is_stored: bool) -> Iterator[_Wire]:
             case ToolCall():
                 yield _call(part, _rest(part.signature, is_linked=is_linked))
             case Opaque(provider=provider, payload=dict()) if provider == PROVIDER and is_linked:
-                yield from _opaque(part.payload)
+                yield from _opaque(part.payload, is_unanswered=part.payload in unanswered)
 
 
 def _without_tail(parts: Sequence[Part]) -> list[Part]:
@@ -126,13 +137,13 @@ def _call(call: ToolCall, rest: _Wire) -> _Wire:
     }
 
 
-def _opaque(payload: _Wire) -> Iterator[_Wire]:
+def _opaque(payload: _Wire, *, is_unanswered: bool) -> Iterator[_Wire]:
     """Return a server's item, with the answer that it waits for where it asked its client to act."""
     kind = payload.get("type")
     if kind == _COMPUTER:
         return
     yield payload
-    if kind in _ANSWERS:
+    if is_unanswered:
         key, answer = _ANSWERS[kind]
         yield {key: payload.get("id" if key in ("id", "approval_request_id") else "call_id"), **answer}
 

@@ -14,7 +14,7 @@ from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDel
 from treadle.providers._arguments import ObjectEnd
 from treadle.providers._lenient import count, decode, text_or_nothing
 from treadle.providers._reading import AnswerError, Response
-from treadle.providers._responses_history import is_for_another_client, state_marker
+from treadle.providers._responses_history import left_to_the_client, state_marker
 from treadle.providers._responses_items import Item, is_refusal, message_text, parts_of, read_item, thinking_text
 from treadle.providers._responses_slots import NOTHING, Slot, Slots
 
@@ -191,9 +191,9 @@ class ResponsesResponse(Response):
             return Finish.REFUSED
         if any(item.kind == "function_call" for item in items):
             return Finish.CALLS
-        foreign = [item for item in items if is_for_another_client(item.kind)]
+        foreign = left_to_the_client([item.value for item in items])
         if foreign and not any(item.kind == "message" and message_text(item.value) for item in items):
-            raise ModelRejected(_NOT_OURS.format(foreign[0].kind, foreign[0].value.get("name") or "no name"))
+            raise ModelRejected(_NOT_OURS.format(foreign[0]["type"], foreign[0].get("name") or "no name"))
         return Finish.STOP
 
     def _is_cut(self, slot: Slot, item: Item) -> bool:

@@ -43,12 +43,14 @@ _PAYLOADS: Mapping[str, tuple[str, ...]] = {
 _ANSWERS = {
     "function_call_output": ("function_call", "function call"),
     "custom_tool_call_output": ("custom_tool_call", "custom tool call"),
+    "shell_call_output": ("shell_call", "shell call"),
 }
+"""The calls that outputs answer; a shell's may be the server's own, and comes with its output."""
 _SERVER_SIDE = frozenset({
     *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "tool_search_call"),
     *("tool_search_output", "mcp_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response"),
-    *("local_shell_call", "local_shell_call_output", "shell_call", "shell_call_output", "apply_patch_call"),
-    *("apply_patch_call_output", "computer_call", "computer_call_output", "compaction", "item_reference"),
+    *("local_shell_call", "local_shell_call_output", "apply_patch_call", "apply_patch_call_output"),
+    *("computer_call", "computer_call_output", "compaction", "item_reference"),
 })  # fmt: skip
 
 
@@ -111,9 +113,9 @@ class _Check:
         match kind:
             case "message":
                 _check_message(item, where)
-            case "function_call" | "custom_tool_call":
+            case "function_call" | "custom_tool_call" | "shell_call":
                 self._check_call(item, str(kind), where)
-            case "function_call_output" | "custom_tool_call_output":
+            case "function_call_output" | "custom_tool_call_output" | "shell_call_output":
                 self._check_output(item, str(kind), where)
             case "reasoning":
                 self._check_reasoning(item, following, where)
@@ -151,7 +153,8 @@ class _Check:
 
     def _check_call(self, item: JsonObject, kind: str, where: str) -> None:
         call_id = text_of(item, "call_id", where, longest=64)
-        name_of(item, where, longest=128)
+        if kind != "shell_call":
+            name_of(item, where, longest=128)
         if kind == "function_call":
             check_arguments(item, where, lenient=self._lenient_arguments)
         key = (kind, call_id)
@@ -161,7 +164,10 @@ class _Check:
 
     def _check_output(self, item: JsonObject, kind: str, where: str) -> None:
         call_id = text_of(item, "call_id", where, longest=64)
-        _check_output_value(item, where)
+        if kind == "shell_call_output":
+            _check_shell_output(item, where)
+        else:
+            _check_output_value(item, where)
         call_kind, words = _ANSWERS[kind]
         key = (call_kind, call_id)
         if key in self._answered:
@@ -222,6 +228,17 @@ def _check_output_value(item: JsonObject, where: str) -> None:
             _check_parts(output, _INPUTS, where)
         case _:
             refuse_type(where, "one of a string or array of objects", output)
+
+
+def _check_shell_output(item: JsonObject, where: str) -> None:
+    where = f"{where}.output"
+    if not isinstance(item.get("output"), list):
+        refuse_type(where, "an array of objects", item.get("output"))
+    for index, piece in enumerate(item["output"]):
+        place = f"{where}[{index}]"
+        for key in ("stdout", "stderr", "outcome"):
+            if key not in object_of(piece, place):
+                refuse_missing(f"{place}.{key}")
 
 
 def _check_parts(parts: list[Any], kinds: Iterable[str], where: str) -> None:
