@@ -69,6 +69,7 @@ VENDORS: Mapping[str, Vendor] = {
         address="https://api.openai.com/v1",
         address_variable="OPENAI_BASE_URL",
         key_variable="OPENAI_API_KEY",
+        options={"strict_tools": True},
     ),
     "anthropic": Vendor(
         adapter="treadle.providers.anthropic:Anthropic",
@@ -83,7 +84,7 @@ VENDORS: Mapping[str, Vendor] = {
         key_variable="GEMINI_API_KEY",
         other_key_variable="GOOGLE_API_KEY",
     ),
-    **_compatible("azure", ""),
+    **_compatible("azure", "", options={"strict_tools": True}),
     # DeepSeek thinks by default, and refuses a history whose calls have lost the reasoning that led to them
     # (api-docs.deepseek.com/guides/thinking_mode).
     **_compatible("deepseek", "https://api.deepseek.com/v1", words={"thinking_field": "reasoning_content"}),

@@ -104,11 +104,14 @@ async def test_json_schema_mode_holds_the_provider_to_the_five_fields() -> None:
         result = await Agent(chat(mock), tools=[echo_tool(parameters=NUMBER)], driver=driver).run("go")
 
     assert result.text == "yes"
-    schema = mock.requests[0].body["response_format"]["json_schema"]["schema"]
+    output = mock.requests[0].body["response_format"]["json_schema"]
+    schema = output["schema"]
+    assert output["strict"] is True  # else the vendor does not hold the model to it
     assert list(schema["properties"]) == ["thought", "type", "tool", "args", "answer"]
     assert schema["properties"]["type"]["enum"] == ["call_tool", "final_answer"]
     assert schema["properties"]["tool"]["enum"] == ["echo", None]
-    assert schema["properties"]["args"] == {"anyOf": [NUMBER, {"type": "null"}]}
+    closed = {**NUMBER, "additionalProperties": False}
+    assert schema["properties"]["args"] == {"anyOf": [closed, {"type": "null"}]}
 
 
 @pytest.mark.row("D08")

@@ -53,6 +53,7 @@ from treadle.providers._arguments import ObjectEnd
 from treadle.providers._chat_response import ChatResponse
 from treadle.providers._reading import AnswerError
 from treadle.providers._sse import SseReader
+from treadle.providers.mock.chat_requests import check_chat_request
 from treadle.providers.openai_chat import OpenAIChat, Timeouts
 
 ASK = ModelRequest(messages=(user_message("hi"),))
@@ -429,6 +430,56 @@ async def test_an_output_schema_is_the_response_format():
     body = await sent(ModelRequest(messages=ASK.messages, output_schema=schema))
 
     assert body["response_format"] == {"type": "json_schema", "json_schema": {"name": "output", "schema": schema}}
+
+
+EXACT = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+LOOSE = {"type": "object", "properties": {"q": {"type": "string"}}}
+
+
+@pytest.mark.row("V15")
+async def test_strict_tools_are_compiled_where_that_changes_nothing_that_they_accept():
+    tools = tuple(ToolSpec(name=name, description=name, parameters=p) for name, p in (("a", EXACT), ("b", LOOSE)))
+    request = ModelRequest(messages=ASK.messages, tools=tools, output_schema=EXACT)
+
+    body = await sent(request, options={"strict_tools": True})
+    plain = await sent(request)
+    loose = await sent(ModelRequest(messages=ASK.messages, output_schema=LOOSE), options={"strict_tools": True})
+
+    closed = {**EXACT, "additionalProperties": False}
+    assert [tool["function"] for tool in body["tools"]] == [
+        {"name": "a", "description": "a", "parameters": closed, "strict": True},
+        {"name": "b", "description": "b", "parameters": LOOSE},
+    ]
+    assert body["response_format"]["json_schema"] == {"name": "output", "schema": closed, "strict": True}
+    assert loose["response_format"]["json_schema"] == {"name": "output", "schema": LOOSE}
+    assert "strict" not in json.dumps(plain)
+    assert "strict_tools" not in body
+
+
+@pytest.mark.parametrize("value", ["yes", 1])
+def test_a_strictness_that_is_neither_true_nor_false_is_refused(value):
+    with pytest.raises(ConfigurationError, match="strict_tools must be true or false"):
+        OpenAIChat("m", api_key=None, options={"strict_tools": value})
+
+
+@pytest.mark.row("W08")
+@pytest.mark.parametrize("is_strict", [True, False])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [{"type": "object", "properties": {"q": {"type": "string"}}}, {"properties": {"n": {}}}]},
+        {"$ref": "#/$defs/P", "$defs": {"P": {"type": "object", "properties": {"q": {"type": "string"}}}}},
+        {"type": "object", "properties": {"q": {"type": "string"}}, "not": {"required": ["q"]}},
+    ],
+    ids=["alternatives", "a reference", "a negation"],
+)
+async def test_a_tools_schema_is_an_object_at_its_root(schema, is_strict):
+    spec = ToolSpec(name="a", description="a", parameters=schema)
+
+    body = await sent(ModelRequest(messages=ASK.messages, tools=(spec,)), options={"strict_tools": is_strict})
+
+    check_chat_request(body)
+    assert body["tools"][0]["function"]["parameters"]["properties"]["q"] == {"type": "string"}
 
 
 async def test_options_are_further_fields_and_none_takes_one_away():

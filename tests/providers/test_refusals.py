@@ -8,11 +8,21 @@ from chat_server import answer, json_answer, serving
 
 from treadle import Agent, RunResult, resolve_model
 
-FILTERED = {"error": {"code": "content_filter", "message": "The prompt triggered the content management policy.", "status": 400}}
-FLAGGED = {"error": {"code": "invalid_prompt", "message": "Your prompt was flagged as potentially violating our usage policy."}}
-BLOCKED = {"type": "error", "error": {"type": "invalid_request_error", "message": "Output blocked by content filtering policy"}}
+FILTERED = {
+    "error": {"code": "content_filter", "message": "The prompt triggered the content management policy.", "status": 400}
+}
+FLAGGED = {
+    "error": {"code": "invalid_prompt", "message": "Your prompt was flagged as potentially violating our usage policy."}
+}
+BLOCKED = {
+    "type": "error",
+    "error": {"type": "invalid_request_error", "message": "Output blocked by content filtering policy"},
+}
 GEMINI = {"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "Blocked: your input was flagged."}}
-FAILED = {"type": "response.failed", "response": {"status": "failed", "output": [], "error": {"code": "bio_policy", "message": "no"}}}
+FAILED = {
+    "type": "response.failed",
+    "response": {"status": "failed", "output": [], "error": {"code": "bio_policy", "message": "no"}},
+}
 
 
 async def run(script: bytes, name: str, *, is_streamed: bool = True) -> tuple[RunResult, int]:
@@ -32,7 +42,9 @@ def stream(*events: Any) -> bytes:
     ("name", "error"),
     [("openai-chat", FILTERED), ("azure", FILTERED), ("openai", FLAGGED), ("anthropic", BLOCKED), ("gemini", GEMINI)],
 )
-async def test_a_request_that_a_policy_forbids_ends_the_run_as_refused(name: str, error: Any, is_streamed: bool) -> None:
+async def test_a_request_that_a_policy_forbids_ends_the_run_as_refused(
+    name: str, error: Any, is_streamed: bool
+) -> None:
     result, requests = await run(json_answer(error, status=400), name, is_streamed=is_streamed)
 
     assert (result.reason, result.completed, requests) == ("refused", False, 1)

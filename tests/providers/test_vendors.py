@@ -74,6 +74,18 @@ async def test_a_servers_quirks_are_fields_of_its_request() -> None:
     assert ["stream_options" in request.body for request in mock.requests] == [False, True]
 
 
+@pytest.mark.row("V15")
+@pytest.mark.parametrize("name", [name for name, vendor in VENDORS.items() if "OpenAIChat" in vendor.adapter])
+async def test_strict_schemas_are_sent_where_the_vendor_has_them(name: str) -> None:
+    has_strict = name in ("openai-chat", "azure")
+    async with MockProvider(["hi"]) as mock:
+        for options in ({}, {"strict_tools": not has_strict}):
+            await Agent(resolve_model(f"{name}:m", base_url=mock.base_url, options=options), tools=[look]).run("go")
+
+    told = [request.body["tools"][0]["function"].get("strict", False) for request in mock.requests]
+    assert told == [has_strict, not has_strict]
+
+
 @pytest.mark.row("W05", "W06")
 @pytest.mark.parametrize("is_streamed", [True, False])
 @pytest.mark.parametrize(("name", "sent_back"), [("deepseek", "I look first."), ("groq", None)])

@@ -8,6 +8,7 @@ import struct
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -278,6 +279,11 @@ async def test_models_are_listed():
 
 # --- refusals
 
+
+def schooled(schema: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {**TOOL, "function": {**TOOL["function"], "parameters": schema, **more}}
+
+
 BAD_REQUESTS = {
     "no model": ({"messages": [USER]}, "you must provide a model parameter"),
     "an empty model": ({**BODY, "model": ""}, "you must provide a model parameter"),
@@ -309,6 +315,25 @@ BAD_REQUESTS = {
     "a tool without a name": (
         {**BODY, "tools": [{"type": "function", "function": {"parameters": {}}}]},
         "'tools[0].function.name'",
+    ),
+    "a tool whose schema has alternatives at its root": (
+        {**BODY, "tools": [schooled({"type": "object", "anyOf": []})]},
+        "Invalid schema for function 'look': schema must have type 'object' and not have",
+    ),
+    "a strict tool whose schema is not": (
+        {**BODY, "tools": [schooled({"type": "object", "properties": {"a": {"type": "string"}}}, strict=True)]},
+        "'additionalProperties' is required to be supplied and to be false",
+    ),
+    "a strictness that is text": ({**BODY, "tools": [schooled({"type": "object"}, strict="yes")]}, "function.strict'"),
+    "a strict response format whose schema is not": (
+        {
+            **BODY,
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "out", "strict": True, "schema": {"type": "object"}},
+            },
+        },
+        "Invalid schema for response_format 'out'",
     ),
     "two tools with one name": ({**BODY, "tools": [TOOL, TOOL]}, "'look' is used by more than one tool"),
     "parallel calls without tools": ({**BODY, "parallel_tool_calls": True}, "only allowed when 'tools' are specified"),

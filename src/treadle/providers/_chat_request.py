@@ -1,14 +1,17 @@
 """Chat Completions, outward: from a neutral request to the bytes of its body. Sends nothing, keeps no session."""
 
 from collections.abc import Mapping
+from functools import partial
 from operator import is_
 from typing import Any, TypeAlias
 
+from treadle.errors import ConfigurationError
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
 from treadle.providers._bodies import ToolSets, opening, server_tools
 from treadle.providers._chat_messages import ChatMessages
 from treadle.providers._encoded import to_json
 from treadle.providers._names import wire_name
+from treadle.providers._schemas import object_schema, strict_schema
 
 __all__ = ["ChatRequests"]
 
@@ -18,14 +21,17 @@ _OURS = frozenset({"messages", "model", "stream", "tool_choice", "tools"})
 """Fields of the body that come from the request; an option may not replace them."""
 
 
+_OWN_WORDS = ("server_tools", "strict_tools")
+
+
 class ChatRequests:
     """Writes request bodies for one model.
 
     Args:
         model: As the server knows it.
         origin: What messages of this model are marked with; signatures and thinking go back to no other.
-        options: Further fields of the body; one that is None takes the field away. `server_tools` are tools that the server runs
-            by itself, beside ours.
+        options: Further fields of the body; one that is None takes the field away. Two are our own: `server_tools`, tools that the
+            server runs by itself, beside ours; and `strict_tools`, whether it holds the model to our schemas.
         stream: Whether to ask for a stream.
         thinking_field: Where earlier reasoning goes back, or None to keep it.
         call_id: A pattern of the ids that the server takes, or None for the dialect's.
@@ -46,7 +52,7 @@ class ChatRequests:
         call_id: str | None = None,
         bridge: str | None = None,
     ) -> None:
-        further = {name: value for name, value in options.items() if name != "server_tools"}
+        further = {name: value for name, value in options.items() if name not in _OWN_WORDS}
         self._opening = opening(_fields(model, stream=stream), further, ours=_OURS)
         self._server_tools = server_tools(
             options.get("server_tools"),
@@ -55,7 +61,8 @@ class ChatRequests:
         )
         self._has_parallel_option = "parallel_tool_calls" in options
         self._messages = ChatMessages(origin=origin, thinking_field=thinking_field, call_id=call_id, bridge=bridge)
-        self._tools = ToolSets(_tool)
+        self._is_strict = _flag(options.get("strict_tools"))
+        self._tools = ToolSets(partial(_tool, is_strict=self._is_strict))
         self._asked: tuple[object, ...] = (None,) * 5
         self._head = b""
 
@@ -76,7 +83,7 @@ class ChatRequests:
         """Return what stands before the messages, up to the instructions."""
         head = [self._opening]
         if request.output_schema is not None:
-            head.append(b',"response_format":' + to_json(_response_format(request.output_schema)))
+            head.append(b',"response_format":' + to_json(self._response_format(request.output_schema)))
         if tools := self._all_tools(request):
             head += [b',"tools":', tools]
             head += [b',"tool_choice":', to_json(_tool_choice(request.tool_choice))]
@@ -98,6 +105,12 @@ class ChatRequests:
             return ours
         return b"".join((ours[:-1] + b"," if ours else b"[", self._server_tools, b"]"))
 
+    def _response_format(self, schema: Mapping[str, Any]) -> _Wire:
+        output: _Wire = {"name": "output", "schema": schema}
+        if self._is_strict and (strict := strict_schema(schema)) is not None:
+            output |= {"schema": strict, "strict": True}
+        return {"type": "json_schema", "json_schema": output}
+
 
 def _fields(model: str, *, stream: bool) -> _Wire:
     fields: _Wire = {"model": model, "stream": stream}
@@ -106,12 +119,17 @@ def _fields(model: str, *, stream: bool) -> _Wire:
     return fields
 
 
-def _response_format(schema: Mapping[str, Any]) -> _Wire:
-    return {"type": "json_schema", "json_schema": {"name": "output", "schema": schema}}
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool | None):
+        raise ConfigurationError(f"The option strict_tools must be true or false; got {value!r:.80}.")
+    return value or False
 
 
-def _tool(spec: ToolSpec) -> _Wire:
-    function = {"name": wire_name(spec.name), "description": spec.description, "parameters": spec.parameters}
+def _tool(spec: ToolSpec, *, is_strict: bool) -> _Wire:
+    schema = object_schema(spec.parameters)
+    function: _Wire = {"name": wire_name(spec.name), "description": spec.description, "parameters": schema}
+    if is_strict and (strict := strict_schema(schema)) is not None:
+        function |= {"parameters": strict, "strict": True}
     return {"type": "function", "function": function}
 
 

@@ -28,7 +28,8 @@ class OpenAIChat:
         price: What it costs, or None when nobody knows.
         stream: Whether to ask for a stream. Either form of answer is understood.
         options: Further fields of each request's body, such as `temperature`. One that is None removes a field:
-            `{"stream_options": None}` for a server that refuses it.
+            `{"stream_options": None}` for a server that refuses it. Two are our own: `server_tools`, the tools that the server runs by
+            itself; and `strict_tools: True`, which has it hold the model to each schema whose strict form accepts the same.
         headers: Further headers of each request.
         timeouts: How long one call may take.
         thinking_field: Where the model's earlier reasoning goes back to it, for servers that want it in every message of the

@@ -17,6 +17,7 @@ from treadle.providers.mock.openai_checks import (
     refuse_type,
     refuse_value,
 )
+from treadle.providers.mock.responses_strict import check_strict_schema
 from treadle.tools import JsonObject
 
 __all__ = ["check_chat_request"]
@@ -118,6 +119,8 @@ def _tool_name(tool: JsonObject, where: str) -> str:
     for key, kind in (("properties", dict), ("required", list)):
         if not isinstance(schema.get(key, kind()), kind):
             refuse_schema(name, where, f"{json.dumps(schema[key])} is not of type '{kind.__name__}'.")
+    if tool["function"].get("strict") and (fault := check_strict_schema(schema)) is not None:
+        refuse_schema(name, where, fault)
     return name
 
 
@@ -150,8 +153,12 @@ def _check_response_format(body: JsonObject) -> None:
     match body.get("response_format"):
         case None | {"type": "text" | "json_object"}:
             return
-        case {"type": "json_schema", "json_schema": {"name": str(name), "schema": dict()}} if _NAME.fullmatch(name):
-            return
+        case {"type": "json_schema", "json_schema": {"name": str(name), "schema": dict() as schema, **more}} if (
+            _NAME.fullmatch(name)
+        ):
+            if more.get("strict") and (fault := check_strict_schema(schema)) is not None:
+                words = f"Invalid schema for response_format '{name}': {fault}"
+                refuse(words, "response_format.json_schema.schema", "invalid_json_schema")
         case _:
             refuse(
                 "Invalid parameter: 'response_format' must be text, json_object, or json_schema with a name and a schema.",

@@ -33,6 +33,7 @@ Bounds: TypeAlias = Mapping[str, tuple[float, float | None]]
 """The least and the most that each number may be; None for no limit."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_REFUSED_AT_ROOT = frozenset({"oneOf", "anyOf", "allOf", "enum", "not"})
 _KINDS: dict[type, str] = {
     type(None): "null",
     bool: "a boolean",
@@ -143,6 +144,11 @@ def check_function(function: JsonObject, where: str) -> tuple[str, JsonObject]:
     if schema.get("type") != "object":
         kind = json.dumps(schema.get("type"))
         refuse_schema(name, where, f"schema must be a JSON Schema of 'type: \"object\"', got 'type: {kind}'.")
+    if schema.keys() & _REFUSED_AT_ROOT:
+        words = "'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level."
+        refuse_schema(name, where, f"schema must have type 'object' and not have {words}")
+    if not isinstance(function.get("strict"), bool | None):
+        refuse_type(f"{where}.strict", "a boolean", function["strict"])
     return name, schema
 
 
