@@ -40,6 +40,7 @@ from treadle.providers._anthropic_schema import input_schema, strict_schema
 from treadle.providers._reading import AnswerError
 from treadle.providers._sse import SseReader
 from treadle.providers.anthropic import Anthropic
+from treadle.providers.mock.anthropic import anthropic_events
 from treadle.testing import MockProvider, Turn, call, text
 
 MODEL = "claude-sonnet-4-5"
@@ -464,6 +465,60 @@ async def test_a_call_by_the_models_own_code_keeps_its_caller() -> None:
 
     assert own[1]["content"][0]["caller"] == caller
     assert "caller" not in other[1]["content"][0]
+
+
+CONTAINER = {"id": "container_1", "expires_at": "2026-01-01T00:00:00Z"}
+BY_CODE = [
+    {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution", "input": {"code": "await grep()"}},
+    {"type": "tool_use", "id": "a", "name": "grep", "input": {}, "caller": {"type": "code_execution_20260120", "tool_id": "srvtoolu_1"}},
+]  # fmt: skip
+
+
+def told_at(place: str) -> bytes:
+    """Return a call by the vendor's code whose container is told at a place of the answer."""
+    message = {"type": "message", "content": BY_CODE, "stop_reason": "tool_use", "usage": {"input_tokens": 1}}
+    if place == "whole":
+        return json.dumps({**message, "container": CONTAINER}).encode()
+    if place == "start":
+        return anthropic_events({**message, "container": CONTAINER})
+    words = b'"stop_reason":"tool_use"'
+    return anthropic_events(message).replace(words, words + b',"container":' + json.dumps(CONTAINER).encode())
+
+
+@pytest.mark.row("W10")
+@pytest.mark.parametrize("place", ["whole", "start", "end"])
+async def test_the_container_in_which_a_call_waits_is_named_with_its_result_and_not_later(place: str) -> None:
+    async with MockProvider([Turn(body=told_at(place)), "done", "again"]) as provider:
+        model = resolve_model(f"anthropic:{MODEL}", base_url=provider.base_url)
+        agent = Agent(model, tools=[read_tool("grep")])
+        first = await agent.run("go")
+        await agent.run("more", session=first.session)
+
+    assert [request.status for request in provider.requests] == [200] * 3
+    assert [request.body.get("container") for request in provider.requests] == [None, "container_1", None]
+    assert [block["type"] for block in provider.requests[1].body["messages"][1]["content"]] == [
+        "server_tool_use",
+        "tool_use",
+    ]
+
+
+@pytest.mark.row("W10")
+@pytest.mark.parametrize(
+    ("option", "sent_as"),
+    [
+        (None, "container_1"),
+        ("container_2", "container_2"),
+        ({"skills": [{"skill_id": "x"}]}, {"id": "container_1", "skills": [{"skill_id": "x"}]}),
+    ],
+)
+async def test_a_turn_that_the_vendor_paused_goes_on_in_its_container(option: Any, sent_as: Any) -> None:
+    paused = {"type": "message", "content": BY_CODE[:1], "stop_reason": "pause_turn", "container": CONTAINER}
+    async with serving(json_answer(paused), HELLO) as server:
+        model = Anthropic(MODEL, base_url=server.url, api_key=None, options={"container": option})
+        assert [part async for part in model.stream(ASK)]
+
+    assert [request.json.get("container") for request in server.requests] == [option, sent_as]
+    assert server.requests[1].json["messages"][1]["content"] == BY_CODE[:1]
 
 
 CITED = {

@@ -11,12 +11,14 @@ from treadle.messages import Media, Message, Opaque, Result, Text, Thinking, Too
 from treadle.providers._bodies import sendable_arguments
 from treadle.providers._names import wire_id, wire_name
 
-__all__ = ["PROVIDER", "blocks_of", "is_provable"]
+__all__ = ["PROVIDER", "blocks_of", "container_marker", "container_of", "is_provable"]
 
 PROVIDER = "anthropic"
 """Marks the items that only this provider understands."""
 
 _Block: TypeAlias = dict[str, Any]  # Any: a JSON object on its way out
+
+_CONTAINER = "treadle.container"
 
 _PLAIN_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _IMAGES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
@@ -38,6 +40,23 @@ def blocks_of(message: Message, *, origin: str) -> list[_Block]:
             return list(_user(message)) or [_text("(empty message)")]
 
 
+def container_marker(container_id: str) -> Opaque:
+    """Return the part that remembers in which of the vendor's containers a response waits. It is no block, and not sent as one."""
+    return Opaque(provider=PROVIDER, payload={"type": _CONTAINER, "id": container_id})
+
+
+def container_of(message: Message, *, origin: str) -> str | None:
+    """Return the id of the container in which a message waits; None where it waits in none."""
+    if message.origin != origin:
+        return None
+    ids = [str(part.payload["id"]) for part in message.parts if isinstance(part, Opaque) and _is_marker(part)]
+    return ids[-1] if ids else None
+
+
+def _is_marker(part: Opaque) -> bool:
+    return isinstance(part.payload, dict) and part.payload.get("type") == _CONTAINER
+
+
 def _assistant(message: Message, *, is_own: bool) -> Iterator[_Block]:
     for part in message.parts:
         match part:
@@ -47,7 +66,7 @@ def _assistant(message: Message, *, is_own: bool) -> Iterator[_Block]:
                 yield _thinking(part)
             case ToolCall():
                 yield _call(part, is_own=is_own)
-            case Opaque() if is_own and part.provider == PROVIDER:
+            case Opaque() if is_own and part.provider == PROVIDER and not _is_marker(part):
                 yield part.payload
             case _:
                 pass

@@ -25,6 +25,7 @@ class BlockDelta(msgspec.Struct):
     citation: Any = None
     content: Any = None
     stop_reason: Any = None
+    container: Any = None
 
 
 class _Start(msgspec.Struct):

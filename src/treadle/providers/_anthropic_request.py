@@ -9,7 +9,7 @@ import msgspec
 from treadle.errors import ConfigurationError
 from treadle.messages import Message, Thinking
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
-from treadle.providers._anthropic_blocks import blocks_of, is_provable
+from treadle.providers._anthropic_blocks import blocks_of, container_of, is_provable
 from treadle.providers._anthropic_schema import input_schema, strict_schema
 from treadle.providers._bodies import ToolSets, opening, server_tools
 from treadle.providers._encoded import EncodedMessages, to_json
@@ -49,6 +49,8 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True):
     thinking: Mapping[str, Any]
     """How the model thinks; empty where no option says it."""
     output_config: Mapping[str, Any]
+    container: Any
+    """Where the vendor's code runs, or what its container is to hold; None where no option says it."""
     server_tools: bytes
     """The vendor's own tools, which run on its side, written without the brackets."""
     marker: bytes
@@ -92,7 +94,7 @@ class AnthropicRequests:
         thinks_by_hand = self._options.thinks_by_hand and not self._is_foreign_turn(request.messages)
         thinks = thinks_by_hand or not self._options.thinks_by_hand
         instructions = request.instructions if request.instructions and request.instructions.strip() else None
-        head = [self._openings[request.larger_output, thinks], *self._output(request)]
+        head = [self._openings[request.larger_output, thinks], *self._output(request), *self._container(request)]
         if tools := self._all_tools(request):
             # Tools stand before the instructions in what the vendor caches, so the last of both is the end of what is stable.
             head += [b',"tools":', tools if instructions else self._marked(tools, b"}]")]
@@ -143,6 +145,14 @@ class AnthropicRequests:
             config["format"] = {"type": "json_schema", "schema": schema}
         return [b',"output_config":' + to_json(config)] if config else []
 
+    def _container(self, request: ModelRequest) -> list[bytes]:
+        """Return the field that says where the vendor's code goes on. A container that the person named stays."""
+        container = self._options.container
+        waits_in = (container_of(message, origin=self._origin) for message in _open_turn(request.messages))
+        if not isinstance(container, str) and (known := next(filter(None, waits_in), None)):
+            container = {"id": known, **container} if container else known
+        return [b',"container":' + to_json(container)] if container else []
+
     def _all_tools(self, request: ModelRequest) -> bytes:
         """Return the tools as a JSON array, the vendor's own last; nothing where there are none."""
         ours = self._tools.of(request.tools).encoded if request.tools else b""
@@ -171,16 +181,23 @@ class AnthropicRequests:
 
     def _is_foreign_turn(self, messages: tuple[Message, ...]) -> bool:
         """Whether the turn that goes on holds calls and no thought of this model that can go back: with thinking on, it is refused."""
-        turn: list[Message] = []
-        for message in reversed(messages):
-            if message.role != "user":
-                turn.append(message)
-            elif turn:
-                break
+        turn = _open_turn(messages)
         if not turn or turn[0].role != "tool":
             return False
         own = [part for message in turn if message.origin == self._origin for part in message.parts]
         return not any(isinstance(part, Thinking) and is_provable(part) for part in own)
+
+
+def _open_turn(messages: tuple[Message, ...]) -> list[Message]:
+    """Return the messages of the turn that goes on, the last one first; none where the person has begun another."""
+    turn: list[Message] = []
+    for message in reversed(messages):
+        if message.role != "user":
+            turn.append(message)
+        elif turn:
+            break
+    has_ended = turn and turn[0].role == "assistant" and turn[0] is not messages[-1]
+    return [] if has_ended else turn
 
 
 def _tool_choice(choice: ToolChoice) -> _Wire:
@@ -209,6 +226,7 @@ def _sorted_out(options: Mapping[str, Any]) -> _Options:
     return _Options(
         thinking=_object("thinking", rest.pop("thinking", None)),
         output_config=_object("output_config", rest.pop("output_config", None)),
+        container=_container_option(rest.pop("container", None)),
         server_tools=server_tools(
             rest.pop("server_tools", None),
             example="{'type': 'web_search_20250305', 'name': 'web_search'}",
@@ -226,6 +244,12 @@ def _object(name: str, value: Any) -> JsonObject:
     if value is not None and not isinstance(value, Mapping):
         _refuse(name, "an object")
     return dict(value or {})
+
+
+def _container_option(value: Any) -> Any:
+    if not isinstance(value, str | Mapping | None):
+        _refuse("container", "the id of a container or an object")
+    return value
 
 
 def _flag(name: str, value: Any, *, default: bool) -> bool:

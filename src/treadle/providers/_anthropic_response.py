@@ -12,6 +12,7 @@ import msgspec
 from treadle.errors import ModelResponseInvalid
 from treadle.messages import Finish, Part, ToolCall, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart
+from treadle.providers._anthropic_blocks import container_marker
 from treadle.providers._anthropic_parts import AnswerBlock, BlockDelta
 from treadle.providers._lenient import count, decode, text_or_nothing
 from treadle.providers._reading import AnswerError, Response
@@ -21,6 +22,7 @@ __all__ = ["AnthropicResponse"]
 
 class _Message(msgspec.Struct):
     usage: Any = None
+    container: Any = None
 
 
 class _Event(msgspec.Struct):
@@ -38,6 +40,7 @@ class _Whole(msgspec.Struct):
     content: list[msgspec.Raw] | None = None
     stop_reason: Any = None
     usage: Any = None
+    container: Any = None
     error: Any = None
 
 
@@ -72,6 +75,7 @@ class AnthropicResponse(Response):
         self._told = 0
         self._stop_reason = ""
         self._usage: dict[str, Any] = {}
+        self._container = ""
 
     def add(self, data: bytes) -> list[ModelPart]:
         """Take one event of a stream.
@@ -93,6 +97,7 @@ class AnthropicResponse(Response):
         if whole.content is None:
             raise ModelResponseInvalid("The answer has no content.")
         self._count(whole.usage)
+        self._take_container(whole.container)
         self._stop_reason = text_or_nothing(whole.stop_reason)
         parts: list[ModelPart] = []
         for raw in whole.content:
@@ -118,6 +123,8 @@ class AnthropicResponse(Response):
             parts.append(call)
             if self._is_cut and not self._is_ready(block):
                 cut.append(call.id)
+        if self._container and (self._calls or self.is_paused):
+            parts.append(container_marker(self._container))
         return ModelEnd(
             parts=tuple(part for part in parts if part is not None),
             finish=_FINISHES.get(self._stop_reason, Finish.UNKNOWN),
@@ -157,10 +164,18 @@ class AnthropicResponse(Response):
     def _take_frame(self, event: _Event) -> None:
         """Take what is said of the message as a whole."""
         self._count(event.usage if event.message is None else event.message.usage)
+        if event.message is not None:
+            self._take_container(event.message.container)
         if event.delta is not None:
+            self._take_container(event.delta.container)
             self._stop_reason = text_or_nothing(event.delta.stop_reason) or self._stop_reason
         if event.type == "message_stop":
             self.is_done = self.is_whole = True
+
+    def _take_container(self, container: Any) -> None:
+        """Take where the vendor's code runs. A call waits there for its result, and is not found without it."""
+        if isinstance(container, dict):
+            self._container = text_or_nothing(container.get("id")) or self._container
 
     def _begin(self, event: _Event) -> list[ModelPart]:
         self.is_empty = False

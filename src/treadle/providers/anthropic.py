@@ -33,7 +33,8 @@ class Anthropic:
     Options are further fields of each request's body, such as `temperature`; one that is None removes a field. Some mean more:
     `max_tokens` replaces our default; `server_tools` are the vendor's own, which run on its side; `cache_control` is what our cache markers
     say (`{"type": "ephemeral", "ttl": "1h"}`), and None sets none; `strict_tools: True` has the vendor hold the model to the schemas
-    of those tools that its strict subset can express; `parallel_tool_calls: False` asks for one call at a time.
+    of those tools that its strict subset can express; `parallel_tool_calls: False` asks for one call at a time; a `container` of yours
+    stands in each request, while one that the vendor made is named as long as a call of its code waits there.
 
     Args:
         model: As the server knows it.
