@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from treadle.messages import Message as Message
     from treadle.messages import ToolCall as ToolCall
     from treadle.ports import Decision as Decision
+    from treadle.providers._endpoint import Timeouts as Timeouts
     from treadle.providers.recorded import RecordingModel as RecordingModel
     from treadle.providers.recorded import ReplayModel as ReplayModel
     from treadle.reports import RunResult as RunResult
@@ -118,6 +119,7 @@ _HOMES = {
     "SessionHeld": "errors",
     "SessionNotActive": "errors",
     "StopReason": "stops",
+    "Timeouts": "providers._endpoint",
     "Tool": "tools",
     "ToolCall": "messages",
     "ToolContext": "tools",

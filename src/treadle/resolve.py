@@ -17,6 +17,7 @@ from treadle.world import SystemClock, SystemRandomness
 
 if TYPE_CHECKING:
     from treadle.journals.degrading import DegradingJournal
+    from treadle.providers._endpoint import Timeouts
 
 __all__ = [
     "JournalOpening",
@@ -56,6 +57,8 @@ def resolve_model(
     stream: bool = True,
     options: Mapping[str, Any] | None = None,
     capabilities: Iterable[str] = (),
+    headers: Mapping[str, str] | None = None,
+    timeouts: "Timeouts | None" = None,
 ) -> Model:
     """Make a model from its name.
 
@@ -71,11 +74,13 @@ def resolve_model(
         options: Further fields of the request body, such as temperature.
         capabilities: What is special about the model: `no_tools` for one that cannot call tools and is driven by ReAct,
             `json_schema` for one whose answers can be held to a schema.
+        headers: Further headers of each request, which replace those that the adapter would send.
+        timeouts: How long one request may take, such as Timeouts(first_byte_seconds=600) for a slow server.
 
     Raises:
         UnknownModel: No adapter answers to the name.
         MissingCredential: The vendor needs a key and none is set.
-        ConfigurationError: A capability is none, or the address.
+        ConfigurationError: A capability is none, or the address, an option, a header or a time limit cannot be used.
     """
     dialect, model = check_model_name(name)
     special = _capabilities(capabilities)
@@ -85,7 +90,8 @@ def resolve_model(
         case "script":
             found = _load("treadle.providers.scripted:scripted_model")(model)
         case _:
-            found = _over_http(dialect, model, base_url, api_key, price, stream=stream, options=options or {})
+            words = {"stream": stream, "headers": headers, **({} if timeouts is None else {"timeouts": timeouts})}
+            found = _over_http(dialect, model, base_url, api_key, price, options=options or {}, **words)
             special |= VENDORS[dialect].capabilities
     return _load("treadle.providers.capable:CapableModel")(found, special) if special else found
 
@@ -118,8 +124,8 @@ def _over_http(
     api_key: str | None,
     price: Pricing | None,
     *,
-    stream: bool,
     options: Mapping[str, Any],
+    **words: Any,  # whatever all adapters take alike
 ) -> Model:
     """Make the adapter of a vendor's or one's own server."""
     vendor = VENDORS[dialect]
@@ -128,7 +134,7 @@ def _over_http(
         price = _list_price(dialect, model)
     adapter = _load(vendor.adapter)
     every = {**vendor.options, **options}
-    return adapter(model, base_url=url, api_key=key, price=price, stream=stream, options=every, **vendor.words)
+    return adapter(model, base_url=url, api_key=key, price=price, options=every, **words, **vendor.words)
 
 
 def local_servers() -> Mapping[str, str]:
@@ -176,7 +182,7 @@ def _reach(dialect: str, vendor: Vendor, base_url: str | None, api_key: str | No
     url = _checked_url(found)
     names = [name for name in (vendor.key_variable, vendor.other_key_variable) if name]
     key = api_key or next((os.environ[name] for name in names if os.environ.get(name)), None)
-    if key is None and names and url == vendor.address:
+    if key is None and vendor.needs_key and url == vendor.address:
         raise MissingCredential(
             f"{' or '.join(names)} is not set. Set it, pass api_key=, or name a server of your own with base_url "
             "(--base-url). `demo` needs neither."

@@ -23,9 +23,11 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     address_variable: str
     """Environment variable that names another address."""
     key_variable: str = ""
-    """Environment variable of the key; empty for servers that want none."""
+    """Environment variable of the key; empty for servers that never want one."""
     other_key_variable: str = ""
     """Another name of it, asked second."""
+    needs_key: bool = True
+    """Whether there is no asking at its address without a key."""
     options: Mapping[str, Any] = {}
     """Fields of each request's body; None removes one that the server refuses."""
     words: Mapping[str, Any] = {}
@@ -41,18 +43,34 @@ def _compatible(
     dialect: str,
     address: str,
     *,
-    key: bool = True,
+    other_key_variable: str = "",
     options: Mapping[str, Any] | None = None,
     words: Mapping[str, Any] | None = None,
 ) -> dict[str, Vendor]:
-    """Describe a server that speaks Chat Completions under its own name."""
+    """Describe a vendor that speaks Chat Completions under its own name."""
+    variable = f"{dialect.upper()}_API_KEY"
     vendor = Vendor(
         adapter=_CHAT,
         address=address,
         address_variable=f"{dialect.upper()}_BASE_URL",
-        key_variable=f"{dialect.upper()}_API_KEY" if key else "",
+        key_variable=variable,
+        other_key_variable=other_key_variable,
         options=options or {},
-        words={"dialect": dialect, **(words or {})},
+        words={"dialect": dialect, "key_variable": variable, **(words or {})},
+    )
+    return {dialect: vendor}
+
+
+def _local(dialect: str, port: int, *, key_variable: str = "", other_key_variable: str = "") -> dict[str, Vendor]:
+    """Describe a server of one's own; it may have been started with a key."""
+    vendor = Vendor(
+        adapter=_CHAT,
+        address=f"http://127.0.0.1:{port}/v1",
+        address_variable=f"{dialect.upper()}_BASE_URL",
+        key_variable=key_variable,
+        other_key_variable=other_key_variable,
+        needs_key=False,
+        words={"dialect": dialect, "key_variable": key_variable},
     )
     return {dialect: vendor}
 
@@ -84,7 +102,14 @@ VENDORS: Mapping[str, Vendor] = {
         key_variable="GEMINI_API_KEY",
         other_key_variable="GOOGLE_API_KEY",
     ),
-    **_compatible("azure", "", options={"strict_tools": True}),
+    # Azure takes what comes as a bearer for an Entra token; that one goes in as a header of one's own.
+    **_compatible(
+        "azure",
+        "",
+        other_key_variable="AZURE_OPENAI_API_KEY",
+        options={"strict_tools": True},
+        words={"key_header": "api-key"},
+    ),
     # DeepSeek thinks by default, and refuses a history whose calls have lost the reasoning that led to them
     # (api-docs.deepseek.com/guides/thinking_mode).
     **_compatible("deepseek", "https://api.deepseek.com/v1", words={"thinking_field": "reasoning_content"}),
@@ -98,10 +123,10 @@ VENDORS: Mapping[str, Vendor] = {
         words={"call_id": "[a-zA-Z0-9]{9}", "bridge": "Ok."},
     ),
     **_compatible("openrouter", "https://openrouter.ai/api/v1"),
-    **_compatible("llamacpp", "http://127.0.0.1:8080/v1", key=False),
-    **_compatible("lmstudio", "http://127.0.0.1:1234/v1", key=False),
-    **_compatible("ollama", "http://127.0.0.1:11434/v1", key=False),
-    **_compatible("vllm", "http://127.0.0.1:8000/v1", key=False),
+    **_local("llamacpp", 8080, key_variable="LLAMACPP_API_KEY", other_key_variable="LLAMA_API_KEY"),
+    **_local("lmstudio", 1234),
+    **_local("ollama", 11434),
+    **_local("vllm", 8000, key_variable="VLLM_API_KEY"),
 }
 
 LOCAL_SERVERS = tuple(name for name, vendor in VENDORS.items() if vendor.address.startswith("http://127.0.0.1"))

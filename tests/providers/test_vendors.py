@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Budget, ToolOutput, resolve_model, tool
-from treadle.errors import UnknownModel
+from treadle import Agent, Budget, Timeouts, ToolOutput, resolve_model, tool
+from treadle.errors import ConfigurationError, UnknownModel
 from treadle.messages import Media
 from treadle.testing import MockProvider, Turn, call
 from treadle.vendors import LOCAL_SERVERS, VENDORS
@@ -54,16 +54,64 @@ def test_a_server_on_this_machine_needs_no_key_and_no_address(name: str) -> None
     assert resolve_model(f"{name}:m").name == f"{name}:m"
 
 
-async def test_a_vendors_key_is_asked_for_by_its_own_variable() -> None:
+async def resolved(name: str, code: str, **variables: str) -> str:
+    """Resolve a model in a process that has these variables alone, and return what the code says of it."""
     clean = {key: value for key, value in os.environ.items() if not key.endswith(("_API_KEY", "_BASE_URL"))}
-    for name, variable in (("groq", b"GROQ_API_KEY"), ("gemini", b"GEMINI_API_KEY or GOOGLE_API_KEY"),
-                           ("azure", b"AZURE_BASE_URL")):  # fmt: skip
-        child = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", f"from treadle import resolve_model; resolve_model('{name}:m')",
-            env=clean, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        _, told = await child.communicate()
-        assert variable in told
+    script = f"import asyncio\nfrom treadle import *\nmodel = resolve_model('{name}:m')\n{code}"
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, env={**clean, **variables}, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    told, _ = await child.communicate()
+    return told.decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "variables"),
+    [("groq", "GROQ_API_KEY"), ("gemini", "GEMINI_API_KEY or GOOGLE_API_KEY"), ("azure", "AZURE_BASE_URL")],
+)
+async def test_a_vendors_key_is_asked_for_by_its_own_variable(name: str, variables: str) -> None:
+    assert variables in await resolved(name, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [("azure", "AZURE_API_KEY"), ("azure", "AZURE_OPENAI_API_KEY"), ("vllm", "VLLM_API_KEY"),
+     ("llamacpp", "LLAMACPP_API_KEY"), ("groq", "GROQ_API_KEY"), ("openai-chat", "OPENAI_API_KEY")],
+)  # fmt: skip
+async def test_a_key_is_read_from_the_vendors_variable_and_sent_as_the_vendor_wants_it(
+    name: str, variable: str
+) -> None:
+    async with MockProvider(["hi"]) as mock:
+        address = {f"{name.partition('-')[0].upper()}_BASE_URL": mock.base_url}
+        told = await resolved(name, "asyncio.run(Agent(model).run('go'))", **address, **{variable: "sk-1"})
+
+    headers = mock.requests[0].headers
+    found = headers.get("api-key") if name == "azure" else headers.get("authorization")
+    assert (told, found) == ("", "sk-1" if name == "azure" else "Bearer sk-1")
+    assert ("authorization" in headers) == (name != "azure")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("groq", "GROQ_API_KEY"), ("vllm", "VLLM_API_KEY"), ("ollama", "api_key=.")]
+)
+async def test_a_server_that_refuses_an_absent_key_is_told_with_its_own_variable(name: str, words: str) -> None:
+    async with MockProvider(["hi"], api_key="sk-1") as mock:
+        result = await Agent(resolve_model(f"{name}:m", base_url=mock.base_url)).run("go")
+
+    assert words in result.message
+    assert "OPENAI" not in result.message
+
+
+@pytest.mark.parametrize("name", VENDORS)
+async def test_headers_and_time_limits_reach_every_vendors_adapter(name: str) -> None:
+    async with MockProvider([Turn(text="hi", gate="never"), "hi"]) as mock:
+        patient = Timeouts(first_byte_seconds=0.05)
+        model = resolve_model(f"{name}:m", base_url=mock.base_url, headers={"X-Team": "a"}, timeouts=patient)
+        result = await Agent(model, budget=Budget(max_retries_per_model_call=0)).run("go")
+
+    assert mock.requests[0].headers["x-team"] == "a"
+    assert "within 0.05 s" in result.message
 
 
 @pytest.mark.row("W05")
@@ -72,6 +120,12 @@ async def test_a_servers_quirks_are_fields_of_its_request() -> None:
         for name in ("mistral", "ollama"):
             await Agent(resolve_model(f"{name}:m", base_url=mock.base_url)).run("go")
     assert ["stream_options" in request.body for request in mock.requests] == [False, True]
+
+
+@pytest.mark.parametrize("words", [{"timeouts": 5}, {"headers": {"X-Team": 5}}, {"headers": {"X Team": "a"}}])
+def test_a_header_or_a_time_limit_that_is_none_is_refused(words: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"timeouts must be|must be text|no name of an HTTP header"):
+        resolve_model("vllm:m", **words)
 
 
 @pytest.mark.row("V15")

@@ -56,6 +56,8 @@ class Endpoint:
     def __init__(
         self, base_url: str, path: str, *, headers: Mapping[str, str], timeouts: Timeouts, secrets: Iterable[str] = ()
     ) -> None:
+        if not isinstance(timeouts, Timeouts):
+            raise ConfigurationError(f"timeouts must be Timeouts(...) or None; got {timeouts!r:.80}.")
         parsed = _parse(base_url)
         self.url = _join(parsed.with_user(None), path)
         self.headers: CIMultiDict[str] = CIMultiDict()
@@ -83,6 +85,8 @@ def check_header(name: str, value: str) -> str:
     Raises:
         ConfigurationError: It holds what no header can hold. The value is not shown: it may be a key.
     """
+    if not isinstance(value, str):
+        raise ConfigurationError(f"The value of the header {name} must be text.")
     value = value.strip()
     if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
         raise ConfigurationError(f"{name!r:.80} is no name of an HTTP header.")
@@ -95,7 +99,7 @@ def check_header(name: str, value: str) -> str:
 
 def secrets_of(api_key: str | None, headers: Mapping[str, str] | None) -> list[str]:
     """Name what messages must not show: the key, and every header that the person set."""
-    values = list((headers or {}).values())
+    values = list(map(str, (headers or {}).values()))
     return [api_key or "", *values, *(value.partition(" ")[2] for value in values)]
 
 

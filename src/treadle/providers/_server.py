@@ -26,7 +26,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = ""
     """What stands before it there."""
     variable: str
-    """Where people set it, for advice."""
+    """Where people set it, for advice; empty where there is no such place."""
 
 
 class Server:
@@ -91,5 +91,6 @@ def model_name(dialect: str, model: str) -> str:
 def _advice(variable: str, *, has_key: bool) -> str:
     """Return what to check where the key is refused."""
     if has_key:
-        return f"Check the API key (api_key=, or the variable that it was read from, such as {variable}) and what it may use."
-    return f"No API key was sent: set api_key=, or {variable}."
+        read_from = f", or the variable that it was read from, such as {variable}" if variable else ""
+        return f"Check the API key (api_key={read_from}) and what it may use."
+    return f"No API key was sent: set api_key={f', or {variable}' if variable else ''}."

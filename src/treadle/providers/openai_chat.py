@@ -38,6 +38,8 @@ class OpenAIChat:
             `[a-zA-Z0-9]{9}` for Mistral's own, and for its templates elsewhere. An id that does not fit is written anew.
         bridge: What the model is made to say, such as `Ok.`, between results and a message of the user, for servers that
             refuse one right after the other. None for those that do not.
+        key_header: What carries the key: `Authorization`, as a bearer, or another header, as it is.
+        key_variable: Where people set the key, for advice.
         dialect: The word before the colon of its name: what the server is called.
 
     Raises:
@@ -58,16 +60,19 @@ class OpenAIChat:
         thinking_field: str | None = None,
         call_id: str | None = None,
         bridge: str | None = None,
+        key_header: str = "Authorization",
+        key_variable: str = "OPENAI_API_KEY",
         dialect: str = "openai-chat",
     ) -> None:
         self.name: Final = model_name(dialect, model)
         """The dialect and model, such as `openai-chat:gpt-5-mini`."""
         self.price: Final = price
         """What it costs, or None when nobody knows."""
+        prefix = "Bearer " if key_header.lower() == "authorization" else ""
         self._server = Server(
             base_url,
             "chat/completions",
-            key=Key(value=api_key, header="Authorization", prefix="Bearer ", variable="OPENAI_API_KEY"),
+            key=Key(value=api_key, header=key_header, prefix=prefix, variable=key_variable),
             headers=headers,
             timeouts=timeouts,
         )
