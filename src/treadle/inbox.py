@@ -12,12 +12,17 @@ __all__ = ["Inbox"]
 
 
 class Inbox:
-    """One session's inbox, seen from the process that runs it."""
+    """One session's inbox, seen from the process that runs it.
 
-    def __init__(self, ledger: Ledger, *, every_seconds: float = 0.25) -> None:
+    Args:
+        is_empty: Whether nothing lay in it a moment ago.
+        every_seconds: How often a busy loop asks the store.
+    """
+
+    def __init__(self, ledger: Ledger, *, is_empty: bool = False, every_seconds: float = 0.25) -> None:
         self._ledger = ledger
         self._every = every_seconds
-        self._next = 0.0
+        self._next = ledger.clock.monotonic() + every_seconds if is_empty else 0.0
 
     def nudge(self) -> None:
         """Look at once next time: something has just been left."""

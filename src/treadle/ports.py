@@ -371,6 +371,11 @@ class Lease(Protocol):
         """Number of the session's last event when the lease was taken; None where the store does not say."""
         ...
 
+    @property
+    def has_messages(self) -> bool | None:
+        """Whether anything lay in the session's inbox then; None where the store does not say."""
+        ...
+
     async def release(self) -> None:
         """Give the session back. May be called twice, also after the lease was lost."""
         ...

@@ -215,7 +215,7 @@ class Run:
 
     async def _carry_out(self) -> RunResult:
         session = await self._open_session()
-        await session.hold(on_lost=self._lose, on_message=self._look)
+        may_have_messages = await session.hold(on_lost=self._lose, on_message=self._look)
         try:
             session.check_active()
             self._session = session
@@ -225,8 +225,9 @@ class Run:
                 ledger.subscribers.append(self._show)
             self._check_price()
             budget = self._budget(session)
-            self._inbox = Inbox(ledger)
-            await self._inbox.take_cancel()  # left for a run that had ended by then
+            self._inbox = Inbox(ledger, is_empty=not may_have_messages)
+            if may_have_messages:
+                await self._inbox.take_cancel()  # left for a run that had ended by then
             await self._begin(session, budget)
             stop = await self._loop(session, self._narrowed(session, budget)).run()
             await session.journal.flush()

@@ -298,8 +298,11 @@ class Session:
 
     # --- for runs
 
-    async def hold(self, *, on_lost: Callable[[], None], on_message: Callable[[], None]) -> None:
+    async def hold(self, *, on_lost: Callable[[], None], on_message: Callable[[], None]) -> bool:
         """Begin a run: take the lease, and take in what others have recorded since this session was opened.
+
+        Returns:
+            Whether messages may lie in its inbox.
 
         Raises:
             SessionHeld: Another run of this session is under way, here or in another process.
@@ -311,12 +314,13 @@ class Session:
         self.is_running = True
         self.is_degraded = False
         try:
-            self._lease = await self.journal.acquire(self.id, on_lost=on_lost, on_message=on_message)
-            if self._lease.head != self.state.head:
+            self._lease = lease = await self.journal.acquire(self.id, on_lost=on_lost, on_message=on_message)
+            if lease.head != self.state.head:
                 await self._catch_up()
         except BaseException:
             await self.release()
             raise
+        return lease.has_messages is not False
 
     def _hear_degraded(self, event: JournalDegraded) -> None:
         self.is_degraded = self.is_degraded or not event.is_over

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from treadle.errors import SessionHeld
 from treadle.journals._lease_file import LockFile, beat_of, holder_of, is_locked, remove, try_lock
 
-__all__ = ["LEASE_SECONDS", "FileLease", "LeaseRows", "Leases"]
+__all__ = ["LEASE_SECONDS", "Claimed", "FileLease", "LeaseRows", "Leases"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +30,15 @@ _BEATS_A_LEASE = 20
 _LOOKS_A_BEAT = 2
 
 
+class Claimed(NamedTuple):
+    """A session as it was when its lease was taken."""
+
+    head: int
+    """Number of its last event."""
+    has_messages: bool
+    """Whether anything lay in its inbox."""
+
+
 class LeaseRows(NamedTuple):
     """What leases need of the store."""
 
@@ -37,8 +46,8 @@ class LeaseRows(NamedTuple):
     """Return the session's number."""
     guess: Callable[[str], int | None]
     """Return it as it was when last seen, at once; None for a session not seen yet."""
-    claim: Callable[[str, int, int], Awaitable[int | None]]
-    """Raise it from one value to another, if it has the one. Return the number of the last event then, else None."""
+    claim: Callable[[str, int, int], Awaitable[Claimed | None]]
+    """Raise it from one value to another, if it has the one. Return what the session was then, else None."""
     give_back: Callable[[str, int], None]
     """Note soon that nobody holds this number any more. Returns at once and never raises for the store's faults."""
     look: Callable[[], None]
@@ -53,13 +62,13 @@ class FileLease:
         session_id: str,
         lock: LockFile,
         *,
-        head: int,
+        claimed: Claimed,
         on_lost: Callable[[], None],
         on_message: Callable[[], None],
         let_go: Callable[["FileLease"], None],
     ) -> None:
         self.session_id = session_id
-        self.head = head
+        self.head, self.has_messages = claimed
         self._lock = lock
         self._on_lost = on_lost
         self._on_message = on_message
@@ -104,7 +113,7 @@ class Leases:
     """Takes and keeps the leases of one journal file."""
 
     def __init__(self, path: Path, rows: LeaseRows, lease_seconds: float) -> None:
-        self._folder = path.with_name(path.name + ".locks")
+        self._folder = f"{path}.locks"
         self._rows = rows
         self._lease_seconds = lease_seconds
         self._heart = _Heart(lease_seconds / _BEATS_A_LEASE, rows.look)
@@ -128,23 +137,24 @@ class Leases:
         Raises:
             SessionHeld: Its holder lives.
         """
+        files = self._files(session_id)
         guess = self._rows.guess(session_id)  # a wrong one only makes the first claim fail
         while True:
             seen = await self._rows.read(session_id) if guess is None else guess
             guess = None
-            epoch, lock = await self._next_free(session_id, seen)
+            epoch, lock = await self._next_free(session_id, files, seen)
             try:
-                head = await self._rows.claim(session_id, seen, epoch)
+                claimed = await self._rows.claim(session_id, seen, epoch)
             except BaseException:
                 lock.drop()
                 raise
-            if head is not None:
+            if claimed is not None:
                 for past in range(seen, epoch):
-                    remove(self._file(session_id, past))
+                    remove(f"{files}{past}")
                 lease = FileLease(
                     session_id,
                     lock,
-                    head=head,
+                    claimed=claimed,
                     on_lost=on_lost,
                     on_message=on_message,
                     let_go=partial(self._let_go, epoch),
@@ -157,18 +167,18 @@ class Leases:
         self._heart.leave(lease)
         self._rows.give_back(lease.session_id, epoch)
 
-    async def _next_free(self, session_id: str, seen: int) -> tuple[int, LockFile]:
+    async def _next_free(self, session_id: str, files: str, seen: int) -> tuple[int, LockFile]:
         """Lock the file of the lowest number that is higher than the one seen and free, past holders that are dead."""
         epoch = seen
         while True:
-            path = self._file(session_id, epoch)
+            path = f"{files}{epoch}"
             if is_locked(path) and await self._is_alive(path):
                 raise _held(session_id, path)
             epoch += 1
-            if (lock := try_lock(self._file(session_id, epoch))) is not None:
+            if (lock := try_lock(f"{files}{epoch}")) is not None:
                 return epoch, lock
 
-    async def _is_alive(self, path: Path) -> bool:
+    async def _is_alive(self, path: str) -> bool:
         """Watch a holder: alive once its counter moves, dead when its lock is free or it stood still for one lease."""
         first, until = beat_of(path), time.monotonic() + self._lease_seconds
         while True:
@@ -182,9 +192,10 @@ class Leases:
             if is_late:
                 return False
 
-    def _file(self, session_id: str, epoch: int) -> Path:
+    def _files(self, session_id: str) -> str:
+        """Return what the paths of a session's lock files begin with; the number follows."""
         name = hashlib.sha256(session_id.encode()).hexdigest()[:32]
-        return self._folder / f"{name}.{epoch}"
+        return f"{self._folder}/{name}."
 
 
 class _Heart:
@@ -237,7 +248,7 @@ def _has_beaten(lease: FileLease) -> bool:
         return True
 
 
-def _held(session_id: str, path: Path) -> SessionHeld:
+def _held(session_id: str, path: str) -> SessionHeld:
     holder = holder_of(path)
     who = "another process" if holder is None else str(holder)
     return SessionHeld(

@@ -36,7 +36,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 class LockFile:
     """A lock file that this process has locked."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
+    def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
         self._beats = 0
@@ -59,15 +59,14 @@ class LockFile:
         os.close(self._descriptor)
 
 
-def try_lock(path: Path) -> LockFile | None:
+def try_lock(path: str) -> LockFile | None:
     """Make the file and lock it; None when somebody holds it.
 
     Raises:
         JournalError: The folder cannot be written, or its file system has no locks.
     """
     try:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        while (descriptor := _locked(path)) is not None:
+        while (descriptor := _made(path)) is not None:
             if _is_at(descriptor, path):
                 return LockFile(path, descriptor)
             os.close(descriptor)  # it was removed between our opening and our locking it
@@ -76,7 +75,7 @@ def try_lock(path: Path) -> LockFile | None:
     return None
 
 
-def is_locked(path: Path) -> bool:
+def is_locked(path: str) -> bool:
     """Whether somebody holds the lock. Makes no file."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -93,33 +92,42 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def beat_of(path: Path) -> bytes:
+def beat_of(path: str) -> bytes:
     """Return the counter, to be compared with itself a moment later; empty where there is none."""
     with suppress(OSError):
-        return path.read_bytes()[:_BEAT_BYTES]
+        return Path(path).read_bytes()[:_BEAT_BYTES]
     return b""
 
 
-def holder_of(path: Path) -> Holder | None:
+def holder_of(path: str) -> Holder | None:
     """Return who wrote the file, if it can be told."""
     with suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(path.read_bytes()[_BEAT_BYTES:], type=Holder)
+        return msgspec.json.decode(Path(path).read_bytes()[_BEAT_BYTES:], type=Holder)
     return None
 
 
-def remove(path: Path) -> None:
+def remove(path: str) -> None:
     with suppress(OSError):  # a file without a lock does no harm, so a folder that forbids it changes nothing
-        path.unlink()
+        os.unlink(path)  # noqa: PTH108 - a Path costs more than the call, and every run makes and removes one such file
 
 
-def _untakeable(path: Path, fault: OSError) -> JournalError:
+def _untakeable(path: str, fault: OSError) -> JournalError:
     return JournalError(
         f"The lock {path} of a session cannot be taken: {fault.strerror or fault}. Check the rights of the journal's "
         "folder, and that its file system has locks."
     )
 
 
-def _locked(path: Path) -> int | None:
+def _made(path: str) -> int | None:
+    """Make and lock the file, and its folder where it is missing; None when somebody holds it."""
+    try:
+        return _locked(path)
+    except FileNotFoundError:
+        Path(path).parent.mkdir(mode=0o700, exist_ok=True)
+        return _locked(path)
+
+
+def _locked(path: str) -> int | None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -132,10 +140,10 @@ def _locked(path: Path) -> int | None:
     return descriptor
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
+def _is_at(descriptor: int, path: str) -> bool:
     """Whether the path still names the file that we have open."""
     try:
-        named = path.stat()
+        named = os.stat(path)  # noqa: PTH116 - as above
     except OSError:
         return False
     ours = os.fstat(descriptor)

@@ -102,6 +102,10 @@ class ServerLease:
     def head(self) -> None:
         """Not asked for: what others have recorded is read in any case."""
 
+    @property
+    def has_messages(self) -> None:
+        """Not asked for: the inbox is read in any case."""
+
     async def release(self) -> None:
         """Give the session back. May be called twice."""
         if not self._is_over:

@@ -18,6 +18,7 @@ __all__ = [
     "create",
     "epoch_of",
     "give_back",
+    "has_messages",
     "purge",
     "put",
     "put_blob",
@@ -209,6 +210,14 @@ def select_inbox(connection: sqlite3.Connection, session_id: str) -> tuple[Inbox
         (session_id,),
     )
     return tuple(InboxMessage(id=msg_id, kind=kind, body=msgspec.json.decode(body)) for msg_id, kind, body in rows)
+
+
+def has_messages(connection: sqlite3.Connection, session_id: str) -> bool:
+    """Whether anything waits in the session's inbox."""
+    found = connection.execute(
+        "SELECT 1 FROM inbox WHERE session_id = ? AND consumed_seq IS NULL LIMIT 1", (session_id,)
+    )
+    return found.fetchone() is not None
 
 
 def select_arrivals(connection: sqlite3.Connection) -> dict[str, int]:

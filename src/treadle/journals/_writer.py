@@ -17,6 +17,7 @@ from treadle.journals._appends import Append, Followers
 from treadle.journals._deferred import Deferred, again
 from treadle.journals._faults import OWN_FAULTS, describe
 from treadle.journals._files import open_writer
+from treadle.journals._lease import Claimed
 from treadle.journals._worker import Job
 
 __all__ = ["Writer"]
@@ -44,12 +45,16 @@ class Writer:
         self.deferred.forget(session_id)
         return made
 
-    def claim(self, connection: sqlite3.Connection, session_id: str, seen: int, epoch: int, owner: str) -> int | None:
+    def claim(
+        self, connection: sqlite3.Connection, session_id: str, seen: int, epoch: int, owner: str
+    ) -> Claimed | None:
         if not _statements.claim(connection, session_id, seen, epoch, owner):
             return None
         self._epochs[session_id] = epoch
         self._held.add(session_id)
-        return _statements.select_head(connection, session_id)
+        return Claimed(
+            _statements.select_head(connection, session_id), _statements.has_messages(connection, session_id)
+        )
 
     def give_back(self, connection: sqlite3.Connection, session_id: str, epoch: int) -> None:
         if self._epochs.get(session_id) == epoch:

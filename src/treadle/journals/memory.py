@@ -156,6 +156,7 @@ class MemoryLease:
 
     def __init__(self, shelf: "_Shelf") -> None:
         self.head = len(shelf.events)
+        self.has_messages = len(shelf.consumed) < len(shelf.inbox)
         self._shelf: _Shelf | None = shelf
 
     async def release(self) -> None:

@@ -21,7 +21,7 @@ from treadle.errors import JournalError
 from treadle.events import AnyEvent
 from treadle.journals import _statements
 from treadle.journals._appends import append_of, body_of
-from treadle.journals._lease import LEASE_SECONDS, FileLease, LeaseRows, Leases
+from treadle.journals._lease import LEASE_SECONDS, Claimed, FileLease, LeaseRows, Leases
 from treadle.journals._reader import Reader, StillReader
 from treadle.journals._rows import events_of
 from treadle.journals._sequence import check_session_id, conflict, parent_of
@@ -228,7 +228,7 @@ class SqliteJournal:
         await self._catch_up()
         return await self._ask(partial(_statements.epoch_of, session_id=session_id))
 
-    async def _claim(self, session_id: str, seen: int, epoch: int) -> int | None:
+    async def _claim(self, session_id: str, seen: int, epoch: int) -> Claimed | None:
         owner = f"{socket.gethostname()}:{os.getpid()}"
         act = partial(self._writer.claim, session_id=session_id, seen=seen, epoch=epoch, owner=owner)
         return await self._write(act)
