@@ -61,7 +61,14 @@ def _compatible(
     return {dialect: vendor}
 
 
-def _local(dialect: str, port: int, *, key_variable: str = "", other_key_variable: str = "") -> dict[str, Vendor]:
+def _local(
+    dialect: str,
+    port: int,
+    *,
+    key_variable: str = "",
+    other_key_variable: str = "",
+    words: Mapping[str, Any] | None = None,
+) -> dict[str, Vendor]:
     """Describe a server of one's own; it may have been started with a key."""
     vendor = Vendor(
         adapter=_CHAT,
@@ -70,7 +77,7 @@ def _local(dialect: str, port: int, *, key_variable: str = "", other_key_variabl
         key_variable=key_variable,
         other_key_variable=other_key_variable,
         needs_key=False,
-        words={"dialect": dialect, "key_variable": key_variable},
+        words={"dialect": dialect, "key_variable": key_variable, **(words or {})},
     )
     return {dialect: vendor}
 
@@ -124,7 +131,8 @@ VENDORS: Mapping[str, Vendor] = {
     ),
     **_compatible("openrouter", "https://openrouter.ai/api/v1"),
     **_local("llamacpp", 8080, key_variable="LLAMACPP_API_KEY", other_key_variable="LLAMA_API_KEY"),
-    **_local("lmstudio", 1234),
+    # LM Studio knows the choices that are a word, and none by name.
+    **_local("lmstudio", 1234, words={"named_choice": False}),
     **_local("ollama", 11434),
     **_local("vllm", 8000, key_variable="VLLM_API_KEY"),
 }

@@ -1022,6 +1022,14 @@ async def test_an_error_inside_the_answer_ends_it(wire, kind):
     assert type(in_stream.value) is kind
 
 
+@pytest.mark.row("PF10")
+async def test_an_error_in_a_field_of_its_own_is_told_in_its_words():
+    told = 'error: {"code":500,"message":"the slot has no room","type":"server_error"}\n\n'
+
+    with pytest.raises(ModelUnavailable, match="the slot has no room"):
+        await ask(answer(chunk(content="x") + told))
+
+
 @pytest.mark.row("PF17")
 async def test_a_refused_key_is_not_printed_and_what_to_check_is():
     key = "sk-live-0123456789"

@@ -37,6 +37,14 @@ def test_comments_ids_retries_and_unknown_fields_are_skipped():
     assert read(b": OPENROUTER PROCESSING\n\nid: 7\nretry: 10\nfoo: bar\ndata: x\n\n") == [b"x"]
 
 
+@pytest.mark.row("PF10")
+def test_an_error_in_a_field_of_its_own_is_data_as_others_send_it():
+    told = b'error: {"code":500,"message":"no room"}\n\n'
+
+    assert read(b"data: x\n\n" + told) == [b"x", b'{"error":{"code":500,"message":"no room"}}']
+    assert read(b"error: some words\n\n" + b"error:\ndata: y\n\n") == [b"y"]
+
+
 def test_an_event_without_data_is_none():
     assert read(b"event: ping\n\n") == []
 

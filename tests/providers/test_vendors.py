@@ -207,6 +207,19 @@ async def test_mistral_takes_a_task_after_a_run_that_ended_at_its_results() -> N
     assert [message["role"] for message in sent["messages"]] == roles
 
 
+@pytest.mark.row("W05")
+async def test_lm_studio_is_shown_the_one_tool_that_is_demanded_by_name() -> None:
+    async with MockProvider([call("look"), "done"]) as mock:
+        for name in ("lmstudio", "vllm"):
+            model = resolve_model(f"{name}:m", base_url=mock.base_url)
+            await Agent(model, tools=[look, photograph], tool_choice="look").run("go")
+
+    named, plain = mock.requests[0].body, mock.requests[2].body
+    assert (named["tool_choice"], [tool["function"]["name"] for tool in named["tools"]]) == ("required", ["look"])
+    assert plain["tool_choice"] == {"type": "function", "function": {"name": "look"}}
+    assert len(mock.requests[1].body["tools"]) == 2
+
+
 def test_an_unknown_name_lists_all_that_there_are() -> None:
     with pytest.raises(UnknownModel) as told:
         resolve_model("nobody:x")

@@ -21,6 +21,7 @@ _OURS = frozenset({"messages", "model", "stream", "tool_choice", "tools"})
 """Fields of the body that come from the request; an option may not replace them."""
 
 
+_CHOICES = ("auto", "none", "required")
 _OWN_WORDS = ("server_tools", "strict_tools")
 
 
@@ -36,6 +37,7 @@ class ChatRequests:
         thinking_field: Where earlier reasoning goes back, or None to keep it.
         call_id: A pattern of the ids that the server takes, or None for the dialect's.
         bridge: What the model is made to say between results and a user's message, where a server wants that.
+        named_choice: Whether a tool may be demanded by its name; else it is shown alone, and any is demanded.
 
     Raises:
         ConfigurationError: An option is no JSON, or names a field that the request itself fills; or no id fits the pattern.
@@ -51,6 +53,7 @@ class ChatRequests:
         thinking_field: str | None = None,
         call_id: str | None = None,
         bridge: str | None = None,
+        named_choice: bool = True,
     ) -> None:
         further = {name: value for name, value in options.items() if name not in _OWN_WORDS}
         self._opening = opening(_fields(model, stream=stream), further, ours=_OURS)
@@ -61,6 +64,7 @@ class ChatRequests:
         )
         self._has_parallel_option = "parallel_tool_calls" in options
         self._messages = ChatMessages(origin=origin, thinking_field=thinking_field, call_id=call_id, bridge=bridge)
+        self._named_choice = named_choice
         self._is_strict = _flag(options.get("strict_tools"))
         self._tools = ToolSets(partial(_tool, is_strict=self._is_strict))
         self._asked: tuple[object, ...] = (None,) * 5
@@ -84,9 +88,11 @@ class ChatRequests:
         head = [self._opening]
         if request.output_schema is not None:
             head.append(b',"response_format":' + to_json(self._response_format(request.output_schema)))
-        if tools := self._all_tools(request):
+        choice = request.tool_choice
+        is_alone = not self._named_choice and choice not in _CHOICES
+        if tools := self._only(choice, request.tools) if is_alone else self._all_tools(request):
             head += [b',"tools":', tools]
-            head += [b',"tool_choice":', to_json(_tool_choice(request.tool_choice))]
+            head += [b',"tool_choice":', to_json(_tool_choice("required" if is_alone else choice))]
             if not request.parallel_tool_calls and not self._has_parallel_option:
                 head.append(b',"parallel_tool_calls":false')
         head.append(b',"messages":[')
@@ -97,6 +103,9 @@ class ChatRequests:
     def own_names(self, request: ModelRequest) -> Mapping[str, str]:
         """Return our names of those tools that had to be renamed for the wire."""
         return self._tools.of(request.tools).own_names if request.tools else {}
+
+    def _only(self, name: str, tools: tuple[ToolSpec, ...]) -> bytes:
+        return self._tools.of(tuple(spec for spec in tools if spec.name == name)).encoded
 
     def _all_tools(self, request: ModelRequest) -> bytes:
         """Return the tools as a JSON array, the server's own last; nothing where there are none."""
@@ -134,6 +143,6 @@ def _tool(spec: ToolSpec, *, is_strict: bool) -> _Wire:
 
 
 def _tool_choice(choice: ToolChoice) -> str | _Wire:
-    if choice in ("auto", "none", "required"):
+    if choice in _CHOICES:
         return choice
     return {"type": "function", "function": {"name": wire_name(choice)}}

@@ -1,9 +1,11 @@
 """Server-sent events: bytes in, the data of events out, however the bytes were cut. Knows no dialect and does no I/O.
 
-Follows the standard (CRLF, LF and CR end a line, comments, several `data` lines, a byte order mark), with one liberty at the end
-of the stream, where servers are careless: see `SseReader.finish`. The name of an event is not told: every dialect says in its data
-what it is.
+Follows the standard (CRLF, LF and CR end a line, comments, several `data` lines, a byte order mark), with two liberties: at the end
+of the stream, where servers are careless (see `SseReader.finish`), and for an error in a field of its own. The name of an event is
+not told: every dialect says in its data what it is.
 """
+
+from collections.abc import Iterable
 
 from treadle.errors import ModelResponseInvalid
 
@@ -91,6 +93,12 @@ def _data(block: bytes) -> bytes | None:
     """Return the data of one event, which is what stands between two blank lines; None where it has none."""
     if block.startswith(b"data: ") and b"\n" not in block:
         return block[6:]
-    fields = (line.partition(b":") for line in block.split(b"\n"))
+    fields = [line.partition(b":") for line in block.split(b"\n")]
     values = [value.removeprefix(b" ") for name, _, value in fields if name == b"data"]
-    return b"\n".join(values) if values else None
+    return b"\n".join(values) if values else _error(fields)
+
+
+def _error(fields: Iterable[tuple[bytes, bytes, bytes]]) -> bytes | None:
+    """Return the JSON object of a field `error`, as llama.cpp has sent it, in the form of an error that is data; else None."""
+    errors = (value.strip() for name, _, value in fields if name == b"error")
+    return next((b'{"error":%b}' % value for value in errors if value.startswith(b"{")), None)

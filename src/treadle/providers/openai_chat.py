@@ -38,6 +38,8 @@ class OpenAIChat:
             `[a-zA-Z0-9]{9}` for Mistral's own, and for its templates elsewhere. An id that does not fit is written anew.
         bridge: What the model is made to say, such as `Ok.`, between results and a message of the user, for servers that
             refuse one right after the other. None for those that do not.
+        named_choice: Whether the server lets a tool be demanded by its name. Where it does not, that tool is shown alone and any
+            is demanded.
         key_header: What carries the key: `Authorization`, as a bearer, or another header, as it is.
         key_variable: Where people set the key, for advice.
         dialect: The word before the colon of its name: what the server is called.
@@ -60,6 +62,7 @@ class OpenAIChat:
         thinking_field: str | None = None,
         call_id: str | None = None,
         bridge: str | None = None,
+        named_choice: bool = True,
         key_header: str = "Authorization",
         key_variable: str = "OPENAI_API_KEY",
         dialect: str = "openai-chat",
@@ -84,6 +87,7 @@ class OpenAIChat:
             thinking_field=thinking_field,
             call_id=call_id,
             bridge=bridge,
+            named_choice=named_choice,
         )
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
