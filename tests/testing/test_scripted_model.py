@@ -6,9 +6,11 @@ import json
 
 import pytest
 
+from treadle import Agent, resolve_model
 from treadle.budgets import Price
 from treadle.errors import (
     ConfigurationError,
+    ContextOverflow,
     IncompleteStream,
     ModelError,
     ModelRejected,
@@ -18,7 +20,7 @@ from treadle.errors import (
 from treadle.messages import Finish, Message, Text, Thinking, ToolCall, Usage, user_message
 from treadle.ports import CallReady, Model, ModelEnd, ModelRequest, TextDelta, ThinkingDelta
 from treadle.providers.scripted import scripted_model
-from treadle.testing import Script, ScriptedModel, Turn, call, text
+from treadle.testing import MockProvider, Script, ScriptedModel, Turn, call, text
 
 REQUEST = ModelRequest(messages=(user_message("go"),))
 
@@ -127,15 +129,28 @@ async def test_a_call_whose_arguments_never_close_an_object_is_never_ready(argum
     assert end.parts[0].arguments == arguments
 
 
+NOW, LATER = "Tue, 03 Nov 2026 10:00:00 GMT", "Tue, 03 Nov 2026 10:01:30 GMT"
+
+
+@pytest.mark.row("R06", "W11")
 @pytest.mark.parametrize(
     ("turn", "kind", "status", "wait"),
     [
         (Turn(status=429, headers={"retry-after": "2.5"}), ModelUnavailable, 429, 2.5),
         (Turn(status=429, headers={"retry-after": "soon"}), ModelUnavailable, 429, None),
+        (Turn(status=429, headers={"Retry-After-MS": "1500", "retry-after": "2"}), ModelUnavailable, 429, 1.5),
+        (Turn(status=429, headers={"Retry-After": LATER, "Date": NOW}), ModelUnavailable, 429, 90),
+        (Turn(status=429, headers={"retry-after": "1e9"}), ModelUnavailable, 429, 1e9),
+        (Turn(status=429, error="Please try again in 7.5s."), ModelUnavailable, 429, 7.5),
         (Turn(status=529), ModelUnavailable, 529, None),
+        (Turn(status=400, error="context_length_exceeded: too long"), ContextOverflow, 400, None),
+        (Turn(status=413), ContextOverflow, 413, None),
+        (Turn(status=429, error={"code": "insufficient_quota"}), ModelRejected, 429, None),
+        (Turn(status=400, error={"code": "tool_use_failed", "message": "?"}), ModelResponseInvalid, 400, None),
+        (Turn(error={"type": "invalid_request_error", "message": "no"}), ModelRejected, None, None),
         (Turn(status=401, error="bad key"), ModelRejected, 401, None),
         (Turn(status=400, error={"message": "no"}), ModelRejected, 400, None),
-        (Turn(error="overloaded"), ModelUnavailable, 200, None),
+        (Turn(error="overloaded"), ModelUnavailable, None, None),
         (Turn(status=301, body=b""), ModelResponseInvalid, 301, None),
         (Turn(body=b"<html>"), ModelResponseInvalid, 200, None),
         (Turn(text="a", cut="before-answer"), ModelUnavailable, None, None),
@@ -145,6 +160,36 @@ async def test_faults_that_give_no_answer_are_the_errors_of_a_real_provider(turn
     parts, error = await play_until_error(ScriptedModel([turn]))
     assert parts == []
     assert (type(error), error.status, error.retry_after_seconds) == (kind, status, wait)
+
+
+@pytest.mark.row("PF15")
+async def test_what_a_policy_forbids_is_a_response_of_nothing_but_a_refusal():
+    turn = Turn(status=400, error={"code": "content_filter", "message": "filtered"})
+
+    assert await play(ScriptedModel([turn])) == [
+        ModelEnd(parts=(), finish=Finish.REFUSED, finish_reason="content_filter")
+    ]
+
+
+@pytest.mark.row("X04")
+@pytest.mark.parametrize(
+    "turn",
+    [
+        Turn(status=400, error="context_length_exceeded: 9000 tokens"),
+        Turn(status=400, error={"code": "content_filter", "message": "filtered"}),
+        Turn(status=400, error="Output blocked by content filtering policy"),
+        Turn(status=400, error="no"),
+        Turn(status=413),
+        Turn(error={"code": "invalid_prompt", "message": "no"}),
+        Turn(error="context_length_exceeded"),
+    ],
+)
+async def test_a_script_ends_a_run_as_it_does_over_http(turn):
+    played = await Agent(ScriptedModel([turn])).run("go")
+    async with MockProvider([turn]) as mock:
+        asked = await Agent(resolve_model("openai-chat:m", base_url=mock.base_url)).run("go")
+
+    assert played.reason == asked.reason
 
 
 @pytest.mark.parametrize(

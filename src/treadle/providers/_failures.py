@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from treadle.errors import ContextOverflow, ModelError, ModelRejected, ModelResponseInvalid, ModelUnavailable
+from treadle.messages import Finish
+from treadle.ports import ModelEnd
 from treadle.providers._waits import asked_seconds
 
 if TYPE_CHECKING:
     from treadle.providers._answer import Answer
     from treadle.providers._endpoint import Endpoint
 
-__all__ = ["ModelRefused", "event_failure", "excerpt", "failure_of", "not_the_protocol", "read_failure"]
+__all__ = ["REFUSAL", "ModelRefused", "event_failure", "excerpt", "failure_of", "not_the_protocol", "read_failure"]
+
+REFUSAL = ModelEnd(parts=(), finish=Finish.REFUSED, finish_reason="content_filter")
+"""The response that a policy's refusal is."""
 
 _MAX_ERROR_BYTES = 64 * 1024
 _ERROR_SECONDS = 5.0

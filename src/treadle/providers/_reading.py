@@ -4,10 +4,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Protocol
 
 from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid
-from treadle.messages import Finish
 from treadle.ports import ModelEnd, ModelPart
 from treadle.providers._answer import Answer
-from treadle.providers._failures import ModelRefused, event_failure, not_the_protocol
+from treadle.providers._failures import REFUSAL, ModelRefused, event_failure, not_the_protocol
 from treadle.providers._sse import SseReader
 
 __all__ = ["AnswerError", "Response", "read_response"]
@@ -159,9 +158,8 @@ def _refusal(exc: AnswerError, answer: Answer, response: Response) -> ModelEnd:
 
 def _refused(response: Response) -> ModelEnd:
     """Make the response one of nothing but a refusal; whoever asks for its end again gets the same."""
-    end = ModelEnd(parts=(), finish=Finish.REFUSED, finish_reason="content_filter")
-    response.end = lambda: end  # type: ignore[method-assign]  # an adapter joins its answers by their ends
-    return end
+    response.end = lambda: REFUSAL  # type: ignore[method-assign]  # an adapter joins its answers by their ends
+    return REFUSAL
 
 
 def _incomplete(head: bytes, answer: Answer, response: Response) -> ModelError:

@@ -22,6 +22,7 @@ from treadle.errors import (
 )
 from treadle.messages import Finish, Part, Text, Thinking, ToolCall, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta
+from treadle.providers._failures import REFUSAL, ModelRefused, failure_of
 from treadle.providers.mock.gates import Gate, Gates
 from treadle.providers.mock.script import Script, load_script, turn_of
 from treadle.providers.mock.turns import Turn, TurnLike, Waitable, call, finish_of, fragments, text
@@ -98,7 +99,9 @@ class ScriptedModel:
         gate = self._gate(turn)
         if gate is not None and turn.hold_after_call is None and turn.hold_after_pieces is None:
             await gate.wait()
-        _refuse_without_answer(turn)
+        if (failure := _failure(turn)) is not None:
+            yield _refusal(failure)
+            return
         parts = self._parts(turn)
         sent = ready = 0
         for part in parts[: _length_of_cut(turn, parts)]:
@@ -182,23 +185,28 @@ def _gives_message(entry: Scripted) -> bool:
     return is_answer and entry.cut in (None, "before-done")
 
 
-def _refuse_without_answer(turn: Turn) -> None:
+def _failure(turn: Turn) -> ModelError | None:
+    """Return what the adapter of a real provider would raise in place of any answer, or None where there is one."""
     if turn.cut in ("before-answer", "before-body"):
-        raise ModelUnavailable("The connection was closed before an answer came.")
-    message = turn.error if isinstance(turn.error, str) else json.dumps(turn.error)
-    if turn.status < 400 and turn.error is None and turn.body is None:
-        return
+        return ModelUnavailable("The connection was closed before an answer came.")
     if turn.status < 400 and turn.error is None:
-        raise ModelResponseInvalid("The answer is not the protocol.", status=turn.status)
-    raise _refusal(turn, message if turn.error is not None else f"The model answered with status {turn.status}.")
+        return (
+            None if turn.body is None else ModelResponseInvalid("The answer is not the protocol.", status=turn.status)
+        )
+    error = turn.error if turn.error is not None else f"The model answered with status {turn.status}."
+    return failure_of(
+        {"message": error} if isinstance(error, str) else error,
+        status=turn.status if turn.status >= 300 else None,
+        headers=turn.header_fields,
+        opening=error if isinstance(error, str) else json.dumps(error),
+    )
 
 
-def _refusal(turn: Turn, message: str) -> ModelError:
-    is_passing = turn.status in (200, 408, 409, 429) or turn.status >= 500
-    kind = ModelUnavailable if is_passing else ModelRejected
-    wait = turn.header_fields.get("retry-after", "")
-    seconds = float(wait) if wait.replace(".", "", 1).isdecimal() else None
-    return kind(message, status=turn.status, retry_after_seconds=seconds)
+def _refusal(failure: ModelError) -> ModelEnd:
+    """Return the response that a policy's refusal is; raise any other failure."""
+    if isinstance(failure, ModelRefused):
+        return REFUSAL
+    raise failure
 
 
 def _length_of_cut(turn: Turn, parts: Sequence[ModelPart]) -> int:
