@@ -121,6 +121,7 @@ class Experiments:
     async def stream(self) -> dict[str, float]:
         """Time to the first piece of text, and the CPU of a thousand pieces that come at once."""
         agent = self._open(fast, turns=0, chunks=2000)
+        gc.collect()
         many = [(await self._stream(agent, chunks=2000))[0] * 1000 for _ in range(4)][1:]
         agent = self._open(fast, turns=0, chunks=3)  # made once, as those who serve people make theirs
         first = [(await self._stream(agent, chunks=3))[1] * 1000 for _ in range(31)][1:]
@@ -155,7 +156,6 @@ class Experiments:
     async def _stream(self, agent: Any, *, chunks: int) -> tuple[float, float]:
         """Return CPU seconds of one streamed answer, and seconds to its first text."""
         came: list[float] = []
-        gc.collect()
         begun = time.monotonic()
         cpu, _, text = await _measured(self._peer.stream(agent, lambda _: came.append(time.monotonic())))
         _check(text)
