@@ -116,7 +116,7 @@ def test_it_searches_every_file_that_it_found_and_tells_true_numbers(project):
     every_file = {"README.md", "logo.png", "notes.txt", "src/config.c", "src/main.c", "src/parser.c"}
     assert set(loop.paths("grep")) == every_file
     assert max(loop.batches) == 4
-    assert "3 lines with “error” in 2 files; 6 places searched. 1 binary file skipped." in answer
+    assert "3 lines with “error” in 2 files; 6 places searched. 1 skipped as binary or unreadable." in answer
     assert "src/main.c: 2 lines; line 12: log_error" in answer
     assert "src/config.c: 1 line; line 45: return CONFIG_ERROR;" in answer
     assert "12: log_error" in answer.partition("Around it, in src/main.c:")[2]
@@ -215,7 +215,28 @@ def test_a_folder_of_binary_files_gives_nothing_but_their_number(tmp_path):
 
     answer = Loop(tmp_path).run('find "error" everywhere')
 
-    assert "I found no line with “error” in the 2 places that I searched. 2 binary files skipped." in answer
+    assert "I found no line with “error” in the 2 places that I searched. 2 skipped as binary or unreadable." in answer
+
+
+@pytest.mark.parametrize(
+    ("folder", "told"),
+    [
+        ("", "The tool listed only some of the files; the search covered them all the same."),
+        ("old/", "There are more files than the tool listed; those are not searched."),
+    ],
+    ids=["the whole folder searched", "the listed folders searched"],
+)
+def test_what_the_listing_left_out_is_called_searched_only_where_it_was(tmp_path, folder, told):
+    (tmp_path / folder).mkdir(exist_ok=True)
+    for number in range(1200):
+        (tmp_path / f"{folder}f{number:05}.txt").write_text("nothing\n")
+    (tmp_path / "zoo").mkdir()
+    (tmp_path / "zoo" / "z.txt").write_text("777\n")
+
+    answer = Loop(tmp_path).run("Which files mention 777?")
+
+    assert told in answer
+    assert ("zoo/z.txt: 1 line" in answer) == (not folder)
 
 
 @pytest.mark.parametrize("names", [["grep"], ["list", "grep"], ["glob", "read"], ["list", "read"], ["grep", "read"]])

@@ -142,7 +142,7 @@ def test_a_wrong_script_is_refused_with_its_place(content):
 
 
 def test_bytes_that_are_no_text_are_refused():
-    with pytest.raises(ConfigurationError, match="s is not JSON"):
+    with pytest.raises(ConfigurationError, match=r"s is not JSON: .*\. A script is a JSON list of turns\."):
         parse_script(b"\xff\xfe\xfa", where="s")
 
 
@@ -156,6 +156,15 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     for path in (tmp_path / "none.json", tmp_path, "a\0b"):
         with pytest.raises(ConfigurationError, match=r"Script '.*' cannot be read"):
             load_script(path)
+
+
+def test_a_script_that_is_not_there_is_told_once_and_with_what_to_do(tmp_path):
+    missing = tmp_path / "nope.json"
+
+    with pytest.raises(ConfigurationError) as told:
+        load_script(missing)
+
+    assert str(told.value) == f"Script {str(missing)!r} cannot be read: No such file or directory. Check its path."
 
 
 @pytest.mark.row("D14")

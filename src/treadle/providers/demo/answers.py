@@ -62,7 +62,7 @@ def _searched(transcript: Transcript, task: Task, findings: Findings) -> list[st
 
 def _found(task: Task, findings: Findings) -> str:
     searched = _number(len(findings.searched), "place")
-    skipped = f" {_number(findings.skipped, 'binary file')} skipped." if findings.skipped else ""
+    skipped = f" {findings.skipped} skipped as binary or unreadable." if findings.skipped else ""
     if not findings.matches:
         return f"I found no line with “{task.term}” in the {searched} that I searched.{skipped}"
     by_path = Counter(match.path for match in findings.matches)
@@ -98,7 +98,9 @@ def _left(transcript: Transcript, findings: Findings) -> str:
         parts.append(f"Not searched yet: {_names(findings.left)}. Resume with a larger limit to go on.")
     elif transcript.must_stop and not findings.targets:
         parts.append("I had not even seen which files there are. Resume with a larger limit to go on.")
-    if findings.more_files:
+    if findings.more_files and "." in findings.searched:
+        parts.append("The tool listed only some of the files; the search covered them all the same.")
+    elif findings.more_files:
         parts.append("There are more files than the tool listed; those are not searched.")
     return " ".join(parts)
 

@@ -40,7 +40,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     more_matches: bool
     """Whether a tool said that there are more, so that the number is the least."""
     skipped: int
-    """Binary files that the tools left out."""
+    """What the tools left out: binary files, and what they could not read."""
 
     @property
     def left(self) -> tuple[str, ...]:

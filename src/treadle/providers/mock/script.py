@@ -100,7 +100,7 @@ def load_script(path: str | Path) -> Script:
     Example:
         >>> load_script("nowhere.json")
         Traceback (most recent call last):
-        treadle.errors.ConfigurationError: Script 'nowhere.json' cannot be read: [Errno 2] No such file or directory: 'nowhere.json'.
+        treadle.errors.ConfigurationError: Script 'nowhere.json' cannot be read: No such file or directory. Check its path.
 
     Raises:
         ConfigurationError: There is no such file, or it is no script; the message says where and what to write.
@@ -108,7 +108,8 @@ def load_script(path: str | Path) -> Script:
     try:
         content = Path(path).read_bytes()
     except (OSError, ValueError) as exc:
-        raise ConfigurationError(f"Script {str(path)!r} cannot be read: {exc}.") from exc
+        why = (exc.strerror if isinstance(exc, OSError) else None) or exc
+        raise ConfigurationError(f"Script {str(path)!r} cannot be read: {why}. Check its path.") from exc
     return parse_script(content, where=str(path))
 
 
@@ -125,7 +126,7 @@ def parse_script(content: str | bytes, *, where: str = "script") -> Script:
     try:
         value = json.loads(content, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
     except (ValueError, RecursionError) as exc:
-        raise ConfigurationError(f"{where} is not JSON: {exc}.") from exc
+        raise ConfigurationError(f"{where} is not JSON: {exc}. A script is a JSON list of turns.") from exc
     if not isinstance(value, list):
         raise ConfigurationError(f"{where} must be a list of turns; got {_kind(value)}.")
     if not value:
