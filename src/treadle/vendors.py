@@ -122,7 +122,7 @@ VENDORS: Mapping[str, Vendor] = {
     **_compatible("deepseek", "https://api.deepseek.com/v1", words={"thinking_field": "reasoning_content"}),
     **_compatible("groq", "https://api.groq.com/openai/v1"),
     # Mistral refuses fields that it does not know (it sends usage in every stream without being asked), ids that are not
-    # of its own form, and a user's message right after a tool's.
+    # of its own form, a user's message right after a tool's, and a model's message of nothing.
     **_compatible(
         "mistral",
         "https://api.mistral.ai/v1",

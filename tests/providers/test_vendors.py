@@ -35,6 +35,8 @@ def mistral_refuses(body: Any) -> Iterator[str]:
         if (earlier["role"], later["role"]) == ("tool", "user"):
             yield "Unexpected role 'user' after role 'tool'"
     for message in body["messages"]:
+        if message["role"] == "assistant" and not message.get("content") and not message.get("tool_calls"):
+            yield "Assistant message must have either content or tool_calls, but not none."
         ids = [made["id"] for made in message.get("tool_calls", ())]
         ids += [message["tool_call_id"]] if message["role"] == "tool" else []
         for call_id in ids:
@@ -205,6 +207,17 @@ async def test_mistral_takes_a_task_after_a_run_that_ended_at_its_results() -> N
     roles = ["user", "assistant", "tool", "tool", "assistant", "user", "assistant", "user"]
     assert (stopped.completed, result.text, [*mistral_refuses(sent)]) == (False, "done", [])
     assert [message["role"] for message in sent["messages"]] == roles
+
+
+@pytest.mark.row("W05", "PF15")
+async def test_mistral_goes_on_after_an_answer_of_nothing() -> None:
+    async with MockProvider([Turn(finish="content_filter"), "done"]) as mock:
+        agent = Agent(resolve_model("mistral:m", base_url=mock.base_url))
+        refused = await agent.run("go")
+        result = await agent.run("and now?", session=refused.session)
+
+    assert (refused.reason, result.text) == ("refused", "done")
+    assert [*mistral_refuses(mock.requests[-1].body)] == []
 
 
 @pytest.mark.row("W05")

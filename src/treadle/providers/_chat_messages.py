@@ -23,8 +23,8 @@ class ChatMessages:
         origin: What messages of this model are marked with; signatures and thinking go back to no other.
         thinking_field: Where earlier reasoning goes back, in every message of the model; None to keep it.
         call_id: A pattern of the ids that the server takes, or None for the dialect's.
-        bridge: What the model is made to say between results and a user's message, or None where the server takes one after
-            the other.
+        bridge: What the model is made to say between results and a user's message, and in place of nothing; None where the
+            server takes both.
 
     Raises:
         ConfigurationError: No id can be made that fits the pattern.
@@ -34,6 +34,7 @@ class ChatMessages:
         self._origin = origin
         self._thinking_field = thinking_field
         self._plain_id = id_pattern(call_id)
+        self._silence = bridge or ""
         self._bridge = Message(role="assistant", parts=(Text(bridge),)) if bridge else None
         self._encoded = EncodedMessages(self._encode)
 
@@ -57,7 +58,7 @@ class ChatMessages:
         calls = [self._call(call, is_own=is_own) for call in message.calls]
         # Content may be absent only beside calls.
         if (text := message.text) or not calls:
-            wire["content"] = text
+            wire["content"] = text or self._silence
         thoughts = [part for part in message.parts if isinstance(part, Thinking)] if is_own else []
         if self._thinking_field is not None:
             # Who wants it refuses a message without it, whoever wrote that; an empty one is taken.

@@ -20,7 +20,6 @@ _Wire: TypeAlias = dict[str, Any]  # Any: a JSON object on its way out
 _OURS = frozenset({"messages", "model", "stream", "tool_choice", "tools"})
 """Fields of the body that come from the request; an option may not replace them."""
 
-
 _CHOICES = ("auto", "none", "required")
 _OWN_WORDS = ("server_tools", "strict_tools")
 
@@ -36,7 +35,8 @@ class ChatRequests:
         stream: Whether to ask for a stream.
         thinking_field: Where earlier reasoning goes back, or None to keep it.
         call_id: A pattern of the ids that the server takes, or None for the dialect's.
-        bridge: What the model is made to say between results and a user's message, where a server wants that.
+        bridge: What the model is made to say between results and a user's message, and in place of nothing, where a server wants
+            that.
         named_choice: Whether a tool may be demanded by its name; else it is shown alone, and any is demanded.
 
     Raises:

@@ -36,8 +36,8 @@ class OpenAIChat:
             model, be it empty: `reasoning_content` or `reasoning`. None keeps it.
         call_id: A regular expression of the ids of calls that the server takes, where those are other than the dialect's:
             `[a-zA-Z0-9]{9}` for Mistral's own, and for its templates elsewhere. An id that does not fit is written anew.
-        bridge: What the model is made to say, such as `Ok.`, between results and a message of the user, for servers that
-            refuse one right after the other. None for those that do not.
+        bridge: What the model is made to say, such as `Ok.`, between results and a message of the user, and where it said
+            nothing, for servers that refuse either. None for those that do not.
         named_choice: Whether the server lets a tool be demanded by its name. Where it does not, that tool is shown alone and any
             is demanded.
         key_header: What carries the key: `Authorization`, as a bearer, or another header, as it is.
