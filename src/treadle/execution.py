@@ -90,6 +90,8 @@ class Execution:
             groups[0] = [*started, *first[taken:]]
         await self._run(groups, len(started))
         await self._adopt(plan.adopted)
+        if self._done is not None:  # nobody is asked any more about what waits beside the call that ended the run
+            await self._leave([state.call for state in self._ledger.state.unanswered])
 
     # --- groups
 
@@ -99,7 +101,7 @@ class Execution:
             if not taken:
                 await self._wait_until_clear(calls)
                 if self._has_ended:
-                    await self._leave(calls)
+                    await self._leave([call.call for call in calls])
                     continue
                 taken = await self._take_slots(calls)
                 started = await self._start(calls[:taken])
@@ -140,7 +142,7 @@ class Execution:
         await self._slots.acquire()
         if self._has_ended:
             self._slots.release()
-            await self._leave([call])
+            await self._leave([call.call])
             return
         if await self._start([call]):
             await self._in_slot(call)
@@ -183,7 +185,7 @@ class Execution:
         """Carry out a call that holds a slot and is recorded as started."""
         try:
             if self._interrupt.stop is not None:  # it came while the start was being stored
-                await self._leave([call])
+                await self._leave([call.call])
                 return
             result = await self._attempts.run(call)
         finally:
@@ -194,18 +196,16 @@ class Execution:
             output = result.data if result.artifact is None else result.content
             self._done = Stop(reason=StopReason.DONE_CONDITION_SATISFIED, output=output)
 
-    async def _leave(self, calls: Sequence[CheckedCall]) -> None:
+    async def _leave(self, calls: Sequence[ToolCall]) -> None:
         """Answer calls that will not start."""
         stop = self._interrupt.stop
         is_cancel = stop is not None and stop.reason is StopReason.CANCELLED
         status = CallStatus.CANCELLED if is_cancel else CallStatus.SKIPPED
         code = "run_stopped" if stop is not None else "run_ended"
         message = "Not executed: the run was stopped." if stop is not None else "Not executed: the run has ended."
-        results = [failed_result(call.call, status, message, code=code) for call in calls]
+        results = [(call, failed_result(call, status, message, code=code)) for call in calls]
         if results:
-            await self._ledger.record(
-                *(self._outcomes.finished(call.call, result) for call, result in zip(calls, results, strict=True))
-            )
+            await self._ledger.record(*(self._outcomes.finished(call, result) for call, result in results))
 
     async def _wait_until_clear(self, calls: Sequence[CheckedCall]) -> None:
         """Before calls that act: wait for early reads, and for calls that were given up and hold what these need.

@@ -437,6 +437,24 @@ async def test_a_tool_that_ends_the_run_leaves_what_comes_after_it():
     await check_session(result.session)
 
 
+@pytest.mark.row("T05", "V01")
+async def test_a_tool_that_ends_the_run_leaves_no_question_open():
+    recorder = Recorder()
+
+    async def finish(arguments, ctx):
+        return "done"
+
+    result = await run_calls(
+        call("finish"), call("pay"), tools=[read(finish, "finish", ends_run=True), act(recorder, "pay", permission="ask")]
+    )  # fmt: skip
+
+    assert result.reason is StopReason.DONE_CONDITION_SATISFIED
+    assert statuses(result) == ["ok", "skipped"]
+    assert result.session.approvals() == ()
+    assert recorder.runs == 0
+    await check_session(result.session)
+
+
 @pytest.mark.row("S02", "V09", "MF4")
 async def test_ids_that_repeat_are_missing_or_too_long_are_made_good_over_http():
     ids = ["call_0", "call_0", None, "", "x" * 200, "é"]
