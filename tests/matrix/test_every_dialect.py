@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from treadle import Agent, Tool, ToolContext, open_session, resolve_model
+from treadle import Agent, Budget, Tool, ToolContext, open_session, resolve_model
 from treadle.errors import ConfigurationError, ModelResponseInvalid
 from treadle.events import ModelDelta, ModelDiscarded, ModelFailed, ModelFinished, ToolStarted
 from treadle.messages import Finish, Text, ToolCall, Usage, user_message
@@ -259,6 +259,36 @@ async def test_a_conversation_begun_on_one_dialect_goes_on_with_another(tmp_path
     sent = str(other.requests[-1].body)
     assert all(word in sent for word in ("value of x", "value of y", "unknown_tool", "So far.", "and on"))
     assert "Hm." not in sent
+
+
+@pytest.mark.row("M15", "W06")
+@pytest.mark.parametrize(("first", "then"), list(permutations(DIALECTS, 2)))
+async def test_a_turn_begun_on_one_dialect_goes_on_with_another_in_its_middle(
+    tmp_path: Path, first: str, then: str
+) -> None:
+    """The second model is asked with results that the first one's calls had, and makes a call of its own behind them."""
+    begun = Turn(thinking="Hm.", text="I look.", calls=(call("look", key="x"), call("look", key="y")))
+    going_on = [Turn(thinking="So.", calls=(call("look", key="z"),)), "Here."]
+    ran: list[str] = []
+    async with (
+        open_session(tmp_path / "s.db") as session,
+        MockProvider([begun]) as one,
+        MockProvider(going_on) as other,
+    ):
+        first_agent = Agent(
+            model_of(first, one), tools=[look(ran=ran)], budget=Budget(max_model_turns=1), on_limit="report"
+        )
+        before = await first_agent.run("go", session=session)
+        after = await Agent(model_of(then, other), tools=[look(ran=ran)]).resume(session, budget=Budget())
+
+    assert (one.refusals, other.refusals) == ([], [])
+    assert (before.reason, after.text) == ("step_limit_reached", "Here.")
+    assert sorted(ran[:2]) == ["x", "y"]
+    assert ran[2:] == ["z"]
+    sent = [str(request.body) for request in other.requests]
+    assert all(word in body for body in sent for word in ("I look.", "value of x", "value of y"))
+    assert not any("Hm." in body for body in sent)
+    assert "value of z" in sent[1]
 
 
 # --- tools that the server runs

@@ -1,125 +1,17 @@
 """Recorded Gemini traffic: read by the adapter, and each loop played again through the public face, as recorded and streamed."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from _replay import Call, Exchange, Outcome, Recording, play, recorded
+from _oracle_gemini import HOSTS, ORACLE, model_of, parts_of, pieces_of, streamed, stretch
+from _replay import Recording, play, recorded
 
 from treadle import Agent, Tool, resolve_model
 from treadle.errors import ModelRejected
-from treadle.messages import Finish, Media, Text, Thinking, ToolCall, user_message
+from treadle.messages import Finish, Text, Thinking, ToolCall, user_message
 from treadle.ports import CallReady, ModelEnd, ModelRequest, TextDelta, ThinkingDelta
 from treadle.testing import MockProvider, Turn
-from treadle.tools import JsonObject
-
-GOOGLE = ("generativelanguage.googleapis.com", "aiplatform.googleapis.com")
-
-
-def exchanges_of(recording: Recording) -> tuple[Exchange, ...]:
-    return tuple(one for one in recording.exchanges if one.host in GOOGLE)
-
-
-def model_of(exchange: Exchange) -> str:
-    return "gemini:" + exchange.path.rpartition("/")[2].partition(":")[0]
-
-
-def either(holder: Any, camel: str, snake: str) -> Any:
-    return holder.get(camel, holder.get(snake))
-
-
-def parts_of(body: str) -> list[Any]:
-    candidates = json.loads(body).get("candidates") or [{}]
-    return candidates[0].get("content", {}).get("parts", [])
-
-
-class GeminiOracle:
-    """Reads Gemini's JSON by plain means."""
-
-    def tools(self, request: Any) -> Iterator[tuple[str, str, JsonObject]]:
-        listed = request.get("tools") or []
-        for one in [listed] if isinstance(listed, dict) else listed:
-            for declared in either(one, "functionDeclarations", "function_declarations") or ():
-                schema = either(declared, "parametersJsonSchema", "parameters_json_schema") or declared["parameters"]
-                # The recorded client refused unknown arguments and told the model so; here the stub tells it the same words.
-                open_schema = {word: value for word, value in schema.items() if word != "additionalProperties"}
-                yield declared["name"], declared.get("description", ""), open_schema
-
-    def task(self, request: Any) -> str:
-        said = [
-            "".join(part.get("text", "") for part in content["parts"])
-            for content in request["contents"]
-            if content["role"] == "user"
-        ]
-        return [words for words in said if words][-1]
-
-    def calls(self, body: str) -> list[Call]:
-        calls = [part["functionCall"] for part in parts_of(body) if "functionCall" in part]
-        return [Call(one.get("id", ""), one["name"], one["args"]) for one in calls]
-
-    def text(self, body: str) -> str:
-        return "".join(part["text"] for part in parts_of(body) if "text" in part and not part.get("thought"))
-
-    def outcomes(self, request: Any) -> dict[str, Outcome]:
-        found: dict[str, Outcome] = {}
-        for content in request["contents"]:
-            for part in content["parts"]:
-                response = either(part, "functionResponse", "function_response")
-                media = media_of(part)
-                if response is not None:
-                    last = response.get("id") or f"#{len(found)}"
-                    inside = [one for file in response.get("parts", ()) for one in media_of(file)]
-                    found[last] = outcome_of(response["response"], tuple(inside))
-                elif media and found and content["role"] == "user":  # files that follow the results
-                    told = found[last]
-                    found[last] = told._replace(media=(*told.media, *media))
-        return found
-
-
-def outcome_of(response: Any, media: tuple[Media, ...]) -> Outcome:
-    for word in ("return_value", "output", "error"):
-        if response.keys() == {word}:
-            value = response[word]
-            words = value if isinstance(value, str) else json.dumps(value)
-            return Outcome(words, media, is_error=word == "error")
-    return Outcome(json.dumps(response), media)
-
-
-def media_of(part: Any) -> list[Media]:
-    blob, link = either(part, "inlineData", "inline_data"), either(part, "fileData", "file_data")
-    if blob is not None:
-        content = blob["data"].replace("-", "+").replace("_", "/")
-        return [Media(media_type=either(blob, "mimeType", "mime_type"), base64=content)]
-    if link is not None:
-        return [Media(media_type=either(link, "mimeType", "mime_type"), url=either(link, "fileUri", "file_uri"))]
-    return []
-
-
-ORACLE = GeminiOracle()
-
-
-def streamed(body: str) -> str:
-    """Return the same answer as a stream: each text in three pieces, each other part by itself, the end last. Synthetic."""
-    whole = json.loads(body)
-    (candidate,) = whole["candidates"]
-    parts = [piece for part in candidate["content"].get("parts", ()) for piece in pieces_of(part)]
-    ending = {**candidate, "content": {"role": "model", "parts": [{"text": ""}]}}
-    chunks = [{"candidates": [{"content": {"role": "model", "parts": [part]}, "index": 0}]} for part in parts]
-    chunks.append({**whole, "candidates": [ending]})
-    return "".join(f"data: {json.dumps(one)}\r\n\r\n" for one in chunks)
-
-
-def pieces_of(part: Any) -> list[Any]:
-    if "text" not in part:
-        return [part]
-    words = part["text"]
-    third = len(words) // 3
-    plain = {key: value for key, value in part.items() if key != "thoughtSignature"}
-    cut = [words[:third], words[third : 2 * third], words[2 * third :]]
-    # The signature comes with the last piece.
-    return [{**plain, "text": one} for one in cut[:2]] + [{**part, "text": cut[2]}]
-
 
 # --- the parser ------------------------------------------------------------------------------------------------------
 
@@ -130,7 +22,7 @@ EVERY_ANSWER = [*recorded("loops", "gemini"), *recorded("quirks", "gemini")]
 @pytest.mark.parametrize("form", [str, streamed])
 @pytest.mark.parametrize("recording", EVERY_ANSWER, ids=str)
 async def test_every_recorded_answer_is_read_as_another_reader_reads_it(recording: Recording, form: Any):
-    answers = [one for one in exchanges_of(recording) if one.status == 200]
+    answers = [one for one in recording.of(*HOSTS) if one.status == 200]
     async with MockProvider([Turn(body=form(one.body).encode()) for one in answers] or ["none"]) as provider:
         for one in answers:
             model = resolve_model(model_of(one), base_url=provider.base_url)
@@ -171,18 +63,13 @@ def compare(end: ModelEnd, body: str) -> None:
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["as-recorded", "synthetic-stream"])
 @pytest.mark.parametrize("recording", recorded("loops", "gemini"), ids=str)
 async def test_a_recorded_loop_runs_as_recorded(recording: Recording, is_streamed: bool):
-    exchanges = exchanges_of(recording)
-    bodies = [streamed(one.body) if is_streamed else one.body for one in exchanges]
-    played = await play(exchanges, oracle=ORACLE, model=model_of(exchanges[0]), stream=is_streamed, bodies=bodies)
+    exchanges = recording.of(*HOSTS)
+
+    played = await play(stretch(exchanges, in_other_form=is_streamed))
 
     played.check()
-    told = list(ORACLE.outcomes(played.requests[-1].body).values())
-    assert len(told) == sum(len(ORACLE.calls(one.body)) for one in exchanges[:-1])
-    for ours, theirs in zip(told, played.outcomes.values(), strict=False):
-        assert ours.is_error is theirs.is_error
-        assert ours.media == theirs.media
-        assert theirs.is_error or ours.text == theirs.text
-    compare_echoes(played.requests[-1].body, [one.body for one in exchanges[:-1]], is_streamed=is_streamed)
+    for number, request in enumerate(played.requests):
+        compare_echoes(request.body, [one.body for one in exchanges[:number]], is_streamed=is_streamed)
 
 
 def compare_echoes(request: Any, bodies: list[str], *, is_streamed: bool) -> None:

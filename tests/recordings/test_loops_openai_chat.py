@@ -1,92 +1,40 @@
 """Recorded loops over Chat Completions, played through the public face: as recorded, and in the other form (synthetic)."""
 
-import json
-from collections.abc import Iterator, Sequence
-from typing import Any
-
 import pytest
-from _replay import Call, Exchange, Outcome, Recording, play, recorded
+from _oracle_chat import of, stretch
+from _replay import Exchange, Recording, play, recorded
 
-from treadle.providers.mock.chat import ChatCompletions
-from treadle.testing import Turn, call
+from treadle import resolve_model
+from treadle.errors import ModelRejected
+from treadle.messages import user_message
+from treadle.ports import ModelRequest
+from treadle.testing import MockProvider, Turn
 
-
-class _Oracle:
-    """Reads Chat Completions in the simplest way: one message, or the deltas of a stream put together by index."""
-
-    def tools(self, request: Any) -> Sequence[tuple[str, str, Any]]:
-        functions = [tool["function"] for tool in request.get("tools") or []]
-        return [(one["name"], one.get("description") or "", one["parameters"]) for one in functions]
-
-    def task(self, request: Any) -> str:
-        said = next(message["content"] for message in request["messages"] if message["role"] == "user")
-        return said if isinstance(said, str) else "".join(piece.get("text", "") for piece in said)
-
-    def calls(self, body: str) -> list[Call]:
-        found: dict[int, list[str]] = {}
-        for delta in deltas(body):
-            for place, one in enumerate(delta.get("tool_calls") or []):
-                parts = found.setdefault(one.get("index", place), ["", "", ""])
-                parts[0] = parts[0] or one.get("id") or ""
-                parts[1] = parts[1] or one["function"].get("name") or ""
-                parts[2] += one["function"].get("arguments") or ""
-        return [Call(one[0], one[1], json.loads(one[2] or "{}")) for _, one in sorted(found.items())]
-
-    def text(self, body: str) -> str:
-        return "".join(delta.get("content") or "" for delta in deltas(body))
-
-    def outcomes(self, request: Any) -> dict[str, Outcome]:
-        told = [message for message in request["messages"] if message["role"] == "tool"]
-        return {message["tool_call_id"]: Outcome(message["content"]) for message in told}
-
-
-def deltas(body: str) -> list[Any]:
-    if body.lstrip().startswith("{"):
-        return [json.loads(body)["choices"][0]["message"]]
-    chunks = [json.loads(line[6:]) for line in body.splitlines() if line.startswith("data: {")]
-    return [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
-
-
-def answered(loop: Recording) -> tuple[Exchange, ...]:
-    """Return what the model answered: not what it refused, nor what went elsewhere."""
-    return tuple(one for one in loop.exchanges if one.status == 200 and one.path.endswith("/chat/completions"))
+LOOPS = recorded("loops", "openai-chat")
 
 
 @pytest.mark.row("W01", "W02")
-@pytest.mark.parametrize("loop", recorded("loops", "openai-chat"), ids=str)
-async def test_a_recorded_loop_runs_as_recorded(loop: Recording) -> None:
-    exchanges = answered(loop)
-
-    played = await play(exchanges, oracle=_Oracle(), model="openai-chat:m", stream=_is_streamed(exchanges))
+@pytest.mark.parametrize("in_other_form", [False, True], ids=["as-recorded", "synthetic-other-form"])
+@pytest.mark.parametrize("loop", LOOPS, ids=str)
+async def test_a_recorded_loop_runs_as_recorded(loop: Recording, in_other_form: bool) -> None:
+    played = await play(stretch(of(loop.exchanges), in_other_form=in_other_form))
 
     played.check()
 
 
-@pytest.mark.row("W01", "W02")
-@pytest.mark.parametrize("loop", recorded("loops", "openai-chat"), ids=str)
-async def test_a_recorded_loop_runs_alike_in_the_other_form_synthetic(loop: Recording) -> None:
-    exchanges = answered(loop)
-    is_streamed = _is_streamed(exchanges)
-    bodies = [_rendered(one.body, stream=not is_streamed, number=at) for at, one in enumerate(exchanges)]
-
-    played = await play(exchanges, oracle=_Oracle(), model="openai-chat:m", stream=not is_streamed, bodies=bodies)
-
-    played.check()
+REFUSED = [one for loop in LOOPS if isinstance(loop, Recording) for one in of(loop.exchanges) if one.status != 200]
 
 
-def _is_streamed(exchanges: Sequence[Exchange]) -> bool:
-    return not exchanges[0].body.lstrip().startswith("{")
+@pytest.mark.row("W11")
+@pytest.mark.parametrize("exchange", REFUSED)
+async def test_a_recorded_refusal_is_one_that_no_retry_helps(exchange: Exchange) -> None:
+    async with MockProvider([Turn(status=exchange.status, body=exchange.body.encode())]) as provider:
+        model = resolve_model("openai-chat:m", base_url=provider.base_url)
+        with pytest.raises(ModelRejected, match="either text or image_url type") as caught:
+            _ = [part async for part in model.stream(ModelRequest(messages=(user_message("go"),)))]
+
+    assert (caught.value.status, caught.value.may_retry) == (400, False)
 
 
-def _rendered(body: str, *, stream: bool, number: int) -> bytes:
-    """Say the same in the other form, by the mock provider's own hand."""
-    oracle = _Oracle()
-    calls = tuple(call(one.name, arguments=one.arguments, id=one.id) for one in oracle.calls(body))
-    turn = Turn(text=oracle.text(body) or None, calls=calls)
-    request = {"model": "m", "messages": [], "stream": stream}
-    answer = ChatCompletions().answer(turn, request, number=number, ids=_no_ids())
-    return b"".join(piece.content for piece in answer.pieces)
-
-
-def _no_ids() -> Iterator[str]:
-    yield from ()
+def test_all_recorded_refusals_are_played() -> None:
+    assert len(REFUSED) == (4 if isinstance(LOOPS[0], Recording) else 0)
