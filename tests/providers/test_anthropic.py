@@ -575,6 +575,16 @@ async def test_a_citation_goes_back_without_the_file_that_the_vendor_refuses_the
     assert body["messages"][1]["content"] == [block | {"citations": [cited]}]
 
 
+@pytest.mark.parametrize("signature", ["sig", "[1]", "5", '{"citations": 5}', '{"citations": [5]}'])
+async def test_a_signature_that_is_none_of_ours_is_left_out(signature: str) -> None:
+    parts = (Text("a", signature), call_of("b", signature=signature if signature[0] != "{" else "[]"))
+
+    assert (await said(user_message("x"), assistant(*parts)))[1]["content"] == [
+        {"type": "text", "text": "a"},
+        {"type": "tool_use", "id": "b", "name": "grep", "input": {}},
+    ]
+
+
 @pytest.mark.parametrize("citations", [None, [], "none", [5]])
 async def test_a_text_that_cites_nothing_has_no_signature(citations: Any) -> None:
     (end,) = (await ask(whole({"type": "text", "text": "found", "citations": citations})))[-1:]

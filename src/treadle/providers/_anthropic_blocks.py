@@ -20,6 +20,8 @@ _Block: TypeAlias = dict[str, Any]  # Any: a JSON object on its way out
 
 _CONTAINER = "treadle.container"
 
+_objects = msgspec.json.Decoder(dict[str, Any])
+
 _PLAIN_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _IMAGES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
 
@@ -73,12 +75,19 @@ def _assistant(message: Message, *, is_own: bool) -> Iterator[_Block]:
 
 
 def _said(part: Text, *, is_own: bool) -> _Block:
-    block = _text(part.text)
-    if is_own and part.signature is not None:
-        cited = msgspec.json.decode(part.signature)["citations"]
-        # The vendor tells the name of a file there, and refuses to be told it.
-        block["citations"] = [{name: value for name, value in one.items() if name != "file_id"} for one in cited]
-    return block
+    held = _held(part.signature).get("citations") if is_own else None
+    cited = [one for one in held if isinstance(one, dict)] if isinstance(held, list) else []
+    # The vendor tells the name of a file there, and refuses to be told it.
+    sendable = [{name: value for name, value in one.items() if name != "file_id"} for one in cited]
+    return {**_text(part.text), **({"citations": sendable} if sendable else {})}
+
+
+def _held(signature: str | None) -> _Block:
+    """Return the object that a signature is; an empty one where it is none of ours, as in an imported history."""
+    try:
+        return _objects.decode(signature) if signature is not None else {}
+    except msgspec.DecodeError:
+        return {}
 
 
 def is_provable(part: Thinking) -> bool:
@@ -96,8 +105,8 @@ def _thinking(part: Thinking) -> _Block:
 def _call(call: ToolCall, *, is_own: bool) -> _Block:
     arguments = msgspec.json.decode(sendable_arguments(call.arguments))
     block = {"type": "tool_use", "id": _id(call.id), "name": wire_name(call.name), "input": arguments}
-    if is_own and call.signature is not None:
-        block["caller"] = msgspec.json.decode(call.signature)
+    if is_own and (caller := _held(call.signature)):
+        block["caller"] = caller
     return block
 
 
