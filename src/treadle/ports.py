@@ -141,6 +141,8 @@ class ModelEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     """Text that the driver dropped because it only repeats a call's arguments."""
     failure: DecisionFailure | None = None
     """Why there is no usable decision in it. Its one call then stands for the failure, and never runs."""
+    message: str = ""
+    """The provider's own sentence on a refusal, for people."""
 
 
 class ResponseSetAside(msgspec.Struct, frozen=True, kw_only=True, tag="set_aside"):

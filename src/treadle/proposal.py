@@ -282,6 +282,8 @@ class Proposer:
             details = {"class": failure.code, "attempts": failure.attempts}
             message = encodable(failure.message)
             return Stop(reason=StopReason.INVALID_CALL_LIMIT, message=message, details=details)
+        if end.finish is Finish.REFUSED and end.message:
+            return Stop(reason=StopReason.REFUSED, message=encodable(end.message))
         word = next((word for word in (end.finish_reason, end.finish.value) if word in self._refused_as), None)
         if word is None:
             return None

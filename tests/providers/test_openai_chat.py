@@ -701,6 +701,24 @@ def test_whole_calls_without_a_useful_index_stay_apart(index, ids):
     assert ready(stream) == calls(stream)
 
 
+@pytest.mark.row("W05")
+@pytest.mark.parametrize("names", [("lo", "ok"), ("look", "look"), ("lo", "look"), ("look", ""), ("", "look")])
+def test_a_name_may_come_in_pieces_or_again(names):
+    stream = "".join(
+        chunk(tool_calls=[fragment(0, text, call_id="a", name=name)])
+        for name, text in zip(names, ('{"n":', "1}"), strict=True)
+    )
+
+    assert calls(stream + DONE) == [call("a", "look", '{"n":1}')]
+
+
+@pytest.mark.row("W05")
+def test_a_call_in_the_form_of_before_there_were_several_is_understood():
+    stream = chunk(function_call={"name": "look", "arguments": '{"n":'}) + chunk(function_call={"arguments": "1}"})
+
+    assert [(one.name, one.arguments) for one in calls(stream + chunk("function_call") + DONE)] == [("look", '{"n":1}')]
+
+
 def test_fragments_without_an_index_continue_the_last_call():
     stream = (
         chunk(tool_calls=[fragment(None, '{"a":', call_id="1", name="x")])

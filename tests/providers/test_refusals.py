@@ -48,6 +48,7 @@ async def test_a_request_that_a_policy_forbids_ends_the_run_as_refused(
     result, requests = await run(json_answer(error, status=400), name, is_streamed=is_streamed)
 
     assert (result.reason, result.completed, requests) == ("refused", False, 1)
+    assert "policy forbids it" in result.message  # behind the vendor's own words
 
 
 @pytest.mark.row("PF15", "PF10")

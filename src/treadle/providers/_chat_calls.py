@@ -9,23 +9,27 @@ from treadle.messages import ToolCall
 from treadle.providers._arguments import ObjectEnd
 from treadle.providers._lenient import arguments_text, text_or_nothing
 
-__all__ = ["CallSlot", "Calls", "Fragment"]
+__all__ = ["CallSlot", "Calls", "Fragment", "Function"]
 
 
-class _Function(msgspec.Struct, gc=False):
+class Function(msgspec.Struct, gc=False):
     name: Any = None
     arguments: msgspec.Raw = msgspec.Raw(b"null")
     """Kept raw: a server that sends an object instead of its text means exactly those bytes."""
+
+    @property
+    def says_something(self) -> bool:
+        return bool(text_or_nothing(self.name) or arguments_text(self.arguments))
 
 
 class Fragment(msgspec.Struct, gc=False):
     index: Any = None
     id: Any = None
-    function: _Function | None = None
+    function: Function | None = None
     extra_content: Any = None
 
 
-_NO_FUNCTION = _Function()
+_NO_FUNCTION = Function()
 
 
 class CallSlot:
@@ -81,7 +85,8 @@ class Calls:
         slot = self._slot(_index(fragment.index), call_id, name, text, is_whole=is_whole)
         if slot.position >= self._told:  # a call that was handed out keeps the id that it had
             slot.id = slot.id or call_id
-        slot.name = slot.name or name
+        if name and name != slot.name:
+            slot.name = _whole_name(slot.name, name)
         if fragment.extra_content:
             slot.signature = slot.signature or _signature(fragment.extra_content)
         if text:
@@ -108,6 +113,11 @@ class Calls:
             self._open[index] = open_slot
         self._last = open_slot
         return open_slot
+
+
+def _whole_name(known: str, told: str) -> str:
+    """Join a name that comes in pieces. One that is told again, as far as it goes by then, is no piece."""
+    return told if told.startswith(known) else known + told
 
 
 def _begins_another(slot: CallSlot, index: int | None, call_id: str, name: str, text: str) -> bool:

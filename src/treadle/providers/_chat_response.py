@@ -12,7 +12,7 @@ import msgspec
 from treadle.errors import ModelResponseInvalid
 from treadle.messages import Finish, Part, Text, Thinking, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDelta
-from treadle.providers._chat_calls import Calls, Fragment
+from treadle.providers._chat_calls import Calls, Fragment, Function
 from treadle.providers._chat_details import ReasoningDetails
 from treadle.providers._lenient import count, decode, text_or_nothing
 from treadle.providers._reading import AnswerError, Response
@@ -27,6 +27,8 @@ class _Delta(msgspec.Struct, gc=False):
     reasoning_details: Any = None
     refusal: Any = None
     tool_calls: list[Fragment | None] | None = None
+    function_call: Function | None = None
+    """What a call was before there were several."""
 
 
 class _Choice(msgspec.Struct, gc=False):
@@ -171,6 +173,8 @@ class ChatResponse(Response):
         if said:
             self._text.append(said)
             parts.append(TextDelta(said))
+        if delta.tool_calls is None and delta.function_call is not None and delta.function_call.says_something:
+            delta.tool_calls = [Fragment(index=0, function=delta.function_call)]
         if delta.tool_calls:
             for fragment in delta.tool_calls:
                 if fragment is not None:
@@ -205,12 +209,14 @@ def _usage(value: Any) -> Usage | None:
     prompt, completion = count(value, "prompt_tokens"), count(value, "completion_tokens")
     if not prompt and not completion:
         return None
-    cached = count(value.get("prompt_tokens_details"), "cached_tokens") or count(value, "prompt_cache_hit_tokens")
+    details = value.get("prompt_tokens_details")
+    cached = min(count(details, "cached_tokens") or count(value, "prompt_cache_hit_tokens"), prompt)
     return Usage(
         input_tokens=prompt,
         # Some servers leave the reasoning out of the completion, and only the total tells.
         output_tokens=max(completion, count(value, "total_tokens") - prompt),
-        cached_input_tokens=min(cached, prompt),
+        cached_input_tokens=cached,
+        cache_written_tokens=min(count(details, "cache_write_tokens"), prompt - cached),
         reasoning_tokens=count(value.get("completion_tokens_details"), "reasoning_tokens"),
     )
 

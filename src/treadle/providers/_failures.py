@@ -15,10 +15,7 @@ if TYPE_CHECKING:
     from treadle.providers._answer import Answer
     from treadle.providers._endpoint import Endpoint
 
-__all__ = ["REFUSAL", "ModelRefused", "event_failure", "excerpt", "failure_of", "not_the_protocol", "read_failure"]
-
-REFUSAL = ModelEnd(parts=(), finish=Finish.REFUSED, finish_reason="content_filter")
-"""The response that a policy's refusal is."""
+__all__ = ["ModelRefused", "event_failure", "excerpt", "failure_of", "not_the_protocol", "read_failure"]
 
 _MAX_ERROR_BYTES = 64 * 1024
 _ERROR_SECONDS = 5.0
@@ -60,6 +57,10 @@ _POLICY_WORDS = re.compile(
 
 class ModelRefused(ModelRejected):
     """The vendor's own policy forbids the request or its answer. Adapters make a response of it: see `read_response`."""
+
+    def as_response(self) -> ModelEnd:
+        """Return the response that a policy's refusal is."""
+        return ModelEnd(parts=(), finish=Finish.REFUSED, finish_reason="content_filter", message=str(self))
 
 
 async def read_failure(answer: "Answer", *, key_advice: str) -> ModelError:

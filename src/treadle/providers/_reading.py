@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid
 from treadle.ports import ModelEnd, ModelPart
 from treadle.providers._answer import Answer
-from treadle.providers._failures import REFUSAL, ModelRefused, event_failure, not_the_protocol
+from treadle.providers._failures import ModelRefused, event_failure, not_the_protocol
 from treadle.providers._sse import SseReader
 
 __all__ = ["AnswerError", "Response", "read_response"]
@@ -71,8 +71,8 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
     """
     try:
         answer = await ask()
-    except ModelRefused:
-        yield _refused(response)
+    except ModelRefused as refused:
+        yield refused.as_response()
         return
     try:
         head = piece = await _beginning(answer)
@@ -92,7 +92,7 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
                 raise _incomplete(head, answer, response)
         yield response.end()
     except AnswerError as exc:
-        yield _refusal(exc, answer, response)
+        yield _refusal(exc, answer)
     finally:
         answer.close()
 
@@ -148,18 +148,12 @@ def _take_last(events: SseReader, response: Response) -> list[ModelPart]:
         return []
 
 
-def _refusal(exc: AnswerError, answer: Answer, response: Response) -> ModelEnd:
+def _refusal(exc: AnswerError, answer: Answer) -> ModelEnd:
     """Return the end of a response that a policy broke off; raise what any other error is."""
     failure = event_failure(exc.error, answer.endpoint)
     if isinstance(failure, ModelRefused):
-        return _refused(response)
+        return failure.as_response()
     raise failure from None  # the provider's words are in the new error, redacted
-
-
-def _refused(response: Response) -> ModelEnd:
-    """Make the response one of nothing but a refusal; whoever asks for its end again gets the same."""
-    response.end = lambda: REFUSAL  # type: ignore[method-assign]  # an adapter joins its answers by their ends
-    return REFUSAL
 
 
 def _incomplete(head: bytes, answer: Answer, response: Response) -> ModelError:

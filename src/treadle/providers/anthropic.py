@@ -89,11 +89,13 @@ class Anthropic:
         for pauses_left in reversed(range(_MAX_PAUSES + 1)):
             response = AnthropicResponse(self._requests.own_names(request))
             ask = partial(self._server.ask, self._requests.body(request))
+            end = ModelEnd(parts=())
             async with aclosing(read_response(ask, response)) as parts:
                 async for part in parts:
-                    if not isinstance(part, ModelEnd):
+                    if isinstance(part, ModelEnd):
+                        end = part
+                    else:
                         yield part
-            end = response.end()
             whole = end if before is None else _joined(before, end)
             if not (response.is_paused and pauses_left and end.parts):
                 yield whole

@@ -22,7 +22,7 @@ from treadle.errors import (
 )
 from treadle.messages import Finish, Part, Text, Thinking, ToolCall, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta
-from treadle.providers._failures import REFUSAL, ModelRefused, failure_of
+from treadle.providers._failures import ModelRefused, failure_of
 from treadle.providers.mock.gates import Gate, Gates
 from treadle.providers.mock.script import Script, load_script, turn_of
 from treadle.providers.mock.turns import Turn, TurnLike, Waitable, call, finish_of, fragments, text
@@ -205,7 +205,7 @@ def _failure(turn: Turn) -> ModelError | None:
 def _refusal(failure: ModelError) -> ModelEnd:
     """Return the response that a policy's refusal is; raise any other failure."""
     if isinstance(failure, ModelRefused):
-        return REFUSAL
+        return failure.as_response()
     raise failure
 
 

@@ -8,8 +8,8 @@ A script is a JSON list of turns. Every key of a turn is optional:
     thinking          reasoning, sent before the text
     refusal           the words of a refusal
     finish            stop, tool_calls, length, content_filter, or any other word; "" to send none
-    usage             {"input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens"}, or the vendor's
-                      names (prompt_tokens, completion_tokens); null to send none
+    usage             {"input_tokens", "output_tokens", "cached_input_tokens", "cache_written_tokens", "reasoning_tokens"}, or
+                      the vendor's names (prompt_tokens, completion_tokens); null to send none
     status            HTTP status (200); from 400 on the body is the vendor's error
     error             the error's message or object; with status 200 an error event inside the stream
     headers           further response headers, such as {"retry-after": "2"}; a content-length may lie
@@ -60,6 +60,7 @@ _TOKENS = {
     "completion_tokens": "output_tokens",
     "cached_input_tokens": "cached_input_tokens",
     "cached_tokens": "cached_input_tokens",
+    "cache_written_tokens": "cache_written_tokens",
     "reasoning_tokens": "reasoning_tokens",
 }
 """Names of token counts, ours and the vendor's, and the field of Usage that each is."""
