@@ -23,7 +23,7 @@ from harness import EXPERIMENTS, NAP_SECONDS
 
 HERE = Path(__file__).parent
 FLOOR = "floor_raw"
-PEERS = (FLOOR, "treadle_peer", "treadle_sqlite_peer")
+PEERS = (FLOOR, "floor_kept", "treadle_peer", "treadle_sqlite_peer")
 
 _SECONDS = 300
 """No measurement takes so long; one that does has hung."""

@@ -30,23 +30,26 @@ _PARAMETERS = {"type": "object", "properties": _PROPERTIES, "required": ["key", 
 
 
 class _Agent(NamedTuple):
+    session: aiohttp.ClientSession
     url: str
     tools: list[dict[str, Any]]
     functions: dict[str, Callable[..., Any]]
 
 
 class Floor:
-    """The bare loop."""
+    """The bare loop, with a client of its own for each agent."""
 
     def __init__(self) -> None:
-        self._session: aiohttp.ClientSession | None = None
+        self._sessions: list[aiohttp.ClientSession] = []
 
     def open(self, base_url: str, tool: Callable[..., Any]) -> _Agent:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         function = {"name": tool.__name__, "description": "Look up a key.", "parameters": _PARAMETERS}
         tools = [{"type": "function", "function": function}]
-        return _Agent(base_url + "/chat/completions", tools, {tool.__name__: tool})
+        return _Agent(self._client(), base_url + "/chat/completions", tools, {tool.__name__: tool})
+
+    def _client(self) -> aiohttp.ClientSession:
+        self._sessions.append(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+        return self._sessions[-1]
 
     async def run(self, agent: _Agent) -> str:
         messages = _opening()
@@ -73,15 +76,14 @@ class Floor:
             messages += await _carry_out(agent, calls)
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        for session in self._sessions:
+            await session.close()
 
     def _post(self, agent: _Agent, messages: list[dict[str, Any]], *, stream: bool) -> Any:
         body = {"model": "mock", "messages": messages, "tools": agent.tools}
         if stream:
             body["stream"] = True
-        assert self._session is not None
-        return self._session.post(agent.url, data=_encode(body), headers=_HEADERS)
+        return agent.session.post(agent.url, data=_encode(body), headers=_HEADERS)
 
 
 def _opening() -> list[dict[str, Any]]:
