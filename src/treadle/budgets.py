@@ -241,10 +241,10 @@ class Meter:
         limit = self.budget.max_tool_calls
         return None if limit is None else max(limit - spent.tool_calls, 0)
 
-    def seconds_left(self, spent: Spent) -> float | None:
-        """Return the running time left in seconds; None for no limit."""
+    def seconds_left(self, wall_seconds: float) -> float | None:
+        """Return the running time that is left after so much, in seconds; None for no limit."""
         limit = self.budget.max_wall_time_seconds
-        return None if limit is None else max(limit - spent.wall_seconds, 0.0)
+        return None if limit is None else max(limit - wall_seconds, 0.0)
 
     def _consumption(self, spent: Spent) -> tuple[tuple[str, int | float | Decimal | None], ...]:
         return (

@@ -195,7 +195,7 @@ class _Underway(NamedTuple):
 
 
 def _task(checked: CheckedCall, context: CallContext, running: Awaitable[Any]) -> _Underway:
-    return _Underway(checked, context, asyncio.ensure_future(contained(running)))
+    return _Underway(checked, context, asyncio.get_running_loop().create_task(contained(running)))
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

@@ -107,7 +107,7 @@ class Loop:
         is_last = self._meter.limit_after(msgspec.structs.replace(spent, model_turns=spent.model_turns + 1))
         # The call that arrives at a limit carries the limit's notice, so it is not started before that is known.
         room = 0 if is_last else 1_000_000 if left is None else left - 1
-        seconds = self._meter.seconds_left(msgspec.structs.replace(spent, wall_seconds=self._wall_seconds()))
+        seconds = self._meter.seconds_left(self._wall_seconds())
         request = await self._requests.make(closing=closing)
         return await self._proposer.propose(request, closing=closing, room=room, seconds_left=seconds)
 
@@ -170,7 +170,7 @@ class Loop:
 
     def _limit_wall_time(self) -> None:
         """Let the wall-time budget cut into whatever runs: a tool, a silent stream, a pause between attempts."""
-        left = self._meter.seconds_left(self._run.spent)
+        left = self._meter.seconds_left(self._run.spent.wall_seconds)
         limit = self._meter.budget.max_wall_time_seconds
         if left is not None and limit is not None:
             reached = BudgetReached(budget="max_wall_time_seconds", used=limit, limit=limit)

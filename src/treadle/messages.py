@@ -98,11 +98,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+        return tuple([part for part in self.parts if isinstance(part, ToolCall)])
 
     @property
     def results(self) -> tuple[Result, ...]:
-        return tuple(part for part in self.parts if isinstance(part, Result))
+        return tuple([part for part in self.parts if isinstance(part, Result)])
 
 
 def user_message(text: str) -> Message:

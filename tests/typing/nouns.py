@@ -3,7 +3,7 @@
 from decimal import Decimal
 from typing import assert_never, assert_type
 
-from treadle.budgets import Budget, Meter, Price, Spent, budget_from
+from treadle.budgets import Budget, Meter, Price, budget_from
 from treadle.effects import Effect
 from treadle.errors import Rejected, SessionHeld, Transient, TreadleError
 from treadle.events import AnyEvent, RunFinished, Subscriber
@@ -41,7 +41,7 @@ budget = Budget(max_model_turns=20, max_total_cost=0.50, max_tool_calls=None)
 Budget(max_turns=3)  # type: ignore[call-arg]  # a misspelt budget
 assert_type(budget_from({"max_model_turns": 3}), Budget)
 assert_type(Price(input=1.25, output=10).cost(Usage()), Decimal)
-assert_type(Meter(budget).seconds_left(Spent()), float | None)
+assert_type(Meter(budget).seconds_left(0.0), float | None)
 
 assert_type(user_message("hello").calls, tuple[ToolCall, ...])
 assert_type(StopReason.COMPLETED.status, Status)

@@ -59,21 +59,17 @@ def _are_new(ids: Sequence[str], known: AbstractSet[str]) -> bool:
 
 def _is_sound(messages: Sequence[Message]) -> bool:
     """Whether each call has its result right behind it, and nothing else is amiss. Nothing before them is open."""
-    before: Message | None = None
+    calls: list[str] = []
     for message in messages:
         if message.role == "tool":
-            if before is None or not _is_pair(before, message):
+            if not calls or calls != [result.call_id for result in message.results]:
                 return False
-            before = None
-        elif before is not None or not message.parts:
+            calls = []
+        elif calls or not message.parts:
             return False
-        elif message.role == "assistant" and message.calls:
-            before = message
-    return before is None
-
-
-def _is_pair(spoken: Message, results: Message) -> bool:
-    return [call.id for call in spoken.calls] == [result.call_id for result in results.results]
+        elif message.role == "assistant":
+            calls = [call.id for call in message.calls]
+    return not calls
 
 
 def _healed(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
