@@ -5,8 +5,9 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from treadle import ConfigurationError, Price
+from treadle import Agent, ConfigurationError, Price
 from treadle.messages import Usage
+from treadle.testing import ScriptedModel, Turn
 
 
 @pytest.mark.row("B03")
@@ -40,3 +41,13 @@ def test_usage_of_older_journals_and_recordings_is_read_as_it_was_written():
     assert msgspec.json.encode(usage) == old
     written = Usage(input_tokens=2, cache_written_tokens=2)
     assert usage + written + written == Usage(input_tokens=13, cached_input_tokens=4, cache_written_tokens=4)
+
+
+@pytest.mark.parametrize("written", [0, 2])
+async def test_a_report_tells_tokens_written_to_a_cache_where_there_are_any(written):
+    usage = Usage(input_tokens=5, output_tokens=1, cache_written_tokens=written)
+    report = (await Agent(ScriptedModel([Turn(text="done", usage=usage)])).run("go")).report()
+
+    assert report["usage"]["input_tokens"] == 5
+    assert report["usage"].get("cache_written_tokens", 0) == written
+    assert ("cache_written_tokens" in report["usage"]) == bool(written)

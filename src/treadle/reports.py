@@ -87,7 +87,11 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
-    return msgspec.structs.asdict(usage)
+    """Return the counts that every report has, and tokens written to a cache where there are any."""
+    counts = msgspec.structs.asdict(usage)
+    if not usage.cache_written_tokens:
+        del counts["cache_written_tokens"]
+    return counts
 
 
 def _approval(approval: Approval) -> dict[str, Any]:
