@@ -438,6 +438,25 @@ async def test_an_agent_runs_to_its_end_and_nothing_is_refused(stream: bool):
     assert [response["error"]["type"] for response in responses[2:]] == ["invalid_json", "unknown_tool"]
 
 
+@pytest.mark.row("M15")
+async def test_an_id_that_comes_again_unsigned_is_not_asked_for_its_signature():
+    async def run(arguments: Any, ctx: Any) -> Any:
+        return arguments
+
+    echo = Tool(name="echo", description="Echo.", parameters={}, effect="read", run=run)
+    script = [
+        Turn(calls=(call("echo", text="1", id="same"),), cut="before-terminal"),
+        Turn(calls=(call("echo", text="2", id="u"), call("echo", text="3", id="same"))),
+        [call("echo", text="4", id="same")],
+        "done",
+    ]
+    async with MockProvider(script) as mock:
+        model = resolve_model("gemini:m", base_url=mock.base_url, api_key="k")
+        result = await Agent(model, tools=[echo]).run("go")
+
+    assert (result.text, mock.refusals) == ("done", [])
+
+
 @pytest.mark.row("W06")
 async def test_a_history_that_lost_its_signatures_is_refused():
     async with MockProvider([call("f"), "Done."]) as provider:

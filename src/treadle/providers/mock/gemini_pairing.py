@@ -214,10 +214,11 @@ def _check_answers(responses: list[JsonObject], open_calls: list[JsonObject]) ->
 
 
 def _check_signatures(parts: list[JsonObject], signed: Collection[str], where: str) -> None:
-    for place, part in enumerate(parts):
-        call = part.get("functionCall")
-        if call is not None and call.get("id") in signed and not part.get("thoughtSignature"):
-            _refuse_unsigned(call, f"position {place} of {where}")
+    """Only the first call of a content is ever signed: an id that comes again behind it means another call."""
+    place, part = next(((place, part) for place, part in enumerate(parts) if "functionCall" in part), (0, {}))
+    call = part.get("functionCall")
+    if call is not None and call.get("id") in signed and not part.get("thoughtSignature"):
+        _refuse_unsigned(call, f"position {place} of {where}")
 
 
 def _check_open_turn(contents: list[Any]) -> None:
