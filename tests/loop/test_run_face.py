@@ -8,7 +8,7 @@ import threading
 import pytest
 from loop_tools import echo_tool, failing_tool
 
-from treadle import Agent, Budget, Tool, ToolContext, open_session
+from treadle import Agent, Budget, Tool, ToolContext, WholeHistory, open_session
 from treadle.errors import ConfigurationError, ToolDefinitionError, ToolNameConflict
 from treadle.events import AnyEvent, decode_event, encode_event, on
 from treadle.messages import Message, Text
@@ -163,6 +163,51 @@ async def test_leaving_the_stream_early_by_an_exception_ends_the_run() -> None:
         assert session.state.phase == "stopped"
         assert not session.is_running
     assert run.result.reason == "cancelled"  # it has ended, and says how
+
+
+async def test_a_run_that_has_not_begun_says_what_to_do_first() -> None:
+    run = Agent(ScriptedModel([text("done")])).stream("go")
+
+    run.cancel()  # there is nothing to cancel
+    with pytest.raises(RuntimeError, match="has not ended"):
+        _ = run.result
+    with pytest.raises(RuntimeError, match="Enter the run first"):
+        async for _ in run:
+            pass
+    with pytest.raises(RuntimeError, match="has not begun"):
+        await run.steer("Hurry.")
+    assert (await run.finish()).text == "done"
+
+
+async def test_a_run_that_is_cancelled_before_it_has_a_session_leaves_nothing_behind() -> None:
+    model = ScriptedModel([text("never")])
+    with pytest.raises(asyncio.CancelledError):
+        async with Agent(model).stream("go") as run:
+            run.cancel()
+            async for _ in run:
+                pass
+
+    assert model.requests == []
+
+
+async def test_a_resume_without_a_budget_goes_on_with_the_one_that_the_run_was_given() -> None:
+    agent = Agent(ScriptedModel([call("echo", n=n) for n in range(9)]), tools=[echo_tool()], on_limit="report")
+    async with open_session("memory:") as session:
+        await agent.run("go", session=session, budget=Budget(max_model_turns=1))
+        result = await agent.resume(session)
+
+    assert (result.report()["budget"], result.report()["limit"]) == ("max_model_turns", 1)
+
+
+@pytest.mark.parametrize("words", [{"compactor": object()}, {"compiler": WholeHistory(), "history": "current"}])
+def test_what_an_agent_cannot_be_given_is_refused(words) -> None:
+    with pytest.raises(ConfigurationError):
+        Agent(ScriptedModel([text("done")]), **words)
+
+
+async def test_a_resume_needs_a_session() -> None:
+    with pytest.raises(ConfigurationError, match="no session to go on with"):
+        await Agent(ScriptedModel([text("done")])).resume(None)  # type: ignore[arg-type]
 
 
 async def test_what_a_run_raises_reaches_whoever_goes_through_it() -> None:
