@@ -11,9 +11,9 @@ from loop_tools import echo_tool, failing_tool
 from treadle import Agent, Budget, Tool, ToolContext, WholeHistory, open_session
 from treadle.errors import ConfigurationError, ToolDefinitionError, ToolNameConflict
 from treadle.events import AnyEvent, decode_event, encode_event, on
-from treadle.messages import Message, Text
+from treadle.messages import Message, Text, ToolCall
 from treadle.testing import FakeClock, FixedRandomness, Gate, ScriptedModel, Turn, call, text
-from treadle.tools import JsonObject
+from treadle.tools import JsonObject, ToolResult
 
 
 def types(events: list[AnyEvent]) -> list[str]:
@@ -203,6 +203,27 @@ async def test_a_resume_without_a_budget_goes_on_with_the_one_that_the_run_was_g
 def test_what_an_agent_cannot_be_given_is_refused(words) -> None:
     with pytest.raises(ConfigurationError):
         Agent(ScriptedModel([text("done")]), **words)
+
+
+async def test_an_interceptor_that_hangs_after_a_call_does_not_outlive_the_run() -> None:
+    hanging = asyncio.Event()
+
+    class Hanging:
+        def before(self, call: ToolCall) -> ToolCall:
+            return call
+
+        async def after(self, call: ToolCall, result: ToolResult) -> ToolResult:
+            hanging.set()
+            await asyncio.Event().wait()
+            return result
+
+    agent = Agent(ScriptedModel([call("echo", x=1)]), tools=[echo_tool()], interceptors=[Hanging()])
+    async with agent.stream("go") as run:
+        await hanging.wait()
+        run.cancel()
+
+    assert run.result.reason == "cancelled"
+    assert [one.status for one in run.result.tool_calls] == ["ok"]  # it was done, whatever came after
 
 
 async def test_a_resume_needs_a_session() -> None:
