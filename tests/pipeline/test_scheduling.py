@@ -437,6 +437,22 @@ async def test_a_tool_that_ends_the_run_leaves_what_comes_after_it():
     await check_session(result.session)
 
 
+@pytest.mark.row("T05", "B09")
+async def test_a_call_that_waits_for_a_slot_is_left_when_the_run_ends_before_it():
+    recorder = Recorder()
+
+    async def finish(arguments, ctx):
+        return "done"
+
+    result = await run_calls(
+        call("finish"), call("look", n=1), tools=[read(finish, "finish", ends_run=True), read(recorder)],
+        budget=Budget(max_parallel_tool_calls=1),
+    )  # fmt: skip
+
+    assert statuses(result) == ["ok", "skipped"]
+    assert recorder.runs == 0
+
+
 @pytest.mark.row("T05", "V01")
 async def test_a_tool_that_ends_the_run_leaves_no_question_open():
     recorder = Recorder()
