@@ -437,6 +437,23 @@ async def test_a_tool_that_ends_the_run_leaves_what_comes_after_it():
     await check_session(result.session)
 
 
+@pytest.mark.row("TF11")
+async def test_what_a_call_returns_when_it_is_told_to_stop_is_late():
+    async def run(arguments, ctx):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "too late"
+
+    async with on_fake_clock() as session:
+        tools = [read(run, timeout=5)]
+        result = await run_calls(call("look"), tools=tools, session=session, budget=Budget(max_retries_per_tool_call=0))
+
+    assert statuses(result) == ["timeout"]
+    [late] = await types(result, "tool.late")
+    assert (late.outcome, late.content) == ("returned", "'too late'")
+
+
 @pytest.mark.row("T05", "B09")
 async def test_a_call_that_waits_for_a_slot_is_left_when_the_run_ends_before_it():
     recorder = Recorder()
