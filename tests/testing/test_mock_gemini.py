@@ -244,7 +244,12 @@ BAD_REQUESTS = [
     (openapi({"type": "object", "additionalProperties": False}), 'Unknown name "additionalProperties"'),
     (openapi({"type": "object", "properties": {"a": {"exclusiveMinimum": 0}}}), 'Unknown name "exclusiveMinimum"'),
     (openapi({"type": "object", "properties": {"a": {"anyOf": [{"$ref": "x"}]}}}), 'Unknown name "$ref"'),
+    (schema(properties={"a": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/A"}]}}), "undefined schema"),
     (openapi({"type": ["object", "null"]}), "TYPE_ENUM"),
+    (
+        openapi({"type": "object", "properties": ["a"]}),
+        """'tools[0].function_declarations[0].parameters.properties' (map), ["a"]""",
+    ),
     ({**tools(), "toolConfig": {"functionCallingConfig": {"mode": "auto"}}}, "TYPE_ENUM"),
     ({**tools(), "toolConfig": {"functionCallingConfig": {"mode": "AUTO", "allowedFunctionNames": ["f"]}}}, "ANY"),
     ({**tools(), "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["g"]}}}, '"g"'),
@@ -254,6 +259,17 @@ BAD_REQUESTS = [
     ({"contents": [GO], "generationConfig": {"temperature": "hot"}}, "TYPE_NUMBER"),
     ({"contents": [GO], "generationConfig": {"responseMimeType": "json"}}, "allowed mimetypes"),
     ({"contents": [GO], "generationConfig": {"responseJsonSchema": {}}}, "response mime type"),
+    (
+        {
+            "contents": [GO],
+            "generationConfig": {
+                "responseMimeType": "application/json",
+                "responseSchema": {},
+                "responseJsonSchema": {},
+            },
+        },
+        "Only one of response_schema and response_json_schema may be set.",
+    ),
 ]
 
 
@@ -270,9 +286,13 @@ GOOD_REQUESTS = [
     {"contents": [GO]},
     tools(),
     schema(properties={"a": {"$ref": "#/$defs/A"}, "$ref": {"type": "string"}}, **{"$defs": {"A": {"type": "string"}}}),
+    schema(
+        properties={"a": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/A"}]}}, **{"$defs": {"A": {"type": "string"}}}
+    ),
     openapi({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string"}}}}),
     {**tools(), "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["f"]}}},
     {**tools(), "tool_config": {"function_calling_config": {"mode": "NONE"}}},
+    {"contents": [GO], "toolConfig": {"retrievalConfig": {"languageCode": "de"}}},
     {"contents": [GO], "tools": [{"googleSearch": {}}, {"code_execution": {}}]},
     {
         "contents": [GO],
