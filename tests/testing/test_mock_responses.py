@@ -224,6 +224,7 @@ OK = {"model": "m", "input": "go"}
 BAD_REQUESTS = {
     "a list": ([], "it must be an object"),
     "no model": ({"input": "go"}, "Missing required parameter: 'model'"),
+    "a model that is a number": ({**OK, "model": 1}, "Invalid type for 'model': expected a string, but got an integer"),
     "no input": ({"model": "m"}, "Missing required parameter: 'input'"),
     "messages": ({**OK, "messages": []}, "this parameter has moved to 'input'"),
     "response_format": ({**OK, "response_format": {}}, "has moved to 'text.format'"),
@@ -231,7 +232,16 @@ BAD_REQUESTS = {
     "a stream that is text": ({**OK, "stream": "yes"}, "Invalid type for 'stream'"),
     "a temperature below zero": ({**OK, "temperature": -1}, "Expected a value >= 0, but got -1"),
     "too few tokens": ({**OK, "max_output_tokens": 1}, "Expected a value >= 16"),
+    "an include that is text": (
+        {**OK, "include": "reasoning.encrypted_content"},
+        "Invalid type for 'include': expected an array of strings, but got a string instead.",
+    ),
     "an unknown include": ({**OK, "include": ["thoughts"]}, 'Invalid value: "thoughts"'),
+    "tools as an object": (
+        {**OK, "tools": {"look": LOOK}},
+        "Invalid type for 'tools': expected an array of objects, but got an object instead.",
+    ),
+    "a tool without a type": ({**OK, "tools": [without(LOOK, "type")]}, "Missing required parameter: 'tools[0].type'"),
     "a tool of Chat Completions": (
         {**OK, "tools": [{"type": "function", "function": {"name": "look"}}]},
         "Missing required parameter: 'tools[0].name'",
@@ -269,6 +279,26 @@ BAD_REQUESTS = {
     ),
     "required without tools": ({**OK, "tool_choice": "required"}, "must be specified with 'tools' parameter"),
     "a choice of Anthropic": ({**OK, "tool_choice": "any"}, "Invalid value: 'any'"),
+    "a choice by name in Anthropic's form": (
+        {**OK, "tools": [LOOK], "tool_choice": {"type": "tool", "name": "look"}},
+        "Invalid value: 'tool'. Supported values are: 'function' and others.",
+    ),
+    "a choice without a type": (
+        {**OK, "tools": [LOOK], "tool_choice": {"name": "look"}},
+        "Invalid type for 'tool_choice': expected 'none', 'auto', 'required' or an object that names a function",
+    ),
+    "a text that is no object": (
+        {**OK, "text": "json"},
+        "Invalid type for 'text': expected an object, but got a string instead.",
+    ),
+    "a format of an unknown type": (
+        {**OK, "text": {"format": {"type": "xml"}}},
+        "'text.format' must be text, json_object, or json_schema with a name and a schema.",
+    ),
+    "a format with a space in its name": (
+        {**OK, "text": {"format": {"type": "json_schema", "name": "an o", "schema": CLOSED}}},
+        "'text.format' must be text, json_object, or json_schema with a name and a schema.",
+    ),
     "a format of Chat Completions": (
         {**OK, "text": {"format": {"type": "json_schema", "json_schema": {"name": "o", "schema": {}}}}},
         "Missing required parameter: 'text.format.name'",
@@ -291,9 +321,18 @@ def test_a_bad_request_is_refused_in_the_vendors_words(case: str) -> None:
     assert words in str(refused.value)
 
 
-@pytest.mark.parametrize("choice", ["auto", "none", "required", {"type": "function", "name": "look"}])
+@pytest.mark.parametrize(
+    "choice", ["auto", "none", "required", {"type": "function", "name": "look"}, {"type": "web_search"}]
+)
 def test_a_good_request_is_taken(choice: Any) -> None:
     body = {**OK, "tools": [LOOK, {"type": "web_search"}], "tool_choice": choice, "parallel_tool_calls": False}
+
+    assert check_responses_request(body) is body
+
+
+@pytest.mark.parametrize("text", [{}, {"format": {"type": "text"}}, {"format": {"type": "json_object"}}])
+def test_a_text_without_a_schema_is_taken(text: Any) -> None:
+    body = {**OK, "text": text}
 
     assert check_responses_request(body) is body
 
@@ -317,6 +356,16 @@ STRICT_FAULTS = {
         {**CLOSED, "properties": {"a": {"type": "string", "format": "uri"}}, "required": ["a"]},
         "'uri' is not a valid format",
     ),
+    "a schema that is true": (
+        {**CLOSED, "properties": {"a": True}, "required": ["a"]},
+        'In context=("properties", "a"), schema must be an object.',
+    ),
+    "a pattern that looks ahead": (
+        {**CLOSED, "properties": {"a": {"type": "string", "pattern": "^(?=x)"}}, "required": ["a"]},
+        'In context=("properties", "a"), regex lookaround is not supported.',
+    ),
+    "an object without properties": (without(CLOSED, "properties"), "In context=(), object schema missing properties."),
+    "an object without required": (without(CLOSED, "required"), "'required' is required to be supplied and to be an array"),
     "an open object inside a list": (
         {**CLOSED, "properties": {"a": {"type": "array", "items": {"type": "object", "properties": {}}}}, "required": ["a"]},
         "to be false",
