@@ -131,9 +131,10 @@ LOOPS = """
 
 
 async def run_python(script: str, *arguments: str, flags: tuple[str, ...] = (), **environment: str) -> tuple[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if name == "PATH" or name.startswith("COVERAGE_")}
     running = await asyncio.create_subprocess_exec(
         *(sys.executable, *flags, "-c", textwrap.dedent(script), *arguments),
-        env={"PATH": os.environ["PATH"], **environment},
+        env={**inherited, **environment},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -183,25 +184,60 @@ async def test_a_proxy_of_the_environment_is_used():
     assert proxy.requests[0].line == "POST http://model.invalid/v1/x HTTP/1.1"
 
 
+ASK = """
+    import asyncio, sys
+    from treadle.errors import TreadleError
+    from treadle.providers._endpoint import Endpoint, Timeouts
+    from treadle.providers._http import shared_client
+
+    async def main():
+        place = Endpoint(sys.argv[1], "x", headers={"Authorization": "Bearer sk-secret"}, timeouts=Timeouts())
+        try:
+            print((await (await shared_client.send(place, b"{}")).read_rest()).decode())
+        except TreadleError as exc:
+            print(f"{type(exc).__name__}: {exc} {exc.__cause__!r}")
+
+    asyncio.run(main())
+"""
+
+
+def through(proxy: str, scheme: str = "HTTPS") -> dict[str, str]:
+    name = f"{scheme}_PROXY"
+    return {name: proxy, name.lower(): proxy, "NO_PROXY": "", "no_proxy": ""}
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 async def test_a_server_on_this_machine_is_reached_without_the_proxy(host):
-    script = """
-        import asyncio, sys
-        from treadle.providers._endpoint import Endpoint, Timeouts
-        from treadle.providers._http import shared_client
-
-        async def main():
-            place = Endpoint(sys.argv[1], "x", headers={}, timeouts=Timeouts())
-            print((await (await shared_client.send(place, b"{}")).read_rest()).decode())
-
-        asyncio.run(main())
-    """
     async with serving(answer("direct")) as server:
         address = server.url.replace("127.0.0.1", host)
-        nowhere = "http://127.0.0.1:9"
-        output, _ = await run_python(script, address, HTTP_PROXY=nowhere, http_proxy=nowhere, NO_PROXY="", no_proxy="")
+        output, _ = await run_python(ASK, address, **through("http://127.0.0.1:9", "HTTP"))
 
     assert output == "direct"
+
+
+async def test_a_proxy_of_another_kind_is_refused_with_the_variable_to_change():
+    output, _ = await run_python(ASK, "http://model.invalid/v1", **through("socks5://127.0.0.1:9", "HTTP"))
+
+    assert output.startswith("ConfigurationError: The environment names a proxy of the kind 'socks5'")
+    assert "Change HTTP_PROXY, or put model.invalid" in output
+
+
+async def test_a_proxy_that_forbids_the_host_is_told_with_its_status_and_without_the_key():
+    async with serving(answer("no", status=403)) as proxy:
+        output, _ = await run_python(ASK, "https://model.invalid/v1", **through(proxy.url.removesuffix("/v1")))
+
+    assert output == "ModelRejected: The proxy refuses to connect to https://model.invalid/v1: 403. None"
+    assert proxy.requests[0].line.startswith("CONNECT model.invalid:443 ")
+
+
+async def test_a_proxy_that_nobody_runs_may_be_tried_again():
+    with socket.socket() as reserved:  # bound and not listening
+        reserved.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{reserved.getsockname()[1]}"
+        output, _ = await run_python(ASK, "https://model.invalid/v1", **through(nobody))
+
+    assert output.startswith("ModelUnavailable: The proxy to https://model.invalid/v1 cannot be reached")
+    assert "Check HTTPS_PROXY and NO_PROXY." in output
 
 
 # --- limits ----------------------------------------------------------------------------------------------------------
@@ -283,6 +319,19 @@ async def test_a_refused_connection_may_be_tried_again():
     assert "Cannot connect to http://127.0.0.1:" in str(caught.value)
     assert "passw0rd" not in str(caught.value)
     assert "t0ken" not in str(caught.value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a full queue of connections wait in silence")
+async def test_a_server_that_accepts_no_connection_is_given_up():
+    with socket.socket() as listener, contextlib.ExitStack() as waiting:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):  # fill the queue; nobody accepts
+            queued = waiting.enter_context(socket.socket())
+            queued.setblocking(False)
+            queued.connect_ex(listener.getsockname())
+        with pytest.raises(ModelUnavailable, match=r"within 0\.05 s \(Timeouts\.connect_seconds\)"):
+            await fetch(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", connect_seconds=0.05)
 
 
 @pytest.mark.row("R01")
