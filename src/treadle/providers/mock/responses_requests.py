@@ -47,7 +47,6 @@ _SERVER_TOOLS = frozenset({
     *("web_search", "web_search_preview", "file_search", "code_interpreter", "image_generation", "mcp", "tool_search"),
     *("local_shell", "shell", "apply_patch", "computer_use_preview", "custom"),
 })  # fmt: skip
-_REFUSED_AT_ROOT = ("oneOf", "anyOf", "allOf", "enum", "not")
 
 
 def check_responses_request(body: Any) -> JsonObject:  # Any: JSON of strangers
@@ -121,12 +120,6 @@ def _tool_name(tool: JsonObject, where: str) -> str | None:
     if kind != "function":
         refuse_value(f"{where}.type", json.dumps(kind), "'function' and others")
     name, schema = check_function(tool, where)
-    if not isinstance(tool.get("strict"), bool | None):
-        refuse_type(f"{where}.strict", "a boolean", tool["strict"])
-    for key in _REFUSED_AT_ROOT:
-        if key in schema:
-            words = "'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level."
-            refuse_schema(name, where, f"schema must have type 'object' and not have {words}")
     if tool.get("strict") is not False and (fault := check_strict_schema(schema)) is not None:
         refuse_schema(name, where, fault)
     return name
