@@ -49,6 +49,66 @@ def test_tools_check_compiles_contracts_and_names_what_lacks_words(treadle):
     assert [one["tool"] for one in poor["advice"]] == ["t", "t"]
 
 
+def test_the_tools_and_what_they_lack_are_listed_for_people(treadle):
+    (treadle.folder / "mine.py").write_text(
+        "from treadle import Tool\n\n"
+        "t = Tool(name='t', description='Look.', parameters={'type': 'object'}, run=print, effect=lambda arguments: 'read')\n"
+        "u = Tool(name='u', description='', parameters={'type': 'object'}, run=print)\n"
+    )
+
+    listed = treadle("tools", "--tools", "mine.py", code=0).stdout.splitlines()
+    checked = treadle("tools", "check", "--tools", "mine.py", code=0).stdout.splitlines()
+
+    assert [line.split()[0] for line in listed] == ["t", "u"]
+    assert "by call" in listed[0]
+    assert checked == [
+        "u: it has no description: the model cannot tell when to use it.",
+        "2 tools checked: every contract compiles.",
+    ]
+
+
+def test_tools_may_be_attributes_of_modules_one_or_a_list(treadle):
+    (treadle.folder / "kit.py").write_text(
+        "from treadle import Tool\n\n"
+        "def made(name):\n"
+        "    return Tool(name=name, description='Look.', parameters={'type': 'object'}, run=print)\n\n"
+        "one = made('one')\n"
+        "class Box:\n"
+        "    several = [made('two'), 'no tool', made('three')]\n"
+    )
+
+    listed = treadle.json("tools", "--json", "--tools", "kit:one", "--tools", "kit:Box.several", code=0)
+
+    assert [tool["name"] for tool in listed] == ["one", "two", "three"]
+
+
+def test_a_module_that_breaks_while_it_is_imported_is_told_with_its_line(treadle):
+    (treadle.folder / "kit.py").write_text("x = 1\nraise SystemExit(3)\n")
+
+    told = treadle("tools", "--tools", "kit:x", code=2).stderr
+
+    assert "The tools of kit cannot be loaded" in told
+    assert "kit.py, line 2: SystemExit" in told
+
+
+def test_the_doctor_names_the_model_and_says_what_a_journal_in_memory_loses(treadle):
+    checks = treadle.json("doctor", "--json", "--journal", "memory:", code=0, TREADLE_MODEL="demo")["checks"]
+
+    found = {check["name"]: (check["level"], check["message"]) for check in checks}
+    assert found["model"] == ("ok", "demo (TREADLE_MODEL)")
+    assert found["journal"][0] == "warn"
+    assert "sessions are lost" in found["journal"][1]
+
+
+def test_the_doctor_says_where_no_journal_can_be_made_and_what_is_not_installed(treadle):
+    checks = treadle.json("doctor", "--json", "--journal", "a.txt/x/journal.db", code=1, PATH="nowhere")["checks"]
+
+    found = {check["name"]: (check["level"], check["message"]) for check in checks}
+    assert found["journal"][0] == "fail"
+    assert "a.txt cannot be written. Name another with --journal" in found["journal"][1]
+    assert found["bubblewrap"][0] == "warn"
+
+
 @pytest.mark.parametrize(
     ("given", "shown"),
     [
