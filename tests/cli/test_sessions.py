@@ -2,6 +2,8 @@
 
 import json
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -94,3 +96,85 @@ def test_the_journal_is_where_the_flag_or_the_variable_says(treadle):
     assert (treadle.folder / "one.db").exists()
     assert (treadle.folder / "two.db").exists()
     assert not treadle.home.exists()
+
+
+def test_sessions_are_listed_for_people(treadle):
+    none = treadle("sessions", code=0)
+    model = treadle.script("s.json", [{"text": "Done."}])
+    treadle("run", "-m", model, "--session", "s1", "Look\nhere", code=0)
+    listed = treadle("sessions", code=0)
+
+    assert (none.stdout, none.stderr) == ("", "No sessions yet.\n")
+    (line,) = listed.stdout.splitlines()
+    assert line.startswith("s1  completed ")
+    assert line.endswith("  Look here")
+
+
+def test_a_shown_session_says_which_call_waits_and_how_to_allow_it(paying):
+    paying("run", "-m", "script:pay.json", "--tools", "paying.py", "--session", "s1", "Pay", code=11)
+    (approval,) = paying.json("approvals", "--json")
+
+    shown = paying("sessions", "show", "s1", code=0).stdout
+
+    assert f"[waits] pay(amount=40): treadle approve {approval['id']}\n" in shown
+
+
+@pytest.fixture
+def finished(treadle):
+    """With one finished session, s1."""
+    treadle("run", "-m", treadle.script("s.json", [{"text": "Done."}]), "--session", "s1", "x", code=0)
+    return treadle
+
+
+def test_what_is_done_to_a_session_can_be_read_by_programs(finished):
+    marked = finished.json("sessions", "mark", "s1", "before", "--json", code=0)
+    forked = finished.json("sessions", "fork", "s1", "--json", code=0)
+
+    assert (marked["id"], marked["mark"]) == ("s1", "before")
+    assert forked["parent_id"] == "s1"
+    assert finished.json("sessions", "show", forked["id"], "--json")["parent_seq"] == forked["parent_seq"]
+
+
+def test_a_session_moves_to_another_journal_through_a_pipe(finished):
+    lines = finished("sessions", "export", "s1", code=0).stdout
+    taken = finished.json("sessions", "import", "-", "--journal", "two.db", "--json", stdin=lines, code=0)
+
+    shown = finished.json("sessions", "show", taken["id"], "--journal", "two.db", "--json", code=0)
+    assert [message["role"] for message in shown["messages"]] == ["user", "assistant"]
+
+
+def test_an_import_from_a_closed_standard_input_is_told(treadle):
+    line = " ".join([*treadle.command("sessions", "import", "-"), "<&-"])
+
+    ran = subprocess.run(
+        line, shell=True, cwd=treadle.folder, env=treadle.environment, timeout=60, stderr=subprocess.PIPE, text=True
+    )
+
+    assert (ran.returncode, ran.stderr) == (2, "treadle: Standard input is closed. Name a file.\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a file of Linux that opens and cannot be read")
+def test_an_import_of_a_file_that_breaks_while_it_is_read_is_told(treadle):
+    ran = treadle("sessions", "import", "/proc/self/mem", code=2)
+
+    assert ran.stderr.startswith("treadle: The file cannot be read: ")
+
+
+def test_an_export_that_the_disk_cannot_hold_leaves_no_file(treadle):
+    model = treadle.script("s.json", [{"text": "Done."}])
+    treadle("run", "-m", model, "--session", "s1", "-", stdin="x" * 3_000_000, code=0)
+    command = " ".join(treadle.command("sessions", "export", "s1", "out.jsonl"))
+
+    ran = subprocess.run(
+        f"ulimit -f 2048; {command}",
+        shell=True,
+        cwd=treadle.folder,
+        env=treadle.environment,
+        timeout=60,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    assert ran.returncode == 2, ran.stderr
+    assert ran.stderr.startswith("treadle: 'out.jsonl' cannot be written: ")
+    assert not (treadle.folder / "out.jsonl").exists()
