@@ -221,6 +221,14 @@ def test_a_server_that_is_no_model_ends_the_run_in_words_and_the_session_stays(t
     assert ran.stdout == ""
 
 
+def test_a_request_beyond_the_context_is_not_told_to_be_resumed(treadle):
+    with MockProvider([Turn(status=413, error="too long")]).in_thread() as provider:
+        ran = treadle("run", *treadle.served(provider), "x", code=1)
+
+    assert "(context_overflow)" in ran.stderr
+    assert "then: treadle resume" not in ran.stderr
+
+
 def test_nobody_at_the_address_ends_the_run_in_words(treadle):
     with MockProvider(["x"]).in_thread() as provider:
         url = provider.base_url
