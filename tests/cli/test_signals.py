@@ -45,10 +45,10 @@ def start_blocked(treadle):
         os.mkfifo(treadle.folder / name)
     started = []
 
-    def start(*arguments, tools=BLOCKING, name="wait"):
+    def start(*arguments, tools=BLOCKING, name="wait", source="blocking.py"):
         (treadle.folder / "blocking.py").write_text(tools)
         model = treadle.script("s.json", [{"calls": [{"name": name, "arguments": {}}]}, {"text": "Done."}])
-        flags = ["-m", model, "--tools", "blocking.py", "--session", "s1", *arguments]
+        flags = ["-m", model, "--tools", source, "--session", "s1", *arguments]
         process = treadle.start("run", "--json", *flags, "Wait")
         started.append(process)
         wait_until_started(treadle.folder / "started", process)
@@ -137,15 +137,43 @@ def test_a_signal_before_the_first_step_ends_the_run_with_its_report(treadle, nu
     assert treadle.json("sessions", "--json")[0]["state"] == "stopped"
 
 
+@pytest.mark.parametrize("source", ["blocking.py", "blocking:tool"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
-def test_a_signal_while_the_program_starts_ends_it_and_leaves_nothing(treadle, start_blocked, number, code):
-    process = start_blocked(tools=WAITS_WHEN_LOADED)
+def test_a_signal_while_the_program_starts_ends_it_and_leaves_nothing(treadle, start_blocked, number, code, source):
+    process = start_blocked(tools=WAITS_WHEN_LOADED, source=source)
     process.send_signal(number)
     out, error = process.communicate(timeout=60)
 
     assert (process.returncode, out) == (code, b"")
     assert error.decode() == ("treadle: interrupted.\n" if number == signal.SIGINT else "")
     assert not treadle.home.exists()
+
+
+def test_a_second_signal_that_is_no_ctrl_c_changes_nothing(treadle, start_blocked):
+    process = start_blocked("--allow", "stubborn", name="stubborn")
+    process.send_signal(signal.SIGTERM)
+    assert next(line for line in process.stderr if b"SIGTERM received" in line)
+    process.send_signal(signal.SIGHUP)
+    (treadle.folder / "never").write_text("enough")  # a FIFO: the tool ends by itself
+    out, error = process.communicate(timeout=60)
+
+    assert process.returncode == 143, error
+    assert b"SIGHUP" not in error
+    assert json.loads(out)["reason"] == "cancelled"
+
+
+def test_a_program_under_nohup_outlives_its_terminal(treadle, start_blocked):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited, as from nohup
+    try:
+        process = start_blocked()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    process.send_signal(signal.SIGHUP)
+    (treadle.folder / "never").write_text("enough")
+    out, error = process.communicate(timeout=60)
+
+    assert process.returncode == 0, error
+    assert json.loads(out)["text"] == "Done."
 
 
 def test_a_session_that_another_process_runs_is_refused_with_code_16(treadle, blocked):
