@@ -15,7 +15,7 @@ from journal_events import kept_session, notes, one_of_each, whole_session
 
 from treadle.errors import JournalError
 from treadle.events import SessionChanged
-from treadle.journals._migration import backup_of
+from treadle.journals._migration import backup_of, migrate
 from treadle.journals._schema import STEPS, VERSION, build
 from treadle.journals.sqlite import open_sqlite
 from treadle.session import fold
@@ -167,3 +167,47 @@ async def test_many_processes_that_open_an_old_file_at_once_all_succeed(path: Pa
     assert [child.wait(60) for child in children] == [0, 0, 0, 0]
     assert version_of(path) == VERSION
     assert version_of(backup_of(path, 1)) == 1
+
+
+@pytest.mark.row("Q14")
+def test_a_file_that_another_process_has_brought_up_to_date_is_left_as_it_is(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate(connection, path)
+        backup_of(path, 1).unlink()
+        migrate(connection, path)
+
+    assert version_of(path) == VERSION
+    assert not backup_of(path, 1).exists()
+
+
+@pytest.mark.row("Q14")
+@pytest.mark.parametrize("moment", ["begun", "copied", "changed"])
+def test_a_migration_that_is_interrupted_leaves_the_file_and_passes_the_interruption_on(
+    path: Path, moment: str
+) -> None:
+    def reached(name: str) -> None:
+        if name == moment:
+            raise KeyboardInterrupt
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        with pytest.raises(KeyboardInterrupt):
+            migrate(connection, path, reached=reached)
+        assert not connection.in_transaction
+
+    assert version_of(path) == 1
+
+
+@pytest.mark.row("Q14")
+def test_a_fault_after_which_sqlite_has_gone_back_by_itself_names_the_copy(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+
+        def reached(name: str) -> None:
+            if name == "changed":
+                connection.execute("ROLLBACK")
+                raise sqlite3.OperationalError("disk I/O error")
+
+        with pytest.raises(JournalError, match=r"It was not changed\. A copy of it is") as caught:
+            migrate(connection, path, reached=reached)
+
+    assert str(backup_of(path, 1)) in str(caught.value)
+    assert version_of(path) == 1
