@@ -21,6 +21,7 @@ from journal_events import fold, note, notes, one_of_each, whole_session
 
 from treadle.errors import JournalError, SessionConflict
 from treadle.events import AnyEvent, BudgetReachedEvent, RunFinished
+from treadle.journals._files import open_reader, open_still, open_writer
 from treadle.journals._schema import VERSION
 from treadle.journals.sqlite import SqliteJournal, open_sqlite
 from treadle.ports import InboxMessage, SessionInfo
@@ -850,3 +851,22 @@ async def test_a_file_of_the_first_schema_opens_and_folds(path: Path):
     assert await journal.blob(hashlib.sha256(b"kept bytes").hexdigest()) == b"kept bytes"
     await journal.append("weather", notes(11, 11), state="running", durable=True)
     await journal.close()
+
+
+def test_a_file_that_is_not_there_is_told_to_readers_and_not_made(path: Path):
+    for opener in (open_reader, open_still):
+        with pytest.raises(JournalError, match="cannot be opened"):
+            opener(path, 0)
+
+    assert not path.exists()
+
+
+async def test_a_file_that_has_no_log_yet_and_is_locked_is_told_after_a_bounded_wait(path: Path):
+    await store(path)
+    with raw(path) as other:
+        assert other.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+
+    with locked(path), pytest.raises(JournalError, match="Another program keeps the journal"):
+        open_writer(path, 0.05)
+
+    assert await stored(path) == notes(1, 3)
