@@ -4,6 +4,7 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
+import operator
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Optional, TypedDict
 
@@ -396,3 +397,22 @@ def test_names_local_to_the_caller_can_be_passed():
     found = describe(get, localns=locals()).parameters
 
     assert found["$defs"]["Local"]["required"] == ["a"]
+
+
+def test_a_function_that_is_not_written_in_python_is_described_by_its_signature():
+    found = describe(operator.add)
+
+    assert (found.name, found.positional) == ("add", ("a", "b"))
+    assert found.parameters["required"] == ["a", "b"]
+
+
+def test_a_value_with_parts_that_does_not_convert_is_told_by_its_kind():
+    def refuse(values: list[int]) -> list[int]:
+        raise ValueError("must ascend")
+
+    def get(values: Annotated[list[int], pydantic.AfterValidator(refuse)]): ...
+
+    with pytest.raises(InvalidArguments) as caught:
+        describe(get).convert({"values": [2, 1]})
+
+    assert list(caught.value.details) == [{"field": "values", "constraint": "must ascend", "value": "list"}]
