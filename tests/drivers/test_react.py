@@ -1,6 +1,7 @@
 """ReAct: any model that writes JSON uses tools, and nothing of the pipeline is missing."""
 
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from treadle.canonical import idempotency_key
 from treadle.drivers.native import NativeDriver
 from treadle.drivers.react import ReActDecision, ReActDriver
 from treadle.events import AnyEvent, DecisionRejected, ToolFinished
-from treadle.messages import Text, Thinking, ToolCall, Usage
+from treadle.messages import Finish, Text, Thinking, ToolCall, Usage, user_message
+from treadle.ports import ModelEnd, ModelPart, ModelRequest, Pricing, TextDelta, ThinkingDelta
 from treadle.resolve import resolve_model
 from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
 
@@ -494,3 +496,70 @@ async def test_a_structured_answer_is_the_answer_of_the_decision() -> None:
     assert result.output == Town(name="Bergen", people=290000)
     assert "people" in str(model.requests[0].instructions)
     assert model.requests[0].output_schema is None
+
+
+# --- models of one's own ---------------------------------------------------------------------------------------------
+
+
+class Parts:
+    """An iterator that is no generator, and has nothing to close."""
+
+    def __init__(self, *parts: ModelPart) -> None:
+        self._parts = iter(parts)
+
+    def __aiter__(self) -> AsyncIterator[ModelPart]:
+        return self
+
+    async def __anext__(self) -> ModelPart:
+        for part in self._parts:
+            return part
+        raise StopAsyncIteration
+
+
+class PlainModel:
+    """A model whose response is such an iterator."""
+
+    name = "plain"
+    price: Pricing | None = None
+
+    def __init__(self, *parts: ModelPart) -> None:
+        self._parts = parts
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
+        return Parts(*self._parts)
+
+
+class NoTools:
+    """The loop, as far as a driver asks it."""
+
+    def offers(self, name: str) -> bool:
+        return False
+
+
+def whole(words: str) -> ModelEnd:
+    return ModelEnd(parts=(Text(words),), finish=Finish.STOP)
+
+
+async def proposed(model: PlainModel, driver: ReActDriver) -> list[ModelPart]:
+    request = ModelRequest(messages=(user_message("go"),))
+    return [part async for part in driver.bind(model, (), NoTools()).propose(request)]
+
+
+async def test_reasoning_is_shown_while_the_decision_is_written_and_its_json_is_not() -> None:
+    said = answer("Done.").text or ""
+    model = PlainModel(ThinkingDelta("I wonder."), TextDelta(said), whole(said))
+
+    assert await proposed(model, ReActDriver()) == [ThinkingDelta("I wonder."), TextDelta("Done."), whole("Done.")]
+
+
+async def test_a_response_without_an_end_proposes_nothing() -> None:
+    assert await proposed(PlainModel(TextDelta("{")), ReActDriver()) == []
+
+
+async def test_another_models_final_words_may_come_from_any_iterator() -> None:
+    model, writer = PlainModel(whole(answer("draft").text or "")), PlainModel(whole("Well worded."))
+
+    parts = await proposed(model, ReActDriver(final_via_inference=writer))
+
+    assert [type(part).__name__ for part in parts] == ["ResponseSetAside", "ModelEnd"]
+    assert parts[-1] == msgspec.structs.replace(whole("Well worded."), origin="plain")
