@@ -18,6 +18,7 @@ from treadle.events import (
     ModelFailed,
     ModelFinished,
     ModelStarted,
+    RunPaused,
     RunStarted,
     ToolFinished,
     ToolStarted,
@@ -177,3 +178,38 @@ def test_every_beginning_of_a_session_can_be_explained() -> None:
         assert len(about.tried) == (end >= 6)
 
     assert explain("s", ()).stopped is None
+
+
+@pytest.mark.row("E08")
+def test_events_whose_beginning_is_missing_are_explained_as_far_as_they_go() -> None:
+    result = ToolResult(call_id="gone", name="look", status=CallStatus.OK, content="it", attempts=1)
+    about = explain(
+        "s",
+        (
+            ModelStarted(seq=1, model="m"),
+            ContextCompacted(seq=2),
+            ModelFinished(seq=3, message=Message(role="assistant", parts=(Text("Hm."),))),
+            CallDecided(seq=4, call_id="gone", tool="look", decision="allow", rule="r"),
+            ToolFinished(seq=5, call_id="gone", result=result),
+            RunPaused(seq=6, reason="shutdown"),
+        ),
+    )
+
+    assert (about.runs, about.tried, about.data_used, about.approved) == ((), (), (), ())
+    assert about.stopped is not None
+    assert (about.stopped.status, about.stopped.reason) == ("paused", "shutdown")
+
+
+@pytest.mark.row("E08")
+def test_a_task_whose_only_changes_are_idempotent_can_be_given_again() -> None:
+    about = explain(
+        "s",
+        (
+            RunStarted(seq=1, run_id="r1", task="Label it"),
+            ToolStarted(seq=2, run_id="r1", call_id="c1", tool="label", effect=Effect.IDEMPOTENT),
+        ),
+    )
+
+    assert [(one.tool, one.status) for one in about.changed] == [("label", "outcome_unknown")]
+    assert about.rerun.is_safe
+    assert about.rerun.why == "What was changed is idempotent: the task can be given again."
