@@ -173,3 +173,18 @@ async def test_lists_are_the_stores_own() -> None:
 
     assert [info.id for info in await journal.sessions()] == ["s"]
     assert await journal.approvals() == await store.approvals()
+
+
+async def test_a_store_is_closed_though_another_process_has_gone_on_with_a_session(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Switchable()
+    journal = await degraded(store, stored=1)
+    await store.append("s", [note(2, "theirs")], state="running", durable=True)
+
+    with pytest.raises(SessionConflict):
+        await journal.close()
+
+    assert "are lost" in caplog.text
+    with pytest.raises(JournalError, match="closed"):
+        await store.flush()

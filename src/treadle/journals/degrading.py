@@ -182,13 +182,19 @@ class DegradingJournal:
         return kept if kept is not None else await self._journal.blob(digest)
 
     async def close(self) -> None:
-        """Store what waits, and close the store. What is lost with this process is told to operators."""
-        await self.flush()
-        lost = sum(len(tail.events) for tail in self._tails.values() if tail.is_degraded)
-        if lost:
-            logger.error("%d events could not be stored in the journal %s and are lost", lost, self.location)
-        with suppress(*([JournalError] if lost else [])):
-            await self._journal.close()
+        """Store what waits, and close the store, whatever becomes of that. What is lost with this process is told to operators.
+
+        Raises:
+            SessionConflict: Another process has gone on with a session of which events wait here.
+        """
+        try:
+            await self.flush()
+        finally:
+            lost = sum(len(tail.events) for tail in self._tails.values() if tail.is_degraded)
+            if lost:
+                logger.error("%d events could not be stored in the journal %s and are lost", lost, self.location)
+            with suppress(*([JournalError] if lost else [])):
+                await self._journal.close()
 
     # --- as they are
 
