@@ -87,17 +87,14 @@ class Checker:
         Args:
             edited: Arguments that an approver put in the place of the model's; checked like any others.
         """
-        tool = self._toolbox.find(call.name, self._session)
-        if tool is None:
-            return Refused(result=self._unknown(call), position=position, rule="unknown_tool")
         try:
             call = call if edited is None else _edited(call, edited)
-            checked = await self._validated(tool, call, position=position, step=step)
+            checked = await self._fitting(call, position=position, step=step)
             blocked, changed = await self._intercept(call)
             if changed is not call:
-                checked = await self._validated(tool, changed, position=position, step=step)
+                checked = await self._fitting(changed, position=position, step=step)
         except _Unfit as unfit:
-            return Refused(result=unfit.result, position=position, rule=unfit.result.status.value)
+            return unfit.refused(position)
         decision = blocked
         if decision is None or decision.kind != DecisionKind.DENY:
             own = await self._decide(checked)
@@ -106,13 +103,10 @@ class Checker:
 
     async def refusal(self, call: ToolCall, *, position: int, step: int) -> Refused | None:
         """Return why a call can never run; None where it could. Nobody is asked whether it may."""
-        tool = self._toolbox.find(call.name, self._session)
-        if tool is None:
-            return Refused(result=self._unknown(call), position=position, rule="unknown_tool")
         try:
-            await self._validated(tool, call, position=position, step=step)
+            await self._fitting(call, position=position, step=step)
         except _Unfit as unfit:
-            return Refused(result=unfit.result, position=position, rule=unfit.result.status.value)
+            return unfit.refused(position)
         return None
 
     async def _decide(self, checked: CheckedCall) -> Decision:
@@ -133,7 +127,11 @@ class Checker:
             extra={"name": name, "did_you_mean": near},
         )
 
-    async def _validated(self, tool: Tool, call: ToolCall, *, position: int, step: int) -> CheckedCall:
+    async def _fitting(self, call: ToolCall, *, position: int, step: int) -> CheckedCall:
+        """Return the call with its tool and valid arguments. Raises _Unfit where it has none."""
+        tool = self._toolbox.find(call.name, self._session)
+        if tool is None:
+            raise _Unfit(self._unknown(call))
         arguments = self._complete(tool, call, self._parse(call))
         try:
             if tool.validate is not None and inspect.isawaitable(checking := tool.validate(copied(arguments))):
@@ -194,7 +192,10 @@ class Checker:
 class _Unfit(Exception):
     def __init__(self, result: ToolResult) -> None:
         super().__init__(result.message)
-        self.result = result
+        self._result = result
+
+    def refused(self, position: int) -> Refused:
+        return Refused(result=self._result, position=position, rule=self._result.status.value)
 
 
 def _edited(call: ToolCall, arguments: JsonObject) -> ToolCall:
