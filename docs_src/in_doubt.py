@@ -10,7 +10,7 @@ from pathlib import Path
 
 from treadle import Agent, Tool, ToolContext, open_session
 from treadle.testing import ScriptedModel, call, text
-from treadle.tools import JsonObject, NotDone
+from treadle.tools import Done, JsonObject, NotDone
 
 FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
 BANK = FOLDER / "bank"  # stands for a service that knows what it has done
@@ -25,7 +25,7 @@ async def pay(arguments: JsonObject, ctx: ToolContext) -> str:
 
 
 async def was_paid(arguments: JsonObject, ctx: ToolContext) -> object:
-    return "paid" if ctx.idempotency_key in BANK.read_text() else NotDone
+    return Done("paid") if ctx.idempotency_key in BANK.read_text() else NotDone
 
 
 async def main() -> None:

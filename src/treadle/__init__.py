@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from treadle.stops import StopReason as StopReason
     from treadle.stops import exit_code as exit_code
     from treadle.tools import CheckedCall as CheckedCall
+    from treadle.tools import Done as Done
     from treadle.tools import NotDone as NotDone
     from treadle.tools import Tool as Tool
     from treadle.tools import ToolContext as ToolContext
@@ -86,6 +87,7 @@ _HOMES = {
     "ConfigurationError": "errors",
     "CurrentTrace": "runtime.context",
     "Decision": "ports",
+    "Done": "tools",
     "EXIT_SESSION_HELD": "stops",
     "EXIT_USAGE": "stops",
     "Effect": "effects",

@@ -29,11 +29,13 @@ from treadle.toolbox import Toolbox
 from treadle.tools import (
     CallStatus,
     CheckedCall,
+    Done,
     JsonObject,
     NotDone,
     ToolOutput,
     ToolResult,
     Unknown,
+    answer_of_check,
 )
 
 __all__ = ["Attempts"]
@@ -88,7 +90,10 @@ class Attempts:
         return result
 
     async def ask_check(self, checked: CheckedCall, attempt: int = 1) -> ToolResult | type[NotDone] | type[Unknown]:
-        """Ask the tool's own `check` whether a call of unknown outcome was done: its result if so."""
+        """Ask the tool's own `check` whether a call of unknown outcome was done: its result if so.
+
+        A value that is no answer is recorded as a broken contract, and leaves the outcome unknown.
+        """
         check = checked.tool.check
         if check is None or self._interrupt.stop is not None:
             return Unknown
@@ -99,10 +104,23 @@ class Attempts:
                 raise
             logger.warning("check() of %s failed for call %s", checked.name, checked.id, exc_info=True)
             return Unknown
-        for word in (NotDone, Unknown):
-            if answer is word or isinstance(answer, word):
-                return word
-        return await self._returned(checked, answer)
+        said = answer_of_check(answer)
+        if said is None:
+            return await self._no_answer(checked, answer)
+        return await self.done(checked, said.value) if isinstance(said, Done) else said
+
+    async def done(self, checked: CheckedCall, value: Any) -> ToolResult:
+        """Return the result of a call that was done, from its value, held to the tool's contract."""
+        return await self._returned(checked, value)
+
+    async def _no_answer(self, checked: CheckedCall, value: object) -> type[Unknown]:
+        """Record that `check` gave no answer. Nobody may read None or False as "it was done"."""
+        if inspect.iscoroutine(value):
+            value.close()
+        row = {"field": "check", "constraint": "Done(value), NotDone or Unknown", "value": _kind_of(value)}
+        logger.error("check() of %s returned %s for call %s: no answer", checked.name, row["value"], checked.id)
+        await self._ledger.record(ContractViolated(call_id=checked.id, tool=checked.name, details=(row,)))
+        return Unknown
 
     # --- after an attempt
 
@@ -294,6 +312,12 @@ def _unknown_message(checked: CheckedCall, error: BaseException, elapsed: float)
     if checked.effect.is_read:
         return f"{checked.name} {how}. It only reads, so nothing has changed."
     return f"{checked.name} {how}. Its outcome is unknown: it may have been carried out. Check before you repeat it."
+
+
+def _kind_of(value: object) -> str:
+    """Return what a `check` returned, for operators: itself where it is plain, else its type."""
+    is_plain = value is None or isinstance(value, bool | int | float | str | list | dict | tuple)
+    return repr(value)[:80] if is_plain else type(value).__name__
 
 
 def _json(value: Any) -> str:

@@ -235,6 +235,8 @@ class ToolStarted(Event, frozen=True, kw_only=True, tag="tool.started"):
     call: ToolCall | None = None
     """Of an early call, which starts before its message is recorded."""
     digest: str = ""
+    timeout: float | None = None
+    """Seconds that the tool gave this attempt: after a crash a request of it may act for so long. None for no limit."""
 
 
 class ToolProgress(Event, frozen=True, kw_only=True, tag="tool.progress"):

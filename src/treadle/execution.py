@@ -175,6 +175,7 @@ class Execution:
             position=call.position,
             effect=call.effect,
             digest=call.digest,
+            timeout=None if call.effect.is_read else call.tool.timeout,
         )
 
     def _give_back(self, slots: int) -> None:

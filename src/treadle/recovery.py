@@ -45,6 +45,8 @@ class Recovery:
         self._attempts = attempts
         self._interrupt = interrupt
         self._in_doubt = in_doubt
+        # The lease was taken before this: whatever the dead process had sent was sent by now.
+        self._begun = ledger.clock.monotonic()
 
     async def settle(self, batch: Batch, outcomes: Outcomes) -> Batch:
         """Answer the calls in doubt, or ask about them. Return the batch of those that may run, perhaps again."""
@@ -106,7 +108,7 @@ class Recovery:
                 await self._doubt(state)
             return "unknown"
         answer = await self._attempts.ask_check(checked)
-        if answer is NotDone and (wait := self._seconds_to_limit(state, checked)) > 0:
+        if answer is NotDone and (wait := self._seconds_left_to_act(state, checked)) > 0:
             # A request may still be under way in the service: only what is absent after that surely is.
             self._ledger.publish(_waiting(checked, wait))
             answer = await self._attempts.ask_check(checked) if await self._interrupt.sleep(wait) else Unknown
@@ -116,14 +118,14 @@ class Recovery:
             return msgspec.structs.replace(answer, attempts=1)
         return "absent" if word == "not_done" else "unknown"
 
-    def _seconds_to_limit(self, state: CallState, checked: CheckedCall) -> float:
-        """Return how long the attempt that died might still act by its tool's own limit; 0 for a tool without one."""
+    def _seconds_left_to_act(self, state: CallState, checked: CheckedCall) -> float:
+        """Return how long the attempt that died might still act: its tool's whole time limit since this run began.
+
+        Measured by this process alone: the clock that stamped `tool.started` may be another machine's.
+        """
         assert state.started is not None
-        limit = checked.tool.timeout
-        if limit is None:
-            return 0.0
-        # A clock that went back since says too little: then the whole limit is waited for, never more.
-        return limit - max(self._ledger.clock.now() - state.started.at, 0.0)
+        limits = [limit for limit in (state.started.timeout, checked.tool.timeout) if limit is not None]
+        return max(limits, default=0.0) - (self._ledger.clock.monotonic() - self._begun)
 
     # --- a person
 

@@ -255,7 +255,7 @@ class SessionState:
     def apply(self, event: AnyEvent) -> None:
         """Add one event. Events that change nothing here are passed over, so that new ones can be added."""
         self.head = event.seq
-        if self.run is not None and event.is_of_run:
+        if self.run is not None and event.is_of_run and not isinstance(event, RunResumed):
             self.run.last_at = event.at
         fold = self._folds.get(type(event))
         if fold is not None:
@@ -295,7 +295,8 @@ class SessionState:
         run.profile = event.profile or run.profile
         run.has_closed = False
         run.cut_in_calls = 0
-        run.segment_at = event.at
+        # Invariant: both were stamped by one process. `resume` may happen on another machine, with another clock.
+        run.segment_at = run.last_at = event.at
         self._salvage()
 
     def _running(self) -> RunState:

@@ -13,6 +13,7 @@ from treadle.messages import Media, Message, ToolCall
 __all__ = [
     "CallStatus",
     "CheckedCall",
+    "Done",
     "JsonObject",
     "NotDone",
     "Permission",
@@ -22,6 +23,7 @@ __all__ = [
     "ToolOutput",
     "ToolResult",
     "Unknown",
+    "answer_of_check",
 ]
 
 JsonObject: TypeAlias = dict[str, Any]  # Any: JSON of strangers, checked against a schema before it is used
@@ -92,12 +94,49 @@ class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
 
 
+class Done(msgspec.Struct, frozen=True):
+    """Answer of a tool's `check`: the call was done, with this result. `Done()` says it of a result of nothing.
+
+    Example:
+        async def was_paid(arguments, ctx):
+            return Done({"receipt": 7})
+    """
+
+    value: Any = None
+    """What the tool would have returned: checked against its output contract."""
+
+
 class NotDone:
     """Answer of a tool's `check`: the call surely did not happen."""
 
 
 class Unknown:
     """Answer of a tool's `check`: nobody can tell."""
+
+
+def answer_of_check(value: object) -> "type[NotDone | Unknown] | Done | None":
+    """Return what a tool's `check` says; None where its value is no answer, such as None, False or an empty list.
+
+    A plain value that is neither empty nor false stands for `Done(value)`.
+    """
+    if value is NotDone or isinstance(value, NotDone):
+        return NotDone
+    if value is Unknown or isinstance(value, Unknown):
+        return Unknown
+    if isinstance(value, Done):
+        return value
+    if value is Done:
+        return Done()
+    return None if _says_nothing(value) else Done(value)
+
+
+def _says_nothing(value: object) -> bool:
+    """Whether a value of `check` reads like a search that found nothing, or a `return` or `await` that was forgotten."""
+    found = value.data if isinstance(value, ToolOutput) else value
+    try:
+        return not found or isinstance(found, Awaitable)
+    except Exception:  # noqa: BLE001 - the truth of a stranger's object may be its own code
+        return True
 
 
 class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +185,10 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     resources: Callable[[JsonObject], Mapping[str, str]] | None = None
     """What a call touches, such as {"file:/a": "write"}: calls on different things may run side by side."""
     check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None
-    """Asked whether a call of unknown outcome was done: a value when it was, NotDone, or Unknown."""
+    """Asked whether a call of unknown outcome was done: `Done(value)`, `NotDone` or `Unknown`. It needs a `timeout`.
+
+    A plain value that is neither empty nor false stands for `Done(value)`; None, False, 0, "", [] and {} are no answer.
+    """
     permission: Permission | None = None
     """The author's decision where no policy speaks; None for the effect's default."""
     result_limit: int | None = None
@@ -233,6 +275,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def _check_numbers(self) -> None:
         if self.timeout is not None and not (_is_number(self.timeout) and self.timeout > 0):
             raise ToolDefinitionError(f"Tool {self.name!r}: timeout must be more than 0 seconds; got {self.timeout!r}.")
+        if self.check is not None and self.timeout is None:
+            raise ToolDefinitionError(
+                f"Tool {self.name!r}: a check needs a timeout. After a crash, NotDone is believed only once the timeout has "
+                "passed. Give the number of seconds that one request may take at most."
+            )
         if self.retries is not None and not (_is_whole(self.retries) and self.retries >= 0):
             raise ToolDefinitionError(f"Tool {self.name!r}: retries must be 0 or more; got {self.retries!r}.")
         if self.result_limit is not None and not (_is_whole(self.result_limit) and self.result_limit > 0):

@@ -230,7 +230,7 @@ def agent_of(job: Job, reaper: Reaper, second_stored: asyncio.Event) -> Agent:
         resources=lambda arguments: {f"thing:{arguments['n']}": "write"},
         check=acting.check if job.check else None,
         validate=acting.validate,
-        timeout=job.timeout,
+        timeout=job.timeout or (30.0 if job.check else None),
         run=acting.run,
     )
     looking = Tool(name="look", description="Look.", parameters={}, effect="read", run=look)

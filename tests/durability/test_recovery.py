@@ -8,9 +8,23 @@ import msgspec
 import pytest
 
 from invariants import check_session
-from treadle import Agent, Budget, JournalError, NothingToResume, Session, Tool, ToolContext, ask, deny, open_session
-from treadle.errors import ConfigurationError
-from treadle.events import AnyEvent, ToolFinished
+from treadle import (
+    Agent,
+    Budget,
+    Done,
+    JournalError,
+    NothingToResume,
+    Session,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    ask,
+    deny,
+    open_session,
+    tool,
+)
+from treadle.errors import ConfigurationError, ToolDefinitionError
+from treadle.events import AnyEvent, ContractViolated, ToolFinished
 from treadle.journals.memory import MemoryJournal
 from treadle.runtime.permission import allow
 from treadle.testing import FakeClock, ScriptedModel, call, text
@@ -43,7 +57,7 @@ class Acts:
             self.keys.append(ctx.idempotency_key)
             return "done"
 
-        words = {"permission": "allow", "timeout": None, **words}
+        words = {"permission": "allow", "timeout": 30.0 if "check" in words else None, **words}
         return Tool(name="act", description="Act.", parameters=NUMBER, effect=effect, run=run, **words)
 
 
@@ -124,7 +138,12 @@ def answering(answer: Any) -> Callable[[JsonObject, ToolContext], Any]:
     ("answer", "kind", "runs", "word"),
     [
         ("receipt 7", "ok", 1, "done"),
-        (None, "ok", 1, "done"),
+        (True, "ok", 1, "done"),
+        (Done("receipt 7"), "ok", 1, "done"),
+        (Done(None), "ok", 1, "done"),
+        (Done(), "ok", 1, "done"),
+        (Done, "ok", 1, "done"),
+        (Done(False), "ok", 1, "done"),
         (NotDone, "ok", 2, "not_done"),
         (NotDone(), "ok", 2, "not_done"),
         (Unknown, "outcome_unknown", 1, "unknown"),
@@ -137,11 +156,63 @@ def answering(answer: Any) -> Callable[[JsonObject, ToolContext], Any]:
 async def test_the_tools_own_check_is_asked_first(
     journal: Breaking, acts: Acts, answer: Any, kind: str, runs: int, word: str
 ) -> None:
-    await break_off(journal, acts.tool())
-    done, session = await go_on(journal, acts.tool(check=answering(answer)))
+    clock = FakeClock(auto=True)
+    await break_off(journal, acts.tool(), clock=clock)
+    done, session = await go_on(journal, acts.tool(check=answering(answer)), clock=clock)
     assert (done.reason, told(done)["type"], len(acts.keys)) == ("completed", kind, runs)
     assert await doubts(session) == [("check", word)]
     assert len(set(acts.keys)) == 1
+
+
+async def forgotten_await() -> str:
+    return "receipt 7"
+
+
+class Vague:
+    """A value that does not say whether it is true."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("ambiguous")
+
+
+@pytest.mark.row("ST03")
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [
+        (None, "None"), (False, "False"), (0, "0"), ("", "''"), ([], "[]"), ({}, "{}"), (ToolOutput(), "ToolOutput"),
+        (Vague(), "Vague"), (forgotten_await, "coroutine"),
+    ],
+)  # fmt: skip
+async def test_a_check_that_says_nothing_breaks_its_contract_and_the_doubt_stays(
+    journal: Breaking, acts: Acts, answer: Any, value: str
+) -> None:
+    async def check(arguments: JsonObject, ctx: ToolContext) -> Any:
+        return answer() if answer is forgotten_await else answer
+
+    await break_off(journal, acts.tool())
+    done, session = await go_on(journal, acts.tool(check=check))
+    violations = [event for event in await session.events() if isinstance(event, ContractViolated)]
+    assert (done.reason, told(done)["type"], len(acts.keys)) == ("completed", "outcome_unknown", 1)
+    assert await doubts(session) == [("check", "unknown")]
+    assert [(one.call_id, one.details[0]["field"], one.details[0]["value"]) for one in violations] == [
+        ("a", "check", value)
+    ]
+
+
+def _decorated(check: Any) -> Tool:
+    @tool(effect="unsafe", timeout=None, check=check)
+    def pay(n: int) -> str:
+        """Pay."""
+        return "paid"
+
+    return pay
+
+
+@pytest.mark.row("ST02")
+@pytest.mark.parametrize("make", [lambda check: Acts().tool(check=check, timeout=None), _decorated])
+def test_a_check_without_a_time_limit_is_refused_where_it_is_declared(make: Callable[[Any], Tool]) -> None:
+    with pytest.raises(ToolDefinitionError, match=r"a check needs a timeout"):
+        make(answering(NotDone))
 
 
 async def test_what_a_check_returns_is_held_to_the_tools_contract(journal: Breaking, acts: Acts) -> None:
@@ -152,9 +223,13 @@ async def test_what_a_check_returns_is_held_to_the_tools_contract(journal: Break
     assert "canary" not in str(told(done))
 
 
-@pytest.mark.row("R05")
-async def test_what_is_absent_runs_only_after_the_tools_time_limit_has_surely_passed(
-    journal: Breaking, acts: Acts
+MINUTE, HOUR, YEAR = 60.0, 3600.0, 31_557_600.0
+
+
+@pytest.mark.row("R05", "SF6", "ST02", "KF1")
+@pytest.mark.parametrize("ahead", [0.0, 10.0, MINUTE, HOUR, YEAR, -10.0, -MINUTE, -HOUR, -YEAR])
+async def test_what_is_absent_runs_only_after_the_whole_time_limit_whatever_the_heirs_clock_says(
+    journal: Breaking, acts: Acts, ahead: float
 ) -> None:
     clock = FakeClock(auto=True)
     asked: list[float] = []
@@ -164,23 +239,35 @@ async def test_what_is_absent_runs_only_after_the_tools_time_limit_has_surely_pa
         return NotDone
 
     await break_off(journal, acts.tool(timeout=30.0), clock=clock)
-    clock.shift(10.0)
+    clock.shift(ahead)
     begun = clock.monotonic()
     done, _ = await go_on(journal, acts.tool(timeout=30.0, check=check), clock=clock)
     assert (done.reason, len(acts.keys)) == ("completed", 2)
-    assert [at - begun for at in asked] == [0.0, 20.0]
+    assert [at - begun for at in asked] == [0.0, 30.0]
 
 
-@pytest.mark.row("R05", "SF6")
-async def test_a_clock_that_went_back_makes_it_wait_for_the_whole_limit_and_no_longer(
+@pytest.mark.row("ST02")
+async def test_the_time_limit_that_the_dead_attempt_had_is_waited_for_though_the_tool_has_a_shorter_one_now(
     journal: Breaking, acts: Acts
 ) -> None:
     clock = FakeClock(auto=True)
-    await break_off(journal, acts.tool(timeout=30.0), clock=clock)
-    clock.shift(-3600.0)
+    await break_off(journal, acts.tool(timeout=50.0), clock=clock)
     begun = clock.monotonic()
-    await go_on(journal, acts.tool(timeout=30.0, check=answering(NotDone)), clock=clock)
-    assert (len(acts.keys), clock.monotonic() - begun) == (2, 30.0)
+    await go_on(journal, acts.tool(timeout=5.0, check=answering(NotDone)), clock=clock)
+    assert (len(acts.keys), clock.monotonic() - begun) == (2, 50.0)
+
+
+@pytest.mark.row("ST02")
+@pytest.mark.parametrize("ahead", [YEAR, -YEAR])
+async def test_running_time_is_not_measured_between_the_clocks_of_two_machines(
+    journal: Breaking, acts: Acts, ahead: float
+) -> None:
+    clock = FakeClock()
+    await break_off(journal, acts.tool("keyed"), clock=clock)
+    clock.shift(ahead)
+    done, session = await go_on(journal, acts.tool("keyed"), clock=clock)
+    assert session.state.run is not None
+    assert (done.reason, session.state.run.spent.wall_seconds) == ("completed", 0.0)
 
 
 async def test_a_wait_for_the_time_limit_is_bounded_by_the_run_and_then_nobody_knows(

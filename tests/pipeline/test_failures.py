@@ -19,7 +19,7 @@ from pipeline_tools import (
 )
 
 from invariants import check_session
-from treadle import Agent, Guards, NotDone, Rejected, StopReason, ToolOutput, Transient, Unknown, resolve_model
+from treadle import Agent, Done, Guards, NotDone, Rejected, StopReason, ToolOutput, Transient, Unknown, resolve_model
 from treadle.messages import Media
 from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
 
@@ -462,10 +462,13 @@ async def test_what_may_have_acted_and_did_not_say_so_is_of_unknown_outcome(erro
     assert finished.result.may_have_acted is (effect != "read")
 
 
-@pytest.mark.row("T05")
+@pytest.mark.row("T05", "ST03")
 @pytest.mark.parametrize(
     ("answer", "status"),
-    [({"paid": True}, "ok"), (NotDone, "failed"), (NotDone(), "failed"), (Unknown, "outcome_unknown"), (RuntimeError("x"), "outcome_unknown")],
+    [
+        ({"paid": True}, "ok"), (Done({"paid": True}), "ok"), (NotDone, "failed"), (NotDone(), "failed"),
+        (Unknown, "outcome_unknown"), (RuntimeError("x"), "outcome_unknown"), (None, "outcome_unknown"), (False, "outcome_unknown"),
+    ],
 )  # fmt: skip
 async def test_a_check_ends_the_doubt_about_a_call_that_broke_off(answer, status):
     asked = []

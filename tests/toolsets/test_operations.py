@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, NotDone, Rejected, Tool, ToolContext, Transient, Unknown, allow, http_rejection, operation
+from treadle import (
+    Agent,
+    Done,
+    NotDone,
+    Rejected,
+    Tool,
+    ToolContext,
+    Transient,
+    Unknown,
+    allow,
+    http_rejection,
+    operation,
+)
 from treadle.errors import ToolDefinitionError
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
@@ -102,7 +114,20 @@ async def test_a_start_that_hangs_is_cut_by_its_own_limit() -> None:
     assert "check_x" in model.requests[1].messages[-1].results[0].content
 
 
-@pytest.mark.parametrize(("answer", "state"), [(NotDone, "not_started"), (Unknown(), "unknown")])
+@pytest.mark.row("ST03")
+@pytest.mark.parametrize("answer", [False, 0, "", {}])
+async def test_a_check_of_an_operation_that_says_nothing_leaves_its_outcome_unknown(answer: Any) -> None:
+    model = ScriptedModel([call("start_transfer", amount=5), text("?")])
+    service = Service(fault=TimeoutError(), answer=answer)
+
+    result = await agent(model, service).run("go")
+
+    assert [one.status for one in result.tool_calls] == ["outcome_unknown"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"), [(NotDone, "not_started"), (Unknown(), "unknown"), (Done("sent"), "started"), (0, "unknown")]
+)
 async def test_check_says_what_it_does_not_know(answer: Any, state: str) -> None:
     model = ScriptedModel([call("check_transfer", operation_id="op"), text("ok")])
 

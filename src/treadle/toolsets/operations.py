@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeAlias
 
 from treadle.errors import ToolDefinitionError
-from treadle.tools import JsonObject, NotDone, Tool, ToolContext, Unknown
+from treadle.tools import Done, JsonObject, NotDone, Tool, ToolContext, answer_of_check
 
 __all__ = ["operation"]
 
@@ -37,7 +37,8 @@ def operation(
 
     Args:
         start: Called as start(arguments, ctx). Returns the service's answer, raises `Rejected` where it says no.
-        check: Called as check(operation_id, ctx). Returns what has become of the operation, NotDone or Unknown. Only asks.
+        check: Called as check(operation_id, ctx). Returns what has become of the operation, as `Done(value)` or a plain value that
+            is not empty, or NotDone, or Unknown; anything else counts as Unknown. Only asks.
         effect: `keyed` where the service does nothing twice under one key.
         timeout: Seconds that the start may take.
     """
@@ -74,7 +75,8 @@ def _checking(check: Check) -> Start:
 
     async def ask(arguments: JsonObject, ctx: ToolContext) -> Any:
         answer = await check(ctx.idempotency_key, ctx)
-        return answer if _word(answer) is not None else _told(ctx.idempotency_key, "started", answer)
+        said = answer_of_check(answer)
+        return Done(_told(ctx.idempotency_key, "started", said.value)) if isinstance(said, Done) else answer
 
     return ask
 
@@ -82,9 +84,10 @@ def _checking(check: Check) -> Start:
 def _checker(asks: str, name: str, check: Check) -> Tool:
     async def run(arguments: JsonObject, ctx: ToolContext) -> JsonObject:
         key = str(arguments["operation_id"])
-        answer = await check(key, ctx)
-        word = _word(answer)
-        return _told(key, "started", answer) if word is None else {"operation_id": key, "state": word}
+        said = answer_of_check(await check(key, ctx))
+        if isinstance(said, Done):
+            return _told(key, "started", said.value)
+        return {"operation_id": key, "state": "not_started" if said is NotDone else "unknown"}
 
     return Tool(
         name=asks,
@@ -98,13 +101,6 @@ def _checker(asks: str, name: str, check: Check) -> Tool:
         effect="read",
         run=run,
     )
-
-
-def _word(answer: Any) -> str | None:
-    for kind, word in ((NotDone, "not_started"), (Unknown, "unknown")):
-        if answer is kind or isinstance(answer, kind):
-            return word
-    return None
 
 
 def _told(key: str, state: str, answer: Any) -> JsonObject:
