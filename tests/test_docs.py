@@ -16,7 +16,7 @@ from typing import get_args
 import pytest
 
 from house import PACKAGE, PROJECT, all_names, module_name, source_files, tree
-from treadle import errors, testing
+from treadle import Guards, errors, testing
 from treadle.budgets import Budget
 from treadle.effects import Effect
 from treadle.events import AnyEvent
@@ -202,11 +202,20 @@ def test_the_page_of_events_says_which_are_not_recorded_yet():
 
 
 def test_the_page_of_budgets_has_the_ten_names_and_their_defaults():
-    text = page("budgets.md").partition("## How a run ends")[0]
+    text = page("budgets.md").partition("\n## Guards")[0]
     defaults = dict(zip(Budget.__struct_fields__, Budget.__struct_defaults__, strict=True))
 
     assert {names_in(row[0])[0]: row[1] for row in rows_of(text)} == {
         name: "none" if value is None else f"{value:,}" for name, value in defaults.items()
+    }
+
+
+def test_the_page_of_budgets_has_the_guards_and_their_defaults():
+    text = page("budgets.md").partition("\n## Guards")[2].partition("\n## ")[0]
+    defaults = dict(zip(Guards.__struct_fields__, Guards.__struct_defaults__, strict=True))
+
+    assert {names_in(row[0])[0]: row[1] for row in rows_of(text)} == {
+        name: str(value) for name, value in defaults.items() if name != "finish_reasons"
     }
 
 

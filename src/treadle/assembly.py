@@ -21,6 +21,7 @@ from treadle.proposal import Proposer
 from treadle.recovery import InDoubt, Recovery
 from treadle.requests import Requests
 from treadle.runtime.interrupts import Interrupt
+from treadle.runtime.tries import Tries
 from treadle.session import Session
 from treadle.toolbox import Toolbox
 
@@ -123,18 +124,19 @@ def _parts(about: Description, session: Session, interrupt: Interrupt, budget: B
         budget=budget,
         interceptors=about.interceptors,
     )
-    early = EarlyCalls(ledger=ledger, checker=checker, attempts=attempts, repeats=about.guards.repeats)
+    tries = Tries(about.guards, polling=[tool.name for tool in toolbox if tool.polling])
+    early = EarlyCalls(ledger=ledger, checker=checker, attempts=attempts, tries=tries)
     execution = Execution(
         ledger=ledger,
         recovery=Recovery(
             ledger=ledger, checker=checker, attempts=attempts, interrupt=interrupt, in_doubt=about.in_doubt
         ),
-        planner=Planner(ledger=ledger, checker=checker, early=early, interrupt=interrupt, guards=about.guards),
+        planner=Planner(ledger=ledger, checker=checker, early=early, interrupt=interrupt, tries=tries),
         attempts=attempts,
         calling=calling,
         early=early,
         interrupt=interrupt,
-        guards=about.guards,
+        tries=tries,
         result_chars=budget.max_tool_result_chars,
     )
     return _Parts(early, execution)

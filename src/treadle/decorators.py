@@ -34,6 +34,7 @@ class _Words(TypedDict, total=False):
     visible: bool | Callable[[Any], bool]
     guidance: str | None
     ends_run: bool
+    polling: bool
     interrupt: Literal["cancel", "block"]
     examples: Sequence[JsonObject]
 
@@ -67,7 +68,7 @@ def tool(
         function: The function; left out when there are words to say.
         name: What the model calls it; None for the function's own name.
         **words: effect, timeout, retries, resources, check, permission, result_limit, visible, guidance, ends_run,
-            interrupt, examples.
+            polling, interrupt, examples.
 
     Raises:
         ToolDefinitionError: It cannot be described to a model, or a word is wrong.

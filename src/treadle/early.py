@@ -15,7 +15,7 @@ from treadle.messages import ToolCall
 from treadle.outcomes import Outcomes
 from treadle.ports import DecisionKind
 from treadle.runtime.observations import failed_result
-from treadle.state import streak_key
+from treadle.runtime.tries import Tries
 from treadle.tools import CallStatus, CheckedCall, ToolResult
 
 __all__ = ["EarlyCalls", "Offers"]
@@ -41,25 +41,22 @@ class _Running:
 class EarlyCalls:
     """The early calls of one run's current step."""
 
-    def __init__(self, *, ledger: Ledger, checker: Checker, attempts: Attempts, repeats: int | None) -> None:
+    def __init__(self, *, ledger: Ledger, checker: Checker, attempts: Attempts, tries: Tries) -> None:
         self._ledger = ledger
         self._checker = checker
         self._attempts = attempts
-        self._repeats = repeats
+        self._tries = tries
         self._current: dict[str, _Running] = {}
         self._kept: list[_Running] = []
         self._checked: dict[str, tuple[ToolCall, Checked]] = {}
         self.room = 0
         """How many calls of this response may start early."""
         self._seen = 0
-        self._streak = ("", 0)
 
     def open(self, room: int) -> None:
         """Begin a response of which at most `room` calls may start early."""
         self.room, self._seen = room, 0
         self._checked.clear()
-        run = self._ledger.state.run
-        self._streak = (run.streaks.repeated, run.streaks.repeats) if run is not None else ("", 0)
 
     async def offer(self, call: ToolCall, *, position: int, step: int, attempt: int) -> None:
         """Start the call if it may start now; else it and all after it wait for the whole response."""
@@ -124,10 +121,7 @@ class EarlyCalls:
     def _may_start(self, checked: Decided) -> bool:
         """Whether this decided call may start now. One that ends the run waits until the run is known to need it."""
         call = checked.call
-        key = streak_key(call.call, call.digest)
-        count = self._streak[1] + 1 if key == self._streak[0] else 1
-        self._streak = (key, count)
-        is_repeat = self._repeats is not None and count >= self._repeats
+        is_repeat = self._tries.may_be_over(self._tries.key(call.call, call.digest))
         is_allowed = checked.decision.kind == DecisionKind.ALLOW
         return call.effect.is_read and is_allowed and not is_repeat and not call.tool.ends_run
 

@@ -15,7 +15,6 @@ from treadle.calling import Calling
 from treadle.early import EarlyCalls
 from treadle.errors import IntentNotStored
 from treadle.events import AnyEvent, ToolStarted
-from treadle.guards import Guards
 from treadle.ledger import Ledger
 from treadle.messages import ToolCall
 from treadle.outcomes import Outcomes
@@ -24,6 +23,7 @@ from treadle.recovery import Recovery
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.observations import failed_result
 from treadle.runtime.scheduling import conflicts, group
+from treadle.runtime.tries import Tries
 from treadle.stops import Stop, StopReason
 from treadle.tools import CallStatus, CheckedCall, ToolResult
 
@@ -45,7 +45,7 @@ class Execution:
         calling: Calling,
         early: EarlyCalls,
         interrupt: Interrupt,
-        guards: Guards,
+        tries: Tries,
         result_chars: int | None,
     ) -> None:
         self._ledger = ledger
@@ -55,7 +55,7 @@ class Execution:
         self._calling = calling
         self._early = early
         self._interrupt = interrupt
-        self._guards = guards
+        self._tries = tries
         self._slots = attempts.slots
         self._result_chars = result_chars
         self._outcomes = Outcomes(run_id="", step=0, last_id="")
@@ -241,21 +241,11 @@ class Execution:
                 await self._ledger.record(self._outcomes.finished(call, reused, reused_from=early.id))
 
     def _guarded(self) -> Stop | None:
-        """Return the stop of a guard that the finished batch has tripped."""
-        run, guards = self._ledger.state.run, self._guards
-        if run is None or self._ledger.state.has_open_calls:
+        """Count the finished batch as a try. Return the stop of a guard that it has tripped."""
+        if self._ledger.state.has_open_calls:
             return None
-        streaks = run.streaks
-        for limit, count, words, reason in (
-            (guards.invalid_json, streaks.invalid_json, "were not valid JSON", StopReason.INVALID_CALL_LIMIT),
-            (guards.invalid_arguments, streaks.invalid_arguments, "broke the schema", StopReason.INVALID_CALL_LIMIT),
-            (guards.failures, streaks.failures, "failed", StopReason.REPEATED_FAILURES),
-        ):
-            if limit is not None and count >= limit:
-                last = run.calls[-1]
-                details = {"count": count, "limit": limit, "tool": last.name, "class": last.status}
-                return Stop(reason=reason, message=f"{count} calls in a row {words}.", details=details)
-        return None
+        self._tries.add(self._ledger.state.answered)
+        return self._tries.stop()
 
 
 def _not_storable(call: CheckedCall) -> ToolResult:

@@ -10,18 +10,23 @@ __all__ = ["Guards"]
 class Guards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits on behaviour that leads nowhere. None switches a guard off.
 
+    They count tries, and a try is one response of the model, however many calls it holds. A resumed run begins anew.
+
     Example:
         Agent(model, guards=Guards(repeats=2))
     """
 
     repeats: int | None = 3
-    """The so-manieth equal call in a row is not run and ends the run."""
+    """This many equal responses in a row end the run if their results were equal too; the calls of the last are not run.
+    The same holds for a cycle of two to four responses. None also switches off `repeats_with_progress`."""
+    repeats_with_progress: int | None = 10
+    """The same limit where the results differ; never below `repeats`."""
     failures: int | None = 5
-    """So many failed calls in a row, of any tool, end the run."""
+    """This many responses in a row with failed calls and no successful one end the run."""
     invalid_json: int | None = 3
-    """So many calls in a row whose arguments are no JSON end the run."""
+    """This many responses in a row with arguments that are not valid JSON, and no successful call, end the run."""
     invalid_arguments: int | None = 3
-    """So many calls in a row whose arguments break the schema end the run."""
+    """This many responses in a row with arguments that do not fit the schema, and no successful call, end the run."""
     finish_reasons: tuple[str, ...] = ()
     """Words of a provider for why its response ended, such as `recitation`, that end the run as `refused`."""
 

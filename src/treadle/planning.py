@@ -1,8 +1,9 @@
 """Planning: what becomes of each call of a batch: refused, denied, asked about, adopted, or ready to run.
 
-Reads answers that persons gave and counts repeats; starts nothing.
+Reads answers that persons gave; starts nothing. All calls of a response are looked at before anything becomes of one.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,6 @@ import msgspec
 from treadle.checking import Checked, Checker, Decided, Refused
 from treadle.early import EarlyCalls
 from treadle.events import AnyEvent, ApprovalRequested, CallDecided, ModelFinished, RepeatNoticed
-from treadle.guards import Guards
 from treadle.ledger import Ledger
 from treadle.messages import ToolCall
 from treadle.outcomes import Outcomes
@@ -19,7 +19,8 @@ from treadle.ports import Decision, DecisionFailure, DecisionKind
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.observations import failed_result
 from treadle.runtime.permission import APPROVAL_LIFETIME_SECONDS, action_digest
-from treadle.state import BUDGET_EXCEEDED, CallState, streak_key
+from treadle.runtime.tries import NOT_STARTED, Repetition, Tries
+from treadle.state import BUDGET_EXCEEDED, CallState
 from treadle.stops import Stop, StopReason
 from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
 
@@ -63,50 +64,58 @@ class Planner:
     """Plans the batches of one run."""
 
     def __init__(
-        self, *, ledger: Ledger, checker: Checker, early: EarlyCalls, interrupt: Interrupt, guards: Guards
+        self, *, ledger: Ledger, checker: Checker, early: EarlyCalls, interrupt: Interrupt, tries: Tries
     ) -> None:
         self._ledger = ledger
         self._checker = checker
         self._early = early
         self._interrupt = interrupt
-        self._guards = guards
+        self._tries = tries
 
     async def plan(self, batch: Batch, outcomes: Outcomes) -> Plan:
         """Return one decision a call, in call order. Nothing has run yet."""
         plan = Plan(outcomes=outcomes, stop=batch.stop)
-        run = self._ledger.state.run
-        repeats = _Repeats() if run is None else _Repeats(key=run.streaks.repeated, count=run.streaks.repeats)
-        for index, state in enumerate(batch.calls):
-            call = state.call
-            if (failure := batch.failure) is not None:
+        if (failure := batch.failure) is not None:
+            for state in batch.calls:
                 result = failed_result(
-                    call, CallStatus.FAILED, failure.message, code=failure.code, details=failure.details
+                    state.call, CallStatus.FAILED, failure.message, code=failure.code, details=failure.details
                 )
                 self._refuse(plan, result, state.position, rule=failure.code)
-                continue
-            if (early := self._early.find(call)) is not None:
-                repeats.add(streak_key(call, early.digest))
-                plan.adopted.append((call, early))
-                self._notice_repeat(plan, call, early.digest, repeats.count)
-                continue
-            reason = self._skip_reason(batch, index, call, plan)
-            checked = None if reason is not None else await self._check(state, batch)
-            if checked is None:
-                code, message = reason or _STOPPED
-                self._refuse(plan, _unstarted(state, CallStatus.SKIPPED, message, code), state.position)
-                continue
-            repeats.add(streak_key(call, checked.call.digest if isinstance(checked, Decided) else ""))
-            self._route(plan, state, checked, repeats.count)
+            return plan
+        found = [await self._look(batch, index, state) for index, state in enumerate(batch.calls)]
+        repetition = self._repetition(found)
+        if repetition is not None and repetition.is_over:
+            self._stop_repeating(plan, found, repetition)
+            return plan
+        seen: Counter[str] = Counter()
+        for one in found:
+            seen[one.key] += 1
+            self._route(plan, one, max(seen[one.key], 1 if repetition is None else repetition.count), seen[one.key])
         return plan
 
-    def _skip_reason(self, batch: Batch, index: int, call: ToolCall, plan: Plan) -> tuple[str, str] | None:
+    async def _look(self, batch: Batch, index: int, state: CallState) -> "_Found":
+        """Find out what a call is, before anything becomes of any call of its response."""
+        call = state.call
+        if (early := self._early.find(call)) is not None:
+            return _Found(state=state, early=early, key=self._tries.key(call, early.digest))
+        reason = self._skip_reason(batch, index, call)
+        checked = None if reason is not None else await self._check(state, batch)
+        if checked is None:
+            return _Found(state=state, skipped=reason or _STOPPED)
+        return _Found(
+            state=state,
+            checked=checked,
+            key=self._tries.key(call, checked.call.digest if isinstance(checked, Decided) else ""),
+        )
+
+    def _skip_reason(self, batch: Batch, index: int, call: ToolCall) -> tuple[str, str] | None:
         if batch.refusal is not None:
-            return "not_started", batch.refusal
+            return NOT_STARTED, batch.refusal
         if call.id in batch.cut_calls:
-            return "not_started", "Not executed: this call was cut off before its end. Issue it again."
+            return NOT_STARTED, "Not executed: this call was cut off before its end. Issue it again."
         if batch.allowance is not None and index >= batch.allowance:
             return BUDGET_EXCEEDED, _used_up("max_tool_calls")
-        if plan.stop is not None:
+        if batch.stop is not None:
             return "run_stopped", "Not executed: the run stops here."
         if self._interrupt.stop is not None:
             return _STOPPED
@@ -143,17 +152,32 @@ class Planner:
             return await checking
         return None
 
-    def _route(self, plan: Plan, state: CallState, checked: Checked, count: int) -> None:
-        """Send a checked call where its decision says."""
-        limit = self._guards.repeats
-        is_invalid = isinstance(checked, Refused) and checked.result.status is not CallStatus.UNKNOWN_TOOL
-        if limit is not None and not is_invalid:
-            self._notice_repeat(plan, state.call, checked.call.digest if isinstance(checked, Decided) else "", count)
-            if count >= limit:
-                return self._stop_repeating(plan, state, checked, count)
-        if isinstance(checked, Refused):
-            return self._refuse(plan, checked.result, state.position, rule=checked.rule)
+    def _route(self, plan: Plan, found: "_Found", count: int, nth: int) -> None:
+        """Send a call where its decision says.
+
+        Args:
+            count: How often it has been proposed in a row.
+            nth: The same within its response.
+        """
+        state, checked = found.state, found.checked
+        if found.skipped is not None:
+            code, message = found.skipped
+            return self._refuse(plan, _unstarted(state, CallStatus.SKIPPED, message, code), state.position)
+        self._notice_repeat(plan, found, count)
+        if found.early is not None:
+            plan.adopted.append((state.call, found.early))
+        elif isinstance(checked, Refused):
+            self._refuse(plan, checked.result, state.position, rule=checked.rule)
+        elif checked is not None:
+            self._carry_out_decision(plan, found, checked, nth)
+        return None
+
+    def _carry_out_decision(self, plan: Plan, found: "_Found", checked: Decided, nth: int) -> None:
+        state = found.state
         match checked.decision.kind:
+            case DecisionKind.ALLOW | DecisionKind.ASK if found.key and self._is_once_too_often(checked, nth):
+                message = f"Not executed: this response has the same {state.call.name} call {nth - 1} times already."
+                self._refuse_repeat(plan, found, message, nth)
             case DecisionKind.ALLOW:
                 plan.events.append(checked.event())
                 if (kept := self._early.take(checked.call)) is not None:
@@ -166,25 +190,43 @@ class Planner:
             case _:
                 result = unknown_outcome(state.call) if _may_have_acted(state) else _denied(checked)
                 plan.events.extend((checked.event(), plan.outcomes.finished(state.call, result)))
-        return None
 
-    def _notice_repeat(self, plan: Plan, call: ToolCall, digest: str, count: int) -> None:
-        if count > 1:
-            plan.events.append(RepeatNoticed(call_id=call.id, tool=call.name, digest=digest, count=count))
+    # --- repetition
 
-    def _stop_repeating(self, plan: Plan, state: CallState, checked: Checked, count: int) -> None:
-        name = state.call.name
-        message = f"{name} was called {count} times in a row with the same arguments; the last call was not run."
-        digest = checked.call.digest if isinstance(checked, Decided) else ""
-        details = {"tool": name, "arguments_digest": digest, "count": count}
-        self._refuse(
-            plan,
-            failed_result(state.call, CallStatus.SKIPPED, message, code="repeated_tool_call", details=[details]),
-            state.position,
-            rule="guard repeats",
-            digest=digest,
-        )
-        plan.stop = Stop(reason=StopReason.REPEATED_TOOL_CALL, message=message, details=details)
+    def _repetition(self, found: "Sequence[_Found]") -> Repetition | None:
+        """Compare the response with those before it. Calls that are all invalid have a guard of their own."""
+        keys = [one.key for one in found if one.key and not one.is_invalid]
+        return self._tries.repetition([one.key for one in found]) if keys else None
+
+    def _is_once_too_often(self, checked: Decided, nth: int) -> bool:
+        limit = self._tries.most_in_response
+        return limit is not None and nth >= limit and not checked.call.effect.is_read
+
+    def _notice_repeat(self, plan: Plan, found: "_Found", count: int) -> None:
+        call = found.state.call
+        if count > 1 and found.key and not found.is_invalid:
+            plan.events.append(RepeatNoticed(call_id=call.id, tool=call.name, digest=found.digest, count=count))
+
+    def _stop_repeating(self, plan: Plan, found: "Sequence[_Found]", repetition: Repetition) -> None:
+        """End the run: what has started early ends, and nothing else starts."""
+        first = next(one for one in found if one.key)
+        words = _repeated_words(found, repetition)
+        for one in found:
+            if one.early is not None:
+                plan.adopted.append((one.state.call, one.early))
+            elif one.skipped is not None:
+                self._route(plan, one, 1, 1)
+            else:
+                self._notice_repeat(plan, one, repetition.count)
+                self._refuse_repeat(plan, one, words, repetition.count)
+        details = {"tool": first.state.call.name, "arguments_digest": first.digest, "count": repetition.count}
+        details |= {"responses": repetition.period, "results": "equal" if repetition.has_equal_results else "different"}
+        plan.stop = Stop(reason=StopReason.REPEATED_TOOL_CALL, message=words, details=details)
+
+    def _refuse_repeat(self, plan: Plan, found: "_Found", message: str, count: int) -> None:
+        details = {"tool": found.state.call.name, "arguments_digest": found.digest, "count": count}
+        result = _unstarted(found.state, CallStatus.SKIPPED, message, "repeated_tool_call", details=[details])
+        self._refuse(plan, result, found.state.position, rule="guard repeats", digest=found.digest)
 
     def _refuse(self, plan: Plan, result: ToolResult, position: int, *, rule: str = "", digest: str = "") -> None:
         decided = CallDecided(
@@ -241,15 +283,41 @@ def _unpaid(state: CallState, budget: str) -> Refused:
 _STOPPED = ("run_stopped", "Not executed: the run was stopped.")
 
 
-class _Repeats(msgspec.Struct):
-    """How often the last call was proposed in a row."""
+class _Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call of a response is."""
 
+    state: CallState
     key: str = ""
-    count: int = 0
+    """What makes it equal to others; empty for a call that repeats nothing."""
+    early: CheckedCall | None = None
+    checked: Checked | None = None
+    skipped: tuple[str, str] | None = None
+    """Code and message, where it may not start whatever it is."""
 
-    def add(self, key: str) -> None:
-        self.count = self.count + 1 if key == self.key else 1
-        self.key = key
+    @property
+    def is_invalid(self) -> bool:
+        checked = self.checked
+        return isinstance(checked, Refused) and checked.result.status is not CallStatus.UNKNOWN_TOOL
+
+    @property
+    def digest(self) -> str:
+        if self.early is not None:
+            return self.early.digest
+        return self.checked.call.digest if isinstance(self.checked, Decided) else ""
+
+
+def _repeated_words(found: Sequence[_Found], repetition: Repetition) -> str:
+    """Say what came again and again, and that it was not run the last time."""
+    times = f"{repetition.count} times in a row"
+    results = " and the same result" if repetition.has_equal_results and repetition.count > 1 else ""
+    names = sorted({one.state.call.name for one in found if one.key})
+    if repetition.period > 1:
+        return (
+            f"The same {repetition.period} responses came {times} with the same calls{results}; the last was not run."
+        )
+    if len(names) == 1:
+        return f"{names[0]} was called {times} with the same arguments{results}; the last call was not run."
+    return f"{', '.join(names[:5])} were called {times} with the same arguments{results}; the last calls were not run."
 
 
 def unknown_outcome(call: ToolCall) -> ToolResult:
@@ -268,11 +336,13 @@ def abandoned(state: CallState) -> ToolResult:
     return _unstarted(state, CallStatus.CANCELLED, message, "superseded")
 
 
-def _unstarted(state: CallState, status: CallStatus, message: str, code: str) -> ToolResult:
+def _unstarted(
+    state: CallState, status: CallStatus, message: str, code: str, *, details: Sequence[JsonObject] = ()
+) -> ToolResult:
     """Return the result of a call that will not start (again)."""
-    return (
-        unknown_outcome(state.call) if _may_have_acted(state) else failed_result(state.call, status, message, code=code)
-    )
+    if _may_have_acted(state):
+        return unknown_outcome(state.call)
+    return failed_result(state.call, status, message, code=code, details=details)
 
 
 def _may_have_acted(state: CallState) -> bool:

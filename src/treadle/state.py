@@ -34,7 +34,7 @@ from treadle.events import (
     ToolStarted,
 )
 from treadle.messages import Finish, Message, Result, ToolCall, Usage
-from treadle.tools import CallStatus, JsonObject, ToolResult
+from treadle.tools import JsonObject, ToolResult
 
 __all__ = [
     "BUDGET_EXCEEDED",
@@ -44,7 +44,6 @@ __all__ = [
     "Denial",
     "RunState",
     "SessionState",
-    "Streaks",
     "streak_key",
 ]
 
@@ -52,17 +51,6 @@ BUDGET_EXCEEDED = "budget_exceeded"
 """Code of a call that was not run because the tool call budget was used up."""
 
 RunPhase = Literal["running", "paused", "stopped", "completed", "failed"]
-
-_FAILURES = frozenset(
-    {
-        CallStatus.FAILED,
-        CallStatus.REJECTED,
-        CallStatus.UNEXPECTED_RESULT_SHAPE,
-        CallStatus.TIMEOUT,
-        CallStatus.OUTCOME_UNKNOWN,
-        CallStatus.UNKNOWN_TOOL,
-    }
-)
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,35 +108,6 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Streaks(msgspec.Struct, frozen=True, kw_only=True):
-    """What has happened several times in a row, in call order."""
-
-    repeated: str = ""
-    """Tool and digest of the last call."""
-    repeats: int = 0
-    failures: int = 0
-    invalid_json: int = 0
-    invalid_arguments: int = 0
-
-    def after(self, key: str, status: CallStatus) -> "Streaks":
-        """Return the streaks after one more call."""
-        is_bad_json = status is CallStatus.INVALID_JSON
-        is_bad_arguments = status is CallStatus.INVALID_ARGUMENTS
-        is_valid = not (is_bad_json or is_bad_arguments)
-        is_failure = status in _FAILURES
-        return Streaks(
-            repeated=key,
-            repeats=self.repeats + 1 if key == self.repeated else 1,
-            failures=self.failures + 1 if is_failure else 0 if status is CallStatus.OK else self.failures,
-            invalid_json=self.invalid_json + 1 if is_bad_json else 0 if is_valid else self.invalid_json,
-            invalid_arguments=self.invalid_arguments + 1
-            if is_bad_arguments
-            else 0
-            if is_valid
-            else self.invalid_arguments,
-        )
-
-
 class RunState(msgspec.Struct, kw_only=True):
     """One task's run: what it has used, done and become. Starts at zero with each new task."""
 
@@ -161,7 +120,6 @@ class RunState(msgspec.Struct, kw_only=True):
     deadline: float | None = None
     """Seconds since 1970 at which the run must have ended."""
     spent: Spent = Spent()
-    streaks: Streaks = Streaks()
     calls: list[CallRecord] = msgspec.field(default_factory=list)
     denials: list[Denial] = msgspec.field(default_factory=list)
     text: str = ""
@@ -192,6 +150,8 @@ class SessionState:
         self.messages: list[Message] = []
         self.open: dict[str, CallState] = {}
         """Calls of the last step, in call order, until all have results."""
+        self.answered: tuple[CallState, ...] = ()
+        """Calls of the last step whose calls all have results."""
         self.early: dict[str, CallState] = {}
         """Calls that started while their response still streamed."""
         self.salvaged: list[CallState] = []
@@ -430,8 +390,6 @@ class SessionState:
             result = state.result
             assert result is not None
             uncovered += result.code == BUDGET_EXCEEDED
-            key = streak_key(state.call, state.digest)
-            run.streaks = run.streaks.after(key, result.status)
             run.calls.append(
                 CallRecord(
                     id=result.call_id,
@@ -458,6 +416,7 @@ class SessionState:
                 uncovered_calls=run.spent.uncovered_calls + uncovered,
             )
         self._add(Message(role="tool", parts=tuple(results)))
+        self.answered = tuple(self.open.values())
         self.open.clear()
         self.salvaged.clear()
 
@@ -493,7 +452,7 @@ class SessionState:
         if kept <= run.first_message:
             self.run = None
         else:
-            run.phase, run.reason, run.text, run.streaks = "stopped", "rewound", "", Streaks()
+            run.phase, run.reason, run.text = "stopped", "rewound", ""
 
     # Any: a table by type; each function names the type that it takes.
     _folds: ClassVar[dict[type[Any], Callable[["SessionState", Any], None]]] = {

@@ -199,6 +199,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Longer advice for the model, placed in the instructions."""
     ends_run: bool = False
     """Whether an `ok` result ends the run with its value as the output."""
+    polling: bool = False
+    """Whether the model is meant to call it again and again until something has happened: it never counts as repetition."""
     interrupt: Literal["cancel", "block"] = "cancel"
     """What a person's cancelling does to a call under way: cuts it off, or waits for it, up to its own time limit."""
     examples: Sequence[JsonObject] = ()
@@ -251,8 +253,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             raise ToolDefinitionError(f"Tool {self.name!r}: interrupt {self.interrupt!r} must be cancel or block.")
         if self.interrupt == "block" and self.timeout is None:
             raise ToolDefinitionError(f"Tool {self.name!r}: one that no cancelling cuts off needs a timeout.")
-        if not isinstance(self.ends_run, bool):
-            raise ToolDefinitionError(f"Tool {self.name!r}: ends_run must be true or false; got {self.ends_run!r:.80}.")
+        for word, flag in (("ends_run", self.ends_run), ("polling", self.polling)):
+            if not isinstance(flag, bool):
+                raise ToolDefinitionError(f"Tool {self.name!r}: {word} must be true or false; got {flag!r:.80}.")
         if not isinstance(self.examples, list | tuple) or not all(isinstance(one, dict) for one in self.examples):
             raise ToolDefinitionError(
                 f"Tool {self.name!r}: examples must be a list of arguments, each an object; got {self.examples!r:.80}."

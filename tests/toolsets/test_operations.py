@@ -189,3 +189,14 @@ async def test_a_rate_limit_that_may_be_retried_is_and_keeps_its_word_when_no_at
 def test_what_is_no_failure_is_refused(status: Any) -> None:
     with pytest.raises(ValueError, match="400 to 599"):
         http_rejection(status, {})
+
+
+@pytest.mark.row("N06")
+async def test_a_model_may_ask_how_an_operation_went_until_it_is_done() -> None:
+    service = Service(answer=Unknown)
+    asks = [call("check_transfer", operation_id="k")] * 20
+
+    result = await agent(ScriptedModel([*asks, text("Still unknown.")]), service).run("go")
+
+    assert result.completed
+    assert {one.status for one in result.tool_calls} == {"ok"}

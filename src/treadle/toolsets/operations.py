@@ -99,6 +99,7 @@ def _checker(asks: str, name: str, check: Check) -> Tool:
             "additionalProperties": False,
         },
         effect="read",
+        polling=True,
         run=run,
     )
 

@@ -1,0 +1,233 @@
+"""Tries: how a run's responses compare with those before them, and when that leads nowhere. Runs and records nothing.
+
+A try is a response, not a call: the model has seen no result of a response before it writes the next one.
+"""
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from treadle.canonical import encode
+from treadle.guards import Guards
+from treadle.messages import ToolCall
+from treadle.state import CallState, streak_key
+from treadle.stops import Stop, StopReason
+from treadle.tools import CallStatus, ToolResult
+
+__all__ = ["NOT_STARTED", "Repetition", "Tries"]
+
+NOT_STARTED = "not_started"
+"""Code of a call that its response itself kept from starting, because it was cut off, say: no try."""
+
+LONGEST_CYCLE = 4
+"""Responses."""
+
+_FAILURES = frozenset(
+    {
+        CallStatus.FAILED,
+        CallStatus.REJECTED,
+        CallStatus.UNEXPECTED_RESULT_SHAPE,
+        CallStatus.TIMEOUT,
+        CallStatus.OUTCOME_UNKNOWN,
+        CallStatus.UNKNOWN_TOOL,
+    }
+)
+_WITHOUT_ANSWER = frozenset({CallStatus.TIMEOUT, CallStatus.OUTCOME_UNKNOWN})
+
+
+class Repetition(msgspec.Struct, frozen=True, kw_only=True):
+    """How a response repeats those before it."""
+
+    count: int
+    """How often the same calls have been proposed in a row, this time included."""
+    period: int
+    """Responses that one repetition takes: 1 where each repeats the one before."""
+    has_equal_results: bool
+    """Whether the calls had the same results each time."""
+    is_over: bool
+    """Whether the guard ends the run here."""
+
+
+class Tries:
+    """The responses of one run, compared with each other. A resumed run begins anew.
+
+    Args:
+        guards: The limits.
+        polling: Names of tools that are meant to be called again and again.
+    """
+
+    def __init__(self, guards: Guards, *, polling: Collection[str] = ()) -> None:
+        self._guards = guards
+        self._polling = frozenset(polling)
+        self._last: deque[_Try] = deque(maxlen=LONGEST_CYCLE)
+        self._rows = {period: _Row() for period in range(1, LONGEST_CYCLE + 1)}
+        self._troubles = {trouble.guard: trouble for trouble in _troubles()}
+
+    def key(self, call: ToolCall, digest: str) -> str:
+        """Return what makes two calls equal; empty for a call of a polling tool, which repeats nothing."""
+        return "" if call.name in self._polling else streak_key(call, digest)
+
+    @property
+    def most_in_response(self) -> int | None:
+        """Of equal calls in one response that may change something, the one with this number does not run; None for no limit."""
+        return self._guards.repeats
+
+    # --- before the calls of a response run
+
+    def repetition(self, keys: Collection[str]) -> Repetition | None:
+        """Compare a response with those before it, by the keys of its calls; the order of the calls decides nothing."""
+        wanted = frozenset(keys) - {""}
+        if not wanted or self._guards.repeats is None:
+            return None
+        found = [self._after(period, wanted) for period in self._rows]
+        return next((one for one in found if one.is_over), found[0] if found[0].count > 1 else None)
+
+    def may_be_over(self, key: str) -> bool:
+        """Whether a response that holds this call may turn out to be the one that ends the run."""
+        if self._guards.repeats == 1:
+            return bool(key)
+        expected = (one.keys for one in self._last if key in one.keys)
+        return any((found := self.repetition(keys)) is not None and found.is_over for keys in expected)
+
+    def _after(self, period: int, keys: frozenset[str]) -> Repetition:
+        row, limit = self._rows[period], self._guards.repeats
+        assert limit is not None
+        is_next = len(self._last) >= period and self._last[-period].keys == keys
+        # A cycle counts when it is whole: this response would end it.
+        count = (row.equal + period + 1) // period if is_next else 1
+        same = (row.same + period + 1) // period if is_next else 1
+        if same >= limit:
+            return Repetition(count=same, period=period, has_equal_results=True, is_over=True)
+        most = self._guards.repeats_with_progress
+        is_over = most is not None and count >= max(most, limit)
+        return Repetition(count=count, period=period, has_equal_results=same == count, is_over=is_over)
+
+    # --- after they have ended
+
+    def add(self, calls: Sequence[CallState]) -> None:
+        """Count a response whose calls all have their results."""
+        tried = [(state, state.result) for state in calls if state.result is not None]
+        tried = [(state, result) for state, result in tried if result.code != NOT_STARTED]
+        if not tried:
+            return
+        statuses = {result.status for _, result in tried}
+        for trouble in self._troubles.values():
+            trouble.add(statuses, [result for _, result in tried])
+        results = [(self.key(state.call, state.digest), result) for state, result in tried]
+        self._compare(_Try(tuple((key, result) for key, result in results if key)))
+
+    def _compare(self, one: "_Try") -> None:
+        if not one.keys:  # polled only: what comes after it is no repetition of what was before
+            self._last.clear()
+        for period, row in self._rows.items():
+            before = self._last[-period] if len(self._last) >= period else None
+            is_equal = before is not None and before.keys == one.keys
+            row.equal = row.equal + 1 if is_equal else 0
+            row.same = row.same + 1 if before is not None and is_equal and before.has_results_of(one) else 0
+        if one.keys:
+            self._last.append(one)
+
+    def stop(self) -> Stop | None:
+        """Return the end of the run where its last responses have reached a limit of failures or invalid calls."""
+        for name, trouble in self._troubles.items():
+            limit = getattr(self._guards, name)
+            if limit is not None and trouble.count >= limit:
+                return trouble.stop(limit)
+        return None
+
+
+class _Row(msgspec.Struct):
+    """How many responses in a row were equal to the one so many places before them."""
+
+    equal: int = 0
+    """With the same calls."""
+    same: int = 0
+    """With the same calls and the same results."""
+
+
+class _Try:
+    """The calls of one response and what came of them."""
+
+    def __init__(self, results: tuple[tuple[str, ToolResult], ...]) -> None:
+        self._results = results
+        self.keys = frozenset(key for key, _ in results)
+
+    def has_results_of(self, other: "_Try") -> bool:
+        return self.texts == other.texts or self.values == other.values
+
+    @property
+    def texts(self) -> set[Any]:
+        return {(key, result.status, result.content, result.artifact, result.media) for key, result in self._results}
+
+    @property
+    def values(self) -> set[Any]:
+        """What the texts mean: the order of an object's keys is no difference, and neither is a time that was waited."""
+        return {(key, *_meaning(result), result.artifact, result.media) for key, result in self._results}
+
+
+def _meaning(result: ToolResult) -> tuple[Any, ...]:
+    if result.status in _WITHOUT_ANSWER:
+        return (result.status,)
+    try:
+        return result.status, encode(msgspec.json.decode(result.content))
+    except (msgspec.DecodeError, RecursionError):
+        return result.status, result.content
+
+
+class _Trouble:
+    """One guard against calls that keep going wrong: how many responses in a row were a try of its class."""
+
+    def __init__(
+        self,
+        guard: str,
+        words: str,
+        reason: StopReason,
+        *,
+        classes: frozenset[CallStatus],
+        others: frozenset[CallStatus] | None,
+    ) -> None:
+        self.guard = guard
+        self.count = 0
+        self._words = words
+        self._reason = reason
+        self._classes = classes
+        self._others = others
+        """Classes of a response that leave the count as it is; None for all but a good call."""
+        self._tool = self._class = ""
+
+    def add(self, statuses: set[CallStatus], results: Sequence[ToolResult]) -> None:
+        if CallStatus.OK in statuses:
+            self.count = 0
+        elif broken := [result for result in results if result.status in self._classes]:
+            self.count += 1
+            self._tool, self._class = broken[-1].name, broken[-1].status.value
+        elif self._others is not None and not statuses & self._others:
+            self.count = 0
+
+    def stop(self, limit: int) -> Stop:
+        details = {"count": self.count, "limit": limit, "tool": self._tool, "class": self._class}
+        return Stop(reason=self._reason, message=f"{self.count} responses in a row {self._words}.", details=details)
+
+
+def _troubles() -> tuple[_Trouble, ...]:
+    broken = frozenset({CallStatus.INVALID_JSON, CallStatus.INVALID_ARGUMENTS})
+    invalid = StopReason.INVALID_CALL_LIMIT
+    return (
+        _Trouble(
+            "invalid_json",
+            "had calls whose arguments are not valid JSON",
+            invalid,
+            classes=frozenset({CallStatus.INVALID_JSON}),
+            others=broken,
+        ),
+        _Trouble(
+            "invalid_arguments",
+            "had calls whose arguments do not fit the schema",
+            invalid,
+            classes=frozenset({CallStatus.INVALID_ARGUMENTS}),
+            others=broken,
+        ),
+        _Trouble("failures", "had only failed calls", StopReason.REPEATED_FAILURES, classes=_FAILURES, others=None),
+    )
