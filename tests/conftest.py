@@ -1,4 +1,4 @@
-"""What every test shares: the row mark, loud skips, the recordings, and the guard against hanging. No doubles here."""
+"""What every test shares: the row mark, loud skips, checked journals, the recordings, and the guard against hanging. No doubles here."""
 
 import faulthandler
 import os
@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from requirements import read_rows, report
+from watching import Watcher, violations_in_files
 
 if TYPE_CHECKING:
     from postgres_server import PostgresServer
@@ -30,6 +31,8 @@ settings.load_profile("treadle")
 
 _stderr = pytest.StashKey[TextIO]()
 
+_watcher = Watcher()
+
 
 def pytest_configure(config: pytest.Config) -> None:
     # pytest replaces descriptor 2 while a test runs; the stacks of a hanging one must reach the person all the same.
@@ -47,6 +50,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(autouse=True)
+def _every_journal_is_checked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Check the journal of every session that a test has recorded, here or in a child process."""
+    folder: Path | None = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
+    _watcher.begin()
+    yield
+    violations = list(_watcher.violations())
+    if request.node.get_closest_marker("unchecked") is not None:
+        return
+    violations += [] if folder is None else violations_in_files(folder)
+    assert not violations, "A journal is broken:\n" + "\n".join(violations)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,13 +1,15 @@
 """Invariants: what must hold of a session after anything at all has happened. Asserts; runs nothing.
 
-    await check_session(session)
+    check_events(await session.events())     # one journal, whole or broken off
+    await check_session(session)             # the same, and what the session makes of it
 
-The central one is V01: every proposed call has exactly one result, in order, right behind the message that proposed it.
+`tests/conftest.py` runs `check_events` over every session of every test.
 """
 
 import json
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -16,14 +18,23 @@ from treadle.effects import Effect
 from treadle.events import (
     AnyEvent,
     ApprovalAnswered,
+    ApprovalRequested,
     CallDecided,
+    MessageAdded,
+    ModelDiscarded,
+    ModelFailed,
     ModelFinished,
+    ModelStarted,
     RunFinished,
     RunPaused,
     RunResumed,
     RunStarted,
+    SessionForked,
+    SessionRewound,
+    ToolAttemptFailed,
     ToolFinished,
     ToolInDoubt,
+    ToolLate,
     ToolStarted,
     decode_event,
     encode_event,
@@ -33,14 +44,32 @@ from treadle.ports import ModelRequest
 from treadle.providers._chat_request import ChatRequests
 from treadle.session import fold
 from treadle.testing import check_chat_history
+from treadle.tools import CallStatus
 
-__all__ = ["check_events", "check_pairs", "check_session"]
+__all__ = ["check_events", "check_pairs", "check_session", "find_violations"]
+
+ACTED = frozenset(
+    {
+        CallStatus.OK,
+        CallStatus.REJECTED,
+        CallStatus.UNEXPECTED_RESULT_SHAPE,
+        CallStatus.TIMEOUT,
+        CallStatus.OUTCOME_UNKNOWN,
+    }
+)
+"""Statuses of calls that have started."""
+
+SETTLED = frozenset({CallStatus.CANCELLED, CallStatus.OUTCOME_UNKNOWN})
+"""Statuses of calls that a paused run left open, where another task has taken its place."""
+
+NATURAL = frozenset({"model_error", "incomplete_stream", "context_overflow", "budget_exceeded", "step_limit_reached"})
+"""Ends of a run that nobody outside brought about: a retry that was announced before them should have come."""
 
 
 async def check_session(session: Session) -> None:
     """Assert everything that a session's journal and its transcript promise."""
     events = list(await session.events())
-    check_events(events, open_ids=set(session.state.open))
+    check_events(events)
     again = fold(session.id, [decode_event(encode_event(event)) for event in events])
     assert msgspec.to_builtins(again.messages) == msgspec.to_builtins(session.state.messages)
     assert set(again.open) == set(session.state.open)
@@ -48,14 +77,18 @@ async def check_session(session: Session) -> None:
     check_pairs(session.messages, open_ids=set(session.state.open))
 
 
-def check_events(events: Sequence[AnyEvent], *, open_ids: set[str] = frozenset()) -> None:  # type: ignore[assignment]
-    """Assert what one session's events promise."""
-    assert [event.seq for event in events] == list(range(1, len(events) + 1)), "numbers have gaps"
+def check_events(events: Sequence[AnyEvent]) -> None:
+    """Assert what one session's whole journal promises. It may end anywhere, as after a crash."""
+    violations = find_violations(events)
+    assert not violations, "\n".join(violations)
+
+
+def find_violations(events: Sequence[AnyEvent]) -> list[str]:
+    """Return what one session's journal breaks, as sentences with the event's number; empty where all holds."""
+    reader = _Reader()
     for event in events:
-        assert decode_event(encode_event(event)) == event, f"{event.type} cannot be read again"
-    _check_runs(events)
-    _check_calls(events, open_ids)
-    _check_starts(events)
+        reader.read(event)
+    return reader.violations
 
 
 def check_pairs(messages: Sequence[Message], *, open_ids: set[str] = frozenset()) -> None:  # type: ignore[assignment]
@@ -80,54 +113,271 @@ def _check_with_the_vendor(messages: Sequence[Message]) -> None:
     check_chat_history(json.loads(body)["messages"])
 
 
-def _check_runs(events: Sequence[AnyEvent]) -> None:
-    """Every run that began ends once, or waits, before the next begins."""
-    is_running = False
-    for event in events:
+@dataclass(kw_only=True)
+class _Call:
+    """What the journal has said of one call."""
+
+    is_proposed: bool = False
+    is_early: bool = False
+    decision: str | None = None
+    approval: str | None = None
+    """The request for consent that is open."""
+    starts: list[ToolStarted] = field(default_factory=list)
+    segment: int = 0
+    """Which stretch of running it last started in."""
+    may_repeat: bool = False
+    """Whether somebody has said since that an unsafe call may start again."""
+    promised_attempt: int = 0
+    """The attempt that a retry was announced for."""
+    finished: ToolFinished | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.finished is None and (self.is_proposed or bool(self.starts))
+
+
+class _Reader:
+    """Goes through one journal and writes down what it breaks."""
+
+    def __init__(self) -> None:
+        self.violations: list[str] = []
+        self._calls: dict[str, _Call] = {}
+        self._approvals: dict[str, str] = {}
+        self._answered: set[str] = set()
+        self._reused: set[str] = set()
+        self._run = "none"  # none, running, paused, or the status it finished with
+        self._segment = 0
+        self._requested: ModelStarted | None = None
+        self._promised: ModelFailed | None = None
+        self._unkept: list[str] = []
+        self._head = 0
+        self._last: AnyEvent | None = None
+
+    def read(self, event: AnyEvent) -> None:
+        """Take one event in."""
+        if event.seq != self._head + 1:
+            self._broken(event, f"follows number {self._head}")
+        self._head = event.seq
+        if event.is_of_run and not self._is_in_place(event):
+            self._broken(event, f"belongs to a run, and the run is {self._run}")
+        if (check := self._checks.get(type(event))) is not None:
+            check(self, event)
+        self._last = event
+
+    def _broken(self, event: AnyEvent, words: str) -> None:
+        call = f" of {event.call_id}" if event.call_id else ""
+        self.violations.append(f"{event.seq}. {event.type}{call}: {words}")
+
+    def _is_in_place(self, event: AnyEvent) -> bool:
+        """Nothing of a run comes before its beginning or after its end."""
         match event:
-            case RunStarted() | RunResumed():
-                is_running = True
-            case RunFinished() | RunPaused():
-                assert is_running, "a run ended twice"
-                is_running = False
+            case RunStarted() | RunResumed() | ToolLate():
+                return True
+            case MessageAdded(source="import"):
+                return True
+            case MessageAdded(source="runtime") if isinstance(self._last, SessionRewound):
+                return True  # what was done stays done, the model is told
+            case ToolFinished(result=result) if self._run == "paused":
+                return result.status in SETTLED and self._call(event).is_open
+            case ToolInDoubt() if self._run == "paused":
+                return self._call(event).is_open
             case _:
-                pass
+                return self._run == "running"
 
+    def _call(self, event: AnyEvent) -> _Call:
+        return self._calls.setdefault(event.call_id or "", _Call())
 
-def _check_calls(events: Sequence[AnyEvent], open_ids: set[str]) -> None:
-    proposed = {call.id for event in events if isinstance(event, ModelFinished) for call in event.message.calls}
-    early = {event.call_id for event in events if isinstance(event, ToolStarted) and event.early}
-    finished = Counter(event.call_id for event in events if isinstance(event, ToolFinished))
-    assert all(count == 1 for count in finished.values()), f"finished more than once: {finished}"
-    missing = (proposed | early) - set(finished)
-    assert missing <= open_ids, f"never finished: {missing - open_ids}"
-    assert set(finished) <= proposed | early, "a result of no call"
-    for event in events:
-        if isinstance(event, ToolFinished):
-            assert event.result.call_id == event.call_id
-            assert (event.failure_class is None) == (event.result.status == "ok")
+    def _open(self) -> dict[str, _Call]:
+        return {call_id: call for call_id, call in self._calls.items() if call.is_open}
 
+    # --- runs
 
-def _check_starts(events: Sequence[AnyEvent]) -> None:
-    """No call starts without a decision before it, none after its result, and none that is unsafe twice."""
-    allowed: set[str | None] = set()
-    finished: set[str | None] = set()
-    unsafe: Counter[str | None] = Counter()
-    again: Counter[str | None] = Counter()
-    for event in events:
-        match event:
-            case CallDecided():
-                (allowed.add if event.decision == "allow" else allowed.discard)(event.call_id)
-            case ToolFinished():
-                finished.add(event.call_id)
-            case ToolInDoubt(answer="not_done"):
-                again[event.call_id] += 1
-            case ApprovalAnswered(answer="allow"):
-                again[event.call_id] += 1
-            case ToolStarted():
-                assert event.call_id in allowed, f"{event.tool} started without a decision"
-                assert event.call_id not in finished, f"{event.tool} started after its result"
-                unsafe[event.call_id] += event.effect is Effect.UNSAFE
-                assert unsafe[event.call_id] <= 1 + again[event.call_id], f"{event.tool} started twice"
-            case _:
-                pass
+    def _run_started(self, event: RunStarted) -> None:
+        if open_calls := self._open():
+            self._broken(event, f"leaves calls of the run before without a result: {sorted(open_calls)}")
+        self._begin()
+
+    def _run_resumed(self, event: RunResumed) -> None:
+        if self._run in ("none", "completed"):
+            self._broken(event, f"there is nothing to resume: the run is {self._run}")
+        self._begin()
+
+    def _begin(self) -> None:
+        self._run = "running"
+        self._segment += 1
+        self._requested = self._promised = None
+        self._unkept.clear()
+
+    def _run_finished(self, event: RunFinished) -> None:
+        if open_calls := self._open():
+            self._broken(event, f"leaves calls without a result: {sorted(open_calls)}")
+        if event.reason in NATURAL:
+            if self._promised is not None:
+                self._broken(event, "an announced retry of the model never came")
+            for words in self._unkept:
+                self._broken(event, words)
+        self._run = event.status
+
+    def _run_paused(self, event: RunPaused) -> None:
+        waiting = [call_id for call_id, call in self._open().items() if call.approval is None or call.is_early]
+        if waiting:
+            self._broken(event, f"leaves calls that nobody is asked about: {sorted(waiting)}")
+        if not self._open():
+            self._broken(event, "no call waits for anybody")
+        self._run = "paused"
+
+    def _session_rewound(self, event: SessionRewound) -> None:
+        if open_calls := self._open():
+            self._broken(event, f"leaves calls without a result: {sorted(open_calls)}")
+        if self._run == "paused":
+            self._run = "rewound"
+
+    def _session_forked(self, event: SessionForked) -> None:
+        if open_calls := self._open():
+            self._broken(event, f"shares calls without a result: {sorted(open_calls)}")
+
+    # --- the model
+
+    def _model_started(self, event: ModelStarted) -> None:
+        if self._requested is not None:
+            self._broken(event, f"the request of event {self._requested.seq} has no end")
+        if open_calls := self._open():
+            early = {call_id for call_id, call in open_calls.items() if not call.is_proposed}
+            if missing := set(open_calls) - early:
+                self._broken(event, f"the model is asked while calls have no result: {sorted(missing)}")
+        self._requested, self._promised = event, None
+
+    def _model_finished(self, event: ModelFinished) -> None:
+        if self._requested is None and not isinstance(self._last, ModelFinished):
+            self._broken(event, "nobody asked the model")
+        self._requested = None
+        for call in event.message.calls:
+            known = self._calls.setdefault(call.id, _Call())
+            if known.is_proposed:
+                self._broken(event, f"proposes {call.id} a second time")
+            known.is_proposed = True
+
+    def _model_failed(self, event: ModelFailed) -> None:
+        if self._requested is None:
+            self._broken(event, "nobody asked the model")
+        self._requested = None
+        self._promised = event if event.retry_in_seconds is not None else None
+
+    def _model_discarded(self, event: ModelDiscarded) -> None:
+        for call_id in event.calls:
+            if not self._calls.get(call_id, _Call()).is_early:
+                self._broken(event, f"{call_id} had not started early")
+
+    # --- decisions
+
+    def _call_decided(self, event: CallDecided) -> None:
+        call = self._call(event)
+        if call.finished is not None:
+            self._broken(event, "it is decided after its result")
+        call.decision = event.decision
+
+    def _approval_requested(self, event: ApprovalRequested) -> None:
+        call = self._call(event)
+        if not call.is_open:
+            self._broken(event, "consent is asked for a call that is not open")
+        if event.approval_id in self._approvals:
+            self._broken(event, "its id is used twice")
+        call.approval = event.approval_id
+        self._approvals[event.approval_id] = event.call_id or ""
+
+    def _approval_answered(self, event: ApprovalAnswered) -> None:
+        if self._approvals.get(event.approval_id) != event.call_id:
+            self._broken(event, "nobody asked for this consent")
+        if event.approval_id in self._answered:
+            self._broken(event, "it is answered twice")
+        self._answered.add(event.approval_id)
+        call = self._call(event)
+        call.may_repeat = call.may_repeat or event.answer == "allow"
+
+    # --- calls
+
+    def _tool_started(self, event: ToolStarted) -> None:
+        call = self._call(event)
+        if call.decision != "allow":
+            self._broken(event, f"{event.tool} started although it was decided as {call.decision}")
+        if call.finished is not None:
+            self._broken(event, f"{event.tool} started after its result")
+        if event.early:
+            call.is_early = True
+            if event.effect is not Effect.READ:
+                self._broken(event, f"{event.tool} is {event.effect} and started before its response was whole")
+        elif not call.is_proposed:
+            self._broken(event, f"{event.tool} was never proposed")
+        if call.starts:
+            self._started_again(event, call)
+        call.starts.append(event)
+        call.segment, call.may_repeat, call.approval = self._segment, False, None
+
+    def _started_again(self, event: ToolStarted, call: _Call) -> None:
+        if call.segment == self._segment:
+            self._broken(event, f"{event.tool} started twice in one stretch of its run")
+        if event.effect is Effect.UNSAFE and not call.may_repeat:
+            self._broken(event, f"{event.tool} is unsafe and started twice")
+        if event.key != call.starts[-1].key and not call.may_repeat:
+            self._broken(event, f"{event.tool} started again under another key")
+
+    def _tool_in_doubt(self, event: ToolInDoubt) -> None:
+        call = self._call(event)
+        if not call.starts:
+            self._broken(event, "it never started")
+        call.may_repeat = call.may_repeat or event.answer == "not_done"
+
+    def _attempt_failed(self, event: ToolAttemptFailed) -> None:
+        call = self._call(event)
+        if not call.starts or call.finished is not None:
+            self._broken(event, "an attempt failed of a call that was not running")
+        call.promised_attempt = 0 if event.retry_in_seconds is None else event.attempt + 1
+
+    def _tool_finished(self, event: ToolFinished) -> None:
+        call, result = self._call(event), event.result
+        if call.finished is not None:
+            self._broken(event, f"it was finished already, by event {call.finished.seq}")
+        elif not call.is_open:
+            self._broken(event, "a result of no call")
+        if result.call_id != event.call_id:
+            self._broken(event, f"it holds the result of {result.call_id}")
+        if (event.failure_class is None) != (result.status == "ok"):
+            self._broken(event, f"the failure class {event.failure_class} does not fit {result.status}")
+        if call.decision is None:
+            self._broken(event, "it has a result and no decision")
+        if event.reused_from is not None:
+            self._check_reused(event, event.reused_from)
+        elif result.status in ACTED and not call.starts:
+            self._broken(event, f"it is {result.status} and never started")
+        if call.promised_attempt > result.attempts and call.starts:
+            self._unkept.append(f"attempt {call.promised_attempt} of {event.call_id} was announced and never came")
+        call.finished, call.approval = event, None
+
+    def _check_reused(self, event: ToolFinished, source: str) -> None:
+        other = self._calls.get(source)
+        if other is None or other.finished is None or not other.is_early:
+            self._broken(event, f"{source} has no result that could answer it")
+        elif other.is_proposed or source in self._reused:
+            self._broken(event, f"the result of {source} answers a second call")
+        self._reused.add(source)
+
+    # Any: a table by type; each function names the type that it takes.
+    _checks: ClassVar[dict[type[Any], Callable[["_Reader", Any], None]]] = {
+        ApprovalAnswered: _approval_answered,
+        ApprovalRequested: _approval_requested,
+        CallDecided: _call_decided,
+        ModelDiscarded: _model_discarded,
+        ModelFailed: _model_failed,
+        ModelFinished: _model_finished,
+        ModelStarted: _model_started,
+        RunFinished: _run_finished,
+        RunPaused: _run_paused,
+        RunResumed: _run_resumed,
+        RunStarted: _run_started,
+        SessionForked: _session_forked,
+        SessionRewound: _session_rewound,
+        ToolAttemptFailed: _attempt_failed,
+        ToolFinished: _tool_finished,
+        ToolInDoubt: _tool_in_doubt,
+        ToolStarted: _tool_started,
+    }

@@ -5,6 +5,7 @@ It decides nothing: what to record is the loop's and the pipeline's business.
 
 import asyncio
 import logging
+import sys
 from collections.abc import Sequence
 
 import msgspec
@@ -63,18 +64,24 @@ class Ledger:
             except asyncio.CancelledError:
                 self._is_torn = True  # stored or not: whoever records next looks
                 raise
-            for event in stamped:
-                self.state.apply(event)
+            self._apply(stamped)
         if self.subscribers:
             for event in stamped:
                 self._tell(event)
 
+    def _apply(self, events: Sequence[AnyEvent]) -> None:
+        """Fold stored events, and raise Python's auditing event `treadle.recorded` for whoever watches the process."""
+        for event in events:
+            self.state.apply(event)
+        sys.audit("treadle.recorded", self.state.id, self.journal, events)
+
     async def _mend(self) -> None:
         """Take in what a cancelled append has stored after all: else our numbers would not go on from the journal's."""
-        for event in await self.journal.read(self.state.id, after=self.state.head):
-            self.state.apply(event)
-            self._tell(event)
+        stored = await self.journal.read(self.state.id, after=self.state.head)
+        self._apply(stored)
         self._is_torn = False
+        for event in stored:
+            self._tell(event)
 
     def publish(self, event: AnyEvent) -> None:
         """Tell subscribers of something live, which is not journaled."""

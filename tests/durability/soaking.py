@@ -121,7 +121,7 @@ class Life:
         tally.faults.extend(f"{self._name}: {fault}" for fault in twice)
         try:
             _, state = await stored(self._job.journal, self._name)
-            check_events(self._seen, open_ids=set(state.open))
+            check_events(self._seen)
             check_pairs(state.messages, open_ids=set(state.open))
         except AssertionError as fault:
             self._fault(tally, f"is not whole: {fault}")

@@ -33,7 +33,7 @@ def job(tmp_path: Path, outside: World, **words: object) -> Job:
 async def check_whole(path: Path) -> dict[str, str]:
     """Assert that the session is whole. Return the status of each call's one result."""
     events, state = await stored(path / "a.db")
-    check_events(events, open_ids=set(state.open))
+    check_events(events)
     check_pairs(state.messages, open_ids=set(state.open))
     return {event.call_id or "": event.result.status.value for event in events if event.type == "tool.finished"}
 

@@ -67,7 +67,7 @@ def nothing() -> None:
 
 async def check_whole(path: Path) -> None:
     events, state = await stored(path / "a.db")
-    check_events(events, open_ids=set(state.open))
+    check_events(events)
     check_pairs(state.messages, open_ids=set(state.open))
 
 
