@@ -18,8 +18,8 @@ from treadle.events import AnyEvent, ToolStarted
 from treadle.ledger import Ledger
 from treadle.messages import ToolCall
 from treadle.outcomes import Outcomes
-from treadle.planning import Batch, Plan, Planner
-from treadle.recovery import Recovery
+from treadle.planning import Batch, Plan, Planner, unknown_outcome
+from treadle.recovery import Recovery, may_have_acted
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.observations import failed_result
 from treadle.runtime.scheduling import conflicts, group
@@ -60,10 +60,12 @@ class Execution:
         self._result_chars = result_chars
         self._outcomes = Outcomes(run_id="", step=0, last_id="")
         self._done: Stop | None = None
+        self._in_doubt: frozenset[str] = frozenset()
 
     async def execute(self, batch: Batch) -> Stop | None:
         """Give every call of the batch its result, but those that wait for a person. Return why the run must end, if so."""
         self._done = None
+        self._in_doubt = frozenset(state.call.id for state in batch.calls if may_have_acted(state))
         self._outcomes = Outcomes(
             run_id=self._ledger.run_id,
             step=batch.step,
@@ -77,7 +79,10 @@ class Execution:
             await self._carry_out_plan(batch, plan)
         finally:
             await self._early.drop()
-        return self._interrupt.stop or plan.stop or self._done or self._guarded()
+        stop = self._interrupt.stop or plan.stop or self._done or self._guarded()
+        if stop is not None:  # nobody is asked any more: what waited for a person ends with the run
+            await self._leave([state.call for state in self._ledger.state.unanswered])
+        return stop
 
     async def _carry_out_plan(self, batch: Batch, plan: Plan) -> None:
         await self._early.drop(but=[early.id for _, early in plan.adopted])
@@ -90,8 +95,6 @@ class Execution:
             groups[0] = [*started, *first[taken:]]
         await self._run(groups, len(started))
         await self._adopt(plan.adopted)
-        if self._done is not None:  # nobody is asked any more about what waits beside the call that ended the run
-            await self._leave([state.call for state in self._ledger.state.unanswered])
 
     # --- groups
 
@@ -204,9 +207,13 @@ class Execution:
         status = CallStatus.CANCELLED if is_cancel else CallStatus.SKIPPED
         code = "run_stopped" if stop is not None else "run_ended"
         message = "Not executed: the run was stopped." if stop is not None else "Not executed: the run has ended."
-        results = [(call, failed_result(call, status, message, code=code)) for call in calls]
+        results = [
+            unknown_outcome(call) if call.id in self._in_doubt else failed_result(call, status, message, code=code)
+            for call in calls
+        ]
         if results:
-            await self._ledger.record(*(self._outcomes.finished(call, result) for call, result in results))
+            pairs = zip(calls, results, strict=True)
+            await self._ledger.record(*(self._outcomes.finished(call, result) for call, result in pairs))
 
     async def _wait_until_clear(self, calls: Sequence[CheckedCall]) -> None:
         """Before calls that act: wait for early reads, and for calls that were given up and hold what these need.
