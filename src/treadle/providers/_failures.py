@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["ModelRefused", "event_failure", "excerpt", "failure_of", "not_the_protocol", "read_failure"]
 
 _MAX_ERROR_BYTES = 64 * 1024
+_MAX_WORDS = 8 * 1024
+"""Characters of an error's words that are looked at: the reason stands at their beginning."""
 _ERROR_SECONDS = 5.0
 """How long to wait for each piece of an error's words: the status says the most."""
 
@@ -82,7 +85,7 @@ async def read_failure(answer: "Answer", *, key_advice: str) -> ModelError:
     is_key = answer.status in (401, 403) or (answer.status == 400 and _BAD_KEY.search(message) is not None)
     if is_key and not _is_policy(answer.status, code, message):
         return ModelRejected(f"{opening} {key_advice}", status=answer.status)
-    wait = asked_seconds(answer.status, headers=answer.headers, told=body.decode("utf-8", "replace"))
+    wait = asked_seconds(answer.status, headers=answer.headers, told=_words(body))
     return _classified(answer.status, code, message, opening=opening, wait=wait)
 
 
@@ -105,13 +108,13 @@ def failure_of(
     """
     code, message = _reason_of({"error": error})
     status = _status_of(error) if status is None else status
-    wait = asked_seconds(status, headers=headers or {}, told=msgspec.json.encode(error).decode())
+    wait = asked_seconds(status, headers=headers or {}, told=_words(msgspec.json.encode(_clipped(error))))
     return _classified(status, code, message, opening=opening, wait=wait)
 
 
 def not_the_protocol(body: bytes, answer: "Answer") -> ModelResponseInvalid:
     """Return the exception for a success that is no answer of this dialect."""
-    said = excerpt(body[:_MAX_ERROR_BYTES].decode("utf-8", "replace"), redact=answer.endpoint.redact)
+    said = excerpt(_words(body), redact=answer.endpoint.redact)
     what = f"{said!r} ({answer.content_type or 'no content type'})" if said else "nothing"
     return ModelResponseInvalid(
         f"{answer.endpoint.shown} answered {answer.status} with {what} instead of a model's response. Check base_url: it often ends in /v1.",
@@ -121,7 +124,7 @@ def not_the_protocol(body: bytes, answer: "Answer") -> ModelResponseInvalid:
 
 def excerpt(text: str, *, redact: Callable[[str], str] = str, limit: int = 300) -> str:
     """Return the beginning of a text on one line, without secrets. Redacted before it is cut: half a key is a secret too."""
-    line = " ".join(redact(text[:_MAX_ERROR_BYTES]).split())
+    line = " ".join(redact(text[:_MAX_WORDS]).split())
     printable = "".join(character if character.isprintable() else "�" for character in line[:limit])
     return printable + ("..." if len(line) > limit else "")
 
@@ -170,22 +173,40 @@ def _reason(body: bytes) -> tuple[str, str]:
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return "", body.decode("utf-8", "replace")
+        return "", _words(body)
     code, message = _reason_of(value)
-    return code, message or body.decode("utf-8", "replace")
+    return code, message or _words(body)
+
+
+def _clipped(value: Any, depth: int = 6) -> Any:
+    """Return the beginning of a provider's error, so that an error of megabytes costs what a small one does."""
+    match value:
+        case str():
+            return value[:_MAX_WORDS]
+        case dict() if depth:
+            return {name[:_MAX_WORDS]: _clipped(item, depth - 1) for name, item in islice(value.items(), 50)}
+        case list() if depth:
+            return [_clipped(item, depth - 1) for item in value[:50]]
+        case _:
+            return value if isinstance(value, int | float) else None
+
+
+def _words(body: bytes) -> str:
+    return body[:_MAX_WORDS].decode("utf-8", "replace")
 
 
 def _reason_of(value: Any) -> tuple[str, str]:
     if isinstance(value, list) and value:  # Gemini's compatible endpoint wraps its error into a list
         return _reason_of(value[0])
     if not isinstance(value, dict):
-        return "", value if isinstance(value, str) else ""
+        return "", value[:_MAX_WORDS] if isinstance(value, str) else ""
     inner = value.get("error")
     if isinstance(inner, str):
-        return inner, _first_text(value, "message", "detail") or inner
+        return inner[:_MAX_WORDS], _first_text(value, "message", "detail") or inner[:_MAX_WORDS]
     if isinstance(inner, dict):
         value = inner
-    code = " ".join(str(value[name]) for name in ("code", "type", "status") if isinstance(value.get(name), str | int))
+    said = (value.get(name) for name in ("code", "type", "status"))
+    code = " ".join(str(word)[:_MAX_WORDS] for word in said if isinstance(word, str | int))
     return code, _first_text(value, "message", "detail", "msg", "error")
 
 
@@ -193,9 +214,9 @@ def _first_text(value: Mapping[str, Any], *names: str) -> str:
     for name in names:
         found = value.get(name)
         if isinstance(found, str) and found:
-            return found
+            return found[:_MAX_WORDS]
         if isinstance(found, list | dict) and found:
-            return msgspec.json.encode(found).decode()
+            return _words(msgspec.json.encode(_clipped(found)))
     return ""
 
 

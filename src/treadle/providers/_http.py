@@ -23,6 +23,7 @@ from treadle.errors import (
 )
 from treadle.providers._answer import Answer, in_words, no_first_byte
 from treadle.providers._endpoint import Endpoint, Timeouts
+from treadle.providers._unpacking import ACCEPTED
 
 __all__ = ["MAX_RESPONSE_BYTES", "Answer", "Endpoint", "HttpClient", "Timeouts", "shared_client"]
 
@@ -92,7 +93,10 @@ class HttpClient:
         if held is None:
             connector = aiohttp.TCPConnector(limit=0)
             session = aiohttp.ClientSession(
-                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), headers={"User-Agent": "treadle"}
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": "treadle", "Accept-Encoding": ACCEPTED},
+                auto_decompress=False,  # the library would unpack all that has come at once, be it a thousandfold
             )
             holder = self._hold(loop, session)
             # Known before the first await, so that two first requests share one session.

@@ -11,6 +11,11 @@ __all__ = ["arguments_text", "count", "decode", "text_or_nothing"]
 
 _T = TypeVar("_T")
 
+_MAX_VALUES = 300_000
+"""Values in one JSON text: each costs far more than its few bytes on the wire."""
+_MAX_MENDED_BYTES = 1024 * 1024
+"""Bytes of a JSON text that is read a second time, because what it holds is not Unicode."""
+
 _texts = msgspec.json.Decoder(str)
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
@@ -23,12 +28,15 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
     """Decode JSON; once more with what is no text replaced, where a server sends such.
 
     Raises:
-        ModelResponseInvalid: It is no JSON, or of another shape.
+        ModelResponseInvalid: It is not JSON, has another shape, or is too large to be decoded without holding the event loop.
     """
+    if len(data) > _MAX_VALUES and data.count(b",") + data.count(b"[") + data.count(b"{") > _MAX_VALUES:
+        raise ModelResponseInvalid(f"The server sent one JSON text of more than {_MAX_VALUES} values.")
     try:
         return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        if len(data) > _MAX_MENDED_BYTES:
+            raise ModelResponseInvalid(f"The server sent what is not its protocol: {exc}.") from exc
     try:
         return decoder.decode(_mended(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:

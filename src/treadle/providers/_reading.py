@@ -14,6 +14,11 @@ __all__ = ["AnswerError", "Response", "read_response"]
 _LAST_WORDS_SECONDS = 5.0
 """How long to wait, after the terminal, for what may follow it, such as usage: some servers send nothing and hold the line."""
 
+_MAX_WHOLE_BYTES = 16 * 1024 * 1024
+"""Bytes of an answer that is one JSON object: it is decoded in one go."""
+_MAX_BLANKS = 1024 * 1024
+"""Blank bytes before an answer: some servers send them to keep the connection."""
+
 _BLANKS = b" \t\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -77,7 +82,9 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
     try:
         head = piece = await _beginning(answer)
         if _first_byte(head) in (b"{", b"[", b"<"):
-            for part in _take_whole(head + await answer.read_rest(), answer, response):
+            body = head + await answer.read_rest(max_bytes=_MAX_WHOLE_BYTES)
+            await answer.give_turn(len(body))
+            for part in _take_whole(body, answer, response):
                 yield part
         else:
             events = SseReader()
@@ -90,6 +97,7 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
                 yield part
             if not response.is_whole:
                 raise _incomplete(head, answer, response)
+        await answer.give_turn()
         yield response.end()
     except AnswerError as exc:
         yield _refusal(exc, answer)
@@ -103,8 +111,13 @@ async def _beginning(answer: Answer) -> bytes:
     Not by the content type: servers answer either request in either form, and label it freely.
     """
     head = await answer.read()
+    blanks = 0
     while not _first_byte(head) and (piece := await answer.read()):
-        head += piece
+        kept = head if _BYTE_ORDER_MARK.startswith(head) else b""
+        blanks += len(head) - len(kept)
+        head = kept + piece
+        if blanks > _MAX_BLANKS:
+            raise ModelResponseInvalid(f"{answer.endpoint.shown} answered with more than {_MAX_BLANKS} blank bytes.")
     return head
 
 

@@ -11,8 +11,14 @@ from treadle.errors import ModelResponseInvalid
 
 __all__ = ["MAX_EVENT_BYTES", "SseReader"]
 
-MAX_EVENT_BYTES = 32 * 1024 * 1024
+MAX_EVENT_BYTES = 16 * 1024 * 1024
 """Bytes of one event: more than any honest event holds, less than hurts."""
+
+MAX_BARREN_BYTES = 4 * 1024 * 1024
+"""Bytes of one stream that carry no data, such as comments: a day of honest ones, sent to keep the connection."""
+
+_MAX_LINES = 20_000
+"""Lines of one event. Servers write one, or a few."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -31,12 +37,13 @@ class SseReader:
         self._pending = bytearray()
         self._is_at_start = True
         self._ended_with_cr = False
+        self._barren_bytes = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the data of the events that these bytes complete.
 
         Raises:
-            ModelResponseInvalid: One event is larger than the limit.
+            ModelResponseInvalid: One event is larger than the limit, or the stream carries hardly anything but comments.
         """
         if self._ended_with_cr or b"\r" in chunk:
             chunk = self._with_line_feeds(chunk)
@@ -52,7 +59,15 @@ class SseReader:
         # The rest is shorter than this chunk, so all copying stays linear in what was read.
         self._pending = bytearray(rest)
         self._check_size(max(len(rest) - 1, *map(len, blocks)))
-        return [data for block in blocks if (data := _data(block)) is not None]
+        found = [data for block in blocks if (data := _data(block)) is not None]
+        if len(found) < len(blocks) or b"" in found:
+            self._count_barren(sum(len(block) + 2 for block in blocks) - sum(len(data) + 8 for data in found if data))
+        return found
+
+    def _count_barren(self, size: int) -> None:
+        self._barren_bytes += size
+        if self._barren_bytes > MAX_BARREN_BYTES:
+            raise ModelResponseInvalid(f"The server sent {self._barren_bytes} bytes of a stream without data in them.")
 
     def finish(self) -> bytes | None:
         """Return the data of the event that the end of the stream cut from its blank line, or None.
@@ -91,8 +106,12 @@ class SseReader:
 
 def _data(block: bytes) -> bytes | None:
     """Return the data of one event, which is what stands between two blank lines; None where it has none."""
+    if not block:
+        return None
     if block.startswith(b"data: ") and b"\n" not in block:
         return block[6:]
+    if block.count(b"\n") > _MAX_LINES:
+        raise ModelResponseInvalid(f"The server sent one event of more than {_MAX_LINES} lines.")
     fields = [line.partition(b":") for line in block.split(b"\n")]
     values = [value.removeprefix(b" ") for name, _, value in fields if name == b"data"]
     return b"\n".join(values) if values else _error(fields)

@@ -1,0 +1,159 @@
+"""What servers send is bounded in work, not only in bytes, and never keeps the event loop to itself."""
+
+import asyncio
+import gzip
+import zlib
+
+import pytest
+from chat_server import answer, serving
+
+from treadle import resolve_model
+from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid
+from treadle.messages import Message, Text
+from treadle.ports import ModelEnd, ModelRequest
+from treadle.providers._sse import MAX_BARREN_BYTES, SseReader
+from treadle.providers._unpacking import PIECE_BYTES, unpacker_for
+
+MIB = 1024 * 1024
+ASK = ModelRequest(messages=(Message(role="user", parts=(Text("go"),)),))
+WHOLE = b'{"choices":[{"index":0,"message":{"content":"hello"},"finish_reason":"stop"}]}'
+
+
+async def said(body: bytes, **headers: str) -> str:
+    head = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with serving(answer(body, headers=head)) as server, asyncio.timeout(60):
+        model = resolve_model("openai-chat:m", base_url=server.url, api_key="k")
+        parts = [part async for part in model.stream(ASK)]
+    assert isinstance(parts[-1], ModelEnd)
+    return parts[-1].parts[0].text
+
+
+def unpacked(encoding: str, packed: bytes, *, step: int) -> bytes:
+    unpacker = unpacker_for(encoding, shown="the server")
+    assert unpacker is not None
+    found = []
+    for at in range(0, len(packed), step):
+        unpacker.feed(packed[at : at + step])
+        while piece := unpacker.take():
+            assert len(piece) <= PIECE_BYTES
+            found.append(piece)
+    unpacker.finish()
+    return b"".join(found)
+
+
+def bare_deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+# --- compressed answers ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("N10", "PF26")
+@pytest.mark.parametrize(
+    ("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("deflate", bare_deflate)]
+)
+@pytest.mark.parametrize("step", [1, 7, 10_000_000])
+def test_a_compressed_body_comes_out_whole_in_small_pieces_however_it_was_cut(encoding, pack, step):
+    data = b"".join(b"%d, " % number for number in range(30_000))
+
+    assert unpacked(encoding, pack(data), step=step) == data
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+def test_a_gzip_body_may_have_several_members_and_padding(step):
+    body = gzip.compress(b"one ") + gzip.compress(b"") + gzip.compress(b"two") + b"\0" * 20
+
+    assert unpacked("gzip", body, step=step) == b"one two"
+
+
+async def test_compressed_answers_are_understood():
+    assert await said(gzip.compress(WHOLE), Content_Encoding="gzip") == "hello"
+    assert await said(zlib.compress(WHOLE), Content_Encoding="Deflate") == "hello"
+    assert await said(bare_deflate(WHOLE), Content_Encoding="deflate") == "hello"
+    assert await said(WHOLE, Content_Encoding="identity") == "hello"
+
+
+async def test_an_encoding_that_was_not_offered_is_named():
+    with pytest.raises(ModelResponseInvalid, match="'br'"):
+        await said(WHOLE, Content_Encoding="br")
+
+
+async def test_bytes_that_are_not_compressed_as_the_server_says_are_its_fault():
+    for encoding in ("gzip", "deflate"):
+        with pytest.raises(ModelResponseInvalid, match="not compressed as its Content-Encoding says"):
+            await said(b"\xff" * 100, Content_Encoding=encoding)
+
+
+async def test_a_compressed_answer_that_is_cut_off_is_incomplete():
+    with pytest.raises(IncompleteStream, match="cut off"):
+        await said(gzip.compress(WHOLE)[:-3], Content_Encoding="gzip")
+
+
+def test_members_without_content_do_not_go_on_for_ever():
+    with pytest.raises(ModelResponseInvalid, match="holds nothing"):
+        unpacked("gzip", gzip.compress(b"") * 5000, step=10_000_000)
+
+
+# --- what costs more than its bytes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.row("N10", "PF26")
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b": keep-alive\n\n" * (6 * MIB // 14), id="comments"),
+        pytest.param(b"\n" * (6 * MIB), id="blank lines"),
+        pytest.param(b"data:\n\n" * (6 * MIB // 7), id="empty data"),
+        pytest.param(b"x: y\n" * 30_000 + b"\n", id="lines of one event"),
+        pytest.param(b" " * (6 * MIB) + WHOLE, id="blanks before the answer"),
+        pytest.param(b"data: " + b"x" * (17 * MIB), id="one line"),
+        pytest.param(b'{"choices":[],"x":[' + b"{}," * 400_000 + b"1]}", id="values of a whole answer"),
+        pytest.param(b'data: {"choices":[],"x":[' + b"1," * 400_000 + b"1]}\n\n", id="values of an event"),
+        pytest.param(b'{"choices":[{"message":{"content":"' + b"\\ud800" * (2 * MIB) + b'"}}]}', id="surrogates"),
+        pytest.param(b'{"choices":[{"message":{"content":"' + b"\x01" * (2 * MIB) + b'"}}]}', id="controls"),
+        pytest.param(b"[" * (17 * MIB), id="brackets"),
+    ],
+)
+async def test_an_answer_that_is_all_work_is_refused(body: bytes, compressed: bool):
+    with pytest.raises(ModelError):
+        await (said(gzip.compress(body, 1), Content_Encoding="gzip") if compressed else said(body))
+
+
+async def test_an_error_of_megabytes_is_told_in_a_few_words():
+    for error in ('{"message":"%s"}' % ("too long " * MIB), '"%s"' % ("x" * 9 * MIB), '{"code":"%s"}' % ("c" * MIB)):
+        with pytest.raises(ModelError) as caught:
+            await said(b'{"error":%s}' % error.encode())
+        assert len(str(caught.value)) < 1000
+
+
+def test_a_day_of_comments_is_no_reason_to_end_a_stream():
+    reader = SseReader()
+    for _ in range(86_400):
+        assert reader.feed(b": keep-alive\n\n") == []
+
+    assert reader.feed(b"data: 1\n\n") == [b"1"]
+    assert MAX_BARREN_BYTES > 86_400 * 14
+
+
+@pytest.mark.row("N10")
+async def test_others_have_turns_of_the_event_loop_while_a_small_answer_unpacks():
+    """The whole answer has come in one piece: without turns that are given, nobody else would run until its end."""
+    event = b'data: {"choices":[{"delta":{"content":"word "}}]}\n\n'
+    turns = 0
+
+    async def watch() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    body = gzip.compress(event * 100_000 + b"data: [DONE]\n\n")
+    async with serving(answer(body, headers={"Content-Encoding": "gzip"})) as server:
+        model = resolve_model("openai-chat:m", base_url=server.url, api_key="k")
+        watching = asyncio.create_task(watch())
+        seen = [turns async for _ in model.stream(ASK)]
+        watching.cancel()
+
+    assert len(set(seen)) > 20
