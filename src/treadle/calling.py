@@ -63,6 +63,9 @@ class CallContext:
 
     def progress(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
         event = ToolProgress(call_id=self._checked.id, message=str(message), done=done, total=total)
+        if _running_loop() is self._loop:
+            self._ledger.publish(event)  # at once: the tool may return before the loop comes round
+            return
         try:
             self._loop.call_soon_threadsafe(self._ledger.publish, event)  # a blocking tool calls from its thread
         except RuntimeError:
@@ -196,6 +199,13 @@ class _Underway(NamedTuple):
 
 def _task(checked: CheckedCall, context: CallContext, running: Awaitable[Any]) -> _Underway:
     return _Underway(checked, context, asyncio.get_running_loop().create_task(contained(running)))
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
