@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from treadle.runtime.permission import ask as ask
     from treadle.runtime.permission import deny as deny
     from treadle.runtime.permission import first_of as first_of
+    from treadle.runtime.redaction import Redactor as Redactor
     from treadle.session import Session as Session
     from treadle.state import Approval as Approval
     from treadle.stops import EXIT_SESSION_HELD as EXIT_SESSION_HELD
@@ -108,6 +109,7 @@ _HOMES = {
     "ReActDriver": "drivers.react",
     "RecordingModel": "providers.recorded",
     "Redacted": "runtime.context",
+    "Redactor": "runtime.redaction",
     "Rejected": "errors",
     "ReplayModel": "providers.recorded",
     "Run": "run",

@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 import msgspec
 
-from treadle import Budget, ConfigurationError, Guards, Price, allow
+from treadle import Budget, ConfigurationError, Guards, Price, Redactor, allow
 from treadle.cli.exits import UsageError
 from treadle.cli.options import OnApproval, OnLimit
 
@@ -20,13 +20,14 @@ Owner: TypeAlias = Literal["person", "project"]
 
 _MAX_BYTES = 1_000_000
 _WORDS = {"on_limit": get_args(OnLimit), "on_approval": get_args(OnApproval)}
-_KEYS = ("model", "base_url", "budget", "profiles", "guards", "price", "tools", "allow", "deny", *_WORDS)
+_KEYS = ("model", "base_url", "budget", "profiles", "guards", "price", "tools", "allow", "deny", "redaction", *_WORDS)
 _NOT_FOR_PROJECTS = {
     "model": "it would send your files to a model that you did not choose",
     "base_url": "it would send your files and your key to a server that you did not choose",
     "price": "it would make a limit on cost mean nothing",
     "tools": "it would run code that you did not choose",
     "allow": "it would permit calls that you did not permit",
+    "redaction": "it would show secrets that you did not want to show",
 }
 """What the file of a project cannot set, since opening a folder must not be a risk."""
 
@@ -38,12 +39,21 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     on_limit: OnLimit | None = None
 
 
+class Redaction(msgspec.Struct, frozen=True, kw_only=True):
+    """What is redacted in all that is shown, beyond what is by default."""
+
+    enabled: bool | None = None
+    patterns: tuple[str, ...] = ()
+
+
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """What one file says. None or empty for what it leaves out."""
 
     origin: str
     folder: Path
     """Where the paths of tool files begin."""
+    owner: Owner = "person"
+    """A project's layer may tighten what holds without it, and loosen nothing."""
     model: str | None = None
     base_url: str | None = None
     on_limit: OnLimit | None = None
@@ -55,6 +65,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+    redaction: Redaction = Redaction()
 
 
 def read_layer(path: Path, owner: Owner) -> Layer:
@@ -74,7 +85,7 @@ def read_layer(path: Path, owner: Owner) -> Layer:
     page.check_names(values, _KEYS, ())
     if owner == "project":
         _refuse_for_project(page, values)
-    return _layer(page, values)
+    return _layer(page, values, owner)
 
 
 def _text_of(path: Path) -> str:
@@ -100,8 +111,9 @@ def _refuse_for_project(page: "_Page", values: Mapping[str, Any]) -> None:
             )
 
 
-def _layer(page: "_Page", values: Mapping[str, Any]) -> Layer:
+def _layer(page: "_Page", values: Mapping[str, Any], owner: Owner) -> Layer:
     return Layer(
+        owner=owner,
         origin=str(page.path),
         folder=page.path.parent,
         model=page.text(values, "model"),
@@ -115,6 +127,7 @@ def _layer(page: "_Page", values: Mapping[str, Any]) -> Layer:
         tools=page.texts(values, "tools"),
         allow=_rules(page, values, "allow"),
         deny=_rules(page, values, "deny"),
+        redaction=_redaction(page, page.table(values, "redaction", ())),
     )
 
 
@@ -146,6 +159,18 @@ def _guards(page: "_Page", values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in guards.items():
         page.attempt(Guards, {name: value}, ("guards",), name)
     return guards
+
+
+def _redaction(page: "_Page", values: Mapping[str, Any]) -> Redaction:
+    page.check_names(values, Redaction.__struct_fields__, ("redaction",))
+    enabled, patterns = values.get("enabled"), page.texts(values, "patterns") or ()
+    if enabled is not None and not isinstance(enabled, bool):
+        page.fail(f"'enabled' must be true or false; got {enabled!r:.60}.", ("redaction",), "enabled")
+    try:
+        Redactor(patterns=patterns)
+    except ConfigurationError as exc:
+        page.fail(str(exc), ("redaction",), "patterns")
+    return Redaction(enabled=enabled, patterns=patterns)
 
 
 def _price(page: "_Page", values: Mapping[str, Any]) -> Price | None:

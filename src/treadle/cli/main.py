@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Sequence
 from importlib import import_module
 
-from treadle import TreadleError
+from treadle import Redactor, TreadleError
 from treadle.cli.exits import EXIT_USAGE, code_of
 from treadle.cli.options import Options, help_text, parse
 from treadle.cli.terminal import Terminal, open_terminal
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given:
         with open_terminal() as terminal:
-            terminal.say(help_text().rstrip())
+            terminal.say_lines(help_text().rstrip().split("\n"))
         return EXIT_USAGE
     options: Options | TreadleError
     try:
@@ -71,9 +71,24 @@ def _told(code: int, terminal: Terminal) -> int:
     return code or 1
 
 
+def _redactor(options: Options) -> Redactor:
+    """Return what takes secrets out of all that is written, as the person's configuration says."""
+    from treadle.cli.settings import settings_of  # noqa: PLC0415 - reads TOML, which help and version need not load
+
+    addresses = {"base_url": options.base_url or "", "journal": options.journal or ""}
+    try:
+        redaction = settings_of(options).redaction
+    except TreadleError:  # the command itself will say so
+        return Redactor.for_environment({**os.environ, **addresses})
+    return Redactor.for_environment(
+        {**os.environ, **addresses}, patterns=redaction.patterns, is_on=redaction.enabled is not False
+    )
+
+
 def _command(options: Options, terminal: Terminal) -> int:
     terminal.is_quiet = options.is_quiet
     terminal.is_verbose = options.is_verbose and not options.is_quiet
+    terminal.redactor = _redactor(options)
     module = import_module(f"treadle.cli.commands.{options.command}")
     code: int = module.command(options, terminal)
     return code

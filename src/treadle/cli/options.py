@@ -135,6 +135,9 @@ class _Parser(argparse.ArgumentParser):
         self.flags: list[str] = []
 
     def error(self, message: str) -> NoReturn:
+        if (choice := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)$", message)) is not None:
+            message += "." + _near(choice[1], re.findall(r"[\w-]+", choice[2]))
+            raise UsageError(f"{message[:1].upper()}{message[1:]} `{self.prog} --help` lists all.")
         raise UsageError(f"{message[:1].upper()}{message[1:].rstrip('.')}. `{self.prog} --help` says how to write it.")
 
     def flag(self, *names: str, **words: Any) -> None:

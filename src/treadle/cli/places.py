@@ -13,6 +13,7 @@ __all__ = [
     "project_config",
     "same_journal",
     "same_world",
+    "shown_address",
     "shown_journal",
     "user_config",
 ]
@@ -62,6 +63,20 @@ def shown_journal(journal: str) -> str:
     return f"{address}?***" if question else address
 
 
+def shown_address(address: str) -> str:
+    """Return an address as people may see it: neither user, password, query nor fragment, each of which may be a key.
+
+    Example:
+        >>> shown_address("https://ada:secret@llm.example/v1?key=abc#x")
+        'https://***@llm.example/v1?***'
+    """
+    place, question, _ = address.partition("?")
+    scheme, slashes, rest = place.partition("#")[0].rpartition("://")
+    if "@" in rest:  # up to the last one: a password that was not encoded may hold any of these characters
+        rest = f"***@{rest.rpartition('@')[2]}"
+    return f"{scheme}{slashes}{rest}{'?***' if question else ''}"
+
+
 def same_journal(options: Options) -> str:
     """Return the flag with which another command finds the same journal, a blank before it; "" where it needs none.
 
@@ -74,7 +89,7 @@ def same_journal(options: Options) -> str:
 def same_world(options: Options) -> str:
     """Return the flags with which `resume` finds the same journal, model server, tools and folder."""
     address = options.base_url
-    given = [("--base-url", address)] if address is not None and "@" not in address else []
+    given = [("--base-url", address)] if address is not None and shown_address(address) == address else []
     given += [("--tools", source) for source in options.tools]
     # What `treadle demo` searches without -C is gone when it ends.
     given += [("-C", options.folder)] if options.folder is not None and options.command != "demo" else []

@@ -2,7 +2,7 @@
 
 from treadle import ToolCall, ToolResult
 from treadle.cli.terminal import Terminal
-from treadle.cli.text import one_line, shown_call, shown_json
+from treadle.cli.text import one_line, shown_call, shown_json, shown_name
 from treadle.events import (
     AnyEvent,
     ApprovalRequested,
@@ -50,21 +50,25 @@ class Progress:
             case ToolFinished():
                 self._finished(event)
             case ToolProgress():
-                of = (
-                    ""
-                    if event.done is None
-                    else f" ({event.done:g}{'' if event.total is None else f' of {event.total:g}'})"
-                )
-                self._terminal.progress(f"[tool] {self._name(event.call_id, 'tool')}: {one_line(event.message)}{of}")
+                self._progressed(event)
             case ApprovalRequested():
-                called = shown_call(event.tool, event.arguments)
-                self._terminal.progress(f"[ask] {called} waits for a person: {event.approval_id}")
+                self._asked(event)
             case ModelDiscarded():
                 self._terminal.progress(
                     "[retry] The response broke off; nothing of it counts, and the model is asked again."
                 )
             case _:
                 self._detail(event)
+
+    def _progressed(self, event: ToolProgress) -> None:
+        total = "" if event.total is None else f" of {event.total:g}"
+        done = "" if event.done is None else f" ({event.done:g}{total})"
+        self._terminal.status(f"[tool] {self._name(event.call_id, 'tool')}: {one_line(event.message)}{done}")
+
+    def _asked(self, event: ApprovalRequested) -> None:
+        if not self._terminal.is_quiet:
+            then = f" waits for a person: {event.approval_id}"
+            self._terminal.call("[ask] ", event.tool, event.arguments, then=then)
 
     def _finished(self, event: ToolFinished) -> None:
         result = event.result
@@ -75,12 +79,14 @@ class Progress:
             self._terminal.progress(f"[ok] {name}: {one_line(_shown(result), _PREVIEW)}")
 
     def _detail(self, event: AnyEvent) -> None:
-        """What only `-v` shows."""
+        """What only `-v` shows; but a wait that a provider asked for is no detail: it may last for minutes."""
         match event:
+            case ModelFailed(status=429, retry_in_seconds=float(seconds)):
+                self._terminal.progress(f"[wait] The provider limits requests (429): trying again in {seconds:.1f} s.")
             case CallDecided():
                 reason = f": {one_line(event.reason)}" if event.reason else ""
                 self._terminal.detail(
-                    f"[decision] {event.decision} {self._name(event.call_id, event.tool)} ({event.rule}){reason}"
+                    f"[decision] {event.decision} {self._name(event.call_id, event.tool)} ({one_line(event.rule)}){reason}"
                 )
             case ModelFailed():
                 wait = "" if event.retry_in_seconds is None else f"; again in {event.retry_in_seconds:.1f} s"
@@ -102,7 +108,7 @@ class Progress:
                 pass
 
     def _name(self, call_id: str | None, otherwise: str) -> str:
-        return self._calls.get(call_id or "", otherwise)
+        return self._calls.get(call_id or "") or shown_name(otherwise)
 
 
 def _complaint(result: ToolResult) -> str:

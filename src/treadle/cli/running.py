@@ -17,7 +17,7 @@ from treadle.cli.progress import Progress
 from treadle.cli.screens import Screen, screen_for
 from treadle.cli.settings import Settings
 from treadle.cli.terminal import Terminal
-from treadle.cli.text import shown_call
+from treadle.cli.text import shown_name
 from treadle.events import MessageAdded, RunResumed, RunStarted
 
 __all__ = ["carry_out", "quiet_logs"]
@@ -117,9 +117,8 @@ def _last_words(result: RunResult, report: dict[str, Any], options: Options, ter
         return
     terminal.say(f"treadle: {result.status} ({result.reason}): {_sentence(result)} {result.reason.next_safe_action}")
     for approval in result.approvals:
-        terminal.say(
-            f"  {shown_call(approval.tool, approval.arguments)}: treadle approve {approval.id}{same_journal(options)}"
-        )
+        then = f": treadle approve {approval.id}{same_journal(options)}"
+        terminal.call("  ", approval.tool, approval.arguments, then=then)
     if result.reason is not StopReason.CONTEXT_OVERFLOW:
         more = f" --{report['budget'].replace('_', '-')} N" if report["budget"] else ""
         terminal.say(f"  then: treadle resume {result.session_id}{more}{same_world(options)}")
@@ -133,7 +132,7 @@ def _sentence(result: RunResult) -> str:
 
 def _warning(report: dict[str, Any]) -> str:
     failed = [call for call in report["tool_calls"] if call["status"] != "ok"]
-    kinds = list(dict.fromkeys(f"{call['name']}: {call['status']}" for call in failed))
+    kinds = list(dict.fromkeys(f"{shown_name(call['name'])}: {call['status']}" for call in failed))
     shown = ", ".join(kinds[:5]) + (", ..." if len(kinds) > 5 else "")
     return f"warning: the answer follows {len(failed)} failed {'call' if len(failed) == 1 else 'calls'} ({shown})"
 

@@ -86,7 +86,7 @@ class AnswerScreen:
 
     def _tell(self) -> None:
         if self._said.strip():
-            self._terminal.progress(self._said.rstrip())
+            self._terminal.quote_progress(self._said.strip())
         self._said = ""
 
     def conclude(self, report: dict[str, Any]) -> None:
@@ -109,7 +109,7 @@ class LiveScreen:
                 self._shown = ""
             case ModelDelta() if event.text:
                 self._shown += event.text
-                self._terminal.write(event.text)
+                self._terminal.piece(event.text)
             case ModelFinished():
                 self._has_answer = _is_answer(event)
             case _:

@@ -6,13 +6,14 @@ project's: what a folder brings along never outranks what its reader has said. R
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from treadle import Budget, Guards, Price, allow
-from treadle.cli.config import Layer, Owner, Profile, read_layer
+from treadle.cli.config import Layer, Owner, Profile, Redaction, read_layer
 from treadle.cli.exits import UsageError
 from treadle.cli.options import OnApproval, OnLimit, Options
 from treadle.cli.places import default_journal, journal_file, project_config, user_config
@@ -54,6 +55,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Empty for the four file tools."""
     origins: dict[str, str]
     """Where each value comes from, by its name."""
+    redaction: Redaction = Redaction()
+    notes: tuple[str, ...] = ()
+    """What a project's file asks for and does not get: each a sentence."""
 
 
 def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -65,8 +69,12 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
     root = _root(options.folder or ".")
     layers = _layers(options, root, environment)
     choice = _Choice(layers)
-    profile = _profile(options.profile, layers)
+    notes: list[str] = []
+    profile = _profile(options.profile, [layer for layer in layers if layer.owner == "person"])
+    project = next((layer for layer in layers if layer.owner == "project"), None)
+    _check_profile(options.profile, layers)
     limits = _limits(options, profile, layers, choice.origins)
+    _tighten_limits(limits, project, options, choice.origins, notes)
     return Settings(
         root=root,
         journal=_journal(options, environment, choice),
@@ -76,10 +84,10 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         budget=Budget(**limits),
         overriding={**(profile.budget if profile else {}), **options.limits},
         profile=options.profile,
-        guards=_guards(layers, choice.origins),
+        guards=_guards(layers, choice.origins, notes),
         on_limit=choice.of(
             "on_limit",
-            options.on_limit or (profile.on_limit if profile else None),
+            options.on_limit or _on_limit_of(options.profile, profile, project),
             lambda one: one.on_limit,
             "summarize",
         ),
@@ -88,7 +96,18 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         deny=_rules("deny", options.deny, [layer.deny for layer in layers], choice.origins),
         tools=_tools(options.tools, layers, choice.origins),
         origins=choice.origins,
+        redaction=_redaction(layers, choice.origins),
+        notes=tuple(notes),
     )
+
+
+def _redaction(layers: Sequence[Layer], origins: dict[str, str]) -> Redaction:
+    """Patterns of all files hold together; whether forms are looked for, the strongest file says."""
+    enabled = next((layer.redaction.enabled for layer in layers if layer.redaction.enabled is not None), True)
+    patterns = tuple(pattern for layer in layers for pattern in layer.redaction.patterns)
+    by = next((layer.origin for layer in layers if layer.redaction.enabled is not None), _DEFAULT)
+    origins |= {"redaction.enabled": by, "redaction.patterns": "files" if patterns else _DEFAULT}
+    return Redaction(enabled=enabled, patterns=patterns)
 
 
 def _root(folder: str) -> Path:
@@ -150,13 +169,24 @@ def _journal(options: Options, environment: Mapping[str, str], choice: _Choice) 
     return given
 
 
-def _profile(name: str | None, layers: Sequence[Layer]) -> Profile | None:
-    if name is None:
-        return None
-    found = [layer.profiles[name] for layer in layers if name in layer.profiles]
-    if not found:
+def _check_profile(name: str | None, layers: Sequence[Layer]) -> None:
+    if name is not None and not any(name in layer.profiles for layer in layers):
         known = ", ".join(sorted({known for layer in layers for known in layer.profiles})) or "none"
         raise UsageError(f"No configuration has a profile {name!r}. Known are: {known}.")
+
+
+def _on_limit_of(name: str | None, profile: Profile | None, project: Layer | None) -> OnLimit | None:
+    if profile is not None and profile.on_limit is not None:
+        return profile.on_limit
+    theirs = project.profiles.get(name) if project is not None and name is not None else None
+    return theirs.on_limit if theirs is not None else None
+
+
+def _profile(name: str | None, layers: Sequence[Layer]) -> Profile | None:
+    """Return the profile of the person's own files, put together; None where they have none by that name."""
+    found = [layer.profiles[name] for layer in layers if name in layer.profiles] if name is not None else []
+    if not found:
+        return None
     limits: dict[str, Any] = {}
     for profile in reversed(found):
         limits.update(profile.budget)
@@ -167,7 +197,7 @@ def _profile(name: str | None, layers: Sequence[Layer]) -> Profile | None:
 def _limits(
     options: Options, profile: Profile | None, layers: Sequence[Layer], origins: dict[str, str]
 ) -> dict[str, Any]:
-    sources = [(layer.budget, layer.origin) for layer in reversed(layers)]
+    sources = [(layer.budget, layer.origin) for layer in reversed(layers) if layer.owner == "person"]
     sources += [(profile.budget, f"profile {options.profile}")] if profile else []
     limits: dict[str, Any] = {}
     origins.update(dict.fromkeys(Budget.__struct_fields__, _DEFAULT))
@@ -177,13 +207,58 @@ def _limits(
     return limits
 
 
-def _guards(layers: Sequence[Layer], origins: dict[str, str]) -> Guards:
+def _tighten_limits(
+    limits: dict[str, Any], project: Layer | None, options: Options, origins: dict[str, str], notes: list[str]
+) -> None:
+    """Take over what a project's file lowers: its profile below whatever holds, its budget where the person said nothing."""
+    if project is None:
+        return
+    theirs = project.profiles.get(options.profile) if options.profile is not None else None
+    said = {name for name, origin in origins.items() if origin != _DEFAULT}
+    asked = {name: value for name, value in project.budget.items() if name not in said}
+    if theirs is not None:
+        asked |= {name: value for name, value in theirs.budget.items() if name not in options.limits}
+    for name, value in asked.items():
+        holds = limits.get(name, getattr(_NO_BUDGET, name))
+        if _is_at_most(value, holds):
+            limits[name], origins[name] = value, project.origin
+        else:
+            notes.append(_refusal(project.origin, name, value, holds))
+
+
+def _guards(layers: Sequence[Layer], origins: dict[str, str], notes: list[str]) -> Guards:
     guards: dict[str, Any] = {}
     origins.update({f"guards.{name}": _DEFAULT for name in Guards.__struct_fields__})
-    for layer in reversed(layers):
-        guards.update(layer.guards)
-        origins.update({f"guards.{name}": layer.origin for name in layer.guards})
+    for layer in reversed(layers):  # the weakest, that of a project, comes first: it is held against the defaults
+        for name, value in layer.guards.items():
+            holds = getattr(_NO_GUARDS, name)
+            if layer.owner == "project" and not _is_at_most(value, holds):
+                notes.append(_refusal(layer.origin, f"guards.{name}", value, holds))
+                continue
+            guards[name], origins[f"guards.{name}"] = value, layer.origin
     return Guards(**guards)
+
+
+_NO_BUDGET = Budget()
+_NO_GUARDS = Guards()
+
+
+def _is_at_most(value: Any, holds: Any) -> bool:
+    """Whether a limit lifts nothing. None is no limit at all, and a list of words that end a run may only grow."""
+    if holds is None:
+        return True
+    if isinstance(holds, tuple):
+        return set(holds) <= set(value)
+    numbers = int | float | Decimal
+    return isinstance(value, numbers) and isinstance(holds, numbers) and value <= holds
+
+
+def _refusal(origin: str, name: str, value: Any, holds: Any) -> str:
+    asked = "none" if value is None else value
+    return (
+        f"{origin} asks for {name} = {asked}, which is more than {holds}: a project can only lower a limit. "
+        f"Set it by a flag or in your own file if you want it."
+    )
 
 
 def _rules(

@@ -8,7 +8,7 @@ from treadle.cli.options import Options
 from treadle.cli.sessions import Waiting, is_there, opened, waiting_approvals
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
-from treadle.cli.text import one_line, shown_call
+from treadle.cli.text import one_line
 
 __all__ = ["command", "described"]
 
@@ -29,7 +29,7 @@ async def _list(options: Options, terminal: Terminal) -> int:
         return 0
     for waiting in found:
         approval = waiting.approval
-        terminal.line(f"{approval.id}  {approval.effect:<10}  {shown_call(approval.tool, approval.arguments)}")
+        terminal.call(f"{approval.id}  {approval.effect:<10}  ", approval.tool, approval.arguments, is_answer=True)
         until = time.strftime("%Y-%m-%d %H:%M", time.localtime(approval.expires_at))
         why = f"; {one_line(approval.reason or approval.rule)}" if approval.reason or approval.rule else ""
         terminal.line(

@@ -10,7 +10,6 @@ from treadle.cli.places import same_journal
 from treadle.cli.sessions import Waiting, opened, opened_session, waiting_approvals
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
-from treadle.cli.text import shown_call
 from treadle.ports import Journal
 
 __all__ = ["command"]
@@ -32,9 +31,9 @@ async def _answer(options: Options, terminal: Terminal) -> int:
             await session.answer(waiting.approval.id, answer, reason=reason)
     if options.as_json:
         terminal.data({**described(waiting), "answer": answer})
-    called = shown_call(waiting.approval.tool, waiting.approval.arguments)
-    word = "Allowed" if answer == "allow" else "Denied"
-    terminal.say(f"{word}: {called}. Go on with: treadle resume {waiting.approval.session_id}{named}")
+    title = "Allowed: " if answer == "allow" else "Denied: "
+    then = f". Go on with: treadle resume {waiting.approval.session_id}{named}"
+    terminal.call(title, waiting.approval.tool, waiting.approval.arguments, then=then)
     return 0
 
 

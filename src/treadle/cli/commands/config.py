@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from treadle.cli.options import Options
-from treadle.cli.places import shown_journal
+from treadle.cli.places import shown_address, shown_journal
 from treadle.cli.settings import Settings, settings_of
 from treadle.cli.terminal import Terminal, json_line
 
@@ -17,6 +17,8 @@ def command(options: Options, terminal: Terminal) -> int:
     settings = settings_of(options)
     values = _values(settings)
     origins = settings.origins
+    for note in settings.notes:
+        terminal.say(f"note: {note}")
     if options.as_json:
         terminal.data({name: {"value": value, "origin": origins[name]} for name, value in values.items()})
         return 0
@@ -28,7 +30,7 @@ def command(options: Options, terminal: Terminal) -> int:
 def _values(settings: Settings) -> dict[str, Any]:
     return {
         "model": settings.model,
-        "base_url": settings.base_url,
+        "base_url": None if settings.base_url is None else shown_address(settings.base_url),
         "journal": shown_journal(settings.journal),
         **msgspec.structs.asdict(settings.budget),
         **{f"guards.{name}": value for name, value in msgspec.structs.asdict(settings.guards).items()},
@@ -37,5 +39,7 @@ def _values(settings: Settings) -> dict[str, Any]:
         "on_approval": settings.on_approval,
         "allow": settings.allow,
         "deny": settings.deny,
+        "redaction.enabled": settings.redaction.enabled,
+        "redaction.patterns": settings.redaction.patterns,
         "tools": [source.text for source in settings.tools] or ["grep", "glob", "read", "list"],
     }

@@ -65,11 +65,13 @@ class _Sample(tempfile.TemporaryDirectory[str]):
 
 
 def _introduce(root: Path, calls: int | None, terminal: Terminal) -> None:
-    terminal.progress(
-        "A rule-based demo model works on a folder; all else is real: the loop, the tools, the journal, HTTP on loopback.\n"
-        f'$ treadle run -m demo "{_TASK}" -C {root} --max-tool-calls {"none" if calls is None else calls}\n'
-        "Watch for: searches side by side; one call that breaks its schema, is refused and mended; the limit, summed up.\n"
-    )
+    for line in (
+        "A rule-based demo model works on a folder; all else is real: the loop, the tools, the journal, HTTP on loopback.",
+        f'$ treadle run -m demo "{_TASK}" -C {root} --max-tool-calls {"none" if calls is None else calls}',
+        "Watch for: searches side by side; one call that breaks its schema, is refused and mended; the limit, summed up.",
+        "",
+    ):
+        terminal.progress(line)
 
 
 def _outro(code: int, terminal: Terminal) -> int:

@@ -6,7 +6,6 @@ It changes nothing, but that a journal in a database gets its tables.
 import asyncio
 import os
 import platform
-import re
 import shutil
 import sqlite3
 import sys
@@ -21,7 +20,7 @@ import msgspec
 from treadle import Agent, TreadleError, file_tools, local_servers, resolve_model
 from treadle.cli.local_servers import find_models
 from treadle.cli.options import Options
-from treadle.cli.places import journal_file
+from treadle.cli.places import journal_file, shown_address
 from treadle.cli.running import quiet_logs
 from treadle.cli.sessions import opened
 from treadle.cli.settings import Settings, settings_of
@@ -67,6 +66,8 @@ def _checks(options: Options) -> Iterator[Check]:
         yield Check(name="config", level="fail", message=str(exc))
     else:
         yield Check(name="config", level="ok", message="every configuration file is well, or there is none")
+        for note in settings.notes:
+            yield Check(name="config", level="warn", message=note)
         yield _attempted("journal", lambda: _journal(settings.journal))
         yield _attempted("model", lambda: _model(settings))
     yield _keys()
@@ -152,7 +153,7 @@ def _local_servers() -> Iterator[Check]:
     servers = local_servers()
     found = asyncio.run(find_models(servers))
     for name, models in found.items():
-        place = one_line(re.sub(r"//[^/]*@", "//", servers[name]))  # a proxy's password may stand before the host
+        place = one_line(shown_address(servers[name]))  # a proxy's password may stand before the host
         if models:
             words = f"{place} serves {_some(models)}: -m {name}:{one_line(models[0])}"
             yield Check(name=name, level="ok", message=words)

@@ -24,6 +24,8 @@ def command(options: Options, terminal: Terminal) -> int:
     quiet_logs()
     check_given(options.task)
     settings = settings_of(options)
+    for note in settings.notes:
+        terminal.progress(f"note: {note}")
     agent = make_agent(settings, settings.model)
     task = read_task(options.task, terminal)
     return asyncio.run(start(agent, task, settings=settings, options=options, terminal=terminal))

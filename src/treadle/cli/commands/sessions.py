@@ -14,7 +14,7 @@ from treadle.cli.options import Options
 from treadle.cli.sessions import is_there, opened, opened_session
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
-from treadle.cli.text import one_line, shown_call
+from treadle.cli.text import one_line, shown_name
 from treadle.events import CallDecided, ModelFinished, ToolFinished, ToolStarted
 from treadle.ports import Journal, SessionInfo
 
@@ -124,19 +124,24 @@ def _print(shown: dict[str, Any], messages: tuple[Message, ...], terminal: Termi
     results = {call["id"]: call["result"] for call in shown["calls"]}
     for message in messages:
         if message.text.strip():
-            terminal.line(f"\n[{message.role}] {message.text.strip()}")
+            terminal.line()
+            terminal.titled(f"[{message.role}]", message.text.strip())
         for call in message.calls:
-            terminal.line(f"\n[call {call.id}] {shown_call(call.name, call.arguments)}")
+            terminal.line()
+            terminal.call(f"[call {shown_name(call.id)}] ", call.name, call.arguments, is_answer=True)
         for told in message.results:
             result = results.get(told.call_id) or {}
             full = result.get("full")
-            terminal.line(f"\n[result {told.call_id}] {result.get('status', 'ok')}\n{told.content}")
+            terminal.line()
+            terminal.line(f"[result {shown_name(told.call_id)}] {result.get('status', 'ok')}")
+            terminal.quote(told.content)
             if full is not None:
-                terminal.line(f"[the whole text, {len(full)} characters]\n{full}")
+                terminal.line(f"[the whole text, {len(full)} characters]")
+                terminal.quote(full)
     for approval in shown["approvals"]:
-        terminal.line(
-            f"\n[waits] {shown_call(approval['tool'], approval['arguments'])}: treadle approve {approval['id']}"
-        )
+        terminal.line()
+        then = f": treadle approve {approval['id']}"
+        terminal.call("[waits] ", approval["tool"], approval["arguments"], then=then, is_answer=True)
 
 
 _ACTS: dict[str, Callable[[Options, Terminal], Coroutine[Any, Any, int]]] = {

@@ -5,7 +5,7 @@ from treadle.cli.options import Options
 from treadle.cli.sessions import opened, opened_session
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
-from treadle.cli.text import one_line, shown_call
+from treadle.cli.text import one_line, shown_call, shown_name
 
 __all__ = ["explain"]
 
@@ -28,11 +28,12 @@ def _print(about: Explanation, terminal: Terminal) -> None:
     terminal.line(f"session {about.session_id} ({about.status}; last run {about.state}){parent}")
     for run in about.runs:
         terminal.line(
-            f"run {run.run_id}: {one_line(run.task, 60)} [{', '.join(run.models) or run.model}; {run.steps} steps; "
+            f"run {run.run_id}: {one_line(run.task, 60)} [{', '.join(map(shown_name, run.models)) or shown_name(run.model)}; {run.steps} steps; "
             f"{run.input_tokens} + {run.output_tokens} tokens; cost {run.cost or 'unknown'}]"
         )
     for title, lines in _answers(about).items():
-        terminal.line(f"\n{title}")
+        terminal.line()
+        terminal.line(title)
         for line in lines or ["nothing"]:
             terminal.line(f"  {line}")
 
@@ -41,28 +42,35 @@ def _answers(about: Explanation) -> dict[str, list[str]]:
     """Return the seven answers, each as lines."""
     return {
         "1. What was tried": [
-            f"{one.call_id}: {shown_call(one.tool, one.arguments)} -> {one.status or 'no result yet'}"
+            f"{shown_name(one.call_id)}: {shown_call(one.tool, one.arguments)} -> {one.status or 'no result yet'}"
             for one in about.tried
         ],
         "2. What data was used": [
-            f"{one.call_id}: {shown_call(one.tool, one.arguments)}, {one.characters} characters"
+            f"{shown_name(one.call_id)}: {shown_call(one.tool, one.arguments)}, {one.characters} characters"
             for one in about.data_used
         ],
         "3. What was changed": [
-            f"{one.call_id}: {shown_call(one.tool, one.arguments)} ({one.effect}) -> {one.status}"
+            f"{shown_name(one.call_id)}: {shown_call(one.tool, one.arguments)} ({one.effect}) -> {one.status}"
             f"{'' if one.is_certain else ', not certain'}"
             for one in about.changed
         ],
         "4. Who approved": [
-            f"{one.call_id}: {one.tool} {one.decision} by {one.by}{f': {one_line(one.reason)}' if one.reason else ''}"
+            f"{shown_name(one.call_id)}: {shown_name(one.tool)} {one.decision} by {_by(one.by)}"
+            f"{f': {one_line(one.reason)}' if one.reason else ''}"
             for one in about.approved
         ],
         "5. What failed": [
-            f"{one.call_id or 'request'}: {one.what} {one.status}: {one_line(one.message)}" for one in about.failed
+            f"{shown_name(one.call_id or 'request')}: {shown_name(one.what)} {one.status}: {one_line(one.message)}"
+            for one in about.failed
         ],
         "6. Why it stopped": _stopped(about),
         "7. Can it be run again": [_rerun(about)],
     }
+
+
+def _by(who: str) -> str:
+    """Return who answered: a rule as it is written, a person's name so that it cannot pass for more."""
+    return one_line(who) if who.startswith("rule ") else shown_name(who)
 
 
 def _stopped(about: Explanation) -> list[str]:

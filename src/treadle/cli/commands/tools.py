@@ -7,7 +7,7 @@ from treadle.cli.options import Options
 from treadle.cli.running import quiet_logs
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
-from treadle.cli.text import one_line
+from treadle.cli.text import one_line, shown_json, shown_name
 from treadle.cli.tool_sources import load_tools
 
 __all__ = ["command"]
@@ -23,7 +23,7 @@ def command(options: Options, terminal: Terminal) -> int:
         terminal.data([_described(tool) for tool in tools])
         return 0
     for tool in tools:
-        terminal.line(f"{tool.name:<16} {_effect(tool):<12} {one_line(tool.description, 100)}")
+        terminal.line(f"{shown_name(tool.name):<16} {_effect(tool):<12} {one_line(tool.description, 100)}")
     return 0
 
 
@@ -48,7 +48,7 @@ def _check(tools: tuple[Tool, ...], options: Options, terminal: Terminal) -> int
         terminal.data({"checked": [tool.name for tool in tools], "advice": advice})
         return 0
     for one in advice:
-        terminal.line(f"{one['tool']}: {one['advice']}")
+        terminal.line(f"{shown_name(one['tool'])}: {one['advice']}")
     terminal.line(f"{len(tools)} {'tool' if len(tools) == 1 else 'tools'} checked: every contract compiles.")
     return 0
 
@@ -57,4 +57,4 @@ def _advice(tool: Tool) -> list[str]:
     advice = [] if tool.description.strip() else ["it has no description: the model cannot tell when to use it."]
     properties = tool.parameters.get("properties", {})
     bare = [name for name, schema in properties.items() if isinstance(schema, dict) and not schema.get("description")]
-    return [*advice, *(f"parameter {name!r} has no description." for name in bare)]
+    return [*advice, *(f"parameter {shown_json(name)} has no description." for name in bare)]

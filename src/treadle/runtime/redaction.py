@@ -1,0 +1,290 @@
+"""Redaction: takes secrets out of text and JSON that people or programs read. Changes nothing that is executed.
+
+Three kinds of secrets are found: values that this process uses itself (`remember`), well-known forms such as `ghp_...` or
+a private key, and fields by name such as `password=...`. Work is linear in the text: every repetition has a bound, and
+none can begin anew at each character.
+"""
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, unquote
+
+from treadle.errors import ConfigurationError
+
+__all__ = ["MARK", "Redactor", "is_secret_name", "known", "remember", "secrets_of_address", "without_known"]
+
+MARK = "[redacted]"
+"""What stands where a secret stood."""
+
+_MIN_KNOWN_CHARS = 8
+"""A shorter value is an ordinary word too often to be hidden wherever it occurs."""
+_MAX_KNOWN = 1000
+_MAX_PATTERN_CHARS = 200
+
+# --- values that this process uses -----------------------------------------------------------------------------------
+
+
+class _Known:
+    """The secrets in use, as one pattern that is compiled again when one is added."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, None] = {}
+        self._pattern: re.Pattern[str] | None = None
+        self._lock = threading.Lock()
+
+    def add(self, values: Iterable[str]) -> None:
+        fresh = {form for value in values for form in _forms(value.strip())} - self._values.keys()
+        if not fresh:
+            return
+        with self._lock:
+            self._values.update(dict.fromkeys(fresh))
+            while len(self._values) > _MAX_KNOWN:
+                del self._values[next(iter(self._values))]
+            longest_first = sorted(self._values, key=len, reverse=True)
+            self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+
+    def hide(self, text: str) -> str:
+        return text if self._pattern is None else self._pattern.sub(MARK, text)
+
+
+_known = _Known()
+
+
+def remember(values: Iterable[str]) -> None:
+    """Hide these values from now on in everything that this process records as text, shows or logs.
+
+    Args:
+        values: Keys, tokens and passwords in use. Values of fewer than 8 characters are ignored.
+    """
+    _known.add(values)
+
+
+def known(environment: Mapping[str, str]) -> list[str]:
+    """Return the values of an environment that are secrets: by the variable's name, and those inside addresses."""
+    named = [value for name, value in environment.items() if is_secret_name(name)]
+    return named + [secret for value in environment.values() if "://" in value for secret in secrets_of_address(value)]
+
+
+def secrets_of_address(address: str) -> list[str]:
+    """Return what of an address is secret: its password (of the web the user, too), and its query where that holds a key."""
+    is_web = address.strip()[:4].lower() == "http"
+    found = [one.partition(":")[2] or (one if is_web else "") for one in _USERINFO.findall(address)]
+    query = address.partition("?")[2].partition("#")[0]
+    for pair in query.split("&")[:50]:
+        name, _, value = pair.partition("=")
+        if is_secret_name(name) or name.lower() in _QUERY_NAMES:
+            found.append(value)
+    return [form for one in found for form in (one, unquote(one)) if form]
+
+
+def without_known(text: str) -> str:
+    """Return a text without the values that were given to `remember`. Costs one search."""
+    return _known.hide(text)
+
+
+def _forms(value: str) -> Iterable[str]:
+    """A secret as it is, and as it is written in an address."""
+    if len(value) >= _MIN_KNOWN_CHARS and value != MARK:
+        yield value
+        if (encoded := quote(value, safe="")) != value:
+            yield encoded
+
+
+# --- fields by name --------------------------------------------------------------------------------------------------
+
+_NAMES = frozenset({"authorization", "bearer", "cookie", "passphrase", "passwd", "proxyauthorization", "setcookie"})
+_QUERY_NAMES = frozenset({"auth", "code", "key", "sig", "signature", "subscription-key"})
+_ENDINGS = ("password", "secret", "apikey", "accesskey", "secretkey", "privatekey", "token", "credentials")
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a field or variable by this name holds a secret: `api_key`, `DB_PASSWORD`, `client-secret`."""
+    plain = re.sub("[^a-z0-9]", "", name[-100:].lower())
+    return plain in _NAMES or plain.endswith(_ENDINGS)
+
+
+# --- well-known forms ------------------------------------------------------------------------------------------------
+
+_USERINFO = re.compile(r"""://([^\s/@"'<>\\]{1,512})@""")
+
+_FORMS = r"""
+(?P<pem> -----BEGIN\ [A-Z0-9\ ]{0,40}PRIVATE\ KEY(?:\ BLOCK)?----- (?:[^-]|-(?!-)){0,20000}+ (?:-----END\ [A-Z0-9\ ]{1,60}-----)? )
+| (?<![A-Za-z0-9_]) (?P<form>
+    [srp]k[-_](?:live|test|proj|ant|or|admin|svcacct)[-_][\w-]{4,512}
+  | sk-[\w-]{16,512}
+  | gh[pousr]_\w{10,512} | github_pat_\w{10,512} | glpat-[\w-]{10,512}
+  | (?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{12,32}
+  | AIza[\w-]{20,128}
+  | xox[a-z]-[\w-]{8,512} | xapp-[\w-]{8,512}
+  | hf_\w{16,512} | gsk_\w{16,512} | xai-\w{16,512} | npm_\w{16,512} | pypi-[\w-]{16,512} | dop_v1_\w{16,512}
+  | (?<!-)eyJ[\w-]{8,4096}\.[\w-]{4,8192}(?:\.[\w-]{0,8192})?
+  )
+| (?<![A-Za-z0-9_]) (?i:bearer)\ {1,4}(?P<bearer>(?=[\w.~+/=-]{0,32}[\d._~+/=-])[\w.~+/=-]{8,8192})
+| (?:(?<=https)|(?<=http)|(?<=HTTPS)|(?<=HTTP)) ://(?P<web> (?!\*{3}@) [^\s/@"'<>\\]{1,512} )@
+| ://[^\s/@:"'<>\\]{0,256}:(?P<userinfo> (?!\*{3}@) [^\s/@"'<>\\]{1,512} )@
+| (?:postgres|postgresql|mysql|redis|rediss|amqp|mongodb)://[^\s/@:"'<>\\]{0,256}:(?P<database> (?!\*{3}@) [^\s@"'<>\\]{1,512} )@
+| [?&] (?i:[\w.-]{0,40}?(?:key|token|secret|signature|sig|password|passwd|credential)) = (?P<query>[^&\s"'<>\\\#]{1,8192})
+"""
+
+_FIELD = r"""
+(?<![/A-Za-z]) (?i: (?:[A-Za-z0-9]{1,20}[_.-]){0,4}
+    (?:[A-Za-z]{0,12}?password|passwd|passphrase|[A-Za-z]{0,12}?secret|api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key
+      |(?:[A-Za-z]{0,12}?[_-])?token|(?:proxy-)?authorization|credentials) )
+(?: \\{0,3}["'] )? [ \t]{0,4} (?::|=>?) [ \t]{0,4} (?: (?i:bearer|basic|token|digest|negotiate)\ {1,4} )?
+(?: \\{1,3}" (?P<escaped> [^"\\]{1,4096} )
+  | " (?P<quoted> (?:[^"\\]|\\.){1,4096} )
+  | ' (?P<single> [^'\n]{1,4096} )
+  | (?P<bare> (?:[^\s"'\\,;&)\]}>({\[<|`$]|\$(?![({A-Z_])) (?:[^\s"'\\,;&)\]}>]|,(?=[^\s"'])){2,4096} ) )
+| (?i:\b(?:set-)?cookie):[ \t]{0,4} (?P<cookie> [^\s=]{1,128}=[^\r\n"']{1,8192} )
+"""
+
+_HIDING = re.compile(f"{_FORMS} | {_FIELD}", re.VERBOSE)
+_HINT = re.compile(
+    r"(?i)PRIVATE KEY|[srp]k[-_]|gh[pousr]_|github_pat|glpat|AKIA|ASIA|ABIA|ACCA|AIza|xox|xapp|hf_|gsk_|xai-|npm_|pypi-|dop_v1"
+    "|eyJ|bearer|://|pass|secret|key|token|authorization|credential|cookie|[?&]sig"
+)
+"""What every form holds somewhere: a text without any of it is passed over in one quick search."""
+_LAST_WORD = re.compile(r"[^\s]{0,8192}+\Z")
+_LEADS = re.compile(
+    r"""(?i)(?<!\S)\S{0,60}(?:bearer|basic|=>?|:|password["']?|secret["']?|key["']?|token["']?|credentials["']?)[ \t]{1,4}\Z"""
+)
+_MAX_HELD_CHARS = 24_000
+"""Of a text that grows: where it does not become clear by then, it is shown as it stands."""
+_HARMLESS = re.compile(r"(?i)\[redacted|\*+$|none$|null$|true$|false$|undefined$|string$|str$")
+_PLAIN = re.compile(r"[\w.~+/=:@%!#^*-]*")
+"""Characters with which a hidden value cannot act: nothing of a command line, a query or a second field."""
+
+
+class Redactor:
+    """Takes the secrets out of text and JSON values.
+
+    Example:
+        Redactor(patterns=["acme-*"]).text("key acme-4711 and password=hunter2")  # key [redacted] and password=[redacted]
+
+    Args:
+        patterns: Forms of one's own: literal text with `*` for any number of letters, digits and `_-./+=~`.
+        is_on: Whether forms and fields are looked for. Values in use (`remember`) are hidden all the same.
+
+    Raises:
+        ConfigurationError: A pattern is invalid.
+    """
+
+    def __init__(self, *, patterns: Sequence[str] = (), is_on: bool = True) -> None:
+        own = "|".join(map(_own, patterns))
+        self._own = re.compile(own) if own else None
+        self._is_on = is_on
+
+    @classmethod
+    def for_environment(
+        cls, environment: Mapping[str, str], *, patterns: Sequence[str] = (), is_on: bool = True
+    ) -> "Redactor":
+        """Return a redactor for a program with this environment, whose secrets are hidden from now on: see `remember`.
+
+        Raises:
+            ConfigurationError: A pattern is invalid.
+        """
+        remember(known(environment))
+        return cls(patterns=patterns, is_on=is_on)
+
+    def text(self, text: str) -> str:
+        """Return a text with `[redacted]` in the place of each secret."""
+        return self._hidden(text, _mark)
+
+    def consent(self, text: str) -> str:
+        """Return a text for a person who decides on it: only what cannot act is hidden, and its length is shown.
+
+        A value that holds a blank or a character of command lines is shown even if its field is called `password`:
+        otherwise a call could hide what it does behind such a name.
+        """
+        return self._hidden(text, _careful_mark)
+
+    def settled(self, text: str) -> int:
+        """Return how much of the beginning of a growing text can be redacted already: what follows may be half a secret."""
+        end = len(text)
+        if end > _MAX_HELD_CHARS:
+            return end
+        for found in _HIDING.finditer(text):
+            if found.end() == end:
+                return found.start()
+        start = end - len(_LAST_WORD.search(text)[0])  # type: ignore[index]  # matches the empty text too
+        while (lead := _LEADS.search(text[max(0, start - 100) : start])) is not None and lead[0]:
+            start -= len(lead[0])
+        return start
+
+    def value(self, value: Any) -> Any:  # Any: JSON
+        """Return a JSON value without secrets: in its texts, its keys, and its fields by name."""
+        return self._value(value, self.text)
+
+    def consented(self, value: Any) -> Any:  # Any: JSON
+        """Return a JSON value as `consent` returns a text."""
+        return self._value(value, self.consent)
+
+    def _value(self, value: Any, hide: Any) -> Any:
+        match value:
+            case str():
+                return hide(value)
+            case dict():
+                return {
+                    hide(key) if isinstance(key, str) else key: self._field(key, item, hide)
+                    for key, item in value.items()
+                }
+            case list() | tuple():
+                return [self._value(item, hide) for item in value]
+            case _:
+                return value
+
+    def _field(self, name: Any, value: Any, hide: Any) -> Any:
+        if not self._is_on or not isinstance(name, str) or not is_secret_name(name):
+            return self._value(value, hide)
+        if isinstance(value, str):
+            is_shown = not value or _HARMLESS.match(value) or (hide == self.consent and not _PLAIN.fullmatch(value))
+            return hide(value) if is_shown else (_sized(value) if hide == self.consent else MARK)
+        if isinstance(value, list):
+            return [self._field(name, item, hide) for item in value]
+        return self._value(value, hide)
+
+    def _hidden(self, text: str, mark: Any) -> str:
+        text = _known.hide(text)
+        if not self._is_on:
+            return text
+        if self._own is not None:
+            text = self._own.sub(MARK, text)
+        return _HIDING.sub(mark, text) if _HINT.search(text) else text
+
+
+def _mark(found: re.Match[str]) -> str:
+    return _replaced(found, lambda _: MARK)
+
+
+def _careful_mark(found: re.Match[str]) -> str:
+    if found["pem"] is not None:
+        return _sized(found[0])
+    return _replaced(found, lambda secret: _sized(secret) if _PLAIN.fullmatch(secret) else secret)
+
+
+def _replaced(found: re.Match[str], mark: Callable[[str], str]) -> str:
+    """Return the match with its secret replaced, and the name and quotes around it kept."""
+    group = found.lastgroup
+    assert group is not None
+    secret = found[group]
+    if _HARMLESS.match(secret):
+        return found[0]
+    start, end = found.start(group) - found.start(), found.end(group) - found.start()
+    return found[0][:start] + mark(secret) + found[0][end:]
+
+
+def _sized(secret: str) -> str:
+    return f"[redacted: {len(secret)} characters]"
+
+
+def _own(pattern: str) -> str:
+    if not isinstance(pattern, str) or not 0 < len(pattern) <= _MAX_PATTERN_CHARS or pattern.count("*") > 1:
+        raise ConfigurationError(
+            f"A redaction pattern is literal text with at most one `*`, such as 'acme-*'; got {pattern!r:.80}."
+        )
+    before, star, behind = pattern.partition("*")
+    if len(before) < 2:
+        raise ConfigurationError(f"A redaction pattern begins with at least 2 literal characters; got {pattern!r:.80}.")
+    return re.escape(before) + (r"[\w./+=~-]{0,512}" if star else "") + re.escape(behind)

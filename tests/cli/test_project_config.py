@@ -1,0 +1,106 @@
+"""What the configuration of a strange folder can do: lower limits and add denials; never lift anything."""
+
+from typing import Any
+
+import pytest
+
+from treadle import Budget, Guards
+
+CLEARED = [name for name in Budget.__struct_fields__ if getattr(Budget(), name) is not None]
+
+
+GUARDS = [name for name in Guards.__struct_fields__ if isinstance(getattr(Guards(), name), int)]
+
+
+def project(treadle: Any, text: str) -> None:
+    (treadle.folder / ".treadle").mkdir(exist_ok=True)
+    (treadle.folder / ".treadle" / "config.toml").write_text(text)
+
+
+@pytest.mark.row("H20")
+@pytest.mark.parametrize("value", ['"none"', "999999999"])
+def test_no_limit_and_no_guard_is_lifted_by_a_project(treadle, value):
+    budget = "\n".join(f"{name} = {value}" for name in CLEARED)
+    guards = "\n".join(f"{name} = {value}" for name in GUARDS)
+    project(treadle, f"[budget]\n{budget}\n[guards]\n{guards}\n[profiles.qa.budget]\n{budget}\n")
+
+    for flags in ([], ["--profile", "qa"]):
+        ran = treadle("config", "show", *flags, code=0)
+        shown = treadle.json("config", "show", "--json", *flags, code=0)
+        for name in CLEARED:
+            assert shown[name] == {"value": getattr(Budget(), name), "origin": "default"}
+            assert f"asks for {name}" in ran.stderr
+        for name in GUARDS:
+            assert shown[f"guards.{name}"] == {"value": getattr(Guards(), name), "origin": "default"}
+
+
+@pytest.mark.row("H20")
+def test_a_project_lowers_limits_and_guards(treadle):
+    project(
+        treadle,
+        "[budget]\nmax_tool_calls = 7\nmax_total_cost = 0.5\n[guards]\nrepeats = 2\n[profiles.qa.budget]\nmax_model_turns = 4\n",
+    )
+
+    shown = treadle.json("config", "show", "--json", "--profile", "qa", code=0)
+
+    assert [shown[name]["value"] for name in ("max_tool_calls", "max_model_turns", "guards.repeats")] == [7, 4, 2]
+    assert float(shown["max_total_cost"]["value"]) == 0.5
+
+
+@pytest.mark.row("H20")
+def test_a_project_s_profile_lifts_neither_the_person_s_profile_nor_their_budget(treadle):
+    treadle.home.mkdir()
+    (treadle.home / "config.toml").write_text(
+        "[budget]\nmax_tool_calls = 20\n[profiles.qa.budget]\nmax_model_turns = 5\n"
+    )
+    project(treadle, "[profiles.qa.budget]\nmax_model_turns = 40\nmax_tool_calls = 100\nmax_input_tokens = 9\n")
+
+    shown = treadle.json("config", "show", "--json", "--profile", "qa", code=0)
+
+    limits = [shown[name]["value"] for name in ("max_model_turns", "max_tool_calls", "max_input_tokens")]
+    assert limits == [5, 20, 9]
+
+
+@pytest.mark.row("H20")
+def test_a_run_in_a_strange_folder_keeps_its_guards_and_says_so(treadle):
+    project(treadle, "[guards]\nrepeats = 999\n[budget]\nmax_model_turns = 'none'\n")
+    same = {"calls": [{"name": "list", "arguments": {}}]}
+    model = treadle.script("s.json", [same] * 12)
+
+    ran = treadle("run", "-m", model, "x", code=13)
+
+    assert "note: .treadle/config.toml asks for guards.repeats = 999" in ran.stderr
+    assert "max_model_turns = none" in ran.stderr
+
+
+@pytest.mark.row("H20")
+def test_a_resumed_run_is_not_lifted_by_a_project_s_profile(treadle):
+    same = {"calls": [{"name": "read", "arguments": {"path": "a.txt"}}]}
+    model = treadle.script("s.json", [same, {"text": "x"}, same, {"text": "y"}])
+    treadle("run", "-m", model, "--session", "s", "--max-tool-calls", "1", "x", code=10)
+    project(treadle, "[profiles.qa.budget]\nmax_tool_calls = 400\n")
+
+    treadle("resume", "s", "--profile", "qa", "-m", model)
+    rows = treadle.json("budgets", "s", "--json", code=0)["budgets"]
+
+    assert [row["limit"] for row in rows if row["name"] == "max_tool_calls"] == [1]
+
+
+@pytest.mark.row("H20")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "model = 'demo'",
+        "base_url = 'http://x'",
+        "tools = ['x.py']",
+        "allow = ['*']",
+        "[price]\ninput = 0\noutput = 0",
+        "[redaction]\nenabled = false",
+    ],
+)
+def test_what_a_project_cannot_set_is_refused_with_the_reason(treadle, line):
+    project(treadle, line)
+
+    ran = treadle("run", "-m", "demo", "x", code=2)
+
+    assert "the file of a project cannot set" in ran.stderr
