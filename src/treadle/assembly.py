@@ -97,6 +97,7 @@ def assemble(
         inbox=inbox,
         proposer=proposer,
         execution=parts.execution,
+        early=parts.early,
         answers=Answers(output=about.output),
         meter=Meter(budget),
         interrupt=interrupt,

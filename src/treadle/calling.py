@@ -136,7 +136,7 @@ class Calling:
         try:
             is_done = await self._interrupt.wait_for(future, seconds)
         except asyncio.CancelledError:
-            self._abandon(one)
+            await self._end(one)
             raise
         if not is_done and one.checked.tool.interrupt == "block" and self._interrupt.is_patient:
             one.context.cancelled = True
@@ -146,18 +146,21 @@ class Calling:
         if is_done:
             return future.result()
         by_limit = self._interrupt.stop is None
-        one.tell_to_stop()
-        if isinstance(future, asyncio.Task):
-            await wait_at_most(clock, future, GRACE_SECONDS)
-        if not future.done():
-            self._abandon(one)  # a thread cannot be stopped, only told
-        elif not future.cancelled():
-            await self._late(one)
+        await self._end(one)
         raise Cut(by_limit=by_limit, seconds=clock.monotonic() - begun)
+
+    async def _end(self, one: "_Underway") -> None:
+        """Tell a call to stop. One that has not ended after a short grace is left behind."""
+        one.tell_to_stop()
+        if isinstance(one.future, asyncio.Task):
+            await wait_at_most(self._ledger.clock, one.future, GRACE_SECONDS)
+        if not one.future.done():
+            self._abandon(one)  # a thread cannot be stopped, only told
+        elif not one.future.cancelled():
+            await self._late(one)
 
     def _abandon(self, one: "_Underway") -> None:
         """Leave a call behind that has been told to stop. It is remembered until it ends."""
-        one.tell_to_stop()
         self.abandoned[one.future] = one.checked
         logger.info("Call %s of %s was told to stop and runs on", one.checked.id, one.checked.name)
 

@@ -4,8 +4,11 @@ Not a second scheduler: only a `read`, allowed and valid, whose every predecesso
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from types import TracebackType
+from typing import Self
 
 from treadle.attempts import Attempts
 from treadle.checking import Checked, Checker, Decided
@@ -20,6 +23,8 @@ from treadle.tools import CallStatus, CheckedCall, ToolResult
 
 __all__ = ["EarlyCalls", "Offers"]
 
+logger = logging.getLogger(__name__)
+
 
 class _Running:
     """One early call. `end` is the whole of it, done when its `tool.finished` is recorded; it is never cancelled."""
@@ -29,7 +34,7 @@ class _Running:
         self.checked = checked
         self.begun = asyncio.Event()  # set when its `tool.started` is recorded, or could not be
         self.is_wanted = True
-        self.task: asyncio.Task[ToolResult] | None = None
+        self.task: asyncio.Task[ToolResult] | None = None  # once the start is recorded
         self.end: asyncio.Task[ToolResult]
 
     def stop(self) -> None:
@@ -39,7 +44,14 @@ class _Running:
 
 
 class EarlyCalls:
-    """The early calls of one run's current step."""
+    """The early calls of one run's current step.
+
+    The step opens and closes them, and so nothing of them outlives it:
+
+        async with early:
+            proposal = await propose(...)  # calls start
+            await execute(...)  # their results are adopted
+    """
 
     def __init__(self, *, ledger: Ledger, checker: Checker, attempts: Attempts, tries: Tries) -> None:
         self._ledger = ledger
@@ -53,7 +65,25 @@ class EarlyCalls:
         """How many calls of this response may start early."""
         self._seen = 0
 
-    def open(self, room: int) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End what nobody came for, whatever the step resulted in: each call has its `tool.finished` when this returns.
+
+        Raises:
+            JournalError: The end of a call could not be recorded, and the step raised nothing itself.
+        """
+        try:
+            await self.drop()
+        except Exception:
+            if error is None:
+                raise
+            logger.warning("The end of an early call could not be recorded", exc_info=True)
+
+    def listen(self, room: int) -> None:
         """Begin a response of which at most `room` calls may start early."""
         self.room, self._seen = room, 0
         self._checked.clear()
@@ -164,12 +194,13 @@ class EarlyCalls:
 
     async def discard(self, *, attempt: int, step: int, reason: str) -> None:
         """The response broke off: keep what it started for equal calls of the retry."""
-        await self._ledger.record(ModelDiscarded(step=step, attempt=attempt, reason=reason, calls=tuple(self._current)))
+        started = tuple(call_id for call_id, one in self._current.items() if one.task is not None)
+        await self._ledger.record(ModelDiscarded(step=step, attempt=attempt, reason=reason, calls=started))
         self._kept.extend(self._current.values())
         self._current.clear()
 
     async def drop(self, *, but: Collection[str] = ()) -> None:
-        """Stop what nobody wants any more. Reads only, so nothing is lost; each still gets its `tool.finished`.
+        """Stop what nobody wants any more. They are reads, so nothing is lost; each still gets its `tool.finished`.
 
         Args:
             but: Ids of the calls that are wanted.
@@ -184,10 +215,10 @@ class EarlyCalls:
         self._current = {call_id: one for call_id, one in self._current.items() if call_id in but}
         for running in unwanted:
             running.stop()
-        ends = await asyncio.gather(*(running.end for running in unwanted), return_exceptions=True)
-        for end in ends:
-            if isinstance(end, BaseException):
-                raise end
+        if unwanted:
+            await asyncio.wait([running.end for running in unwanted])
+        for running in unwanted:
+            running.end.result()
 
 
 class Offers:

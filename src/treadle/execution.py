@@ -73,12 +73,9 @@ class Execution:
             notice=batch.notice,
             result_chars=self._result_chars,
         )
-        try:
-            batch = await self._recovery.settle(batch, self._outcomes)
-            plan = await self._planner.plan(batch, self._outcomes)
-            await self._carry_out_plan(batch, plan)
-        finally:
-            await self._early.drop()
+        batch = await self._recovery.settle(batch, self._outcomes)
+        plan = await self._planner.plan(batch, self._outcomes)
+        await self._carry_out_plan(batch, plan)
         stop = self._interrupt.stop or plan.stop or self._done or self._guarded()
         if stop is not None:  # nobody is asked any more: what waited for a person ends with the run
             await self._leave([state.call for state in self._ledger.state.unanswered])

@@ -10,6 +10,7 @@ import msgspec
 
 from treadle.answers import Answers
 from treadle.budgets import BudgetReached, Meter
+from treadle.early import EarlyCalls
 from treadle.events import AnyEvent, BudgetReachedEvent, MessageAdded, ModelFinished
 from treadle.execution import Batch, Execution
 from treadle.inbox import Inbox
@@ -35,6 +36,7 @@ class Loop:
         inbox: Inbox,
         proposer: Proposer,
         execution: Execution,
+        early: EarlyCalls,
         answers: Answers,
         meter: Meter,
         interrupt: Interrupt,
@@ -45,6 +47,7 @@ class Loop:
         self._inbox = inbox
         self._proposer = proposer
         self._execution = execution
+        self._early = early
         self._answers = answers
         self._meter = meter
         self._interrupt = interrupt
@@ -79,14 +82,15 @@ class Loop:
         reached = self._meter.reached(self._run.spent)
         if reached is not None and not self._may_close(reached):
             return limit_stop(reached)
-        proposal = await self._propose(closing=reached is not None)
-        if isinstance(proposal, Stop):
-            return proposal
-        calls = proposal.finished.message.calls
-        if not calls:
-            return await self._conclude(proposal, reached)
-        states = [CallState(call=call, position=position) for position, call in enumerate(calls)]
-        stop = await self._execute(states, proposal)
+        async with self._early:  # calls that start while the model still speaks end with the step
+            proposal = await self._propose(closing=reached is not None)
+            if isinstance(proposal, Stop):
+                return proposal
+            calls = proposal.finished.message.calls
+            if not calls:
+                return await self._conclude(proposal, reached)
+            states = [CallState(call=call, position=position) for position, call in enumerate(calls)]
+            stop = await self._execute(states, proposal)
         return stop or (None if reached is None else limit_stop(reached))
 
     async def _conclude(self, proposal: Proposal, reached: BudgetReached | None) -> Stop | None:

@@ -107,15 +107,6 @@ class Proposer:
             room: How many of its calls may start before the response is whole.
             seconds_left: Running time left, which no pause between attempts may outlast.
         """
-        try:
-            return await self._until_whole(request, closing=closing, room=room, seconds_left=seconds_left)
-        except BaseException:
-            await self._early.drop()  # nobody will come for them any more
-            raise
-
-    async def _until_whole(
-        self, request: ModelRequest, *, closing: bool, room: int, seconds_left: float | None
-    ) -> Proposal | Stop:
         step = self._ledger.state.step + 1
         attempt = 0
         while True:
@@ -123,10 +114,9 @@ class Proposer:
             await self._ledger.record(self._started(request, step=step, attempt=attempt, closing=closing))
             names = CallNames(self._ledger.state.call_ids, step)
             response = _Response(names=names, begun=self._ledger.clock.monotonic())
-            self._early.open(0 if closing else room)
+            self._early.listen(0 if closing else room)
             error = await self._attempt(request, response, step=step, attempt=attempt)
             if response.stop is not None:
-                await self._early.drop()
                 return response.stop
             if error is None and self._interrupt.stop is None:
                 return self._proposal(request, response, step=step, attempt=attempt, closing=closing)
@@ -322,7 +312,6 @@ class Proposer:
         if error is None:
             reason = self._interrupt.stop.message if self._interrupt.stop else ""
             await self._record_failure("Interrupted", reason, response, step, attempt, None, None)
-            await self._early.drop()
             return self._interrupt.stop
         wait = None
         is_allowed = self._allowed is None or attempt <= self._allowed
@@ -332,7 +321,6 @@ class Proposer:
         await self._record_failure(type(error).__name__, str(error), response, step, attempt, error.status, wait)
         if wait is not None and await self._interrupt.sleep(wait):
             return None
-        await self._early.drop()
         return self._interrupt.stop or self._stop_for(error, attempt, is_used_up=error.may_retry and not is_allowed)
 
     async def _record_failure(

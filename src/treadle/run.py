@@ -294,7 +294,8 @@ class Run:
             await self._go_on(session)
             return
         message = _task_message(self._task_text)
-        await settle(ledger, [*session.state.salvaged, *session.state.unanswered])
+        state = session.state
+        await settle(ledger, [*state.early.values(), *state.salvaged, *state.unanswered])
         ledger.run_id = "r_" + ledger.randomness.token()
         started = RunStarted(
             task=message.text,

@@ -1,13 +1,19 @@
 """Early start: reads begin while the response still streams; nothing else does, and nothing on half an input."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from pipeline_tools import Recorder, act, on_fake_clock, read, statuses, types
 
 from invariants import check_session
-from treadle import Agent, resolve_model
-from treadle.testing import Gate, MockProvider, ScriptedModel, Turn, call, text
+from treadle import Agent, ToolContext, open_session, resolve_model
+from treadle.errors import JournalError, ModelRejected
+from treadle.events import AnyEvent
+from treadle.journals.memory import MemoryJournal
+from treadle.testing import FaultyJournal, Gate, MockProvider, ScriptedModel, Turn, call, text
+from treadle.tools import JsonObject
 
 
 @pytest.mark.row("S07")
@@ -130,3 +136,113 @@ async def test_a_read_behind_a_call_whose_arguments_never_became_whole_does_not_
 
     assert recorder.runs == 1
     assert not any(event.early for event in await types(run, "tool.started"))
+
+
+def hanging_look(begun: asyncio.Event, log: list[str]) -> Any:
+    async def look(arguments: JsonObject, ctx: ToolContext) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            log.append("cleaned up")
+
+    return read(look)
+
+
+AFTERWARDS: dict[str, list[Any]] = {
+    "an answer without calls": [text("Never mind.")],
+    "a call of something else": [call("act"), text("Done.")],
+    "a refusal": [Turn(text="I may not.", finish="content_filter")],
+    "calls that were cut off": [Turn(calls=(call("act"),), finish="length"), text("Done.")],
+    "no answer at all": [ModelRejected("401", status=401)],
+    "a broken stream each time": [Turn(text="I", cut="before-terminal")] * 5,
+    "a call of an unknown tool": [call("nothing"), text("Done.")],
+}
+
+
+@pytest.mark.row("N01")
+@pytest.mark.parametrize("afterwards", AFTERWARDS.values(), ids=AFTERWARDS)
+async def test_a_read_of_a_response_that_broke_off_ends_before_its_run_whatever_came_instead(
+    afterwards: list[Any],
+) -> None:
+    begun, log = asyncio.Event(), []
+    gate = Gate()
+    broken = Turn(calls=(call("look"),), cut="before-terminal", gate=gate, hold_after_call=0)
+    kinds: list[str] = []
+
+    def watch(event: AnyEvent) -> None:
+        kinds.append(event.type)
+        if event.type == "tool.started":
+            gate.open()
+
+    tools = [hanging_look(begun, log), act(Recorder())]
+    async with on_fake_clock() as session:
+        agent = Agent(ScriptedModel([broken, *afterwards]), tools=tools, subscribers=[watch])
+        await agent.run("go", session=session)
+        assert log == ["cleaned up"]
+        assert kinds[-1] == "run.finished"
+        assert len(asyncio.all_tasks()) == 1
+
+        again = await Agent(ScriptedModel([text("Next.")])).run("next", session=session)
+        assert again.completed
+        await check_session(session)
+
+
+@pytest.mark.row("N01")
+@pytest.mark.parametrize("fail_at", range(3, 9))
+async def test_no_early_call_outlives_a_run_whose_journal_fails(fail_at: int) -> None:
+    begun, log = asyncio.Event(), []
+    turn = Turn(calls=(call("look"), call("look", n=2)), gate="never", hold_after_call=1)
+    store = FaultyJournal(MemoryJournal(), fail_at=fail_at)
+    async with on_fake_clock(store) as session:
+        agent = Agent(ScriptedModel([turn]), tools=[hanging_look(begun, log)])
+        running = asyncio.create_task(agent.run("go", session=session))
+        begins = asyncio.create_task(begun.wait())
+        await asyncio.wait({running, begins}, return_when=asyncio.FIRST_COMPLETED)
+        begins.cancel()
+        running.cancel()
+        with pytest.raises((asyncio.CancelledError, JournalError)):
+            await running
+        await asyncio.wait({begins})
+        assert len(asyncio.all_tasks()) == 1
+
+
+@pytest.mark.row("N01")
+async def test_an_early_call_of_a_crashed_run_is_settled_once_when_another_task_begins() -> None:
+    begun, store = asyncio.Event(), MemoryJournal()
+    turn = Turn(calls=(call("look"),), gate="never", hold_after_call=0)
+    async with on_fake_clock(CrashingJournal(store, after="tool.started")) as session:
+        running = asyncio.create_task(
+            Agent(ScriptedModel([turn]), tools=[hanging_look(begun, [])]).run("go", session=session)
+        )
+        await begun.wait()
+        running.cancel()
+        with pytest.raises((asyncio.CancelledError, JournalError)):
+            await running
+
+    async with open_session(store, id=session.id) as again:
+        assert list(again.state.early)
+        await Agent(ScriptedModel([text("Next.")])).run("next", session=again)
+        await Agent(ScriptedModel([text("More.")])).run("more", session=again)
+        await check_session(again)
+        finished = [event for event in await again.events() if event.type == "tool.finished"]
+    assert len(finished) == 1
+
+
+class CrashingJournal:
+    """A journal that stores nothing more once it has stored an event of one type: as if its process had died."""
+
+    def __init__(self, journal: MemoryJournal, *, after: str) -> None:
+        self._journal = journal
+        self._after = after
+        self._is_dead = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], **words: Any) -> None:
+        if self._is_dead:
+            raise JournalError("It has died.")
+        await self._journal.append(session_id, events, **words)
+        self._is_dead = any(event.type == self._after for event in events)
