@@ -120,7 +120,7 @@ class Run:
         else:
             assert self._running is not None
             self.cancel()
-            await see_through(self._running)
+            await see_through(self._running, known=error)
 
     async def __aiter__(self) -> AsyncIterator[AnyEvent]:
         async for item in self._items():
@@ -157,10 +157,13 @@ class Run:
         await self._session.steer(text)
 
     def cancel(self) -> None:
-        """Stop the run: what is under way is cut, every open call gets its result, and the run's result says `cancelled`."""
+        """Stop the run: what is under way is cut, every open call gets its result, and the run's result says `cancelled`.
+
+        As long as its session is being opened, there is nothing to record: then the run raises CancelledError.
+        """
         if self._interrupt is not None:
             self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message="The run was cancelled."))
-        elif self._running is not None:  # there is nothing to record yet
+        elif self._running is not None:
             self._running.cancel()
 
     def stop(self, reason: StopReason, message: str) -> None:
@@ -218,7 +221,9 @@ class Run:
         may_have_messages = await session.hold(on_lost=self._lose, on_message=self._look)
         try:
             session.check_active()
-            self._session = session
+            self._session, self._interrupt = session, Interrupt(session.clock)
+            if self._wanted is not None:
+                self._interrupt.trip(self._wanted)
             ledger = session.ledger
             ledger.subscribers = [*self._description.subscribers, *self._subscribers]
             if self._queue is not None:
@@ -229,7 +234,7 @@ class Run:
             if may_have_messages:
                 await self._inbox.take_cancel()  # left for a run that had ended by then
             await self._begin(session, budget)
-            stop = await self._loop(session, self._narrowed(session, budget)).run()
+            stop = await self._loop(session, self._interrupt, self._narrowed(session, budget)).run()
             await session.journal.flush()
             has_price = self._model.price is not None
             self._result = self._typed(conclude(session.state, stop, session, has_price=has_price))
@@ -317,14 +322,13 @@ class Run:
             message = user_message("Please go on.")
             await session.ledger.record(MessageAdded(message=message, source="runtime"))
 
-    def _loop(self, session: Session, budget: Budget) -> Loop:
+    def _loop(self, session: Session, interrupt: Interrupt, budget: Budget) -> Loop:
         assert self._inbox is not None
-        self._interrupt = Interrupt(session.clock)
-        if (end := self._wanted or _too_late(session, budget)) is not None:
-            self._interrupt.trip(end)
+        if (end := _too_late(session, budget)) is not None:
+            interrupt.trip(end)
         return assemble(
             self._description, self._model, session,
-            inbox=self._inbox, interrupt=self._interrupt, budget=budget, deps=self._deps,
+            inbox=self._inbox, interrupt=interrupt, budget=budget, deps=self._deps,
         )  # fmt: skip
 
     def _show(self, event: AnyEvent) -> None:

@@ -9,7 +9,7 @@ import pytest
 from loop_tools import echo_tool, failing_tool
 
 from treadle import Agent, Budget, Tool, ToolContext, WholeHistory, open_session
-from treadle.errors import ConfigurationError, ToolDefinitionError, ToolNameConflict
+from treadle.errors import ConfigurationError, SessionHeld, ToolDefinitionError, ToolNameConflict
 from treadle.events import AnyEvent, decode_event, encode_event, on
 from treadle.messages import Message, Text, ToolCall
 from treadle.testing import FakeClock, FixedRandomness, Gate, ScriptedModel, Turn, call, text
@@ -395,3 +395,22 @@ async def test_a_provider_that_asks_for_half_an_hour_is_not_waited_for() -> None
     result = await Agent(model).run("go")
     assert (result.reason, len(model.requests)) == ("model_error", 1)
     assert "asks to wait 1,800 s" in (result.message or "")
+
+
+@pytest.mark.row("H12")
+async def test_a_held_session_that_the_caller_handles_is_no_logged_error(caplog: pytest.LogCaptureFixture) -> None:
+    gate = Gate()
+    async with open_session("memory:") as session:
+        agent = Agent(ScriptedModel([Turn(text="done", gate=gate)]))
+        async with agent.stream("first", session=session) as first:
+            async for event in first:
+                if event.type != "model.started":
+                    continue
+                with pytest.raises(SessionHeld):
+                    await agent.run("second", session=session)
+                with pytest.raises(SessionHeld):
+                    async with agent.stream("third", session=session) as third:
+                        async for _ in third:
+                            pass
+                gate.open()
+    assert caplog.records == []

@@ -162,12 +162,16 @@ async def wait_at_most(clock: Clock, future: "asyncio.Future[Any]", seconds: flo
         future.remove_done_callback(gate.open)
 
 
-async def see_through(work: "asyncio.Future[Any]") -> None:
-    """Wait until interrupted work has recorded its results; a second cancellation does not lose them (TF10)."""
+async def see_through(work: "asyncio.Future[Any]", *, known: BaseException | None = None) -> None:
+    """Wait until interrupted work has recorded its results; a second cancellation does not lose them (TF10).
+
+    Args:
+        known: The error that the caller is told already: where the work raised this very one, it is not logged.
+    """
     while not work.done():
         try:
             await asyncio.wait({work})
         except asyncio.CancelledError:
             continue
-    if not work.cancelled() and work.exception() is not None:
+    if not work.cancelled() and work.exception() not in (None, known):
         logger.error("Recording the results of a cancelled run failed", exc_info=work.exception())
