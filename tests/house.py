@@ -35,6 +35,7 @@ NOUNS = (
     "messages",
     "effects",
     "canonical",
+    "characters",
     "breakers",
     "guards",
     "budgets",

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["copied", "digest", "encode", "encoded", "find_unencodable", "idempotency_key"]
+__all__ = ["copied", "digest", "encode", "encoded", "find_unencodable", "idempotency_key", "text_key"]
 
 _ordered = msgspec.json.Encoder(order="sorted")
 
@@ -24,6 +24,14 @@ def encoded(value: Any) -> msgspec.Raw:
 def digest(value: Any) -> str:
     """Return the SHA-256 of the canonical JSON, in hexadecimal."""
     return hashlib.sha256(encode(value)).hexdigest()
+
+
+def text_key(text: str) -> bytes:
+    """Return what texts of equal JSON have in common, however they are written: of a text that is not JSON, its own bytes."""
+    try:
+        return encode(msgspec.json.decode(text))
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        return text.encode("utf-8", "surrogatepass")
 
 
 def copied(value: Any) -> Any:

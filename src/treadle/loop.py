@@ -133,6 +133,7 @@ class Loop:
             notice=limit_notice(reached) if reached is not None and self._closes and not is_closing else None,
             refusal=None if proposal is None else proposal.refusal,
             cut_calls=frozenset() if proposal is None else proposal.cut_calls,
+            repeated_calls=frozenset() if proposal is None else proposal.repeated_calls,
             failure=None if proposal is None else proposal.failure,
             stop=None if proposal is None else proposal.stop,
         )

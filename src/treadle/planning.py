@@ -44,6 +44,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Why no call of this response may start (it was cut off, or calling was not allowed); None when they may."""
     cut_calls: frozenset[str] = frozenset()
     """Ids of calls whose end may be missing: what came of their arguments may be another action."""
+    repeated_calls: frozenset[str] = frozenset()
+    """Ids of calls that may be the repetition of an earlier one in the response."""
     failure: DecisionFailure | None = None
     """Why the response holds no usable decision; its one call stands for that."""
     stop: Stop | None = None
@@ -123,7 +125,7 @@ class Planner:
 
     async def _check(self, state: CallState, batch: Batch) -> Checked | None:
         """Return the checked call with a person's word on it, where there is one; None when the run was stopped meanwhile."""
-        checked = await self._checked(state, batch)
+        checked = _doubted(await self._checked(state, batch), state, batch)
         answer = state.approval.answer if state.approval is not None else None
         if checked is None or answer is None or isinstance(checked, Refused):
             return checked
@@ -358,6 +360,23 @@ def _ruled(checked: Decided, kind: DecisionKind, state: CallState) -> Decided:
         return checked
     decision = Decision(kind=kind, rule=f"approval {approval.id}", reason=approval.answer.reason)
     return msgspec.structs.replace(checked, decision=decision)
+
+
+def _doubted(checked: Checked | None, state: CallState, batch: Batch) -> Checked | None:
+    """Ask about a call that may be the repetition of another one, where acting twice would matter."""
+    was_asked = state.approval is not None and state.approval.rule == _REPORTED_TWICE
+    if not isinstance(checked, Decided) or not (was_asked or state.call.id in batch.repeated_calls):
+        return checked
+    if checked.call.effect.is_read or checked.decision.kind != DecisionKind.ALLOW:
+        return checked
+    reason = (
+        "The model's server may have reported one call twice: another call of this response has the same id or action."
+    )
+    decision = Decision(kind=DecisionKind.ASK, rule=_REPORTED_TWICE, reason=reason)
+    return msgspec.structs.replace(checked, decision=decision)
+
+
+_REPORTED_TWICE = "possible repetition of a call"
 
 
 def _raw(arguments: JsonObject) -> str:

@@ -100,8 +100,8 @@ class ThinkingDelta(msgspec.Struct, frozen=True, tag="thinking"):
 class CallReady(msgspec.Struct, frozen=True, tag="call"):
     """A call whose arguments are complete while the response may still stream.
 
-    Yielded at most once a call, in call order and for none before all earlier ones, and equal to the call in the final
-    message. A driver that cannot tell when arguments are complete yields none.
+    Yielded in call order and for none before all earlier ones, and equal to the call in the final message. A call that the
+    server reports again may be yielded again. A driver that cannot tell when arguments are complete yields none.
     """
 
     call: ToolCall
@@ -131,6 +131,8 @@ class ModelEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     """None when the server sent none."""
     cut_calls: frozenset[str] = frozenset()
     """Ids of calls that the response may have cut off: they must not run."""
+    unnamed_calls: frozenset[str] = frozenset()
+    """Ids that the adapter made up because the server sent none. Equal calls without ids may be one call or two."""
     origin: str | None = None
     """The dialect and model that answered, where that is not the model that was asked; None where it is."""
     price: Pricing | None = None

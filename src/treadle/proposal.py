@@ -31,7 +31,7 @@ from treadle.ports import (
 from treadle.runtime.consumption import cost_of, estimate, money, together
 from treadle.runtime.endings import limit_stop, unstarted_calls_stop
 from treadle.runtime.interrupts import Interrupt
-from treadle.runtime.naming import CallNames
+from treadle.runtime.naming import ResponseCalls
 from treadle.runtime.retries import asked_wait, model_wait_seconds
 from treadle.runtime.texts import encodable, encodable_call, encodable_part
 from treadle.stops import Stop, StopReason
@@ -47,6 +47,8 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """Why none of its calls may start; None when they may."""
     cut_calls: frozenset[str] = frozenset()
     """Ids of calls whose end may be missing: they may not start, whatever the response says of itself."""
+    repeated_calls: frozenset[str] = frozenset()
+    """Ids of calls that may be the repetition of an earlier one in it: a person decides, unless they only read."""
     failure: DecisionFailure | None = None
     """Why the driver found no usable decision in it; None when it did."""
     stop: Stop | None = None
@@ -58,11 +60,10 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 class _Response(msgspec.Struct, kw_only=True):
     """What has come of one attempt so far."""
 
-    names: CallNames
+    calls: ResponseCalls
     begun: float
     first_at: float | None = None
     offers: Offers = msgspec.field(default_factory=Offers)
-    ready: list[ToolCall] = msgspec.field(default_factory=list)
     end: ModelEnd | None = None
     has_emitted: bool = False
     turns: int = 0
@@ -112,8 +113,8 @@ class Proposer:
         while True:
             attempt += 1
             await self._ledger.record(self._started(request, step=step, attempt=attempt, closing=closing))
-            names = CallNames(self._ledger.state.call_ids, step)
-            response = _Response(names=names, begun=self._ledger.clock.monotonic())
+            calls = ResponseCalls(self._ledger.state.call_ids, step)
+            response = _Response(calls=calls, begun=self._ledger.clock.monotonic())
             self._early.listen(0 if closing else room)
             error = await self._attempt(request, response, step=step, attempt=attempt)
             if response.stop is not None:
@@ -226,12 +227,13 @@ class Proposer:
         self._ledger.publish(delta)
 
     def _ready(self, call: ToolCall, response: _Response, step: int, attempt: int) -> None:
-        position = len(response.ready)
-        call = msgspec.structs.replace(encodable_call(call), id=response.names.name(position, call.id))
-        response.ready.append(call)
-        self._delta(response, ModelDelta(step=step, call=call))
+        position = response.calls.early_count
+        named = response.calls.ready(encodable_call(call))
+        if named is None:
+            return
+        self._delta(response, ModelDelta(step=step, call=named))
         if position < self._early.room:
-            response.offers.put(partial(self._early.offer, call, position=position, step=step, attempt=attempt))
+            response.offers.put(partial(self._early.offer, named, position=position, step=step, attempt=attempt))
 
     # --- a whole response
 
@@ -241,7 +243,8 @@ class Proposer:
         end = response.end
         assert end is not None
         now = self._ledger.clock.monotonic()
-        parts = tuple(self._named(end.parts, response))
+        collected = response.calls.collect(map(encodable_part, end.parts), cut=end.cut_calls, unnamed=end.unnamed_calls)
+        parts = collected.parts
         usage = end.usage or estimate(request, parts)
         cost = together(response.cost, cost_of(end.price or self._model.price, usage))
         finished = ModelFinished(
@@ -260,7 +263,8 @@ class Proposer:
         return Proposal(
             finished=finished,
             refusal=_refusal(end, closing=closing),
-            cut_calls=_cut_calls(end, finished.message),
+            cut_calls=collected.cut,
+            repeated_calls=collected.repeated,
             failure=end.failure,
             stop=self._stop_after(end) or (None if closing else self._stop_of_calls(end)),
             tool_choice=request.tool_choice,
@@ -286,22 +290,6 @@ class Proposer:
         if run is None or not any(isinstance(part, ToolCall) for part in end.parts):
             return None
         return unstarted_calls_stop(end.finish, cut_before=run.cut_in_calls, allowed=MAX_CONTINUATIONS)
-
-    def _named(self, parts: tuple[Part, ...], response: _Response) -> list[Part]:
-        """Give every call an id that is unique in the session, the one it had when it was ready early."""
-        named: list[Part] = []
-        position = 0
-        for part in map(encodable_part, parts):
-            if not isinstance(part, ToolCall):
-                named.append(part)
-                continue
-            name = response.names.name(position, part.id)
-            early = response.ready[position] if position < len(response.ready) else None
-            if early is not None and (early.name, early.arguments) != (part.name, part.arguments):
-                name = response.names.rename(position)  # it went on after it looked complete: another call
-            named.append(msgspec.structs.replace(part, id=name))
-            position += 1
-        return named
 
     # --- a failed one
 
@@ -361,15 +349,6 @@ class Proposer:
             reached = BudgetReached(budget="max_retries_per_model_call", used=attempt - 1, limit=self._allowed)
         details = {"error": type(error).__name__, "status": error.status, "attempts": attempt}
         return Stop(reason=reason, message=str(error) + asked_wait(error), reached=reached, details=details)
-
-
-def _cut_calls(end: ModelEnd, message: Message) -> frozenset[str]:
-    """Return our ids of the calls that the adapter marked as cut off."""
-    if not end.cut_calls:
-        return end.cut_calls
-    given = (part for part in end.parts if isinstance(part, ToolCall))
-    pairs = zip(given, message.calls, strict=True)
-    return frozenset(own.id for theirs, own in pairs if theirs.id in end.cut_calls)
 
 
 def _refusal(end: ModelEnd, *, closing: bool) -> str | None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from treadle.canonical import text_key
 from treadle.messages import Opaque, Part, Text, Thinking, ToolCall
 from treadle.ports import ModelPart, TextDelta, ThinkingDelta
 from treadle.providers._anthropic_blocks import PROVIDER
@@ -63,11 +64,19 @@ class AnswerBlock:
         self.is_closed = False
         """Whether its end came."""
         self.is_doubtful = False
-        """Whether a limit may have cut it, although it looks whole."""
+        """Whether it may have been cut, although it looks whole."""
+
+    @property
+    def id(self) -> str:
+        return text_or_nothing(self._start.id)
 
     @property
     def is_call(self) -> bool:
         return bool(self._start.type == "tool_use")
+
+    @property
+    def said(self) -> str:
+        return "".join(self._said)
 
     @property
     def is_complete(self) -> bool:
@@ -109,10 +118,37 @@ class AnswerBlock:
         if not self.has_arguments and whole.strip() not in ("", "{}"):
             self.grow(BlockDelta(partial_json=whole))
 
+    def break_off(self) -> None:
+        """Expect no more of a block that was not closed. A call without arguments may have lost them."""
+        if not self.is_closed and self.is_call and not self.has_arguments:
+            self.close()
+            self.is_doubtful = not self.has_arguments
+
+    @property
+    def content(self) -> tuple[Any, Any, bytes, str]:
+        """What the block says, whatever its id and however its arguments are written."""
+        return self._start.type, self._start.name, text_key("".join(self._arguments) or "{}"), self.said
+
+    def goes_on(self, other: "AnswerBlock") -> bool:
+        """Whether this block begins as the other one did, which was not closed, and so takes its place."""
+        is_same = self.id == other.id and self.content[:2] == other.content[:2]
+        return is_same and not other.is_closed and self.said.startswith(other.said)
+
+    def rest(self, other: "AnswerBlock") -> list[ModelPart]:
+        """Return what of the words the other one has not said."""
+        said = self.said.removeprefix(other.said)
+        match self._start.type:
+            case "text" if said:
+                return [TextDelta(said)]
+            case "thinking" if said:
+                return [ThinkingDelta(said)]
+            case _:
+                return []
+
     def call(self, position: int, names: Mapping[str, str]) -> ToolCall:
         start, name = self._start, text_or_nothing(self._start.name)
         return ToolCall(
-            id=text_or_nothing(start.id) or f"call_{position}",
+            id=self.id or f"call_{position}",
             name=names.get(name, name),
             arguments="".join(self._arguments) or "{}",
             signature=_caller(start.caller),
@@ -120,7 +156,7 @@ class AnswerBlock:
 
     def part(self, *, is_last: bool) -> Part | None:
         """Return what the block is in a message, a call excepted; nothing where nothing was said."""
-        said = "".join(self._said)
+        said = self.said
         match self._start.type:
             case "text":
                 return Text(said, signature=self._cited()) if said else None

@@ -72,6 +72,13 @@ class AnthropicResponse(Response):
         self._blocks: list[AnswerBlock] = []
         self._calls: list[AnswerBlock] = []
         self._open: dict[int, AnswerBlock] = {}
+        self._at: dict[int, AnswerBlock] = {}
+        """The blocks of a message that has begun again, by their index."""
+        self._begun: dict[int, AnswerBlock] = {}
+        self._by_id: dict[str, AnswerBlock] = {}
+        self._twins: dict[AnswerBlock, AnswerBlock] = {}
+        """Blocks that may be the repetition of an earlier one: what they say is held until that is known."""
+        self._has_started = False
         self._told = 0
         self._stop_reason = ""
         self._usage: dict[str, Any] = {}
@@ -87,6 +94,9 @@ class AnthropicResponse(Response):
         data = data.strip()
         if not data or self.is_done:
             return []
+        if data == b"[DONE]":  # gateways end every stream so; it is the end where a stop reason came
+            self.is_done = self.is_whole = bool(self._stop_reason)
+            return []
         return self._take(decode(data, _events))
 
     def add_whole(self, body: bytes) -> list[ModelPart]:
@@ -101,7 +111,7 @@ class AnthropicResponse(Response):
         self._stop_reason = text_or_nothing(whole.stop_reason)
         parts: list[ModelPart] = []
         for raw in whole.content:
-            block = self._append(raw)
+            block = self._append(AnswerBlock(raw))
             parts += block.begin()
             block.close()
         # A call that a limit cut cannot be told from a whole one here: its input was mended into an object.
@@ -115,14 +125,19 @@ class AnthropicResponse(Response):
         """Return the whole message."""
         parts: list[Part | None] = []
         cut: list[str] = []
+        unnamed: list[str] = []
+        for block in list(self._twins):
+            self._compare(block)
         for block in self._blocks:
             if not block.is_call:
                 parts.append(block.part(is_last=block is self._blocks[-1]))
                 continue
             call = self._call(block)
             parts.append(call)
-            if self._is_cut and not self._is_ready(block):
+            if block.is_doubtful or (self._is_cut and not self._is_ready(block)):
                 cut.append(call.id)
+            if not block.id:
+                unnamed.append(call.id)
         if self._container and (self._calls or self.is_paused):
             parts.append(container_marker(self._container))
         return ModelEnd(
@@ -130,6 +145,7 @@ class AnthropicResponse(Response):
             finish=_FINISHES.get(self._stop_reason, Finish.UNKNOWN),
             usage=_usage(self._usage),
             cut_calls=frozenset(cut),
+            unnamed_calls=frozenset(unnamed),
             finish_reason=self._stop_reason or None,
         )
 
@@ -150,8 +166,8 @@ class AnthropicResponse(Response):
                 parts = self._begin(event)
                 return parts + self._ready()
             case "content_block_stop":
-                self._close(event)
-                return self._ready()
+                parts = self._close(event)
+                return parts + self._ready()
             case "message_start" | "message_delta" | "message_stop":
                 self.is_empty = False
                 self._take_frame(event)
@@ -164,6 +180,8 @@ class AnthropicResponse(Response):
     def _take_frame(self, event: _Event) -> None:
         """Take what is said of the message as a whole."""
         self._count(event.usage if event.message is None else event.message.usage)
+        if event.type == "message_start":
+            self._start()
         if event.message is not None:
             self._take_container(event.message.container)
         if event.delta is not None:
@@ -177,28 +195,68 @@ class AnthropicResponse(Response):
         if isinstance(container, dict):
             self._container = text_or_nothing(container.get("id")) or self._container
 
+    def _start(self) -> None:
+        """Take the start of the message. A second one may begin it again: each block is then compared with the earlier one."""
+        if self._has_started:
+            self._at, self._begun = self._begun, {}
+        self._has_started = True
+
     def _begin(self, event: _Event) -> list[ModelPart]:
         self.is_empty = False
-        block = self._open[_index(event)] = self._append(event.content_block)
-        return block.begin()
+        index = _index(event)
+        block = AnswerBlock(event.content_block)
+        at = self._at.pop(index, None)
+        known = (self._by_id.get(block.id) if block.is_call and block.id else None) or at
+        earlier = self._open.get(index)
+        if known is not None and known is earlier and known.is_call and not known.has_arguments:
+            return []  # its start was sent twice
+        if earlier is not None and earlier is not known:
+            earlier.break_off()  # what comes next at this index belongs to the new block
+        self._open[index] = self._begun[index] = self._append(block)
+        parts = block.begin()
+        if known is None:
+            return parts
+        self._twins[block] = known
+        return []
 
-    def _append(self, raw: msgspec.Raw) -> AnswerBlock:
-        block = AnswerBlock(raw)
+    def _append(self, block: AnswerBlock) -> AnswerBlock:
         self._blocks.append(block)
         if block.is_call:
             self._calls.append(block)
+            self._by_id.setdefault(block.id, block)
         return block
 
     def _grow(self, event: _Event) -> list[ModelPart]:
         block = self._open.get(_index(event))
         if block is None or event.delta is None:
             raise ModelResponseInvalid("The server sent a piece of a block that it did not begin.")
-        return block.grow(event.delta)
+        parts = block.grow(event.delta)
+        return [] if block in self._twins else parts
 
-    def _close(self, event: _Event) -> None:
+    def _close(self, event: _Event) -> list[ModelPart]:
         block = self._open.pop(_index(event), None)
-        if block is not None:
-            block.close()
+        if block is None:
+            return []
+        block.close()
+        return self._compare(block) if block in self._twins else []
+
+    def _compare(self, block: AnswerBlock) -> list[ModelPart]:
+        """Keep one of a block and its repetition. Where they differ both are kept."""
+        known = self._twins.pop(block)
+        if block.content == known.content:
+            self._remove(block)
+            return []
+        if block.goes_on(known) and known in self._blocks:
+            self._remove(block)
+            for blocks in (self._blocks, self._calls):
+                blocks[:] = [block if one is known else one for one in blocks]
+            return block.rest(known)
+        known.break_off()
+        return block.rest(AnswerBlock())
+
+    def _remove(self, block: AnswerBlock) -> None:
+        for blocks in (self._blocks, self._calls):
+            blocks[:] = [one for one in blocks if one is not block]
 
     def _ready(self) -> list[ModelPart]:
         """Return the calls that have become complete, in call order: none before an earlier one."""
@@ -211,6 +269,8 @@ class AnthropicResponse(Response):
         return found
 
     def _is_ready(self, block: AnswerBlock) -> bool:
+        if block.is_doubtful:
+            return False
         if not block.is_closed or block.has_arguments:
             return block.is_closed and block.is_complete
         # Without arguments it is whole, or cut right after its name: what comes next tells.

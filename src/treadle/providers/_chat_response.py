@@ -78,6 +78,8 @@ class ChatResponse(Response):
         self._thinking: list[str] = []
         self._details: ReasoningDetails | None = None
         self._is_refused = False
+        self._has_deltas = False
+        """Whether the response came in pieces: a whole message then repeats them."""
         self._calls = Calls()
         self._finish = Finish.UNKNOWN
         self._finish_reason: str | None = None
@@ -127,6 +129,7 @@ class ChatResponse(Response):
             finish=finish,
             usage=self._usage,
             cut_calls=frozenset(cut),
+            unnamed_calls=frozenset(slot.given_id for slot in slots if not slot.id),
             finish_reason=self._finish_reason,
         )
 
@@ -148,9 +151,9 @@ class ChatResponse(Response):
         if choice.error:
             raise AnswerError(choice.error)
         if choice.delta is not None:
-            self._take_delta(choice.delta, parts, is_whole=False)
-        elif choice.message is not None:
-            self._take_delta(choice.message, parts, is_whole=True)
+            self._take_delta(choice.delta, parts)
+        if choice.message is not None:
+            self._take_message(choice.message, parts)
         if choice.finish_reason and isinstance(choice.finish_reason, str):
             if choice.finish_reason == "error":
                 raise AnswerError({"message": "finish_reason is error"})
@@ -158,28 +161,62 @@ class ChatResponse(Response):
             self._finish = _FINISHES.get(choice.finish_reason, Finish.UNKNOWN)
             self.is_whole = True
 
-    def _take_delta(self, delta: _Delta, parts: list[ModelPart], *, is_whole: bool) -> None:
-        content = delta.content
-        said = content if isinstance(content, str) else _pieces(content, "text")
+    def _take_message(self, message: _Delta, parts: list[ModelPart]) -> None:
+        """Take a whole message. After deltas it reports once more what they said, and only what is new in it counts."""
+        if self._has_deltas:
+            message.content = _rest(_said(message), "".join(self._text))
+            message.refusal = bool(message.refusal)
+            message.reasoning_content = _rest(_thinking(message), "".join(self._thinking))
+            message.reasoning = None
+            message.reasoning_details = None if self._details else message.reasoning_details
+        self._take_words(message, parts, is_whole=True)
+        if calls := _calls(message):
+            self._calls.add_whole(calls, is_again=self._has_deltas)
+            parts += self._ready()
+
+    def _take_delta(self, delta: _Delta, parts: list[ModelPart]) -> None:
+        before = len(parts)
+        self._take_words(delta, parts, is_whole=False)
+        calls = _calls(delta)
+        self._has_deltas = self._has_deltas or bool(calls) or len(parts) > before
+        if calls:
+            for fragment in calls:
+                self._calls.add(fragment)
+            parts += self._ready()
+
+    def _take_words(self, delta: _Delta, parts: list[ModelPart], *, is_whole: bool) -> None:
         if thought := _thinking(delta):
             self._thinking.append(thought)
             parts.append(ThinkingDelta(thought))
         if delta.reasoning_details:
             self._details = self._details or ReasoningDetails()
             self._details.add(delta.reasoning_details, is_whole=is_whole)
-        if delta.refusal and isinstance(delta.refusal, str):
+        if text_or_nothing(delta.refusal) or delta.refusal is True:
             self._is_refused = True
-            said += delta.refusal
-        if said:
+        if said := _said(delta):
             self._text.append(said)
             parts.append(TextDelta(said))
-        if delta.tool_calls is None and delta.function_call is not None and delta.function_call.says_something:
-            delta.tool_calls = [Fragment(index=0, function=delta.function_call)]
-        if delta.tool_calls:
-            for fragment in delta.tool_calls:
-                if fragment is not None:
-                    self._calls.add(fragment, is_whole=is_whole)
-            parts += [CallReady(slot.call(self._names)) for slot in self._calls.ready()]
+
+    def _ready(self) -> list[ModelPart]:
+        return [CallReady(slot.call(self._names)) for slot in self._calls.ready()]
+
+
+def _said(delta: _Delta) -> str:
+    """Return the words, those of a refusal included."""
+    content = delta.content
+    said = content if isinstance(content, str) else _pieces(content, "text")
+    return said + text_or_nothing(delta.refusal)
+
+
+def _calls(delta: _Delta) -> list[Fragment]:
+    if delta.tool_calls is None and delta.function_call is not None and delta.function_call.says_something:
+        return [Fragment(index=0, function=delta.function_call)]
+    return [fragment for fragment in delta.tool_calls or () if fragment is not None]
+
+
+def _rest(whole: str, streamed: str) -> str:
+    """Return what a whole message says beyond what was streamed of it. Where they differ, what was streamed stands."""
+    return whole.removeprefix(streamed) if whole.startswith(streamed) else ""
 
 
 def _thinking(delta: _Delta) -> str:

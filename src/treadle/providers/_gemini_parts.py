@@ -52,6 +52,8 @@ class GeminiParts:
         self._words: list[str] = []
         self._is_thought = False
         self._calls = 0
+        self.unnamed: set[str] = set()
+        """Ids that were made up here: models before Gemini 3 send none."""
 
     @property
     def has_calls(self) -> bool:
@@ -86,9 +88,12 @@ class GeminiParts:
             raise ModelResponseInvalid("The server streams a call's arguments in pieces, which nobody asked for.")
         self._close_words()
         name = text_or_nothing(call.name)
+        call_id = text_or_nothing(call.id)
+        if not call_id:
+            call_id = f"call_{self._calls}"
+            self.unnamed.add(call_id)
         made = ToolCall(
-            # Models before Gemini 3 send none. The position stands for it, and the runtime makes it unique.
-            id=text_or_nothing(call.id) or f"call_{self._calls}",
+            id=call_id,
             name=self._names.get(name, name),
             arguments=arguments_text(call.args) or "{}",
             signature=signature,

@@ -121,7 +121,13 @@ class GeminiResponse(Response):
             raise ModelRejected(f"The server misses a thought signature in the history ({self._told}).")
         about = [Opaque(provider=PROVIDER, payload={name: value}) for name, value in sorted(self._about.items())]
         parts = (*self._parts.all(), *about)
-        return ModelEnd(parts=parts, finish=self._finish, usage=self._usage, finish_reason=self._reason or None)
+        return ModelEnd(
+            parts=parts,
+            finish=self._finish,
+            usage=self._usage,
+            unnamed_calls=frozenset(self._parts.unnamed),
+            finish_reason=self._reason or None,
+        )
 
     @property
     def _told(self) -> str:

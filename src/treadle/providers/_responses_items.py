@@ -41,6 +41,15 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
         return text_or_nothing(self.value.get("type"))
 
     @property
+    def id(self) -> str:
+        return text_or_nothing(self.value.get("id"))
+
+    @property
+    def call_id(self) -> str:
+        """What names a function call, whatever its item's id; nothing for another item."""
+        return text_or_nothing(self.value.get("call_id")) if self.kind == "function_call" else ""
+
+    @property
     def is_open(self) -> bool:
         """Whether the item itself says that it is not whole."""
         return self.value.get("status") in ("incomplete", "in_progress")
@@ -70,7 +79,7 @@ def parts_of(item: Item, names: Mapping[str, str], position: int) -> list[Part]:
             return [Thinking(text=thinking_text(value), payload=value)]
         case "function_call":
             name = text_or_nothing(value.get("name"))
-            call_id = text_or_nothing(value.get("call_id")) or text_or_nothing(value.get("id")) or f"call_{position}"
+            call_id = item.call_id or item.id or f"call_{position}"
             rest = _without(value, "type", "call_id", "name", "arguments")
             return [
                 ToolCall(id=call_id, name=names.get(name, name), arguments=item.arguments, signature=_signature(rest))

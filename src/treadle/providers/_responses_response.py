@@ -21,6 +21,11 @@ from treadle.providers._responses_slots import NOTHING, Slot, Slots
 __all__ = ["ResponsesResponse"]
 
 _TERMINALS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
+_PIECES = frozenset({
+    *("response.output_text.delta", "response.refusal.delta"),
+    *("response.reasoning_summary_part.added", "response.reasoning_summary_text.delta", "response.reasoning_text.delta"),
+    *("response.function_call_arguments.delta", "response.function_call_arguments.done"),
+})  # fmt: skip
 _FINISHES = {"max_output_tokens": Finish.LENGTH, "content_filter": Finish.REFUSED}
 
 
@@ -106,12 +111,16 @@ class ResponsesResponse(Response):
         """Return the whole message."""
         parts: list[Part] = []
         cut: set[str] = set()
-        for position, slot in self._slots.in_order():
+        unnamed: set[str] = set()
+        for slot in self._slots.in_order():
             item = slot.final()
-            made = parts_of(item, self._names, position)
+            made = parts_of(item, self._names, slot.number)
             parts += made
-            if item.kind == "function_call" and self._is_cut(slot, item):
-                cut |= {part.id for part in made if isinstance(part, ToolCall)}
+            ids = {part.id for part in made if isinstance(part, ToolCall)}
+            if self._is_cut(slot, item):
+                cut |= ids
+            if not item.call_id and not item.id:
+                unnamed |= ids
         if self._after is not None and isinstance(self._body.id, str) and self._body.id:
             parts.append(state_marker(self._body.id, self._after))
         return ModelEnd(
@@ -119,31 +128,37 @@ class ResponsesResponse(Response):
             finish=self._finish,
             usage=_usage(self._body.usage),
             cut_calls=frozenset(cut),
+            unnamed_calls=frozenset(unnamed),
             finish_reason=self._incomplete_reason,
         )
 
     def _take(self, kind: str, event: _Event, parts: list[ModelPart]) -> None:
         match kind:
             case "response.output_item.added":
-                self._slot(event).item = read_item(event.item)
+                self._slots.begin(event.output_index, read_item(event.item))
             case "response.output_item.done":
-                self._close(self._slot(event), read_item(event.item), parts)
-            case "response.output_text.delta" | "response.refusal.delta":
-                self._say(self._slot(event), text_or_nothing(event.delta), parts)
-            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                self._think(self._slot(event), text_or_nothing(event.delta), parts)
-            case "response.reasoning_summary_part.added" if event.summary_index:
-                self._think(self._slot(event), "\n\n", parts)
-            case "response.function_call_arguments.delta":
-                self._slot(event).arguments.append(text_or_nothing(event.delta))
-            case "response.function_call_arguments.done" if isinstance(event.arguments, str):
-                self._slot(event).arguments = [event.arguments]
+                item = read_item(event.item)
+                self._close(self._slots.end(event.output_index, item), item, parts)
             case _ if kind in _TERMINALS:
                 self._conclude(event.response or _Body(), parts, status=kind.removeprefix("response."))
+            case _ if kind in _PIECES:
+                slot = self._slots.going_on(event.output_index, text_or_nothing(event.item_id))
+                if slot is not None:
+                    self._grow(slot, kind, event, parts)
 
-    def _slot(self, event: _Event) -> Slot:
-        is_new = event.type == "response.output_item.added"
-        return self._slots.at(event.output_index, text_or_nothing(event.item_id), event.item, is_new=is_new)
+    def _grow(self, slot: Slot, kind: str, event: _Event, parts: list[ModelPart]) -> None:
+        """Take a piece of an item."""
+        match kind:
+            case "response.output_text.delta" | "response.refusal.delta":
+                self._say(slot, text_or_nothing(event.delta), parts)
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                self._think(slot, text_or_nothing(event.delta), parts)
+            case "response.reasoning_summary_part.added" if event.summary_index:
+                self._think(slot, "\n\n", parts)
+            case "response.function_call_arguments.delta":
+                slot.arguments.append(text_or_nothing(event.delta))
+            case "response.function_call_arguments.done" if isinstance(event.arguments, str):
+                slot.arguments = [event.arguments]
 
     def _say(self, slot: Slot, said: str, parts: list[ModelPart]) -> None:
         if said:
@@ -157,15 +172,17 @@ class ResponsesResponse(Response):
             parts.append(ThinkingDelta(thought))
 
     def _close(self, slot: Slot, item: Item, parts: list[ModelPart]) -> None:
-        """Take an item whole, and give what of it was not streamed."""
-        slot.item, slot.is_done = item, True
+        """Take an item whole, and give what of it was not streamed. One that has had its end is reported again."""
+        if slot.is_done:
+            return
+        slot.close(item)
         if item.kind == "message" and not slot.has_said:
             self._say(slot, message_text(item.value), parts)
         if item.kind == "reasoning" and not slot.has_thought:
             self._think(slot, thinking_text(item.value), parts)
-        for position, ready in self._slots.ready():
-            if ready.kind == "function_call":
-                made = parts_of(ready, self._names, position)
+        for ready in self._slots.ready():
+            if ready.item.kind == "function_call":
+                made = parts_of(ready.item, self._names, ready.number)
                 parts += [CallReady(part) for part in made if isinstance(part, ToolCall)]
 
     def _conclude(self, body: _Body, parts: list[ModelPart], *, status: str | None = None) -> None:
@@ -173,11 +190,11 @@ class ResponsesResponse(Response):
         self._body = body
         status = text_or_nothing(body.status) or status or "completed"
         _check_status(status, body)
-        for slot, raw in self._slots.missing(body.output or []):
-            self._close(slot, read_item(raw), parts)
+        for slot, item in self._slots.missing([read_item(raw) for raw in body.output or ()]):
+            self._close(slot, item, parts)
         self.is_whole = self.is_done = True
         self.is_empty = False
-        self._finish = self._judge(status, [slot.final() for _, slot in self._slots.in_order()])
+        self._finish = self._judge(status, [slot.final() for slot in self._slots.in_order()])
 
     @property
     def _incomplete_reason(self) -> str | None:

@@ -1,21 +1,22 @@
 """Texts: what a model wrote, made such that every journal and wire can hold it. Changes nothing that is text already."""
 
+import re
+
 import msgspec
 
+from treadle.characters import damaged_json, is_damaged, joined
 from treadle.messages import Part, Text, Thinking, ToolCall
 
 __all__ = ["encodable", "encodable_call", "encodable_part"]
 
+_DAMAGE = re.compile("\udfff[\udc80-\udcff]|[\ud800-\udfff]")
+
 
 def encodable(words: str) -> str:
-    """Join surrogate pairs that were streamed in halves, and replace halves without their other half."""
-    if words.isascii():
+    """Join characters that were streamed in pieces, and replace what is not text by U+FFFD."""
+    if not is_damaged(words):
         return words
-    try:
-        words.encode()
-    except UnicodeEncodeError:
-        return words.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return words
+    return _DAMAGE.sub("\ufffd", joined(words))
 
 
 def encodable_part(part: Part) -> Part:
@@ -31,10 +32,12 @@ def encodable_part(part: Part) -> Part:
 
 
 def encodable_call(call: ToolCall) -> ToolCall:
-    """Write half a surrogate pair as its escape: so the arguments stay what they are, invalid, and never run mended."""
-    if call.arguments.isascii() and call.name.isascii():
+    """Join characters that were streamed in pieces. Damaged arguments stay invalid: they never run as something else."""
+    if not is_damaged(call.arguments) and not is_damaged(call.name):
         return call
-    return msgspec.structs.replace(call, name=_escaped(call.name), arguments=_escaped(call.arguments))
+    return msgspec.structs.replace(
+        call, name=_escaped(joined(call.name)), arguments=damaged_json(joined(call.arguments))
+    )
 
 
 def _escaped(words: str) -> str:
