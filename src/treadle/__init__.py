@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from treadle.drivers.react import ReActDriver as ReActDriver
     from treadle.drivers.scripted import ScriptedDriver as ScriptedDriver
     from treadle.effects import Effect as Effect
+    from treadle.errors import ApprovalExpired as ApprovalExpired
     from treadle.errors import ConfigurationError as ConfigurationError
     from treadle.errors import InvalidArguments as InvalidArguments
     from treadle.errors import JournalError as JournalError
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Agent": "agent",
     "Approval": "state",
+    "ApprovalExpired": "errors",
     "Budget": "budgets",
     "CheckedCall": "tools",
     "ConfigurationError": "errors",

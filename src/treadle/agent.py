@@ -21,6 +21,7 @@ from treadle.reports import RunResult
 from treadle.resolve import check_model_name, driver_for, memory_session, resolve_model
 from treadle.run import Run
 from treadle.runtime.context import compiler_for
+from treadle.runtime.permission import APPROVAL_LIFETIME_SECONDS
 from treadle.session import Session
 from treadle.toolbox import Toolbox
 from treadle.tools import JsonObject, Tool, ToolContext
@@ -55,6 +56,7 @@ class Agent:
         on_limit: At a turn or call limit, `summarize` asks the model for a partial answer, `report` stops at once.
         in_doubt: On resume, an unsafe call that had started and that no `check` can tell of: `ask` a person, `tell` the
             model that its outcome is unknown; None asks where a person had consented to the call.
+        approval_seconds: How long a person may take to answer a request for consent: 7 days, where nothing else is said.
         unpriced: With max_total_cost and a model whose price nobody knows: `refuse` to run, or `warn` and run.
         parallel_hint: Whether the descriptions of tools that only read say that calls may be issued in parallel.
         subscribers: Called with every event; what they do or raise changes nothing.
@@ -84,6 +86,7 @@ class Agent:
         unpriced: Literal["refuse", "warn"] = "refuse",
         parallel_hint: bool = True,
         in_doubt: InDoubt | None = None,
+        approval_seconds: float = APPROVAL_LIFETIME_SECONDS,
         subscribers: Sequence[Subscriber] = (),
         interceptors: Sequence[Interceptor] = (),
     ) -> None:
@@ -118,6 +121,7 @@ class Agent:
             on_limit=on_limit,
             unpriced=unpriced,
             in_doubt=in_doubt,
+            approval_seconds=_checked_seconds("approval_seconds", approval_seconds),
             subscribers=tuple(subscribers),
             interceptors=tuple(interceptors),
         )
@@ -284,6 +288,9 @@ class Agent:
             raise ConfigurationError(f"tool_choice {choice!r} is neither auto, none, required nor one of {names}.")
 
 
+_LONGEST_SECONDS = 100 * 366 * 86400.0
+
+
 def _check_model(model: object) -> None:
     if isinstance(model, str):
         check_model_name(model)
@@ -317,6 +324,13 @@ def _check_listeners(subscribers: Sequence[object], interceptors: Sequence[objec
     for one in interceptors:
         _require("interceptors", one, "before")
         _require("interceptors", one, "after")
+
+
+def _checked_seconds(word: str, value: object) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= _LONGEST_SECONDS:  # type: ignore[operator]  # a number, as was just seen
+        raise ConfigurationError(f"{word} must be a number of seconds above 0, at most 100 years; got {value!r:.80}.")
+    return float(value)  # type: ignore[arg-type]  # as above
 
 
 def _check_word(word: str, value: object, known: Sequence[str | None]) -> None:

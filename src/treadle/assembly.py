@@ -50,6 +50,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     on_limit: Literal["summarize", "report"]
     unpriced: Literal["refuse", "warn"]
     in_doubt: InDoubt | None
+    approval_seconds: float
     subscribers: tuple[Subscriber, ...]
     interceptors: tuple[Interceptor, ...]
 
@@ -130,9 +131,21 @@ def _parts(about: Description, session: Session, interrupt: Interrupt, budget: B
     execution = Execution(
         ledger=ledger,
         recovery=Recovery(
-            ledger=ledger, checker=checker, attempts=attempts, interrupt=interrupt, in_doubt=about.in_doubt
+            ledger=ledger,
+            checker=checker,
+            attempts=attempts,
+            interrupt=interrupt,
+            in_doubt=about.in_doubt,
+            approval_seconds=about.approval_seconds,
         ),
-        planner=Planner(ledger=ledger, checker=checker, early=early, interrupt=interrupt, tries=tries),
+        planner=Planner(
+            ledger=ledger,
+            checker=checker,
+            early=early,
+            interrupt=interrupt,
+            tries=tries,
+            approval_seconds=about.approval_seconds,
+        ),
         attempts=attempts,
         calling=calling,
         early=early,

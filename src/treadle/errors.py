@@ -13,6 +13,7 @@ TreadleError
 │   ├── NothingToResume         the session has no paused or stopped run
 │   ├── UnknownSession          no session by that id
 │   ├── UnknownApproval         no pending approval by that id, or it has been answered
+│   │   └── ApprovalExpired     the request was not answered in time; `resume` asks anew
 │   ├── SessionExists           a session by that id is there already
 │   ├── SessionNotActive        people have suspended, closed or deleted the session
 │   └── NoSuchPoint             no point to fork from or rewind to: a call is open there, or there is none
@@ -35,6 +36,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = [
+    "ApprovalExpired",
     "ConfigurationError",
     "ContextOverflow",
     "IncompleteStream",
@@ -116,6 +118,10 @@ class UnknownSession(SessionError):
 
 class UnknownApproval(SessionError):
     """No pending approval has that id, or it has been answered already: the first answer wins."""
+
+
+class ApprovalExpired(UnknownApproval):
+    """The request was not answered in time. Resume the session to be asked anew."""
 
 
 class SessionExists(SessionError):

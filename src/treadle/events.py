@@ -212,6 +212,8 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval.requeste
     expires_at: float
     rule: str = ""
     reason: str = ""
+    replaces: str = ""
+    """The first request for this consent, where its answer could not be used; answering either answers this one."""
 
 
 class ApprovalAnswered(Event, frozen=True, kw_only=True, tag="approval.answered"):
@@ -221,6 +223,8 @@ class ApprovalAnswered(Event, frozen=True, kw_only=True, tag="approval.answered"
     approved_by: str = "person"
     arguments: JsonObject | None = None
     """Edited arguments, or None for those that were asked about."""
+    given_at: float | None = None
+    """When the person gave the answer, by the store's clock where it has one. `at` is when a run took it in."""
 
 
 class ToolStarted(Event, frozen=True, kw_only=True, tag="tool.started"):

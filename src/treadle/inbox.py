@@ -1,12 +1,13 @@
 """Inbox: what other processes left for a session, turned into facts. Reads the inbox; writes only through the ledger."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from treadle.events import AnyEvent, ApprovalAnswered, MessageAdded
 from treadle.ledger import Ledger
 from treadle.messages import user_message
 from treadle.ports import InboxMessage
 from treadle.state import Approval
+from treadle.waiting import answer_id, applies_to
 
 __all__ = ["Inbox"]
 
@@ -29,7 +30,7 @@ class Inbox:
         self._next = 0.0
 
     async def read(self, *, at_once: bool = False) -> bool:
-        """Take in what has arrived. Return whether somebody asked to cancel.
+        """Take in what has arrived. Return whether somebody asked to cancel this run.
 
         A busy loop asks the store only now and then; `at_once` asks in any case.
         """
@@ -40,25 +41,39 @@ class Inbox:
         waiting = await self._ledger.journal.inbox(self._ledger.state.id)
         if not waiting:
             return False
+        cancels = {message.id for message in waiting if applies_to(message, self._ledger.run_id)}
         facts = [fact for message in waiting if (fact := self._fact(message)) is not None]
         if facts:
             await self._ledger.record(*facts, durable=True)
-        await self._ledger.journal.consume(
-            self._ledger.state.id, [message.id for message in waiting], self._ledger.state.head
-        )
-        return any(message.kind == "cancel" for message in waiting)
+        await self._consume(message.id for message in waiting if message.id not in cancels)
+        return bool(cancels)
 
-    async def take_cancel(self) -> bool:
-        """Return whether somebody asked to cancel, in the middle of whatever is under way. Leaves all other messages."""
-        journal, session_id = self._ledger.journal, self._ledger.state.id
+    async def sees_cancel(self) -> bool:
+        """Return whether somebody asked to cancel this run, in the middle of whatever is under way. Consumes nothing."""
         self._next = self._ledger.clock.monotonic() + self._every  # what comes after this look nudges us
-        waiting = await journal.inbox(session_id)
-        cancels = [message.id for message in waiting if message.kind == "cancel"]
+        waiting = await self._ledger.journal.inbox(self._ledger.state.id)
+        cancels = [message for message in waiting if applies_to(message, self._ledger.run_id)]
         if len(waiting) > len(cancels):
             self.nudge()
-        if cancels:
-            await journal.consume(session_id, cancels, self._ledger.state.head)
         return bool(cancels)
+
+    async def drop_cancels(self, *, but_of: str | None = None) -> None:
+        """Consume the cancellations: their runs have ended. A cancellation holds until then, over crashes and pauses.
+
+        Args:
+            but_of: A run that has not ended: what cancels it stays.
+        """
+        waiting = await self._ledger.journal.inbox(self._ledger.state.id)
+        await self._consume(
+            message.id
+            for message in waiting
+            if message.kind == "cancel" and (but_of is None or not applies_to(message, but_of))
+        )
+
+    async def _consume(self, message_ids: Iterable[str]) -> None:
+        ids = list(message_ids)
+        if ids:
+            await self._ledger.journal.consume(self._ledger.state.id, ids, self._ledger.state.head)
 
     def _fact(self, message: InboxMessage) -> AnyEvent | None:
         state = self._ledger.state
@@ -74,8 +89,8 @@ class Inbox:
 
 def _answered(message: InboxMessage, waiting: Sequence[Approval]) -> ApprovalAnswered | None:
     body = message.body
-    approval = next((one for one in waiting if one.id == body.get("approval_id")), None)
-    arguments = body.get("arguments")
+    approval = next((one for one in waiting if answer_id(one) == message.id), None)
+    arguments, given_at = body.get("arguments"), body.get("at")
     if approval is None:
         return None
     return ApprovalAnswered(
@@ -85,4 +100,5 @@ def _answered(message: InboxMessage, waiting: Sequence[Approval]) -> ApprovalAns
         reason=str(body.get("reason", "")),
         approved_by=str(body.get("approved_by", "person")),
         arguments=arguments if isinstance(arguments, dict) else None,
+        given_at=given_at if isinstance(given_at, int | float) else None,
     )

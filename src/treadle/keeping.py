@@ -18,7 +18,7 @@ from treadle.state import CallState, SessionState
 from treadle.tools import JsonObject
 from treadle.transfer import Parcel
 
-__all__ = ["change", "check_there", "fork", "mark", "parcel_of", "purge", "rewind", "settle"]
+__all__ = ["change", "check_text", "check_there", "fork", "mark", "parcel_of", "purge", "rewind", "settle"]
 
 _LONGEST_MARK = 100
 
@@ -27,6 +27,18 @@ def check_there(state: SessionState) -> None:
     """Raise SessionNotActive where the session has been deleted."""
     if state.status == "deleted":
         raise SessionNotActive(f"Session {state.id!r} has been deleted.")
+
+
+def check_text(word: str, value: object) -> None:
+    """Refuse what cannot be stored as a text.
+
+    Raises:
+        ConfigurationError: It is no text, or holds half a surrogate pair.
+    """
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{word} must be a text; got {value!r:.80}.")
+    if (fault := canonical.find_unencodable(value)) is not None:
+        raise ConfigurationError(f"{word} cannot be stored: {fault}.")
 
 
 async def settle(ledger: Ledger, left: Sequence[CallState]) -> None:

@@ -44,9 +44,15 @@ class Ledger:
         self.parent = parent
         self.run_id = state.run.id if state.run else ""
         self.subscribers: list[Subscriber] = []
+        self.store_ahead_seconds = 0.0
+        """How far the store's clock is ahead of ours, measured when the session was taken; 0 for a store without one."""
         # Invariant: numbers are given, stored and folded in one order, although calls finish side by side.
         self._order = asyncio.Lock()
         self._is_torn = False
+
+    def store_time(self) -> float:
+        """Return the time by the store's clock: consent is asked for and given on several machines."""
+        return self.clock.now() + self.store_ahead_seconds
 
     async def record(self, *events: AnyEvent, durable: bool = False) -> None:
         """Append events as one commit; all of them or none. With `durable` they survive a power cut.

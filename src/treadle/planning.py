@@ -19,7 +19,7 @@ from treadle.ports import Decision, DecisionFailure, DecisionKind
 from treadle.runtime.choices import forbidden_by
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.observations import failed_result
-from treadle.runtime.permission import APPROVAL_LIFETIME_SECONDS, action_digest
+from treadle.runtime.permission import action_digest
 from treadle.runtime.tries import NOT_STARTED, Repetition, Tries
 from treadle.state import BUDGET_EXCEEDED, CallState
 from treadle.stops import Stop, StopReason
@@ -69,13 +69,21 @@ class Planner:
     """Plans the batches of one run."""
 
     def __init__(
-        self, *, ledger: Ledger, checker: Checker, early: EarlyCalls, interrupt: Interrupt, tries: Tries
+        self,
+        *,
+        ledger: Ledger,
+        checker: Checker,
+        early: EarlyCalls,
+        interrupt: Interrupt,
+        tries: Tries,
+        approval_seconds: float,
     ) -> None:
         self._ledger = ledger
         self._checker = checker
         self._early = early
         self._interrupt = interrupt
         self._tries = tries
+        self._approval_seconds = approval_seconds
 
     async def plan(self, batch: Batch, outcomes: Outcomes) -> Plan:
         """Return one decision a call, in call order. Nothing has run yet."""
@@ -138,9 +146,15 @@ class Planner:
             return checked  # given too late, or for another action: it is asked about again
         if answer.arguments is None:
             return _ruled(checked, DecisionKind.ALLOW, state)
-        edited = await self._checked(state, batch, edited=answer.arguments)
-        if not isinstance(edited, Decided) or edited.call.call.arguments != _raw(answer.arguments):
-            return edited  # invalid; or an interceptor made it another action than the one consented to
+        return await self._edited(checked, answer.arguments, state, batch)
+
+    async def _edited(self, asked: Decided, arguments: JsonObject, state: CallState, batch: Batch) -> Checked | None:
+        """Return the call with the arguments that a person has put in the place of the model's."""
+        edited = await self._checked(state, batch, edited=arguments)
+        if isinstance(edited, Refused):
+            return _asked_again(asked, edited)
+        if edited is None or edited.call.call.arguments != _raw(arguments):
+            return edited  # an interceptor made it another action than the one consented to
         return _ruled(edited, DecisionKind.ALLOW, state)
 
     async def _checked(self, state: CallState, batch: Batch, *, edited: JsonObject | None = None) -> Checked | None:
@@ -250,17 +264,18 @@ class Planner:
     def _covers(self, state: CallState, checked: Decided) -> bool:
         """Whether the consent was given in time and for this very action."""
         approval = state.approval
-        if approval is None or approval.answer is None or approval.answer.at > approval.expires_at:
+        if approval is None or not approval.is_answered_in_time:
             return False
         return action_digest(self._ledger.state.id, checked.call) == approval.digest
 
     def _request(self, plan: Plan, state: CallState, decided: Decided) -> None:
         """Ask for consent, unless the very same question is open already."""
-        now = self._ledger.clock.now()
+        now = self._ledger.store_time()
         digest = action_digest(self._ledger.state.id, decided.call)
         pending = state.approval
         if pending is not None and pending.answer is None and pending.digest == digest and now < pending.expires_at:
             return
+        replaced = pending if decided.decision.rule == _UNFIT_EDIT else None
         plan.events.append(
             ApprovalRequested(
                 call_id=state.call.id,
@@ -269,9 +284,10 @@ class Planner:
                 arguments=decided.call.arguments,
                 digest=digest,
                 effect=decided.call.effect,
-                expires_at=now + APPROVAL_LIFETIME_SECONDS,
+                expires_at=now + self._approval_seconds,
                 rule=decided.decision.rule,
                 reason=decided.decision.reason,
+                replaces="" if replaced is None else replaced.replaces or replaced.id,
             )
         )
 
@@ -380,6 +396,17 @@ def _doubted(checked: Checked | None, state: CallState, batch: Batch) -> Checked
 
 
 _REPORTED_TWICE = "possible repetition of a call"
+
+
+_UNFIT_EDIT = "edited arguments"
+"""Rule of a request that is made again, because the edited arguments of its answer do not fit."""
+
+
+def _asked_again(asked: Decided, edited: Refused) -> Decided:
+    """Return the call as it was asked about, to be asked about again: the edit of the answer does not fit."""
+    reason = f"The edited arguments do not fit, and nothing has run. {edited.result.message} Answer again."
+    decision = Decision(kind=DecisionKind.ASK, rule=_UNFIT_EDIT, reason=reason)
+    return msgspec.structs.replace(asked, decision=decision)
 
 
 def _raw(arguments: JsonObject) -> str:

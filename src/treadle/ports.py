@@ -25,6 +25,7 @@ __all__ = [
     "Driver",
     "Executor",
     "HasCapabilities",
+    "HasClock",
     "InboxMessage",
     "Interceptor",
     "Journal",
@@ -390,6 +391,19 @@ class Degradation(Protocol):
 
     def listen(self, session_id: str, hear: Callable[[JournalDegraded], None]) -> None:
         """Call back when the store of this session has failed, and when it is back."""
+        ...
+
+
+@runtime_checkable
+class HasClock(Protocol):
+    """A store with a clock of its own, which all machines that share the store can ask."""
+
+    async def now(self) -> float | None:
+        """Return seconds since 1970 by the store's clock; None where it has none after all.
+
+        Raises:
+            JournalError: The store failed.
+        """
         ...
 
 

@@ -15,7 +15,7 @@ from treadle.outcomes import Outcomes
 from treadle.planning import Batch, unknown_outcome
 from treadle.ports import DecisionKind
 from treadle.runtime.interrupts import Interrupt
-from treadle.runtime.permission import APPROVAL_LIFETIME_SECONDS, action_digest
+from treadle.runtime.permission import action_digest
 from treadle.state import CallState
 from treadle.tools import CheckedCall, NotDone, ToolResult, Unknown
 
@@ -39,12 +39,14 @@ class Recovery:
         attempts: Attempts,
         interrupt: Interrupt,
         in_doubt: InDoubt | None,
+        approval_seconds: float,
     ) -> None:
         self._ledger = ledger
         self._checker = checker
         self._attempts = attempts
         self._interrupt = interrupt
         self._in_doubt = in_doubt
+        self._approval_seconds = approval_seconds
         # The lease was taken before this: whatever the dead process had sent was sent by now.
         self._begun = ledger.clock.monotonic()
 
@@ -143,7 +145,7 @@ class Recovery:
         approval, started = state.approval, state.started
         if approval is None or approval.rule != IN_DOUBT or approval.answer is None or started is None:
             return None
-        if approval.answer.seq < started.seq or approval.answer.at > approval.expires_at:
+        if approval.answer.seq < started.seq or not approval.is_answered_in_time:
             return None
         if approval.digest != action_digest(self._ledger.state.id, checked):
             return None
@@ -155,7 +157,7 @@ class Recovery:
         if approval is None or approval.rule != IN_DOUBT or approval.answer is not None:
             return False
         is_same = approval.digest == action_digest(self._ledger.state.id, checked)
-        return is_same and self._ledger.clock.now() < approval.expires_at
+        return is_same and self._ledger.store_time() < approval.expires_at
 
     async def _ask_person(self, state: CallState, checked: CheckedCall) -> None:
         """Ask whether to run the call again, unless that very question is open already."""
@@ -169,7 +171,7 @@ class Recovery:
                 arguments=checked.arguments,
                 digest=action_digest(self._ledger.state.id, checked),
                 effect=checked.effect,
-                expires_at=self._ledger.clock.now() + APPROVAL_LIFETIME_SECONDS,
+                expires_at=self._ledger.store_time() + self._approval_seconds,
                 rule=IN_DOUBT,
                 reason="It had started when the run broke off, and its outcome is unknown. Allow runs it again.",
             ),

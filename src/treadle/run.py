@@ -204,11 +204,20 @@ class Run:
 
     async def _take_cancel(self, inbox: Inbox) -> None:
         try:
-            if await inbox.take_cancel():
+            if await inbox.sees_cancel():
                 self.cancel()
         except JournalError:
             inbox.nudge()
             logger.warning("The inbox could not be read; the run looks again after its step", exc_info=True)
+
+    async def _end_cancels(self, inbox: Inbox, stop: Stop) -> None:
+        """Consume the cancellations of a run that has ended so."""
+        await self._end_looks()
+        try:
+            if stop.reason is StopReason.CANCELLED:
+                await inbox.drop_cancels()
+        except JournalError:  # the end is stored: the next run drops what is left
+            logger.warning("A cancellation that has been carried out could not be removed", exc_info=True)
 
     async def _end_looks(self) -> None:
         for look in tuple(self._looks):
@@ -232,9 +241,10 @@ class Run:
             budget = self._budget(session)
             self._inbox = Inbox(ledger, is_empty=not may_have_messages)
             if may_have_messages:
-                await self._inbox.take_cancel()  # left for a run that had ended by then
+                await self._inbox.drop_cancels(but_of=self._cancelled_run(session))
             await self._begin(session, budget)
             stop = await self._loop(session, self._interrupt, self._narrowed(session, budget)).run()
+            await self._end_cancels(self._inbox, stop)
             await session.journal.flush()
             has_price = self._model.price is not None
             self._result = self._typed(conclude(session.state, stop, session, has_price=has_price))
@@ -243,6 +253,11 @@ class Run:
             session.ledger.subscribers = []
             await self._end_looks()
             await session.release()
+
+    def _cancelled_run(self, session: Session) -> str | None:
+        """Return the run whose cancellation still holds: one that goes on, and was paused or broke off; else None."""
+        run = session.state.run
+        return run.id if self._task_text is None and run is not None and run.phase in ("running", "paused") else None
 
     def _typed(self, result: RunResult) -> RunResult:
         """Give the structured answer its type."""

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, get_args
 from treadle import keeping
 from treadle.canonical import find_unencodable
 from treadle.errors import (
+    ApprovalExpired,
     ConfigurationError,
     JournalError,
     NothingToResume,
@@ -18,15 +19,16 @@ from treadle.errors import (
     SessionNotActive,
     UnknownApproval,
 )
-from treadle.events import AnyEvent, JournalDegraded, SessionStatus
+from treadle.events import AnyEvent, ApprovalAnswered, JournalDegraded, SessionStatus
 from treadle.explain import Explanation, explain
 from treadle.history import Rewind, fold
 from treadle.ledger import Ledger
 from treadle.messages import Message
-from treadle.ports import Clock, Degradation, InboxMessage, Journal, Lease, Randomness
+from treadle.ports import Clock, Degradation, HasClock, InboxMessage, Journal, Lease, Randomness
 from treadle.state import Approval, SessionState
 from treadle.tools import JsonObject
 from treadle.transfer import pack
+from treadle.waiting import answer_id, instant, is_cancelled, waiting_approvals
 
 __all__ = ["Approvals", "Session", "SessionEvents", "fold"]
 
@@ -85,6 +87,9 @@ class Session:
         self.ledger = Ledger(state=state, journal=journal, clock=clock, randomness=randomness, parent=parent)
         self.is_running = False
         self._lease: Lease | None = None
+        self._left: tuple[
+            InboxMessage, ...
+        ] = ()  # what lay in the inbox when this object last looked, or left something
         # Calls that a run gave up and that go on in this process: what they hold stays held in the next run.
         self.abandoned: dict[Any, Any] = {}  # Any: futures and calls, known to calling.py alone
 
@@ -114,12 +119,13 @@ class Session:
 
     def approvals(self) -> Approvals:
         """Return the requests for consent that wait for an answer; await it to look into the journal again first."""
-        found = Approvals(self.state.pending_approvals())
+        found = Approvals(waiting_approvals(self.state, self._left))
         found._session = self  # noqa: SLF001 - two faces of one object
         return found
 
     async def _fresh_approvals(self) -> Approvals:
         await self.refresh()
+        self._left = tuple(await self.journal.inbox(self.id))
         return self.approvals()
 
     def events(self, after: int = 0) -> SessionEvents:
@@ -137,39 +143,84 @@ class Session:
     ) -> None:
         """Answer a request for consent, from this or any other process. `resume` then goes on.
 
+        The answer counts from now on, however late a run takes it in.
+
         Args:
-            arguments: Edited arguments for the call; they are validated like the model's own.
+            arguments: Edited arguments for the call, validated like the model's own. Where they do not fit, the request waits again.
+            by: Who answers, for the record.
 
         Raises:
             ConfigurationError: The answer is neither, or the arguments are no JSON object.
-            UnknownApproval: Nothing by that id waits, or it has been answered: the first answer wins.
+            ApprovalExpired: The request has expired; `resume` asks anew.
+            UnknownApproval: Nothing by that id waits, or it has been answered: the first answer wins, and the message names it.
         """
-        if answer not in ("allow", "deny"):
-            raise ConfigurationError(f"An approval is answered with 'allow' or 'deny'; got {answer!r:.80}.")
-        if arguments is not None and not isinstance(arguments, dict):
-            raise ConfigurationError(f"Edited arguments are one object, by name; got {arguments!r:.80}.")
-        if (fault := find_unencodable(arguments)) is not None:
-            raise ConfigurationError(f"Edited arguments must be JSON: {fault}.")
-        await self.refresh()
-        waiting = {approval.id for approval in self.state.pending_approvals()}
-        if approval_id not in waiting:
-            known = ", ".join(sorted(waiting)) or "none"
-            raise UnknownApproval(f"No approval {approval_id!r} waits in session {self.id!r}. Waiting: {known}.")
-        body: JsonObject = {"approval_id": approval_id, "answer": answer, "reason": reason, "approved_by": by}
+        _check_answer(answer, reason=reason, arguments=arguments, by=by)
+        approval = await self._find_waiting(approval_id)
+        at = await self._store_time()
+        if at > approval.expires_at:
+            raise ApprovalExpired(
+                f"Approval {approval_id!r} expired at {instant(approval.expires_at)}. Resume the session to be asked anew."
+            )
+        body: JsonObject = {
+            "approval_id": approval.id, "answer": answer, "reason": reason, "approved_by": by, "at": at,
+        }  # fmt: skip
         if arguments is not None:
             body["arguments"] = arguments
-        if not await self.journal.put(self.id, InboxMessage(id=f"answer:{approval_id}", kind="answer", body=body)):
-            raise UnknownApproval(f"Approval {approval_id!r} has been answered already: the first answer wins.")
+        message = InboxMessage(id=answer_id(approval), kind="answer", body=body)
+        if not await self.journal.put(self.id, message):
+            raise UnknownApproval(await self._why_not_waiting(approval.id))
+        self._left = (*self._left, message)
+
+    async def _find_waiting(self, approval_id: str) -> Approval:
+        found = next((one for one in await self.approvals() if approval_id in (one.id, one.replaces)), None)
+        if found is None:
+            raise UnknownApproval(await self._why_not_waiting(approval_id))
+        return found
+
+    async def _why_not_waiting(self, approval_id: str) -> str:
+        """Say what became of a request: who answered it first, or that there is none by that id."""
+        inbox = await self.journal.inbox(self.id)
+        for message in inbox:
+            if message.kind == "answer" and message.body.get("approval_id") == approval_id:
+                body = message.body
+                return _answered(approval_id, body.get("answer"), body.get("approved_by"), body.get("at"))
+        for event in reversed(await self.journal.read(self.id)):
+            if isinstance(event, ApprovalAnswered) and event.approval_id == approval_id:
+                at = event.at if event.given_at is None else event.given_at
+                return _answered(approval_id, event.answer, event.approved_by, at)
+        if is_cancelled(self.state, inbox):
+            return f"Approval {approval_id!r} no longer waits: the run was cancelled. Resume the session to end it."
+        known = ", ".join(sorted(one.id for one in self.approvals())) or "none"
+        return f"No approval {approval_id!r} waits in session {self.id!r}. Waiting: {known}."
+
+    async def _store_time(self) -> float:
+        """Return the time by the store's clock where it has one, else by ours: machines that share a store agree on it."""
+        at = await self.journal.now() if isinstance(self.journal, HasClock) else None
+        return self.clock.now() if at is None else at
 
     async def steer(self, text: str) -> None:
         """Leave a message for the run: it is added after the results of the step that is under way."""
         message = InboxMessage(id="m_" + self.randomness.token(), kind="message", body={"text": text})
         await self.journal.put(self.id, message)
 
-    async def cancel(self) -> None:
-        """Ask the run, in whatever process it is, to stop at its next checkpoint."""
-        message = InboxMessage(id="c_" + self.randomness.token(), kind="cancel", body={})
+    async def cancel(self) -> bool:
+        """Cancel the run that is under way, in whatever process, or that was paused or broke off.
+
+        A run that is live stops within a second. One that is not ends as `cancelled` when it is resumed, and does nothing
+        before; what it asked a person is withdrawn at once. The cancellation holds until the run has ended.
+
+        Returns:
+            Whether there is such a run. A run that has ended cannot be cancelled.
+        """
+        await self.refresh()
+        run = self.state.run
+        if not self.is_running and (run is None or run.phase not in ("running", "paused")):
+            return False
+        body: JsonObject = {"run_id": run.id if run is not None and run.phase in ("running", "paused") else ""}
+        message = InboxMessage(id="c_" + self.randomness.token(), kind="cancel", body=body)
         await self.journal.put(self.id, message)
+        self._left = (*self._left, message)
+        return True
 
     async def refresh(self) -> None:
         """Take in what other processes have recorded since. Does nothing while a run is under way here."""
@@ -317,6 +368,8 @@ class Session:
             self._lease = lease = await self.journal.acquire(self.id, on_lost=on_lost, on_message=on_message)
             if lease.head != self.state.head:
                 await self._catch_up()
+            if isinstance(self.journal, HasClock) and (now := await self.journal.now()) is not None:
+                self.ledger.store_ahead_seconds = now - self.clock.now()
         except BaseException:
             await self.release()
             raise
@@ -330,6 +383,7 @@ class Session:
         """End a run: give the lease back."""
         lease, self._lease = self._lease, None
         self.is_running = False
+        self._left = ()
         if lease is not None:
             await lease.release()
 
@@ -347,6 +401,22 @@ class Session:
         if status != "active":
             wake = "" if status == "deleted" else " `await session.change(status='active')` opens it again."
             raise SessionNotActive(f"Session {self.id!r} is {status}: no run may begin in it.{wake}")
+
+
+def _check_answer(answer: object, *, reason: object, arguments: object, by: object) -> None:
+    if answer not in ("allow", "deny"):
+        raise ConfigurationError(f"An approval is answered with 'allow' or 'deny'; got {answer!r:.80}.")
+    if arguments is not None and not isinstance(arguments, dict):
+        raise ConfigurationError(f"Edited arguments are one object, by name; got {arguments!r:.80}.")
+    if (fault := find_unencodable(arguments)) is not None:
+        raise ConfigurationError(f"Edited arguments must be JSON: {fault}.")
+    keeping.check_text("reason", reason)
+    keeping.check_text("by", by)
+
+
+def _answered(approval_id: str, answer: object, by: object, at: object) -> str:
+    when = f" at {instant(at)}" if isinstance(at, int | float) else ""
+    return f"Approval {approval_id!r} has been answered already: {answer} by {by}{when}. The first answer wins."
 
 
 def _pass() -> None:

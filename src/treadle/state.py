@@ -69,6 +69,16 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""
     reason: str = ""
     answer: ApprovalAnswered | None = None
+    replaces: str = ""
+    """The first request for this consent, where its answer could not be used: the edited arguments did not fit."""
+
+    @property
+    def is_answered_in_time(self) -> bool:
+        """Whether a person has answered before it expired, whenever a run took the answer in."""
+        if self.answer is None:
+            return False
+        given = self.answer.at if self.answer.given_at is None else self.answer.given_at
+        return given <= self.expires_at
 
 
 class CallState(msgspec.Struct, kw_only=True):
@@ -346,9 +356,13 @@ class SessionState:
             expires_at=event.expires_at,
             rule=event.rule,
             reason=event.reason,
+            replaces=event.replaces,
         )
+        state = self._find(event.call_id)
+        if state is not None and state.approval is not None:  # expired, or of another action: the new one replaces it
+            self.approvals.pop(state.approval.id, None)
         self.approvals[approval.id] = approval
-        if (state := self._find(event.call_id)) is not None:
+        if state is not None:
             state.approval = approval
 
     def _approval_answered(self, event: ApprovalAnswered) -> None:

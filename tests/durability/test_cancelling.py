@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import msgspec
 import pytest
 
 from invariants import check_session
-from treadle import Agent, Session, Tool, ToolContext, open_session
+from treadle import Agent, Session, Tool, ToolContext, UnknownApproval, open_session
 from treadle.errors import ToolDefinitionError
-from treadle.testing import FakeClock, Gate, ScriptedModel, Turn, call, text
+from treadle.testing import FakeClock, FaultyJournal, Gate, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
 
 
@@ -102,6 +103,141 @@ async def test_a_cancellation_that_came_too_late_stops_no_later_run(session: Ses
     await agent.run("first", session=session)
     await session.cancel()
     assert (await agent.run("second", session=session)).reason == "completed"
+    assert not await session.journal.inbox(session.id)
+
+
+# --- what is not live
+
+
+class Acting:
+    """A tool that changes the world, and how often it did."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def tool(self, effect: Any = "unsafe", **words: Any) -> Tool:
+        async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+            self.runs += 1
+            return "paid"
+
+        words = {"permission": "allow", **words}
+        return Tool(name="pay", description="Pay.", parameters={}, effect=effect, run=run, **words)
+
+
+CHILD = """
+import asyncio, os, signal, sys
+from treadle import Agent, Tool, open_session
+from treadle.testing import ScriptedModel, call
+
+async def run(arguments, ctx):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+async def main(path, effect, point):
+    die = Tool(name="die", description="Die.", parameters={}, effect="unsafe", permission="allow", run=run)
+    pay = Tool(name="pay", description="Pay.", parameters={}, effect=effect, permission="allow", run=run)
+    calls = [call("die", id="d"), call("pay", id="p")] if point == "before" else [call("pay", id="p")]
+    async with open_session(path, id="s") as session:
+        await Agent(ScriptedModel([calls]), tools=[die, pay]).run("go", session=session)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def crash(place: Path, effect: str, point: str) -> None:
+    """Leave session `s` as a process that was killed: before a call started, or inside it."""
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", CHILD, str(place), effect, point)
+    assert await child.wait() == -9
+
+
+@pytest.mark.row("ST04", "HF2")
+@pytest.mark.parametrize(
+    ("effect", "point", "status"),
+    [
+        ("keyed", "before", "skipped"),
+        ("unsafe", "before", "skipped"),
+        ("keyed", "inside", "outcome_unknown"),
+        ("unsafe", "inside", "outcome_unknown"),
+    ],
+)
+async def test_a_crashed_run_that_was_cancelled_does_nothing_more(
+    tmp_path: Path, effect: str, point: str, status: str
+) -> None:
+    await crash(tmp_path / "a.db", effect, point)
+    acting = Acting()
+
+    async def look(arguments: JsonObject, ctx: ToolContext) -> str:
+        return "x"
+
+    die = Tool(name="die", description="Die.", parameters={}, effect="unsafe", permission="allow", run=look)
+    async with open_session(tmp_path / "a.db", id="s") as session:
+        assert await session.cancel() is True
+    async with open_session(tmp_path / "a.db", id="s") as session:
+        model = ScriptedModel([text("never")])
+        done = await Agent(model, tools=[die, acting.tool(effect)]).resume(session)
+        await check_session(session)
+        assert not await session.journal.inbox("s")
+    assert (done.reason, acting.runs, model.requests) == ("cancelled", 0, [])
+    assert ("p", status) in statuses(done)
+
+
+@pytest.mark.row("ST04", "HF2")
+@pytest.mark.parametrize("answer", [None, "allow"])
+async def test_a_paused_run_that_was_cancelled_asks_nobody_and_does_nothing_more(session: Session, answer: Any) -> None:
+    acting = Acting()
+    model = ScriptedModel([call("pay"), text("never"), text("a new task")])
+    agent = Agent(model, tools=[acting.tool(permission="ask")])
+    paused = await agent.run("go", session=session)
+    [approval] = paused.approvals
+    if answer is not None:
+        await session.answer(approval.id, answer)
+    await session.cancel()
+
+    assert await session.journal.approvals() == session.approvals() == await session.approvals() == ()
+    if answer is None:
+        with pytest.raises(UnknownApproval, match="cancelled"):
+            await session.answer(approval.id, "allow")
+    done = await agent.resume(session)
+    assert (done.reason, acting.runs, done.approvals) == ("cancelled", 0, ())
+    assert await session.journal.approvals() == ()
+    await check_session(session)
+
+
+@pytest.mark.row("ST04")
+async def test_a_cancellation_holds_over_a_crash_of_the_run_that_took_it_in(tmp_path: Path) -> None:
+    await crash(tmp_path / "a.db", "unsafe", "inside")
+    acting = Acting()
+    async with open_session(tmp_path / "a.db", id="s") as session:
+        await session.cancel()
+        for fail_at in range(3, 40):
+            store = FaultyJournal(session.journal, fail_at=fail_at, error=RuntimeError("killed"))
+            model = ScriptedModel([text("never")])
+            with suppress(RuntimeError):
+                async with open_session(store, id="s") as dying:
+                    await Agent(model, tools=[acting.tool()]).resume(dying)
+            await session.refresh()
+            assert session.state.run is not None
+            assert (acting.runs, model.requests) == (0, [])
+            if session.state.run.phase == "stopped":
+                break
+        assert (session.state.run.reason, fail_at > 5) == ("cancelled", True)
+
+
+@pytest.mark.row("ST04")
+async def test_a_cancelled_run_is_left_behind_by_a_new_task_which_is_not_cancelled(session: Session) -> None:
+    acting = Acting()
+    agent = Agent(ScriptedModel([call("pay"), text("new")]), tools=[acting.tool(permission="ask")])
+    await agent.run("go", session=session)
+    await session.cancel()
+    done = await agent.run("something else", session=session)
+    assert (done.reason, done.text, acting.runs) == ("completed", "new", 0)
+    assert not await session.journal.inbox(session.id)
+
+
+@pytest.mark.row("ST04")
+async def test_there_is_nothing_to_cancel_before_the_first_run_and_after_the_last(session: Session) -> None:
+    assert await session.cancel() is False
+    await Agent(ScriptedModel([text("one")])).run("first", session=session)
+    assert await session.cancel() is False
     assert not await session.journal.inbox(session.id)
 
 

@@ -9,6 +9,7 @@ from pipeline_tools import Recorder, act, content, on_fake_clock, read, run_call
 from invariants import check_session
 from treadle import (
     Agent,
+    ApprovalExpired,
     ConfigurationError,
     Decision,
     StopReason,
@@ -290,15 +291,37 @@ async def test_a_persons_no_stands_though_the_policy_allows_by_now():
     assert recorder.runs == 0
 
 
-@pytest.mark.parametrize(("edited", "status", "ran"), [({"n": 3}, "ok", [3]), ({"n": 99}, "invalid_arguments", [])])
-async def test_edited_arguments_are_what_runs_and_are_validated_like_the_models(edited, status, ran):
+async def test_edited_arguments_are_what_runs():
     recorder = Recorder()
     agent, run = await paused(recorder, call("pay", n=1))
-    await run.session.answer(run.approvals[0].id, "allow", arguments=edited)
+    await run.session.answer(run.approvals[0].id, "allow", arguments={"n": 3})
     run = await agent.resume(run.session)
 
-    assert statuses(run) == [status]
-    assert [n for word, n in recorder.log if word == "begin"] == ran
+    assert statuses(run) == ["ok"]
+    assert [n for word, n in recorder.log if word == "begin"] == [3]
+
+
+@pytest.mark.row("ST11", "HF1")
+@pytest.mark.parametrize("edited", [{"n": 99}, {"n": "three"}, {"m": 3}])
+@pytest.mark.parametrize("by_new_id", [True, False])
+async def test_edited_arguments_that_do_not_fit_use_the_approval_not_up(edited, by_new_id):
+    recorder = Recorder()
+    agent, run = await paused(recorder, call("pay", n=1))
+    [asked] = run.approvals
+    await run.session.answer(asked.id, "allow", arguments=edited)
+    again = await agent.resume(run.session)
+    [waiting] = again.approvals
+
+    assert (again.reason, waiting.replaces, waiting.digest) == ("approval_required", asked.id, asked.digest)
+    assert "edited arguments do not fit" in waiting.reason
+    assert [one.id for one in await run.session.approvals()] == [waiting.id]
+    assert recorder.runs == 0
+
+    await run.session.answer(waiting.id if by_new_id else asked.id, "allow", arguments={"n": 3})
+    done = await agent.resume(run.session)
+    assert [n for word, n in recorder.log if word == "begin"] == [3]
+    assert statuses(done) == ["ok"]
+    await check_session(run.session)
 
 
 @pytest.mark.parametrize("edited", ['{"n": 3}', {"n": float("nan")}, {"n": {1}}])
@@ -333,10 +356,12 @@ async def test_consent_given_too_late_is_asked_for_again(arguments):
     async with open_session(MemoryJournal(), clock=clock) as session:
         run = await agent.run("go", session=session)
         clock.shift(8 * 24 * 3600)
-        await session.answer(run.approvals[0].id, "allow", arguments=arguments)
+        with pytest.raises(ApprovalExpired, match="expired"):
+            await session.answer(run.approvals[0].id, "allow", arguments=arguments)
         again = await agent.resume(session)
 
     assert again.reason is StopReason.APPROVAL_REQUIRED
+    assert again.approvals[0].id != run.approvals[0].id
     assert recorder.runs == 0
 
 

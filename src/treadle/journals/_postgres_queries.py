@@ -15,8 +15,16 @@ __all__ = [
     "select_events",
     "select_head",
     "select_inbox",
+    "select_now",
     "select_sessions",
 ]
+
+
+def select_now(connection: Connection) -> float:
+    """Return the server's time in seconds since 1970."""
+    row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
+    assert row is not None
+    return float(row[0])
 
 
 def select_head(connection: Connection, session_id: str) -> int:

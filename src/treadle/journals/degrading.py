@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from treadle.errors import IntentNotStored, JournalError, SessionConflict
 from treadle.events import AnyEvent, JournalDegraded, ToolStarted
-from treadle.ports import InboxMessage, Journal, Lease, SessionInfo
+from treadle.ports import HasClock, InboxMessage, Journal, Lease, SessionInfo
 from treadle.state import Approval
 
 __all__ = ["DegradingJournal"]
@@ -215,6 +215,9 @@ class DegradingJournal:
 
     async def sessions(self) -> Sequence[SessionInfo]:
         return await self._journal.sessions()
+
+    async def now(self) -> float | None:
+        return await self._journal.now() if isinstance(self._journal, HasClock) else None
 
     async def approvals(self) -> Sequence[Approval]:
         return await self._journal.approvals()

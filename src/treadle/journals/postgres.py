@@ -168,6 +168,10 @@ class PostgresJournal:
         await self._catch_up()
         return await _done(self._reading, queries.select_sessions)
 
+    async def now(self) -> float:
+        """Return the time by the server's clock, which all machines that share the database can ask."""
+        return await _done(self._reading, queries.select_now)
+
     async def approvals(self) -> Sequence[Approval]:
         return await waiting_approvals(self)
 

@@ -1,0 +1,50 @@
+"""Waiting: what of a session waits for a person, by its events and by what lies in its inbox. Reads no store."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from treadle.ports import InboxMessage
+from treadle.state import Approval, SessionState
+
+__all__ = ["answer_id", "applies_to", "instant", "is_cancelled", "unreadable", "waiting_approvals"]
+
+
+def answer_id(approval: Approval) -> str:
+    """Return the id of the inbox message that answers a request: the first message of this id wins."""
+    return f"answer:{approval.id}"
+
+
+def waiting_approvals(state: SessionState, inbox: Iterable[InboxMessage]) -> tuple[Approval, ...]:
+    """Return the requests for consent that nobody has answered. A session that was closed or cancelled has none."""
+    messages = tuple(inbox)
+    if state.status == "deleted" or is_cancelled(state, messages):
+        return ()
+    answered = {message.id for message in messages if message.kind == "answer"}
+    return tuple(one for one in state.pending_approvals() if answer_id(one) not in answered)
+
+
+def is_cancelled(state: SessionState, inbox: Iterable[InboxMessage]) -> bool:
+    """Whether the run that is under way or paused was cancelled, and has not ended yet."""
+    run = state.run
+    if run is None or run.phase not in ("running", "paused"):
+        return False
+    return any(applies_to(message, run.id) for message in inbox)
+
+
+def applies_to(message: InboxMessage, run_id: str) -> bool:
+    """Whether a message cancels this run. One that names no run cancels whichever is under way."""
+    named = message.body.get("run_id")
+    return message.kind == "cancel" and (not named or named == run_id)
+
+
+def instant(at: float) -> str:
+    """Return a time for people: `2026-11-30 18:00:00 UTC`, or the number where it is out of every calendar."""
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"second {at!r}"
+
+
+def unreadable(session_id: str, error: Exception) -> str:
+    """Return one line on a session that a list had to leave out."""
+    return f"Session {session_id!r} cannot be read and is left out: {error}"

@@ -1,0 +1,153 @@
+"""Consent counts from when the person gave it: late resumes, expired requests, second answers, lists that agree."""
+
+import pytest
+from session_tools import pay_tool, payer, waiting_session
+
+from treadle import (
+    Agent,
+    ApprovalExpired,
+    ConfigurationError,
+    UnknownApproval,
+    ask,
+    open_session,
+)
+from treadle.events import ApprovalAnswered, RunResumed
+from treadle.ports import InboxMessage, Journal
+from treadle.testing import FakeClock, ScriptedModel, call, text
+
+DAY = 86400.0
+
+
+async def asked(journal: Journal, clock: FakeClock | None = None) -> str:
+    """Leave session `w` at one call that waits; return the approval's id."""
+    async with open_session(journal, id="w", clock=clock) as session:
+        agent = payer(ScriptedModel([[call("pay", amount=7)]]), policy=ask("pay"))
+        return (await agent.run("Pay 7", session=session)).approvals[0].id
+
+
+@pytest.mark.row("ST11", "HF1")
+async def test_an_answer_in_time_holds_though_the_resume_comes_late(journal: Journal) -> None:
+    clock, paid = FakeClock(), list[tuple[int, str]]()
+    approval = await asked(journal, clock)
+    async with open_session(journal, id="w", clock=clock) as session:
+        clock.shift(6 * DAY)
+        await session.answer(approval, "allow", by="ada")
+        given = clock.now()
+    clock.shift(30 * DAY)
+    async with open_session(journal, id="w", clock=clock) as session:
+        done = await payer(ScriptedModel([text("Paid.")]), paid, policy=ask("pay")).resume(session)
+        [answered] = [event for event in await session.events() if isinstance(event, ApprovalAnswered)]
+
+    assert (done.reason, [amount for amount, _ in paid]) == ("completed", [7])
+    assert (answered.given_at, answered.at, answered.approved_by) == (given, clock.now(), "ada")
+
+
+@pytest.mark.row("ST11")
+async def test_an_answer_that_an_older_version_left_counts_from_when_it_was_taken_in(journal: Journal) -> None:
+    clock = FakeClock()
+    approval = await asked(journal, clock)
+    body = {"approval_id": approval, "answer": "allow", "reason": "", "approved_by": "person"}
+    await journal.put("w", InboxMessage(id=f"answer:{approval}", kind="answer", body=body))
+    clock.shift(8 * DAY)
+    async with open_session(journal, id="w", clock=clock) as session:
+        again = await payer(ScriptedModel([text("Paid.")]), policy=ask("pay")).resume(session)
+    assert again.reason == "approval_required"
+
+
+@pytest.mark.row("ST11", "HF1")
+async def test_answering_an_expired_request_says_so_and_the_resume_asks_anew(journal: Journal) -> None:
+    clock, paid = FakeClock(), list[tuple[int, str]]()
+    approval = await asked(journal, clock)
+    clock.shift(7 * DAY + 1)
+    async with open_session(journal, id="w", clock=clock) as session:
+        with pytest.raises(ApprovalExpired, match=r"expired at 2023-\d\d-\d\d .* UTC\. Resume the session"):
+            await session.answer(approval, "allow")
+        agent = payer(ScriptedModel([text("Paid.")]), paid, policy=ask("pay"))
+        [anew] = (await agent.resume(session)).approvals
+        await session.answer(anew.id, "allow")
+        done = await agent.resume(session)
+    assert anew.id != approval
+    assert (done.reason, len(paid)) == ("completed", 1)
+
+
+@pytest.mark.row("ST11", "HF1")
+@pytest.mark.parametrize("is_taken_in", [False, True])
+async def test_a_second_answer_is_told_who_was_first(journal: Journal, is_taken_in: bool) -> None:
+    approval = await asked(journal)
+    async with open_session(journal, id="w") as session:
+        await session.answer(approval, "deny", by="ada")
+        if is_taken_in:
+            await payer(ScriptedModel([text("Pity.")]), policy=ask("pay")).resume(session)
+    async with open_session(journal, id="w") as session:
+        with pytest.raises(UnknownApproval, match=r"already: deny by ada at 20\d\d-.*\. The first answer wins"):
+            await session.answer(approval, "allow", by="kim")
+
+
+@pytest.mark.row("ST11", "HF1")
+async def test_an_answer_to_another_request_is_told_and_uses_nothing_up(journal: Journal) -> None:
+    approval = await asked(journal)
+    async with open_session(journal, id="w") as session:
+        with pytest.raises(UnknownApproval, match=f"No approval 'ap_other' waits.*{approval}"):
+            await session.answer("ap_other", "allow")
+        assert [one.id for one in await session.approvals()] == [approval]
+
+
+@pytest.mark.row("ST11")
+async def test_the_sessions_list_and_the_journals_agree(journal: Journal) -> None:
+    waiting = await waiting_session(journal)
+    other = await waiting_session(journal, "other")
+
+    async def both() -> tuple[list[str], list[str]]:
+        async with open_session(journal, id="w") as session:
+            own = [one.id for one in await session.approvals()]
+        return own, [one.id for one in await journal.approvals() if one.session_id == "w"]
+
+    [approval] = waiting.approvals()
+    assert await both() == ([approval.id], [approval.id])
+    await waiting.answer(approval.id, "allow")
+    assert await both() == ([], [])
+    assert waiting.approvals() == ()
+
+    await other.cancel()
+    assert other.approvals() == await other.approvals() == ()
+    assert await journal.approvals() == ()
+
+
+@pytest.mark.row("ST11")
+async def test_a_request_beside_a_call_that_broke_off_is_in_both_lists(journal: Journal) -> None:
+    session = await waiting_session(journal)
+    [approval] = session.approvals()
+    # As a process leaves it that died after its `run.resumed`.
+    await session.hold(on_lost=lambda: None, on_message=lambda: None)
+    await session.ledger.record(RunResumed(), durable=True)
+    await session.release()
+    assert (
+        [one.id for one in await journal.approvals()] == [one.id for one in await session.approvals()] == [approval.id]
+    )
+
+
+@pytest.mark.row("ST11")
+async def test_the_lifetime_of_a_request_can_be_set(journal: Journal) -> None:
+    clock = FakeClock()
+    async with open_session(journal, id="s", clock=clock) as session:
+        agent = Agent(
+            ScriptedModel([call("pay", amount=1)]), tools=[pay_tool([], permission="ask")], approval_seconds=90.0
+        )
+        [approval] = (await agent.run("go", session=session)).approvals
+    assert approval.expires_at == clock.now() + 90.0
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), True, "1", 1e12])
+def test_a_lifetime_that_is_no_span_of_time_is_refused(seconds: object) -> None:
+    with pytest.raises(ConfigurationError, match="approval_seconds"):
+        Agent("demo", approval_seconds=seconds)  # type: ignore[arg-type]
+
+
+@pytest.mark.row("ST07")
+@pytest.mark.parametrize("words", [{"reason": 5}, {"by": None}, {"by": "\ud800"}])
+async def test_an_answer_that_could_not_be_read_back_is_refused(journal: Journal, words: dict[str, object]) -> None:
+    approval = await asked(journal)
+    async with open_session(journal, id="w") as session:
+        with pytest.raises(ConfigurationError):
+            await session.answer(approval, "allow", **words)  # type: ignore[arg-type]
+        assert [one.id for one in await session.approvals()] == [approval]
