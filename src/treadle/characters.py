@@ -1,21 +1,24 @@
 """Characters: text that a stream may have cut inside a character, or damaged. Joins what belongs together, repairs nothing else.
 
-A server that is damaged, or that cuts its pieces carelessly, sends two things that are not text: half of a surrogate pair, and a byte that
-is not UTF-8. A string holds the first as it is. It holds the second as two low halves, which no text does: `\\udfff` and, for the
-byte B, U+DC00 + B.
+A server that is damaged, or that cuts its pieces carelessly, sends what is not text: half of a surrogate pair, a byte that is not UTF-8, a
+bare control character inside a JSON string. A string holds the first as it is. It holds the other two as two low halves, which no text
+does: `\\udfff` and, for the byte B, U+DC00 + B.
 """
 
 import re
+from typing import Any
 
-__all__ = ["broken_byte", "damaged_json", "is_damaged", "joined"]
+__all__ = ["damaged_byte", "damaged_json", "is_damaged", "joined", "mended", "mended_value"]
 
-_BROKEN_BYTES = re.compile("(?:\udfff[\udc80-\udcff])+")
+_BYTES = re.compile("(?:\udfff[\udc80-\udcff])+")
 _HALVES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _DAMAGE = re.compile("[\ud800-\udfff]")
+_DAMAGED = re.compile("\udfff([\udc00-\udc1f\udc80-\udcff])|[\ud800-\udfff]")
+_BLANKS = "\t\n\r"
 
 
-def broken_byte(byte: int) -> str:
-    """Return what stands for a byte that is not UTF-8, from 0x80 to 0xff."""
+def damaged_byte(byte: int) -> str:
+    """Return what stands for a bare control character, or for a byte that is not UTF-8."""
     return "\udfff" + chr(0xDC00 + byte)
 
 
@@ -32,7 +35,32 @@ def joined(words: str) -> str:
     """
     if not is_damaged(words):
         return words
-    return _HALVES.sub(_character, _BROKEN_BYTES.sub(_decoded, words))
+    return _HALVES.sub(_character, _BYTES.sub(_decoded, words))
+
+
+def mended(words: str) -> str:
+    """Join what came in pieces, replace the rest of what is not text by U+FFFD, and drop bare control characters.
+
+    For text that is read. Never for arguments: what is carried out is what the model wrote.
+    """
+    if not is_damaged(words):
+        return words
+    return _DAMAGED.sub(_replaced, joined(words))
+
+
+def mended_value(value: Any) -> Any:
+    """Return a JSON value with its texts mended: the same object where none is damaged."""
+    match value:
+        case str():
+            return mended(value)
+        case dict():
+            made = {mended(name): mended_value(item) for name, item in value.items()}
+            return value if all(made.get(name, made) is item for name, item in value.items()) else made
+        case list():
+            items = [mended_value(item) for item in value]
+            return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+        case _:
+            return value
 
 
 def damaged_json(words: str) -> str:
@@ -54,3 +82,10 @@ def _decoded(found: re.Match[str]) -> str:
 
 def _character(found: re.Match[str]) -> str:
     return found[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+
+
+def _replaced(found: re.Match[str]) -> str:
+    byte = ord(found[1]) - 0xDC00 if found[1] else 0xFF
+    if byte >= 0x80:
+        return "\ufffd"
+    return chr(byte) if chr(byte) in _BLANKS else ""

@@ -134,6 +134,8 @@ class ModelEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     """Ids of calls that the response may have cut off: they must not run."""
     unnamed_calls: frozenset[str] = frozenset()
     """Ids that the adapter made up because the server sent none. Equal calls without ids may be one call or two."""
+    has_damaged_text: bool = False
+    """Whether the text lost a character that the server sent broken: what is read from it must not be carried out."""
     origin: str | None = None
     """The dialect and model that answered, where that is not the model that was asked; None where it is."""
     price: Pricing | None = None

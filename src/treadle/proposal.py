@@ -309,7 +309,9 @@ class Proposer:
         if error.may_retry and is_allowed:
             chance = self._ledger.randomness.random()
             wait = model_wait_seconds(error, attempt, chance, seconds_left)
-        await self._record_failure(type(error).__name__, str(error), response, step, attempt, error.status, wait)
+        await self._record_failure(
+            type(error).__name__, encodable(str(error)), response, step, attempt, error.status, wait
+        )
         if wait is not None and await self._interrupt.sleep(wait):
             return None
         return self._interrupt.stop or self._stop_for(error, attempt, is_used_up=error.may_retry and not is_allowed)
@@ -351,7 +353,7 @@ class Proposer:
         if is_used_up and self._allowed is not None:
             reached = BudgetReached(budget="max_retries_per_model_call", used=attempt - 1, limit=self._allowed)
         details = {"error": type(error).__name__, "status": error.status, "attempts": attempt}
-        return Stop(reason=reason, message=str(error) + asked_wait(error), reached=reached, details=details)
+        return Stop(reason=reason, message=encodable(str(error)) + asked_wait(error), reached=reached, details=details)
 
 
 def _refusal(end: ModelEnd, *, closing: bool) -> str | None:

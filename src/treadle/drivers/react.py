@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from treadle.characters import is_damaged, joined
 from treadle.drivers.decisions import DecisionForm, DecisionUnfit, OutputMode, ReActDecision, check_decision
 from treadle.drivers.prompt import REWORD, mend, note, react_instructions
 from treadle.drivers.transcript import Transcript
@@ -30,6 +31,9 @@ __all__ = ["BoundReActDriver", "ReActDecision", "ReActDriver"]
 
 _MAX_KEPT_CHARS = 4000
 """Characters of an unreadable decision that stay in the transcript."""
+
+
+_DAMAGED = "Your answer arrived with broken characters, so nothing in it was carried out. Write it again."
 
 
 class ReActDriver:
@@ -135,7 +139,10 @@ class BoundReActDriver:
     def _decide(self, end: ModelEnd, request: ModelRequest) -> ReActDecision:
         if end.finish is Finish.LENGTH:
             raise DecisionUnfit("extraction", ["Your answer was cut off by the output limit: write a shorter one."])
-        decision = self._form.extract(_said(end))
+        said = joined(_said(end))
+        if end.has_damaged_text or is_damaged(said):
+            raise DecisionUnfit("extraction", [_DAMAGED])
+        decision = self._form.extract(said)
         check_decision(decision, request.tools, request.tool_choice)
         return decision
 

@@ -10,7 +10,8 @@ from treadle.messages import Opaque, Part, Text, Thinking, ToolCall
 from treadle.ports import ModelPart, TextDelta, ThinkingDelta
 from treadle.providers._anthropic_blocks import PROVIDER
 from treadle.providers._arguments import ObjectEnd
-from treadle.providers._lenient import arguments_text, decode, text_or_nothing
+from treadle.providers._encoded import to_json
+from treadle.providers._lenient import arguments_text, call_arguments, decode, text_or_nothing
 
 __all__ = ["AnswerBlock", "BlockDelta"]
 
@@ -150,7 +151,7 @@ class AnswerBlock:
         return ToolCall(
             id=self.id or f"call_{position}",
             name=names.get(name, name),
-            arguments="".join(self._arguments) or "{}",
+            arguments=call_arguments(self._arguments) or "{}",
             signature=_caller(start.caller),
         )
 
@@ -169,7 +170,7 @@ class AnswerBlock:
 
     def _cited(self) -> str | None:
         """Return what a text cites as its signature: it must travel back to the model that wrote it, and says nothing to others."""
-        return msgspec.json.encode({"citations": self._citations}).decode() if self._citations else None
+        return to_json({"citations": self._citations}).decode() if self._citations else None
 
     def _thought(self, said: str, *, is_last: bool) -> Thinking:
         """Return a thought. Without a signature it goes back as it came, for some servers sign none, unless it was cut off."""
@@ -181,7 +182,7 @@ class AnswerBlock:
     def _payload(self, said: str) -> dict[str, Any]:
         payload = decode(self._raw, _objects)
         if self.has_arguments and self.is_complete:
-            payload["input"] = decode("".join(self._arguments).encode(), _objects)
+            payload["input"] = decode(call_arguments(self._arguments).encode(), _objects)
         if said:
             payload["content"] = said
         return payload
@@ -195,4 +196,4 @@ def _caller(caller: Any) -> str | None:
     """Return who called, where it was not the model itself but its code on the vendor's side: that must travel back."""
     if not isinstance(caller, dict) or caller.get("type") in (None, "direct"):
         return None
-    return msgspec.json.encode(caller).decode()
+    return to_json(caller).decode()

@@ -9,7 +9,7 @@ import msgspec
 from treadle.canonical import text_key
 from treadle.messages import ToolCall
 from treadle.providers._arguments import ObjectEnd
-from treadle.providers._lenient import arguments_text, text_or_nothing
+from treadle.providers._lenient import arguments_text, call_arguments, text_or_nothing
 
 __all__ = ["CallSlot", "Calls", "Fragment", "Function"]
 
@@ -72,7 +72,7 @@ class CallSlot:
         return ToolCall(
             id=self.given_id,
             name=names.get(self.name, self.name),
-            arguments="".join(self.pieces),
+            arguments=call_arguments(self.pieces),
             signature=self.signature,
         )
 

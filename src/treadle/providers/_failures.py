@@ -10,6 +10,7 @@ import msgspec
 from treadle.errors import ContextOverflow, ModelError, ModelRejected, ModelResponseInvalid, ModelUnavailable
 from treadle.messages import Finish
 from treadle.ports import ModelEnd
+from treadle.providers._encoded import to_json
 from treadle.providers._waits import asked_seconds
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def failure_of(
     """
     code, message = _reason_of({"error": error})
     status = _status_of(error) if status is None else status
-    wait = asked_seconds(status, headers=headers or {}, told=_words(msgspec.json.encode(_clipped(error))))
+    wait = asked_seconds(status, headers=headers or {}, told=_words(to_json(_clipped(error))))
     return _classified(status, code, message, opening=opening, wait=wait)
 
 
@@ -216,7 +217,7 @@ def _first_text(value: Mapping[str, Any], *names: str) -> str:
         if isinstance(found, str) and found:
             return found[:_MAX_WORDS]
         if isinstance(found, list | dict) and found:
-            return _words(msgspec.json.encode(_clipped(found)))
+            return _words(to_json(_clipped(found)))
     return ""
 
 

@@ -9,7 +9,7 @@ from treadle.errors import ModelResponseInvalid
 from treadle.messages import Media, Opaque, Part, Text, Thinking, ToolCall
 from treadle.ports import CallReady, ModelPart, TextDelta, ThinkingDelta
 from treadle.providers._gemini_contents import PROVIDER
-from treadle.providers._lenient import arguments_text, decode, text_or_nothing
+from treadle.providers._lenient import arguments_text, call_arguments, decode, text_or_nothing
 from treadle.tools import JsonObject
 
 __all__ = ["GeminiParts"]
@@ -95,7 +95,7 @@ class GeminiParts:
         made = ToolCall(
             id=call_id,
             name=self._names.get(name, name),
-            arguments=arguments_text(call.args) or "{}",
+            arguments=call_arguments([arguments_text(call.args)]) or "{}",
             signature=signature,
         )
         self._calls += 1

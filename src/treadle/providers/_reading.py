@@ -7,6 +7,7 @@ from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid
 from treadle.ports import ModelEnd, ModelPart
 from treadle.providers._answer import Answer
 from treadle.providers._failures import ModelRefused, event_failure, not_the_protocol
+from treadle.providers._lenient import mended_end
 from treadle.providers._sse import SseReader
 
 __all__ = ["AnswerError", "Response", "read_response"]
@@ -98,7 +99,7 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
             if not response.is_whole:
                 raise _incomplete(head, answer, response)
         await answer.give_turn()
-        yield response.end()
+        yield mended_end(response.end())
     except AnswerError as exc:
         yield _refusal(exc, answer)
     finally:

@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.messages import Media, Opaque, Part, Text, Thinking, ToolCall
 from treadle.providers._encoded import to_json
-from treadle.providers._lenient import arguments_text, decode, text_or_nothing
+from treadle.providers._lenient import arguments_text, call_arguments, decode, text_or_nothing
 
 __all__ = ["PROVIDER", "Item", "is_refusal", "message_text", "parts_of", "read_item", "thinking_text"]
 
@@ -82,7 +82,12 @@ def parts_of(item: Item, names: Mapping[str, str], position: int) -> list[Part]:
             call_id = item.call_id or item.id or f"call_{position}"
             rest = _without(value, "type", "call_id", "name", "arguments")
             return [
-                ToolCall(id=call_id, name=names.get(name, name), arguments=item.arguments, signature=_signature(rest))
+                ToolCall(
+                    id=call_id,
+                    name=names.get(name, name),
+                    arguments=call_arguments([item.arguments]),
+                    signature=_signature(rest),
+                )
             ]
         case "image_generation_call":
             return [Opaque(provider=PROVIDER, payload=value), *_image(value)]

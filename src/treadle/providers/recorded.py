@@ -28,6 +28,7 @@ from treadle.ports import (
     TextDelta,
     ThinkingDelta,
 )
+from treadle.providers._encoded import to_json
 
 __all__ = ["RecordingModel", "ReplayModel"]
 
@@ -41,6 +42,8 @@ class _End(msgspec.Struct, frozen=True, kw_only=True, tag="end", omit_defaults=T
     finish: Finish = Finish.UNKNOWN
     usage: Usage | None = None
     cut_calls: tuple[str, ...] = ()
+    unnamed_calls: tuple[str, ...] = ()
+    has_damaged_text: bool = False
     origin: str | None = None
     finish_reason: str | None = None
 
@@ -135,7 +138,7 @@ class RecordingModel:
         try:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             with os.fdopen(descriptor, "ab") as file:
-                file.write(msgspec.json.encode(line) + b"\n")
+                file.write(to_json(line) + b"\n")
         except OSError as error:
             raise ConfigurationError(f"The recording {self._path} cannot be written: {error.strerror}.") from error
 
@@ -246,6 +249,8 @@ def _stored(part: ModelPart) -> _Stored:
                 finish=part.finish,
                 usage=part.usage,
                 cut_calls=tuple(sorted(part.cut_calls)),
+                unnamed_calls=tuple(sorted(part.unnamed_calls)),
+                has_damaged_text=part.has_damaged_text,
                 origin=part.origin,
                 finish_reason=part.finish_reason,
             )
@@ -263,6 +268,8 @@ def _played(part: _Stored) -> ModelPart:
         finish=part.finish,
         usage=part.usage,
         cut_calls=frozenset(part.cut_calls),
+        unnamed_calls=frozenset(part.unnamed_calls),
+        has_damaged_text=part.has_damaged_text,
         origin=part.origin,
         finish_reason=part.finish_reason,
     )

@@ -1,22 +1,12 @@
 """Texts: what a model wrote, made such that every journal and wire can hold it. Changes nothing that is text already."""
 
-import re
-
 import msgspec
 
 from treadle.characters import damaged_json, is_damaged, joined
+from treadle.characters import mended as encodable
 from treadle.messages import Part, Text, Thinking, ToolCall
 
 __all__ = ["encodable", "encodable_call", "encodable_part"]
-
-_DAMAGE = re.compile("\udfff[\udc80-\udcff]|[\ud800-\udfff]")
-
-
-def encodable(words: str) -> str:
-    """Join characters that were streamed in pieces, and replace what is not text by U+FFFD."""
-    if not is_damaged(words):
-        return words
-    return _DAMAGE.sub("\ufffd", joined(words))
 
 
 def encodable_part(part: Part) -> Part:
