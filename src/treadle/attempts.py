@@ -14,6 +14,7 @@ import msgspec
 
 from treadle.budgets import Budget
 from treadle.calling import GRACE_SECONDS, Calling
+from treadle.contract import Contract
 from treadle.errors import Rejected, Transient
 from treadle.events import ContractViolated, ToolAttemptFailed
 from treadle.ledger import Ledger
@@ -22,7 +23,6 @@ from treadle.runtime.bounds import bound
 from treadle.runtime.failures import Cut, describe, failure_class, traceback_of
 from treadle.runtime.interrupts import Interrupt, wait_at_most
 from treadle.runtime.observations import failed_result
-from treadle.runtime.outputs import fault_of, output_of
 from treadle.runtime.retries import LONGEST_WAIT_SECONDS, backoff_seconds, may_retry_call
 from treadle.stops import StopReason
 from treadle.toolbox import Toolbox
@@ -32,7 +32,6 @@ from treadle.tools import (
     Done,
     JsonObject,
     NotDone,
-    ToolOutput,
     ToolResult,
     Unknown,
     answer_of_check,
@@ -57,7 +56,7 @@ class Attempts:
         interceptors: Sequence[Interceptor],
     ) -> None:
         self._ledger = ledger
-        self._toolbox = toolbox
+        self._contract = Contract(ledger=ledger, toolbox=toolbox, max_chars=budget.max_tool_result_chars)
         self._interrupt = interrupt
         self._budget = budget
         self._interceptors = interceptors
@@ -81,7 +80,7 @@ class Attempts:
                     continue
                 result = await self._failed(checked, error, attempt, clock.monotonic() - started)
             else:
-                result = await self._returned(checked, value)
+                result = await self._contract.returned(checked, value)
             break
         seconds = round(clock.monotonic() - started, 6)
         result = msgspec.structs.replace(result, attempts=attempt, duration_seconds=seconds)
@@ -111,7 +110,7 @@ class Attempts:
 
     async def done(self, checked: CheckedCall, value: Any) -> ToolResult:
         """Return the result of a call that was done, from its value, held to the tool's contract."""
-        return await self._returned(checked, value)
+        return await self._contract.returned(checked, value)
 
     async def _no_answer(self, checked: CheckedCall, value: object) -> type[Unknown]:
         """Record that `check` gave no answer. Nobody may read None or False as "it was done"."""
@@ -157,7 +156,7 @@ class Attempts:
     async def _failed(self, checked: CheckedCall, error: BaseException, attempt: int, elapsed: float) -> ToolResult:
         """Turn what ended the last attempt into the call's result. No traceback and no path reaches the model."""
         if isinstance(error, Rejected):
-            return self._rejected(checked, error.body, error.code)
+            return await self._contract.rejected(checked, error.body, error.code)
         status = self._status_of(checked, error)
         if (
             status is CallStatus.OUTCOME_UNKNOWN
@@ -193,72 +192,6 @@ class Attempts:
             return CallStatus.CANCELLED if is_cancel else CallStatus.TIMEOUT
         return failure_class(checked.effect, error)
 
-    # --- what a tool returned
-
-    async def _returned(self, checked: CheckedCall, value: Any) -> ToolResult:
-        """Hold the value to the tool's output contract and bound it."""
-        output = output_of(value)
-        data, problem = self._toolbox.plain(output.data)
-        problem = problem or fault_of(output)
-        if problem is not None:
-            row = {"field": "", "constraint": "plain JSON", "value": problem}
-            return await self._violated(checked, [row], f"It is no JSON: {problem}.", None)
-        if violations := self._toolbox.result_violations(checked.tool, data):
-            if self._toolbox.fits_error_schema(checked.tool, data):
-                return self._rejected(checked, data, None)
-            artifact = await self._ledger.journal.put_blob(_json(data).encode())
-            shape = self._toolbox.shape_mismatch(checked.tool, data)
-            return await self._violated(checked, violations, shape, artifact)
-        return await self._ok(checked, data, output)
-
-    async def _ok(self, checked: CheckedCall, data: Any, output: ToolOutput) -> ToolResult:
-        text = data if isinstance(data, str) else _json(data)
-        content, is_shortened = bound(data, text, self._limit(checked))
-        artifact = await self._ledger.journal.put_blob(text.encode()) if is_shortened else None
-        return ToolResult(
-            call_id=checked.id,
-            name=checked.name,
-            status=CallStatus.OK,
-            content=content,
-            data=None if is_shortened else data,
-            display=output.display,
-            media=tuple(output.media),
-            artifact=artifact,
-        )
-
-    def _rejected(self, checked: CheckedCall, body: Any, code: str | None) -> ToolResult:
-        """The service said no: its own body goes to the model unchanged (F04)."""
-        data, problem = self._toolbox.plain(body)
-        plain = data if problem is None else describe(Rejected(body))
-        message = f"{checked.name} was refused by its service, in the words of `details`. It was not tried again."
-        result = failed_result(checked.call, CallStatus.REJECTED, message, code=code, details=[plain])
-        content, is_shortened = bound(msgspec.json.decode(result.content), result.content, self._limit(checked))
-        return msgspec.structs.replace(result, content=content, data=None if is_shortened else plain)
-
-    async def _violated(
-        self, checked: CheckedCall, violations: list[JsonObject], shape: str, artifact: str | None
-    ) -> ToolResult:
-        """The tool broke its own contract: the raw value is kept for operators, out of the model's sight (F06)."""
-        message = f"{checked.name} ran, but its result has an unexpected shape and was withheld. {shape}"
-        told = [{"field": row.get("field", ""), "constraint": row.get("constraint", "")} for row in violations]
-        await self._ledger.record(
-            ContractViolated(call_id=checked.id, tool=checked.name, details=tuple(violations), artifact=artifact)
-        )
-        acted = not checked.effect.is_read
-        result = failed_result(
-            checked.call,
-            CallStatus.UNEXPECTED_RESULT_SHAPE,
-            message,
-            details=told,
-            may_have_acted=acted,
-            extra={"may_have_acted": acted},
-        )
-        return msgspec.structs.replace(result, artifact=artifact)
-
-    def _limit(self, checked: CheckedCall) -> int | None:
-        limits = [limit for limit in (self._budget.max_tool_result_chars, checked.tool.result_limit) if limit]
-        return min(limits) if limits else None
-
     async def _after(self, interceptor: Interceptor, checked: CheckedCall, result: ToolResult) -> ToolResult:
         """Let an interceptor change what is told of a call. It cannot change which call it was, nor what a journal holds."""
         name = type(interceptor).__name__
@@ -273,7 +206,7 @@ class Attempts:
             # The call has happened: its result must reach the model whatever an interceptor does.
             logger.exception("Interceptor %s failed after %s; its result stands", name, checked.name)
             return result
-        content, _ = bound(changed.content, changed.content, self._limit(checked))
+        content, _ = bound(changed.content, changed.content, self._contract.limit(checked))
         return msgspec.structs.replace(changed, content=content)
 
     async def _in_time(self, answer: Awaitable[ToolResult]) -> ToolResult:
@@ -318,7 +251,3 @@ def _kind_of(value: object) -> str:
     """Return what a `check` returned, for operators: itself where it is plain, else its type."""
     is_plain = value is None or isinstance(value, bool | int | float | str | list | dict | tuple)
     return repr(value)[:80] if is_plain else type(value).__name__
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()

@@ -11,19 +11,42 @@ import msgspec
 from treadle.effects import Effect
 from treadle.errors import InvalidArguments, InvalidJson, ToolDefinitionError, ToolNameConflict
 from treadle.ports import SessionView, ToolSpec
+from treadle.runtime.turns import in_turns
 from treadle.tools import JsonObject, Tool
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from treadle.runtime.validation import Schema
+    from treadle.runtime.validation import Schema, Walk
 
-__all__ = ["PARALLEL_HINT", "Toolbox"]
+__all__ = ["PARALLEL_HINT", "Plain", "Toolbox"]
 
 PARALLEL_HINT = "This call is independent and may be issued in parallel with others."
 """What the descriptions of tools that only read say to the model (seed 000: it nudges towards batches)."""
 
 logger = logging.getLogger(__name__)
+
+
+class Plain(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool returned, as JSON data."""
+
+    data: Any = None
+    problem: str | None = None
+    """What keeps it from being that; then there is no data."""
+    walk: "Walk | None" = None
+    """The conversion, which knows how heavy the data is."""
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether looking at the data takes long enough to need pauses."""
+        return self.walk is not None and self.walk.is_heavy
+
+    async def encoded(self) -> tuple[list[bytes], int]:
+        """Return the JSON text of the data in pieces, and its length in characters. Gives others turns while it works."""
+        if self.walk is None:
+            return [], 0
+        pieces = await in_turns(self.walk.encoded())
+        return pieces, sum(await in_turns(len(piece.decode()) for piece in pieces))
 
 
 class Toolbox:
@@ -100,22 +123,29 @@ class Toolbox:
             raise InvalidArguments(_sentence(violations), violations)
         return schema.with_defaults(arguments)
 
-    def result_violations(self, tool: Tool, value: Any) -> list[dict[str, Any]]:
-        """Return every way in which a result breaks the tool's output contract."""
+    async def result_violations(self, tool: Tool, plain: Plain) -> list[dict[str, Any]]:
+        """Return every way in which a result breaks the tool's output contract. Gives others turns while it works."""
         schema = self._schema(tool, "output_schema", tool.output_schema)
-        return [] if schema is None else schema.check_result(value)
+        if schema is None:
+            return []
+        found: list[dict[str, Any]] = []
+        has_whole_floats = plain.walk is None or plain.walk.has_whole_floats
+        await in_turns(schema.checking_result(plain.data, found, has_whole_floats=has_whole_floats))
+        return found
 
-    def plain(self, value: Any) -> tuple[Any, str | None]:
-        """Return a tool's value as plain JSON, and what keeps it from being that, or None."""
+    async def plain(self, value: Any) -> "Plain":
+        """Return a tool's value as plain JSON, or what keeps it from being that. Gives others turns while it works."""
         validation = _validation()
+        walk = validation.Walk(value)
         try:
-            data = validation.data_of(value)
-            msgspec.json.encode(data)  # finds what only an encoder refuses, such as an integer of 5,000 digits
+            await in_turns(walk.steps())
+            if not walk.is_heavy:  # else the encoder is asked when the text is made
+                msgspec.json.encode(walk.data)  # finds what only an encoder refuses, such as an integer of 5,000 digits
         except validation.NotData as error:
-            return None, str(error)
+            return Plain(problem=str(error))
         except Exception as error:  # noqa: BLE001 - the value is a stranger's object: looking at it may raise anything
-            return None, f"$ cannot be read ({type(error).__name__})"
-        return data, None
+            return Plain(problem=f"$ cannot be read ({type(error).__name__})")
+        return Plain(data=walk.data, walk=walk)
 
     def shape_mismatch(self, tool: Tool, value: Any) -> str:
         """Say in one sentence what was expected of a result and what came."""

@@ -279,7 +279,7 @@ async def test_what_is_no_json_at_all_is_told_by_its_kind(value, words):
 
     told = content(result)
     assert told["type"] == "unexpected_result_shape"
-    assert "It is no JSON" in told["message"]
+    assert "It is not JSON" in told["message"]
     assert words in told["message"]
 
 

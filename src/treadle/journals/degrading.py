@@ -5,7 +5,6 @@ memory. It knows nothing of how the store works, and repairs nothing in it.
 """
 
 import asyncio
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from contextlib import suppress
 
 from treadle.errors import IntentNotStored, JournalError, SessionConflict
 from treadle.events import AnyEvent, JournalDegraded, ToolStarted
+from treadle.journals._blobs import digest_of
 from treadle.ports import HasClock, InboxMessage, Journal, Lease, SessionInfo
 from treadle.state import Approval
 
@@ -173,7 +173,7 @@ class DegradingJournal:
         try:
             return await self._journal.put_blob(content)
         except JournalError:
-            digest = hashlib.sha256(content).hexdigest()
+            digest = await digest_of(content)
             self._blobs[digest] = bytes(content)
             return digest
 

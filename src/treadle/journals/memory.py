@@ -1,11 +1,11 @@
 """A journal in memory: for runs without a session, and for tests. It keeps nothing when the process ends."""
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 
 from treadle.errors import JournalError, SessionHeld, UnknownSession
 from treadle.events import AnyEvent, SessionStatus
+from treadle.journals._blobs import digest_of
 from treadle.journals._sequence import check_numbers, check_session_id, conflict, exists, parent_of, status_of, task_of
 from treadle.journals._waiting import waiting_approvals
 from treadle.ports import InboxMessage, SessionInfo
@@ -128,7 +128,7 @@ class MemoryJournal:
 
     async def put_blob(self, content: bytes) -> str:
         self._check_open()
-        digest = hashlib.sha256(content).hexdigest()
+        digest = await digest_of(content)
         self._blobs.setdefault(digest, bytes(content))
         return digest
 

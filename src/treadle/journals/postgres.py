@@ -17,6 +17,7 @@ from treadle.events import AnyEvent
 from treadle.journals import _postgres_queries as queries
 from treadle.journals import _postgres_statements as statements
 from treadle.journals._appends import append_of, body_of
+from treadle.journals._blobs import digest_of
 from treadle.journals._postgres_address import parse_address
 from treadle.journals._postgres_lease import LEASE_SECONDS, LeaseActs, ServerLease, ServerLeases
 from treadle.journals._postgres_link import Link
@@ -189,7 +190,7 @@ class PostgresJournal:
         await self._write(act, session_id)
 
     async def put_blob(self, content: bytes) -> str:
-        digest = hashlib.sha256(content).hexdigest()
+        digest = await digest_of(content)
         await self._write(partial(statements.put_blob, digest=digest, content=bytes(content)))
         return digest
 

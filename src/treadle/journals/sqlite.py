@@ -21,6 +21,7 @@ from treadle.errors import JournalError
 from treadle.events import AnyEvent
 from treadle.journals import _statements
 from treadle.journals._appends import append_of, body_of
+from treadle.journals._blobs import digest_of
 from treadle.journals._lease import LEASE_SECONDS, Claimed, FileLease, LeaseRows, Leases
 from treadle.journals._reader import Reader, StillReader
 from treadle.journals._rows import events_of
@@ -200,7 +201,7 @@ class SqliteJournal:
         await self._write(act)
 
     async def put_blob(self, content: bytes) -> str:
-        digest = hashlib.sha256(content).hexdigest()
+        digest = await digest_of(content)
         await self._write(partial(_statements.put_blob, digest=digest, content=bytes(content)))
         return digest
 

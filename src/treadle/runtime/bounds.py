@@ -1,12 +1,16 @@
 """Bounds: keep what the model is shown of a result within its limit, whole and marked. Text in, text out."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-__all__ = ["bound", "with_fields"]
+__all__ = ["bound", "bound_encoded", "with_fields"]
 
 _encode = msgspec.json.encode
+_FEW = 1000
+_BYTES_PER_CHAR = 4
+"""At most, in UTF-8."""
 _TRUNCATED = '{"truncated":true}'
 """What is left of a result in a limit too small for any of it: still JSON, still marked."""
 
@@ -31,6 +35,25 @@ def bound(value: Any, text: str, limit: int | None) -> tuple[str, bool]:
     return _preview(text, limit), True
 
 
+def bound_encoded(value: Any, encoded: Sequence[bytes], limit: int, *, total_chars: int) -> str:
+    """Return the text for the model of a value that is far longer than the limit, without making the whole text.
+
+    Args:
+        value: The result as JSON value, not a str.
+        encoded: Its JSON text, in pieces.
+        limit: Characters.
+        total_chars: Of the whole text.
+    """
+    if isinstance(value, dict) and (slim := _shorten_longest(value, limit)) is not None:
+        return slim
+    head = bytearray()
+    for piece in encoded:
+        head += piece
+        if len(head) >= limit * _BYTES_PER_CHAR:
+            break
+    return _preview(head[: limit * _BYTES_PER_CHAR].decode("utf-8", "ignore"), limit, total=total_chars)
+
+
 def _shorten(text: str, limit: int) -> str:
     marker = f"\n[... truncated: shown {{shown}} of {len(text)} characters ...]\n"
     room = limit - len(marker) - len(str(limit))
@@ -47,9 +70,24 @@ def _shorten_fields(value: dict[str, Any], text: str, limit: int) -> str | None:
     if not texts:
         return None
     longest = max(texts, key=lambda key: len(value[key]))
+    return _shorten_field(value, longest, limit - (len(text) - len(_json(value[longest]))) - 2, limit)
+
+
+def _shorten_longest(value: dict[str, Any], limit: int) -> str | None:
+    """Shorten the one long text of an object whose other fields are few and short; None where they are not."""
+    longest = max(value, key=lambda key: len(value[key]) if isinstance(value[key], str) else 0)
+    others = [item for key, item in value.items() if key != longest]
+    is_one = isinstance(value[longest], str) and len(others) <= _FEW and all(map(_is_short, others))
+    return _shorten_field(value, longest, limit, limit) if is_one else None
+
+
+def _is_short(value: Any) -> bool:
+    return len(value) <= _FEW if isinstance(value, str) else not isinstance(value, dict | list)
+
+
+def _shorten_field(value: dict[str, Any], longest: str, room: int, limit: int) -> str | None:
+    """Shorten one text until the whole fits: JSON escapes make it longer than its characters."""
     original = value[longest]
-    # JSON escapes make a text longer than its characters, so the room is found by shrinking until it fits.
-    room = limit - (len(text) - len(_json(original))) - 2
     while room > 80:
         slim = _json({**value, longest: _shorten(original, room)})
         if len(slim) <= limit:
@@ -58,10 +96,11 @@ def _shorten_fields(value: dict[str, Any], text: str, limit: int) -> str | None:
     return None
 
 
-def _preview(text: str, limit: int) -> str:
+def _preview(text: str, limit: int, *, total: int | None = None) -> str:
+    total = len(text) if total is None else total
     room = limit - 80
     while room > 0:
-        slim = _json({"truncated": True, "shown_chars": room, "total_chars": len(text), "preview": text[:room]})
+        slim = _json({"truncated": True, "shown_chars": room, "total_chars": total, "preview": text[:room]})
         if len(slim) <= limit:
             return slim
         room -= max(len(slim) - limit, 1)

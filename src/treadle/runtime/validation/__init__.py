@@ -1,7 +1,7 @@
 """Validation: the gate for what a model sends and a tool returns. Text and values in, violations out; runs no tool."""
 
 from treadle.runtime.validation.arguments import NotJson, parse_arguments
-from treadle.runtime.validation.plain import NotData, data_of
+from treadle.runtime.validation.plain import NotData, Walk, data_of
 from treadle.runtime.validation.schema import Schema
 from treadle.runtime.validation.shapes import shape, shape_mismatch, shape_of_schema
 
@@ -9,6 +9,7 @@ __all__ = [
     "NotData",
     "NotJson",
     "Schema",
+    "Walk",
     "data_of",
     "parse_arguments",
     "shape",

@@ -1,6 +1,7 @@
 """Schema: one compiled JSON Schema, and every way in which a value breaks it. Knows no tool and changes no value."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import count
 from typing import Any, TypeAlias
 
 import jsonschema_rs
@@ -25,6 +26,9 @@ _MAX_ROWS = 50
 _MAX_NAMES = 20
 # jsonschema-rs makes every error before it gives the first: a hostile array of 300,000 wrong items takes seconds.
 _MAX_NODES_FOR_ALL = 5_000
+
+_SLICE = 2000
+"""Values between two pauses."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -61,25 +65,45 @@ class Schema:
 
         A row is {"field": "items[0].quantity", "constraint": "integer 1..12", "value": "many"}.
         """
-        try:
-            _encoder.encode(value)  # finds in C what the validator would misread: integers beyond 4,300 digits, for one
-            if self._validator.is_valid(value):
-                return []
-        except (TypeError, ValueError, RecursionError):
-            return [_unfit(value)]
-        return self._explained(self._errors(value), value)
+        found: list[Row] = []
+        for _ in self._violating(value, found):
+            pass
+        return found
 
     def check_result(self, value: Any) -> list[Row]:
         """Return the violations of a tool's result. Stricter: 3.0 is no integer."""
-        found = self.violations(value)
-        if found or not self._may_want_integers:
-            return found
+        found: list[Row] = []
+        for _ in self.checking_result(value, found):
+            pass
+        return found
+
+    def checking_result(self, value: Any, found: list[Row], *, has_whole_floats: bool = True) -> Generator[None]:
+        """Check a tool's result in slices, and add its violations to `found`.
+
+        Args:
+            has_whole_floats: Whether the value may hold a float such as 3.0.
+        """
+        yield from self._violating(value, found)
+        if found or not self._may_want_integers or not has_whole_floats:
+            return
+        yield
         nudged: set[Path] = set()
-        changed = _nudge(value, (), nudged)
-        if not nudged:
-            return []
-        strict = [error for error in self._errors(changed) if _wants_integer(error, nudged)]
-        return self._explained(strict, value)
+        changed = yield from _nudge(value, (), nudged, count(1))
+        if nudged:
+            strict = [error for error in self._errors(changed) if _wants_integer(error, nudged)]
+            found += self._explained(strict, value)
+
+    def _violating(self, value: Any, found: list[Row]) -> Generator[None]:
+        try:
+            _encoder.encode(value)  # finds in C what the validator would misread: integers beyond 4,300 digits, for one
+            yield
+            if self._validator.is_valid(value):
+                return
+        except (TypeError, ValueError, RecursionError):
+            found.append(_unfit(value))
+            return
+        yield
+        found += self._explained(self._errors(value), value)
 
     def with_defaults(self, arguments: JsonObject) -> JsonObject:
         """Return valid arguments with the defaults of absent properties, nested ones included. Its input stays as it is."""
@@ -221,16 +245,24 @@ def _is_other_tag(error: ValidationError, here: list[str | int]) -> bool:
 # --- strict results --------------------------------------------------------------------------------------------------
 
 
-def _nudge(value: Any, path: Path, nudged: set[Path]) -> Any:
+def _nudge(value: Any, path: Path, nudged: set[Path], pace: Iterator[int]) -> Generator[None, None, Any]:
     """Copy a value with every whole float made a fraction, so that a validator who takes 3.0 for 3 sees a float."""
+    if next(pace) % _SLICE == 0:
+        yield
     match value:
         case float() if value.is_integer():
             nudged.add(path)
             return 0.5 if abs(value) >= 2**51 else value + 0.5
         case dict():
-            return {key: _nudge(item, (*path, key), nudged) for key, item in value.items()}
+            changed: dict[str, Any] = {}
+            for key, item in value.items():
+                changed[key] = yield from _nudge(item, (*path, key), nudged, pace)
+            return changed
         case list() | tuple():
-            return [_nudge(item, (*path, index), nudged) for index, item in enumerate(value)]
+            items: list[Any] = []
+            for index, item in enumerate(value):
+                items.append((yield from _nudge(item, (*path, index), nudged, pace)))
+            return items
         case _:
             return value
 
