@@ -1,0 +1,149 @@
+"""Which faults came while which features were in action: the product of ../shared/faults.md, "Where features meet"."""
+
+from collections import Counter, deque
+
+from treadle.events import (
+    AnyEvent,
+    ApprovalRequested,
+    BudgetReachedEvent,
+    MessageAdded,
+    ModelFailed,
+    ModelFinished,
+    ModelStarted,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    ToolFinished,
+    ToolStarted,
+)
+
+__all__ = ["FAULTS", "FEATURES", "Watcher"]
+
+FEATURES = (
+    "early_start",
+    "parallel_batch",
+    "approval_pending",
+    "agent_as_tool",
+    "retry",
+    "fallback",
+    "closing_turn",
+    "structured_answer",
+    "steering",
+    "polling",
+)
+FAULTS = (
+    "kill",
+    "cancel",
+    "lease_lost",
+    "store_gone",
+    "store_hanging",
+    "fork",
+    "move",
+    "other_clock",
+    "budget_reached",
+    "guard_tripped",
+)
+
+_GUARDS = frozenset({"repeated_tool_call", "repeated_failures", "invalid_call_limit"})
+_MEMORY = 12
+"""Events after which a feature that is over no longer counts as near."""
+
+
+class Watcher:
+    """Follows which features are in action, from the events as they are told."""
+
+    def __init__(self) -> None:
+        self.pairs: Counter[tuple[str, str]] = Counter()
+        self._on: dict[str, set[str]] = {feature: set() for feature in FEATURES}
+        self._running: set[str] = set()
+        self._recent: deque[frozenset[str]] = deque(maxlen=_MEMORY)
+        self.is_structured = False
+
+    @property
+    def active(self) -> set[str]:
+        """Features that are in action now."""
+        return {feature for feature, marks in self._on.items() if marks}
+
+    @property
+    def near(self) -> set[str]:
+        """Features in action now, or within the last dozen events."""
+        return self.active.union(*self._recent)
+
+    def fault(self, kind: str) -> None:
+        for feature in self.near:
+            self.pairs[(feature, kind)] += 1
+
+    def set(self, feature: str, is_on: bool) -> None:
+        (self._on[feature].add if is_on else self._on[feature].discard)("")
+
+    def died(self) -> None:
+        """A process died: what only it knew is over."""
+        self._recent.append(frozenset(self.active))
+        for feature in ("early_start", "parallel_batch", "agent_as_tool", "retry", "fallback", "closing_turn"):
+            self._on[feature].clear()
+        self._running.clear()
+
+    def see(self, event: AnyEvent) -> None:
+        """Take in one event of a process."""
+        self._apply(event)
+        if not event.is_live:
+            self._recent.append(frozenset(self.active))
+        match event:
+            case BudgetReachedEvent():
+                self.fault("budget_reached")
+            case RunFinished():
+                if event.reason == "budget_exceeded":
+                    self.fault("budget_reached")
+                if event.reason in _GUARDS:
+                    self.fault("guard_tripped")
+                self._end()
+            case _:
+                pass
+
+    def _apply(self, event: AnyEvent) -> None:
+        on = self._on
+        match event:
+            case ToolStarted(call_id=str(call_id)):
+                self._started(event, call_id)
+            case ToolFinished(call_id=str(call_id)):
+                for feature in ("early_start", "approval_pending", "agent_as_tool"):
+                    on[feature].discard(call_id)
+                self._running.discard(call_id)
+                on["parallel_batch"] = {"x"} if len(self._running) > 1 else set()
+            case ApprovalRequested(call_id=str(call_id)):
+                on["approval_pending"].add(call_id)
+            case ModelStarted():
+                on["closing_turn"] = {"x"} if event.closing else set()
+                on["structured_answer"] = {"x"} if self.is_structured else set()
+            case ModelFailed():
+                on["retry"] = set() if event.retry_in_seconds is None else {"x"}
+            case ModelFinished():
+                on["retry"].clear()
+                on["steering"].clear()
+                on["polling"].clear()
+            case MessageAdded(source="steer"):
+                on["steering"] = {"x"}
+            case RunStarted() | RunResumed():
+                self._running.clear()
+            case RunPaused():
+                on["structured_answer"].clear()
+            case _:
+                pass
+
+    def _started(self, event: ToolStarted, call_id: str) -> None:
+        self._on["approval_pending"].discard(call_id)
+        self._running.add(call_id)
+        if event.early:
+            self._on["early_start"].add(call_id)
+        if event.tool == "delegate":
+            self._on["agent_as_tool"].add(call_id)
+        if event.tool in ("start_transfer", "check_transfer"):
+            self._on["polling"] = {"x"}
+        if len(self._running) > 1:
+            self._on["parallel_batch"] = {"x"}
+
+    def _end(self) -> None:
+        for marks in self._on.values():
+            marks.clear()
+        self._running.clear()

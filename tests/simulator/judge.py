@@ -1,0 +1,276 @@
+"""The judge of a life: what was done in the world, against what the journal says and what the model and people were told.
+
+It keeps its own books. A broken promise is noted as a sentence; it never stops the life.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from simulator.world import Deed, canonical
+from treadle.effects import Effect
+from treadle.events import (
+    AnyEvent,
+    ApprovalAnswered,
+    ApprovalRequested,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    ToolFinished,
+    ToolInDoubt,
+    ToolStarted,
+)
+from treadle.messages import Finish, ToolCall
+from treadle.ports import ModelRequest
+from treadle.recovery import IN_DOUBT
+from treadle.reports import RunResult
+from treadle.stops import Status, StopReason
+from treadle.tools import CallStatus, ToolContext, ToolResult
+
+if TYPE_CHECKING:
+    from simulator.life import Life
+    from simulator.process import Process
+    from simulator.store import Shelf, SimStore
+
+__all__ = ["Judge"]
+
+_UNDONE = frozenset(
+    {
+        CallStatus.INVALID_JSON,
+        CallStatus.INVALID_ARGUMENTS,
+        CallStatus.UNKNOWN_TOOL,
+        CallStatus.DENIED,
+        CallStatus.REJECTED,
+        CallStatus.CANCELLED,
+        CallStatus.SKIPPED,
+    }
+)
+"""What is told of a call that changed nothing."""
+_ENDED = frozenset({StopReason.CANCELLED, StopReason.COMPLETED, StopReason.DONE_CONDITION_SATISFIED})
+"""Ends after which no call may wait. A run that a limit stopped may go on, and its open questions stay."""
+_ACTING = frozenset({"pay", "wire", "order", "write", "start_transfer"})
+
+
+class Judge:
+    """Watches one life."""
+
+    def __init__(self, life: "Life") -> None:
+        self._life = life
+        self.violations: list[str] = []
+        self._proposed: Counter[tuple[str, str]] = Counter()
+        """How often a model meant an action, by tool and arguments, in responses that came whole."""
+        self._allowed: dict[tuple[str, str], set[str]] = {}
+        """What people allowed: session and call, and the arguments in full."""
+        self._edited: set[tuple[str, str]] = set()
+        self._denied: dict[tuple[str, str], bool] = {}
+        self._reruns: Counter[tuple[str, str]] = Counter()
+
+    def blame(self, sentence: str) -> None:
+        if sentence not in self.violations:
+            self._life.trace(None, f"VIOLATION {sentence}")
+            self.violations.append(sentence)
+
+    # --- what the model says and is told
+
+    def proposed(self, session_id: str, calls: Sequence[ToolCall], finish: Finish, cut: frozenset[str]) -> None:
+        """A whole response proposes calls. One call that is told twice under one id is one call."""
+        if finish in (Finish.LENGTH, Finish.REFUSED):
+            return
+        seen: set[tuple[str, str, str]] = set()
+        for call in calls:
+            mark = (call.id, call.name, call.arguments)
+            if call.id in cut or (call.id and mark in seen):
+                continue
+            seen.add(mark)
+            try:
+                self._proposed[(call.name, canonical(json.loads(call.arguments)))] += 1
+            except ValueError:
+                continue
+
+    def asked(self, process: "Process", request: ModelRequest) -> None:
+        """A request reaches a model: its history must be one that every provider accepts, and true."""
+        messages = request.messages
+        waiting: tuple[str, ...] = ()
+        for message in messages:
+            results = tuple(result.call_id for result in message.results)
+            if results != waiting:
+                self.blame(f"a request has results {results} where {waiting} are due")
+                return
+            waiting = tuple(call.id for call in message.calls)
+        if waiting:
+            self.blame(f"a request ends with calls {waiting} and no results")
+        if messages and messages[-1].role == "assistant":
+            self.blame("a request ends with the model's own words")
+
+    # --- what is sent
+
+    def sending(self, process: "Process", ctx: ToolContext, tool: str, arguments: Any) -> None:
+        """A tool that changes the world sends its request now: a decision and an intent must be stored, and nothing be over."""
+        session_id, call_id = ctx.session.id, ctx.call.id
+        place = (session_id, call_id)
+        shelf = process.store.shelves.get(session_id)
+        keys = self._life.world.requests.setdefault(place, set())
+        keys.add(ctx.idempotency_key)
+        if len(keys) > 1 and place not in self._edited:
+            self.blame(f"{tool} of {place} was sent under {len(keys)} keys")
+        if shelf is None:
+            return  # of an agent as a tool, whose session is in no journal yet
+        if process.journal.is_fenced(session_id):
+            self._life.world.excused.add(place)
+            return
+        intent = shelf.started.get(call_id)
+        if intent is None or intent[0] > shelf.synced:
+            self.blame(f"{tool} of {place} is sent before its intent is stored")
+        if call_id in shelf.finished:
+            self.blame(f"{tool} of {place} is sent after its result was stored")
+        if (end := _last_turn(shelf)) is not None:
+            self.blame(f"{tool} of {place} is sent after {end}")
+        self._check_consent(place, tool, canonical(arguments))
+
+    def _check_consent(self, place: tuple[str, str], tool: str, arguments: str) -> None:
+        life = self._life
+        word = life.word_on(tool)
+        allowed = self._allowed.get(place, set())
+        if word == "deny":
+            self.blame(f"{tool} of {place} is sent although policy denies it")
+        elif word == "ask" and arguments not in allowed:
+            self.blame(f"{tool} of {place} is sent with {arguments}; people allowed {sorted(allowed)}")
+
+    def looking(self, process: "Process", ctx: ToolContext) -> None:
+        """A read starts: nobody may read for a run that is over."""
+        shelf = process.store.shelves.get(ctx.session.id)
+        if shelf is None or process.journal.is_fenced(ctx.session.id) or self._life.is_degraded:
+            return
+        if (end := _last_turn(shelf)) is not None:
+            self.blame(f"a read of {ctx.call.id} starts after {end}")
+
+    def done(self, deed: Deed) -> None:
+        """Something was done. Whether it was one too many is told at once, so that the trace shows where."""
+        place = (deed.session_id, deed.call_id)
+        world = self._life.world
+        if deed.tool == "write" or place in world.excused:
+            return
+        count = len(world.by_call[place])
+        if count > 1 + self._reruns[place]:
+            self.blame(f"{deed.tool} of {place} was done {count} times")
+        if deed.tool in ("pay", "wire", "start_transfer") and place not in self._edited:
+            mark = (deed.tool, deed.arguments)
+            same = sum((one.tool, one.arguments) == mark for one in world.deeds)
+            reruns = sum(self._reruns.values())
+            if same > self._proposed[mark] + reruns:
+                self.blame(f"{deed.tool} {deed.arguments} was done {same} times; models meant it {self._proposed[mark]}")
+
+    # --- what people say
+
+    def answered(self, session_id: str, request: ApprovalRequested | Any, answer: str, arguments: Any) -> None:
+        """A person answers. Noted before it is stored: from then on it may count."""
+        place = (session_id, request.call_id)
+        if answer != "allow":
+            return
+        if arguments is not None:
+            self._edited.add(place)
+        meant = canonical(arguments if arguments is not None else request.arguments)
+        self._allowed.setdefault(place, set()).add(meant)
+        if request.rule == IN_DOUBT:
+            self._reruns[place] += 1
+
+    # --- what comes of a run
+
+    def concluded(self, process: "Process", result: RunResult) -> None:
+        """A run returned: its report must agree with what is stored."""
+        report = result.report()
+        json.dumps(report)
+        state = result.session.state
+        if result.status is Status.PAUSED and not report["approvals"]:
+            self.blame("a paused run waits for nobody")
+        if result.reason in _ENDED and state.has_open_calls:
+            self.blame(f"a run ended as {result.reason} with open calls {[*state.open]}")
+        if result.completed != (result.status is Status.COMPLETED):
+            self.blame("completed and status disagree")
+        listed = [call["id"] for call in report["tool_calls"]]
+        if len(listed) != len(set(listed)):
+            self.blame("the report lists a call twice")
+
+    def ended(self, process: "Process", error: BaseException) -> None:
+        """A run raised. Only what the store or another process has done to it may be the reason."""
+        name = type(error).__name__
+        if name not in self._life.excuses:
+            self.blame(f"a run raised {name}: {error}"[:300])
+
+    # --- the whole
+
+    def sum_up(self, stores: "Sequence[SimStore]") -> None:
+        """Compare every stored session with the world, at the end of a life."""
+        for store in stores:
+            for session_id, shelf in store.shelves.items():
+                self._sum_up(session_id, shelf)
+
+    def _sum_up(self, session_id: str, shelf: "Shelf") -> None:
+        by_call = self._life.world.by_call
+        origin = self._life.origin(session_id)
+        for call_id, (_, event) in shelf.finished.items():
+            started = shelf.started.get(call_id)
+            result = event.result
+            deeds = by_call.get((session_id, call_id)) or by_call.get((origin, call_id)) or ()
+            effect = Effect.READ if started is None else started[1].effect
+            if (fault := _lie(result, len(deeds), effect)) is not None:
+                self.blame(f"{result.name} of {(session_id, call_id)} {fault}")
+        for place, deeds in by_call.items():
+            if place[0] == session_id and place[1] not in shelf.started:
+                self.blame(f"{deeds[0].tool} of {place} was done and has no intent in the journal")
+        for fault in _doubts(shelf.events):
+            self.blame(f"session {session_id}: {fault}")
+
+
+def _last_turn(shelf: "Shelf") -> str | None:
+    """Return the end of the run where one has ended and none has begun since."""
+    for event in reversed(shelf.events):
+        match event:
+            case RunStarted() | RunResumed():
+                return None
+            case RunFinished() | RunPaused():
+                return f"{event.type} {event.reason}"
+            case _:
+                pass
+    return None
+
+
+def _lie(result: ToolResult, deeds: int, effect: Effect) -> str | None:
+    """Say what is untrue of a result, given how often it was really done."""
+    if result.name not in _ACTING:
+        return None
+    if result.status is CallStatus.OK and not deeds:
+        return "is told ok and was not done"
+    if not deeds:
+        return None
+    if result.status in _UNDONE and not result.may_have_acted:
+        return f"is told {result.status.value} and was done"
+    if result.status is not CallStatus.OK and not result.may_have_acted:
+        return f"is told {result.status.value} without may_have_acted, and was done"
+    if result.status is CallStatus.TIMEOUT:
+        return "is told timeout and may have been done: its outcome is unknown"
+    return None
+
+
+def _doubts(events: Sequence[AnyEvent]) -> list[str]:
+    """Return what is wrong with the starts of unsafe calls: twice without anybody's word."""
+    faults: list[str] = []
+    starts: Counter[str] = Counter()
+    words: Counter[str] = Counter()
+    for event in events:
+        match event:
+            case ToolStarted(effect=Effect.UNSAFE):
+                starts[event.call_id or ""] += 1
+                if starts[event.call_id or ""] > 1 + words[event.call_id or ""]:
+                    faults.append(f"{event.tool} {event.call_id} started again without anybody's word")
+            case ToolInDoubt(answer="not_done"):
+                words[event.call_id or ""] += 1
+            case ApprovalAnswered(answer="allow"):
+                words[event.call_id or ""] += 1
+            case ToolFinished() if event.result.call_id != event.call_id:
+                faults.append("a result names another call")
+            case _:
+                pass
+    return faults

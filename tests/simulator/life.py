@@ -1,0 +1,310 @@
+"""One life: a session from its first task to its last, with people, several processes, faults; all of it from one seed."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any, NamedTuple
+
+from simulator.coverage import Watcher
+from simulator.judge import Judge
+from simulator.mind import Mind, SimModel
+from simulator.people import People
+from simulator.plan import Plan, plan_of
+from simulator.process import Process
+from simulator.store import SimStore
+from simulator.timeline import Deadlock, Livelock, ProcessLoop, Timeline
+from simulator.tools import agent_of
+from simulator.world import World
+from treadle import Agent
+from treadle.events import AnyEvent, ToolStarted
+from treadle.ports import ModelRequest
+from treadle.providers.fallback import FallbackModel
+from treadle.session import Session
+
+__all__ = ["Incident", "Life", "Outcome", "live"]
+
+
+class Outcome(NamedTuple):
+    """What came of one life."""
+
+    seed: int
+    violations: tuple[str, ...]
+    pairs: dict[tuple[str, str], int]
+    """Features in action when a fault came."""
+    lines: list[str]
+    """The trace; empty where nobody asked for it."""
+    steps: int
+    digest: int
+    """Of all that happened, so that two replays can be compared."""
+
+
+class Incident:
+    """A fault that waits for its moment: the n-th operation, event or commit from a feature on, or a time."""
+
+    def __init__(self, kind: str, *, where: str, after: int, feature: str | None) -> None:
+        self.kind = kind
+        self.where = where
+        self.after = after
+        self.feature = feature
+
+    def is_due(self, where: str, active: Any) -> bool:
+        """Count one operation, event or commit; return whether this is the one."""
+        if where != self.where:
+            return False
+        if self.feature is not None:
+            if self.feature not in active:
+                return False
+            self.feature = None
+        self.after -= 1
+        return self.after < 0
+
+
+class Life:
+    """Everything that one life needs, and what happens in it."""
+
+    def __init__(self, seed: int, *, is_verbose: bool = False) -> None:
+        self.seed = seed
+        self.chance = Random(seed)
+        self.plan: Plan = plan_of(seed, self.chance)
+        self.timeline = Timeline(Random(seed + 1))
+        self.judge = Judge(self)
+        self.world = World(self)
+        self.watcher = Watcher()
+        self.watcher.is_structured = self.plan.is_structured
+        self.stores = [SimStore("store-1", encodes=self.plan.encodes)]
+        self.processes: list[Process] = []
+        self.incidents: list[Incident] = []
+        self.excuses = {"NothingToResume", "SessionHeld"}
+        self.tokens = 0
+        self.is_degraded = False
+        self.is_healed = False
+        self.lines: list[str] = []
+        self.digest = seed
+        self._is_verbose = is_verbose
+        self._refs = 0
+        self._minds: dict[str, Mind] = {}
+        self._origins: dict[str, str] = {}
+        self._director = ProcessLoop(self.timeline, None)
+        self._ends: dict[Process, asyncio.Future[None]] = {}
+        self.people = People(self)
+
+    def run(self) -> Outcome:
+        """Live this life to its end."""
+        asyncio._set_running_loop(self._director)
+        whole = self._director.create_task(self.people.direct())
+        try:
+            self.timeline.run(whole)
+            whole.result()
+        except (Deadlock, Livelock) as error:
+            self.judge.blame(f"{type(error).__name__}: {error} {self._under_way()}")
+        except Exception as error:  # noqa: BLE001 - whatever escapes is a broken promise
+            self.judge.blame(f"{type(error).__name__} escaped: {error}"[:300])
+        except (SystemExit, KeyboardInterrupt) as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            self.judge.blame(f"{type(error).__name__} escaped")
+        self.judge.sum_up(self.stores)
+        for process in self.processes:
+            for fault in process.loop.faults:
+                self.judge.blame(f"nobody caught: {fault}"[:300])
+        for loop in (*(process.loop for process in self.processes), self._director):
+            loop.dispose()
+        for process in self.processes:
+            process.dispose()
+        steps = self.timeline.steps
+        return Outcome(
+            self.seed, tuple(self.judge.violations), dict(self.watcher.pairs), self.lines, steps, self.digest
+        )
+
+    def _under_way(self) -> str:
+        return ", ".join(f"{process.name} runs" for process in self.processes if not process.is_dead and process.is_busy)
+
+    # --- processes
+
+    def new_process(self, *, offset: float = 0.0, store: SimStore | None = None) -> Process:
+        process = Process(self, f"p{len(self.processes) + 1}", store or self.stores[-1], offset=offset)
+        self.processes.append(process)
+        return process
+
+    async def see_through(self, process: Process, task: "asyncio.Task[Any]") -> None:
+        """Wait, outside of it, until a process has done its work or died."""
+        end: asyncio.Future[None] = self._director.create_future()
+        self._ends[process] = end
+        process.is_busy = True
+        task.add_done_callback(lambda _: end.done() or end.set_result(None))
+        if process.is_dead and not end.done():
+            end.set_result(None)
+        await end
+        process.is_busy = False
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            self.judge.blame(f"{type(error).__name__} escaped from {process.name}: {error}"[:300])
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass, outside of every process."""
+        future: asyncio.Future[None] = self._director.create_future()
+        self._director.call_later(seconds, lambda: future.done() or future.set_result(None))
+        await future
+
+    def died(self, process: Process) -> None:
+        self.watcher.died()
+        if (end := self._ends.get(process)) is not None and not end.done():
+            end.set_result(None)
+
+    # --- moments at which something may happen
+
+    def operation(self, process: Process, name: str) -> None:
+        self._moment("operation", process)
+
+    def stored(self, process: Process, events: Any, *, durable: bool) -> None:
+        if self._is_verbose:
+            for event in events:
+                self.trace(process, f"stored{' durably' if durable else ''} {_line(event)}")
+        else:
+            for event in events:
+                self.digest = hash((self.digest, event.seq, _CODES.setdefault(type(event), len(_CODES))))
+        self._moment("commit", process)
+
+    def heard(self, process: Process, event: AnyEvent) -> None:
+        """An event is told to a subscriber in a process."""
+        if process.is_dead:
+            return
+        self.watcher.see(event)
+        self._moment("event", process)
+
+    def _moment(self, where: str, process: Process) -> None:
+        if not self.incidents:
+            return
+        active = self.watcher.active
+        for incident in [*self.incidents]:
+            if incident.is_due(where, active):
+                self.incidents.remove(incident)
+                self.people.strike(incident.kind, process)
+
+    def happened(self, kind: str) -> None:
+        """A fault has come."""
+        self.watcher.fault(kind)
+
+    def trace(self, process: Process | None, line: str) -> None:
+        if self._is_verbose:
+            name = "-" if process is None else process.name
+            self.lines.append(f"{self.timeline.now:12.4f}  {name:>4}  {line}")
+
+    # --- what is drawn
+
+    def mind(self, role: str) -> Mind:
+        if role not in self._minds:
+            turns = self.plan.turns if role != "child" else 2
+            self._minds[role] = Mind(self, role, turns)
+        if role != "child":
+            self.watcher.set("fallback", role == "backup")
+        return self._minds[role]
+
+    def calm(self) -> None:
+        """No more faults: from now on everything works, and models only answer."""
+        self.is_healed = True
+        self.incidents.clear()
+        for mind in self._minds.values():
+            mind.turns = 0
+        self.plan.turns = 0
+        for store in self.stores:
+            store.gone_until = store.hangs_until = 0.0
+
+    def latency(self) -> float:
+        draw = self.chance.random()
+        return draw * 0.05 if draw < 0.7 else (draw - 0.6) * 8.0
+
+    def fate(self, tool: str) -> str:
+        if self.is_healed:
+            return "ok"
+        draw = self.chance.random()
+        if tool == "look":
+            return "at_once" if draw < 0.4 else "ok" if draw < 0.75 else self.chance.choice(_READ_FATES)
+        return "ok" if draw < 0.62 else self.chance.choice(_FATES)
+
+    def next_ref(self) -> int:
+        self._refs += 1
+        return self._refs
+
+    def break_at(self, parts: int, *, is_backup: bool) -> int:
+        """Draw where a response breaks off; -1 for one that comes whole."""
+        if self.is_healed or self.chance.random() >= self.plan.break_rate * (0.3 if is_backup else 1.0):
+            return -1
+        return self.chance.randrange(parts)
+
+    def favourite(self, request: ModelRequest) -> str:
+        """Draw the tool that a model calls, mostly one that this life is about."""
+        names = [spec.name for spec in request.tools]
+        wanted = [name for name in self.plan.favourites if name in names]
+        if wanted and self.chance.random() < 0.7:
+            return self.chance.choice(wanted)
+        return self.chance.choice(names)
+
+    # --- what holds in this life
+
+    def agent(self, process: Process) -> Agent:
+        plan = self.plan
+        agent = agent_of(**plan.agent)
+        if not plan.has_fallback:
+            return agent
+        if process.fallback is None:
+            model = FallbackModel([SimModel("lead"), SimModel("backup")], clock=process.clock, failures=2)
+            process.fallback = _with_model(agent, model)
+        return process.fallback
+
+    def word_on(self, tool: str) -> str:
+        """Return what policy says of a tool that acts."""
+        match self.plan.agent["policy"]:
+            case "allow":
+                return "allow"
+            case "mixed":
+                return "deny" if tool == "order" else "allow" if tool in ("pay", "wire") else "ask"
+            case _:
+                return "ask"
+
+    def origin(self, session_id: str) -> str:
+        """Return the session that a fork's past belongs to."""
+        return self._origins.get(session_id, session_id)
+
+    def forked(self, parent_id: str, session_id: str) -> None:
+        self._origins[session_id] = self.origin(parent_id)
+
+
+def _with_model(agent: Agent, model: Any) -> Agent:
+    """Return the agent with another model; making one anew would compile its tools again."""
+    other = object.__new__(Agent)
+    other.__dict__.update(agent.__dict__)
+    other.__dict__.update(_model=model, _found=model)
+    return other
+
+
+def _line(event: AnyEvent) -> str:
+    extra = ""
+    for name in ("call_id", "reason", "decision", "answer", "attempt", "early", "closing", "error", "tool_choice"):
+        value = getattr(event, name, None)
+        if value not in (None, "", False):
+            extra += f" {name}={value}"
+    result = getattr(event, "result", None)
+    if result is not None:
+        extra += f" status={result.status.value} {result.content[:100]}"
+    if isinstance(event, ToolStarted):
+        extra += f" {event.tool} {event.effect.value}"
+    message = getattr(event, "message", None)
+    if message is not None and not isinstance(message, str):
+        extra += f" {message.role} {message.text[:60]!r} {[(c.id, c.name, c.arguments) for c in message.calls]}"
+    return f"{event.session_id}#{event.seq} {event.type}{extra}"
+
+
+_CODES: dict[type, int] = {}
+_READ_FATES = ("raises", "breaks", "transient", "rejected", "hangs", "late", "exits", "large")
+_FATES = (
+    "raises", "raises_done", "lost", "breaks", "transient", "transient_done", "rejected", "hangs", "late", "exits",
+    "misshapen",
+)  # fmt: skip
+
+
+def live(seed: int, *, is_verbose: bool = False) -> Outcome:
+    """Live the life of a seed."""
+    return Life(seed, is_verbose=is_verbose).run()
+
+
+Opened = Callable[[Session], Any]

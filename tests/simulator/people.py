@@ -1,0 +1,389 @@
+"""People: who give tasks, answer late or twice, cancel, steer, pull plugs, move sessions; and who put things right at the end."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from simulator.process import Process
+from treadle import open_session
+from treadle.archives import import_session
+from treadle.errors import (
+    JournalError,
+    NoSuchPoint,
+    NothingToResume,
+    SessionConflict,
+    SessionHeld,
+    SessionNotActive,
+    UnknownApproval,
+    UnknownSession,
+)
+from treadle.events import AnyEvent
+from treadle.history import fold
+from treadle.session import Session
+from treadle.stops import Status
+
+if TYPE_CHECKING:
+    from simulator.life import Life
+
+__all__ = ["People"]
+
+DAY = 86_400.0
+PATIENCE_SECONDS = 4 * 3600.0
+"""After so long a run is taken for one that never ends."""
+
+
+class People:
+    """Everybody who has to do with one life."""
+
+    def __init__(self, life: "Life") -> None:
+        self._life = life
+        self._chance = life.chance
+        self._plan = life.plan
+        self._sessions = ["s"]
+        self._forks = 0
+
+    # --- the course of a life
+
+    async def direct(self) -> None:
+        """Live the whole life: rounds with faults, then a calm end."""
+        life, chance = self._life, self._chance
+        for number in range(self._plan.rounds):
+            if not self._plan.is_calm:
+                self._lay_incidents(is_first=number == 0)
+            session_id = chance.choice(self._sessions)
+            process = self._sit_down()
+            task = process.spawn(self._work(process, session_id))
+            if chance.random() < 0.15:
+                self._rival(session_id, chance.random() * 5)
+            if self._plan.steers:
+                life.timeline.call_later(chance.random() * 3, self._office, session_id, "steer")
+            life.timeline.call_later(PATIENCE_SECONDS, self._lose_patience, process)
+            await life.see_through(process, task)
+            await self._between()
+        await self._end()
+
+    def _sit_down(self) -> Process:
+        offset = self._chance.choice(self._plan.offsets)
+        if offset:
+            self._life.happened("other_clock")
+        return self._life.new_process(offset=offset)
+
+    async def _between(self) -> None:
+        """What happens while nobody runs the session, as far as its people know."""
+        life, chance = self._life, self._chance
+        await life.pause(chance.choice((0.01, 0.5, 5.0, 30.0, 300.0, DAY, 8 * DAY)))
+        if life.plan.fault == "move" or chance.random() < 0.04:
+            await self._move()
+        if life.plan.fault == "fork" and chance.random() < 0.5:
+            await self._outside(self._fork, chance.choice(self._sessions))
+        for word in ("answer", "cancel", "steer"):
+            if chance.random() < {"answer": 0.5, "cancel": 0.06, "steer": 0.1}[word]:
+                await self._outside(partial(self._leave, word=word), chance.choice(self._sessions))
+        if chance.random() < 0.03:
+            self._cut_power()
+
+    async def _end(self) -> None:
+        """Put everything right; then each session goes on until it is at rest, and is looked at."""
+        life = self._life
+        for process in life.processes:
+            if not process.is_dead and process.is_busy:
+                process.kill()
+        life.calm()
+        await life.pause(120.0)
+        for session_id in self._sessions:
+            for _ in range(6):
+                process = life.new_process()
+                task = process.spawn(self._settle(process, session_id))
+                life.timeline.call_later(PATIENCE_SECONDS, self._lose_patience, process)
+                await life.see_through(process, task)
+                if not process.is_dead and not task.cancelled() and task.exception() is None and task.result():
+                    break
+            else:
+                life.judge.blame(f"session {session_id} does not come to rest although nothing fails any more")
+        await life.pause(60.0)
+
+    def _lose_patience(self, process: Process) -> None:
+        if process.is_busy and not process.is_dead:
+            self._life.judge.blame(f"a run had not ended after {PATIENCE_SECONDS:.0f} s")
+            process.kill()
+
+    # --- at a session
+
+    async def _work(self, process: Process, session_id: str) -> None:
+        """Give a task or go on with one, as a program would that is started by a person."""
+        try:
+            async with self._opened(process, session_id) as session:
+                for _ in range(self._chance.choice((1, 2, 3))):
+                    result = await self._run(process, session)
+                    if result.status is not Status.PAUSED or self._chance.random() < 0.4:
+                        break
+                    await self._answer(process, session)
+        except (JournalError, NothingToResume, SessionConflict, SessionHeld, UnknownSession) as error:
+            self._life.judge.ended(process, error)
+
+    async def _run(self, process: Process, session: Session) -> Any:
+        life, chance = self._life, self._chance
+        agent, state = life.agent(process), session.state
+        goes_on = state.run is not None and state.run.phase != "completed" and chance.random() < 0.8
+        budget = self._plan.budget if chance.random() < 0.7 or not goes_on else None
+        run = (
+            agent.stream_resume(session, budget=budget)
+            if goes_on
+            else agent.stream("Do it.", session=session, budget=budget)
+        )
+        run.subscribe(partial(life.heard, process))
+        process.run = run
+        life.trace(process, f"{'resumes' if goes_on else 'starts a task'} in {session.id} at {state.head}")
+        result = await run.finish()
+        life.trace(process, f"the run returns {result.reason.value}: {result.message}")
+        life.judge.concluded(process, result)
+        life.is_degraded = life.is_degraded or result.degraded
+        return result
+
+    def _opened(self, process: Process, session_id: str) -> Any:
+        return open_session(
+            process.journal,
+            id=session_id,
+            clock=process.clock,
+            randomness=process.randomness,
+            on_store_failure="degrade" if self._plan.degrades and not self._life.is_healed else "stop",
+        )
+
+    async def _answer(self, process: Process, session: Session) -> None:
+        """Answer what waits: allow, deny, edit; now and then twice."""
+        life, chance = self._life, self._chance
+        for approval in await session.approvals():
+            draw = 0.0 if life.is_healed else chance.random()
+            if draw > 0.9:
+                continue
+            answer: Any = "allow" if draw < 0.65 else "deny"
+            arguments = None
+            if answer == "allow" and not life.is_healed and chance.random() < 0.12 and "to" in approval.arguments:
+                arguments = chance.choice(({"to": "eve", "ref": life.next_ref()}, {"to": 1}))
+            if life.is_healed:
+                answer = chance.choice(("allow", "deny"))
+            life.judge.answered(session.id, approval, answer, arguments)
+            life.trace(process, f"answers {approval.id} of {approval.call_id}: {answer} {arguments or ''}")
+            try:
+                await session.answer(approval.id, answer, arguments=arguments)
+            except UnknownApproval:
+                life.trace(process, "somebody was faster")
+            if chance.random() < 0.1:
+                try:
+                    await session.answer(approval.id, "allow")
+                    life.judge.blame("an approval was answered twice")
+                except (UnknownApproval, JournalError):
+                    pass
+
+    async def _settle(self, process: Process, session_id: str) -> bool:
+        """Go on until the session is at rest; return whether it is."""
+        from invariants import check_session
+
+        try:
+            async with self._opened(process, session_id) as session:
+                await self._answer(process, session)
+                result = await self._run_to_rest(process, session)
+                await session.refresh()
+                if result.status is Status.PAUSED or session.state.has_open_calls:
+                    return False
+                try:
+                    await check_session(session)
+                except AssertionError as error:
+                    self._life.judge.blame(f"the checker says of {session.id}: {str(error).splitlines()[0]}")
+                self._compare(process, session)
+                return True
+        except SessionHeld:
+            return False
+
+    async def _run_to_rest(self, process: Process, session: Session) -> Any:
+        agent = self._life.agent(process)
+        state = session.state
+        if state.run is not None and state.run.phase != "completed":
+            run = agent.stream_resume(session)
+        else:
+            run = agent.stream("The last one.", session=session)
+        run.subscribe(partial(self._life.heard, process))
+        result = await run.finish()
+        self._life.trace(process, f"the last run returns {result.reason.value}: {result.message}")
+        self._life.judge.concluded(process, result)
+        return result
+
+    def _compare(self, process: Process, session: Session) -> None:
+        """What the process holds must be what is stored."""
+        events = process.store.shelves[session.id].events
+        stored = fold(session.id, events)
+        if stored.messages != session.state.messages:
+            self._life.judge.blame("the session's messages are not those of its journal")
+
+    # --- others
+
+    def _rival(self, session_id: str, seconds: float) -> None:
+        """Somebody else runs the same session from another process, at the same time."""
+
+        def start() -> None:
+            if self._life.is_healed:
+                return
+            process = self._sit_down()
+            process.is_busy = True
+            task = process.spawn(self._work(process, session_id))
+            task.add_done_callback(lambda _: setattr(process, "is_busy", False))
+            self._life.timeline.call_later(PATIENCE_SECONDS, self._lose_patience, process)
+
+        self._life.timeline.call_later(seconds, start)
+
+    async def _outside(self, act: Any, session_id: str) -> None:
+        """Do something to a session from a process of its own, and wait for it."""
+        process = self._sit_down()
+        task = process.spawn(self._in_office(process, session_id, act))
+        await self._life.see_through(process, task)
+
+    def _office(self, session_id: str, word: str) -> None:
+        """Do something to a session from a process of its own, whatever else is under way."""
+        if self._life.is_healed:
+            return
+        process = self._life.new_process()
+        process.spawn(self._in_office(process, session_id, partial(self._leave, word=word)))
+
+    async def _in_office(self, process: Process, session_id: str, act: Any) -> None:
+        try:
+            if session_id in process.store.shelves:
+                async with self._opened(process, session_id) as session:
+                    await act(process, session)
+        except (JournalError, SessionConflict, SessionHeld, SessionNotActive) as error:
+            self._life.judge.ended(process, error)
+
+    async def _leave(self, process: Process, session: Session, *, word: str) -> None:
+        self._life.trace(process, f"from outside: {word}")
+        match word:
+            case "answer":
+                await self._answer(process, session)
+            case "steer":
+                await session.steer("Look again.")
+            case "cancel":
+                self._life.happened("cancel")
+                await session.cancel()
+            case _:
+                raise AssertionError(word)
+
+    async def _fork(self, process: Process, session: Session) -> None:
+        self._forks += 1
+        name = f"f{self._forks}"
+        points = [None, *range(len(process.store.shelves[session.id].events), 0, -1)][:40]
+        self._life.happened("fork")
+        try:
+            await session.fork(self._chance.choice(points), id=name)
+        except NoSuchPoint:
+            return
+        self._life.trace(process, f"forked {session.id} as {name}")
+        self._life.forked(session.id, name)
+        self._sessions.append(name)
+
+    async def _move(self) -> None:
+        """Take all sessions to another store; the old one is not used again."""
+        life = self._life
+        if any(process.is_busy and not process.is_dead for process in life.processes):
+            return
+        source = life.new_process()
+        store = type(life.stores[0])(f"store-{len(life.stores) + 1}", encodes=False)
+        target = life.new_process(store=store)
+        lines: list[Any] = []
+        task = source.spawn(self._export(source, lines))
+        await life.see_through(source, task)
+        if source.is_dead or len(lines) != len(life.stores[-1].shelves):
+            return
+        task = target.spawn(self._import(target, lines))
+        await life.see_through(target, task)
+        if not target.is_dead and len(store.shelves) == len(lines):
+            life.happened("move")
+            life.trace(target, f"moved to {store.name}")
+            life.stores[-1] = store
+
+    async def _export(self, process: Process, lines: list[Any]) -> None:
+        try:
+            for session_id in [*process.store.shelves]:
+                async with self._opened(process, session_id) as session:
+                    lines.append(await session.export())
+        except JournalError as error:
+            self._life.judge.ended(process, error)
+
+    async def _import(self, process: Process, lines: list[Any]) -> None:
+        try:
+            for one in lines:
+                await import_session(process.journal, one)
+        except JournalError as error:
+            self._life.judge.ended(process, error)
+
+    # --- faults
+
+    def _lay_incidents(self, *, is_first: bool) -> None:
+        from simulator.life import Incident
+
+        life, plan, chance = self._life, self._plan, self._chance
+        life.incidents.clear()
+        kinds = [plan.fault] if plan.fault in _STRIKES and (is_first or chance.random() < 0.5) else []
+        if plan.fault == "move" and is_first:
+            kinds.append(chance.choice(("kill", "cancel")))
+        while chance.random() < 0.15:
+            kinds.append(chance.choice(_STRIKES))
+        for kind in kinds:
+            where = chance.choice(("operation", "commit", "event"))
+            feature = plan.feature if chance.random() < 0.8 else None
+            after = chance.choice((0, 0, 1, 2, 3)) if feature else chance.randrange(30)
+            life.incidents.append(Incident(kind, where=where, after=after, feature=feature))
+
+    def strike(self, kind: str, process: Process) -> None:
+        """Let a fault come to a process, now."""
+        life, chance = self._life, self._chance
+        if process.is_dead or life.is_healed:
+            return
+        life.trace(process, f"INCIDENT {kind}")
+        match kind:
+            case "kill":
+                life.happened("kill")
+                if chance.random() < 0.2:
+                    self._cut_power()
+                else:
+                    process.kill(keep=chance.randrange(4))
+            case "cancel":
+                self._cancel(process)
+            case "lease_lost":
+                seconds = chance.choice((3.0, 12.0, 25.0, 60.0))
+                life.excuses |= {"SessionConflict", "JournalError"}
+                self._rival(chance.choice(self._sessions), min(seconds - 1.0, 11.0))
+                process.stall(seconds)
+            case "store_gone":
+                life.happened("store_gone")
+                life.excuses |= {"JournalError", "IntentNotStored", "SessionConflict"}
+                process.store.gone_until = life.timeline.now + chance.choice((1e-6, 0.01, 0.5, 5.0, 60.0))
+            case "store_hanging":
+                life.happened("store_hanging")
+                process.store.hangs_until = life.timeline.now + chance.choice((0.1, 2.0, 15.0, 90.0))
+            case "other_clock":
+                life.happened("other_clock")
+                process.clock.offset += chance.choice((-3600.0, 3600.0, 60.0, -60.0, 3.2e7))
+            case "fork":
+                self._fork_soon(process)
+            case _:
+                raise AssertionError(kind)
+
+    def _cancel(self, process: Process) -> None:
+        life, chance = self._life, self._chance
+        life.happened("cancel")
+        if chance.random() < 0.6 and process.run is not None:
+            process.run.cancel()
+        else:
+            self._office(self._sessions[0], "cancel")
+
+    def _fork_soon(self, process: Process) -> None:
+        other = self._life.new_process(store=process.store)
+        other.spawn(self._in_office(other, self._sessions[0], self._fork))
+
+    def _cut_power(self) -> None:
+        """The machine goes down: every process dies, and what was not synced may be lost."""
+        life, chance = self._life, self._chance
+        life.trace(None, "POWER CUT")
+        for process in [*life.processes]:
+            process.kill()
+        life.stores[-1].lose_power(lambda: chance.randrange(4))
+
+
+_STRIKES = ("kill", "cancel", "lease_lost", "store_gone", "store_hanging", "other_clock", "fork")

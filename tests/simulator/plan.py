@@ -1,0 +1,95 @@
+"""The plan of a life: which feature it is about, which faults come, and who takes part; drawn before it begins."""
+
+from random import Random
+from typing import Any
+
+from simulator.coverage import FAULTS, FEATURES
+from treadle.budgets import Budget
+
+__all__ = ["Plan", "plan_of"]
+
+_FAVOURITES: dict[str, tuple[str, ...]] = {
+    "early_start": ("look", "look", "watch"),
+    "parallel_batch": ("look", "write", "watch", "write"),
+    "approval_pending": ("pay", "order", "wire", "write"),
+    "agent_as_tool": ("delegate", "delegate", "look"),
+    "retry": ("look", "pay"),
+    "fallback": ("look", "order"),
+    "closing_turn": ("look", "pay"),
+    "structured_answer": ("look",),
+    "steering": ("look", "watch", "wire"),
+    "polling": ("start_transfer", "check_transfer"),
+}
+
+
+class Plan:
+    """What is settled about a life before it begins."""
+
+    def __init__(self, seed: int, chance: Random) -> None:
+        place = seed % (len(FEATURES) * len(FAULTS))
+        self.feature = FEATURES[place % len(FEATURES)]
+        self.fault = FAULTS[place // len(FEATURES)]
+        self.favourites = _FAVOURITES[self.feature]
+        self.is_structured = self.feature == "structured_answer" or chance.random() < 0.1
+        self.has_fallback = self.feature == "fallback" or chance.random() < 0.08
+        self.turns = chance.choice((1, 2, 2, 3, 4))
+        self.rounds = chance.choice((1, 1, 2, 2, 3))
+        self.break_rate = 0.6 if self.feature in ("retry", "fallback") else chance.choice((0.0, 0.1, 0.3))
+        self.encodes = chance.random() < 0.1
+        self.degrades = chance.random() < 0.3
+        self.offsets = self._offsets(chance)
+        self.agent = self._agent(chance)
+        self.budget = self._budget(chance)
+        self.is_stuck = self.fault == "guard_tripped"
+        self.steers = self.feature == "steering" or chance.random() < 0.1
+        self.is_calm = chance.random() < 0.04
+        """Whether nothing goes wrong at all: such a life must end well too."""
+
+    def _offsets(self, chance: Random) -> tuple[float, ...]:
+        if self.fault != "other_clock" and chance.random() < 0.8:
+            return (0.0,)
+        return chance.choice(((0.0, 60.0), (0.0, -60.0), (0.0, 3600.0, -3600.0), (0.0, 3.2e7), (0.0, -3.2e7)))
+
+    def _agent(self, chance: Random) -> dict[str, Any]:
+        policy = chance.choice(("default", "default", "allow", "mixed", "ask"))
+        if self.feature == "approval_pending":
+            policy = chance.choice(("default", "ask"))
+        elif self.feature == "early_start" or (self.feature == "closing_turn" and policy == "ask"):
+            policy = chance.choice(("allow", "mixed", "default"))
+        return {
+            "policy": policy,
+            "has_child": self.feature == "agent_as_tool" or chance.random() < 0.05,
+            "polls": self.feature == "polling" or chance.random() < 0.05,
+            "is_structured": self.is_structured,
+            "on_limit": "summarize" if self.feature == "closing_turn" else chance.choice(("summarize", "report")),
+            "in_doubt": chance.choice((None, "ask", "tell")),
+            "tool_choice": chance.choice(("auto",) * 6 + ("required", "none", "look")),
+        }
+
+    def _budget(self, chance: Random) -> Budget | None:
+        if self.feature == "closing_turn":
+            words: dict[str, Any] = chance.choice(({"max_model_turns": 1}, {"max_tool_calls": 2}, {"max_tool_calls": 1}))
+            if self.fault == "budget_reached" and chance.random() < 0.5:
+                words = {**words, "max_wall_time_seconds": chance.choice((2, 5))}
+            return Budget(**words)
+        if self.fault != "budget_reached" and chance.random() < 0.9:
+            return None
+        return Budget(
+            **chance.choice(
+                (
+                    {"max_model_turns": 2},
+                    {"max_tool_calls": 1},
+                    {"max_wall_time_seconds": 3},
+                    {"max_wall_time_seconds": 0.5},
+                    {"max_output_tokens": 100},
+                    {"max_total_cost": 0.001},
+                    {"max_retries_per_model_call": 0},
+                    {"max_parallel_tool_calls": 1, "max_tool_calls": 3},
+                )
+            )
+        )
+
+
+def plan_of(seed: int, chance: Random) -> Plan:
+    """Return the plan of a seed: a hundred seeds in a row walk the whole product of features and faults."""
+    return Plan(seed, chance)

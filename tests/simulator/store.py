@@ -1,0 +1,283 @@
+"""The simulated store: what is synced, what only stored, what still waits in a process; leases with epochs; a journal for each process.
+
+A crash keeps what is stored, a power cut only what is synced. Every operation is a place for a fault.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from treadle.errors import JournalError, SessionHeld, UnknownSession
+from treadle.events import AnyEvent, ApprovalRequested, ToolFinished, ToolStarted, decode_event, encode_event
+from treadle.journals._sequence import check_numbers, conflict, exists, parent_of, status_of, task_of
+from treadle.journals._waiting import waiting_approvals
+from treadle.ports import InboxMessage, SessionInfo
+from treadle.state import Approval
+
+if TYPE_CHECKING:
+    from simulator.process import Process
+
+__all__ = ["Shelf", "SimJournal", "SimStore"]
+
+LEASE_SECONDS = 10.0
+
+
+class Shelf:
+    """What a store keeps of one session."""
+
+    def __init__(self) -> None:
+        self.events: list[AnyEvent] = []
+        self.commits: list[int] = []
+        """Number of the last event of each commit, so that a power cut takes whole ones."""
+        self.synced = 0
+        """Events that a power cut cannot take."""
+        self.inbox: dict[str, InboxMessage] = {}
+        self.consumed: dict[str, int] = {}
+        self.state = "active"
+        self.status: Any = "active"
+        self.task = ""
+        self.parent: tuple[str, int] | None = None
+        self.epoch = 0
+        self.lease: SimLease | None = None
+        self.started: dict[str, tuple[int, ToolStarted]] = {}
+        self.finished: dict[str, tuple[int, ToolFinished]] = {}
+        self.requested: dict[str, ApprovalRequested] = {}
+
+    @property
+    def head(self) -> int:
+        return len(self.events)
+
+    def add(self, events: Sequence[AnyEvent], state: str) -> None:
+        self.events.extend(events)
+        self.commits.append(self.head)
+        self.state = state
+        self.task = self.task or task_of(events)
+        self.status = status_of(events) or self.status
+        for event in events:
+            self._index(event)
+
+    def _index(self, event: AnyEvent) -> None:
+        kind = type(event)
+        if kind is ToolStarted:
+            self.started[event.call_id] = (event.seq, event)  # type: ignore[index]
+        elif kind is ToolFinished:
+            self.finished[event.call_id] = (event.seq, event)  # type: ignore[index]
+        elif kind is ApprovalRequested:
+            self.requested[event.approval_id] = event  # type: ignore[union-attr]
+
+    def lose_power(self, keep: int) -> None:
+        """Lose what was not synced, but for so many of its first commits."""
+        ends = [end for end in self.commits if end > self.synced][:keep]
+        head = ends[-1] if ends else self.synced
+        del self.events[head:]
+        self.commits = [end for end in self.commits if end <= head]
+        for table in (self.started, self.finished, self.requested):
+            table.clear()
+        for event in self.events:
+            self._index(event)
+        self.consumed = {name: seq for name, seq in self.consumed.items() if seq <= head}
+
+
+class SimStore:
+    """One store, shared by every process that opens it."""
+
+    def __init__(self, name: str, *, encodes: bool) -> None:
+        self.name = name
+        self.encodes = encodes
+        """Whether events pass through bytes, as they do in a file."""
+        self.shelves: dict[str, Shelf] = {}
+        self.blobs: dict[str, bytes] = {}
+        self.gone_until = 0.0
+        self.hangs_until = 0.0
+
+    def lose_power(self, keep: Callable[[], int]) -> None:
+        for shelf in self.shelves.values():
+            shelf.lose_power(keep())
+
+
+class SimLease:
+    """The right to write one session."""
+
+    def __init__(
+        self, shelf: Shelf, process: "Process", on_lost: Callable[[], None], on_message: Callable[[], None]
+    ) -> None:
+        self.head = shelf.head
+        self.has_messages = len(shelf.consumed) < len(shelf.inbox)
+        self.process = process
+        self.on_lost = on_lost
+        self.on_message = on_message
+        self._shelf = shelf
+
+    async def release(self) -> None:
+        if self._shelf.lease is self:
+            self._shelf.lease = None
+
+
+class SimJournal:
+    """The `Journal` port of one process over a store."""
+
+    def __init__(self, store: SimStore, process: "Process") -> None:
+        self._store = store
+        self._process = process
+        self._epochs: dict[str, int] = {}
+        self._waiting: list[tuple[str, list[AnyEvent], str]] = []
+        self._is_draining = False
+        self._is_closed = False
+
+    @property
+    def location(self) -> str:
+        return self._store.name
+
+    def is_fenced(self, session_id: str) -> bool:
+        """Whether another process has taken the session over from this one."""
+        shelf = self._store.shelves.get(session_id)
+        return shelf is not None and self._epochs.get(session_id, shelf.epoch) != shelf.epoch
+
+    def die(self, keep: int) -> None:
+        """Lose what only waited in the process, but for so many of its first commits."""
+        waiting, self._waiting = self._waiting[:keep], []
+        for session_id, events, state in waiting:
+            if not self.is_fenced(session_id):
+                self._store.shelves[session_id].add(events, state)
+
+    async def create(self, session_id: str) -> bool:
+        await self._process.operation("create")
+        is_new = session_id not in self._store.shelves
+        shelf = self._store.shelves.setdefault(session_id, Shelf())
+        self._drain()
+        self._epochs[session_id] = shelf.epoch
+        return is_new
+
+    async def acquire(self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]) -> SimLease:
+        await self._process.operation("acquire")
+        shelf = self._shelf(session_id)
+        self._drain()
+        if (held := shelf.lease) is not None and not held.process.is_dead:
+            if not held.process.is_silent(LEASE_SECONDS):
+                raise SessionHeld(f"Session {session_id!r} is being run by {held.process.name}.")
+            held.process.loop.call_soon(held.on_lost)
+            self._process.life.happened("lease_lost")
+        shelf.epoch += 1
+        self._epochs[session_id] = shelf.epoch
+        shelf.lease = lease = SimLease(shelf, self._process, on_lost, on_message)
+        return lease
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        check_numbers(events)
+        kept = [decode_event(encode_event(event)) for event in events] if self._store.encodes else list(events)
+        try:
+            await self._process.operation("append")
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            # Cancelled while it waited: stored or not, nobody knows.
+            if type(error).__name__ == "CancelledError" and self._process.coin(0.5) and not self._process.is_dead:
+                self._put(session_id, kept, state, durable=durable)
+            raise
+        self._put(session_id, kept, state, durable=durable)
+        await self._process.stored(events, durable=durable)
+
+    def _put(self, session_id: str, events: list[AnyEvent], state: str, *, durable: bool) -> None:
+        shelf = self._shelf(session_id)
+        head = shelf.head + sum(len(one[1]) for one in self._waiting if one[0] == session_id)
+        if self.is_fenced(session_id) or (events and events[0].seq != head + 1):
+            raise conflict(session_id, head, events[0].seq)
+        self._waiting.append((session_id, events, state))
+        if durable:
+            self._drain()
+            shelf.synced = shelf.head
+        elif not self._is_draining:
+            self._is_draining = True
+            self._process.loop.call_later(0.003, self._drain)
+
+    def _drain(self) -> None:
+        self._is_draining = False
+        waiting, self._waiting = self._waiting, []
+        for session_id, events, state in waiting:
+            if not self.is_fenced(session_id):
+                self._store.shelves[session_id].add(events, state)
+
+    async def adopt(
+        self, session_id: str, events: Sequence[AnyEvent], *, state: str, inbox: Sequence[InboxMessage] = ()
+    ) -> None:
+        check_numbers(events)
+        await self._process.operation("adopt")
+        if session_id in self._store.shelves:
+            raise exists(session_id)
+        self._store.shelves[session_id] = shelf = Shelf()
+        shelf.parent = parent_of(events)
+        shelf.add(list(events), state)
+        shelf.synced = shelf.head
+        shelf.inbox.update((message.id, message) for message in inbox)
+        self._epochs[session_id] = shelf.epoch
+        await self._process.stored(events, durable=True)
+
+    async def purge(self, session_id: str, stone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
+        raise NotImplementedError("No simulated life purges a session yet.")
+
+    async def flush(self) -> None:
+        await self._process.operation("flush")
+        self._drain()
+
+    async def read(self, session_id: str, *, after: int = 0) -> Sequence[AnyEvent]:
+        await self._process.operation("read")
+        self._drain()
+        shelf = self._store.shelves.get(session_id)
+        return () if shelf is None else tuple(shelf.events[max(after, 0) :])
+
+    async def sessions(self) -> Sequence[SessionInfo]:
+        await self._process.operation("sessions")
+        self._drain()
+        return tuple(
+            SessionInfo(id=name, state=shelf.state, head=shelf.head, updated_at=0.0, task=shelf.task)
+            for name, shelf in self._store.shelves.items()
+        )
+
+    async def approvals(self) -> Sequence[Approval]:
+        return await waiting_approvals(self)
+
+    async def put(self, session_id: str, message: InboxMessage) -> bool:
+        await self._process.operation("put")
+        shelf = self._shelf(session_id)
+        is_new = message.id not in shelf.inbox
+        shelf.inbox.setdefault(message.id, message)
+        if is_new and shelf.lease is not None and not shelf.lease.process.is_dead:
+            shelf.lease.process.loop.call_soon(shelf.lease.on_message)
+        return is_new
+
+    async def inbox(self, session_id: str) -> Sequence[InboxMessage]:
+        await self._process.operation("inbox")
+        shelf = self._store.shelves.get(session_id)
+        if shelf is None:
+            return ()
+        return tuple(message for message in shelf.inbox.values() if message.id not in shelf.consumed)
+
+    async def consume(self, session_id: str, message_ids: Sequence[str], seq: int) -> None:
+        await self._process.operation("consume")
+        shelf = self._shelf(session_id)
+        for message_id in message_ids:
+            if message_id in shelf.inbox:
+                shelf.consumed.setdefault(message_id, seq)
+
+    async def put_blob(self, content: bytes) -> str:
+        await self._process.operation("put_blob")
+        digest = hashlib.sha256(content).hexdigest()
+        self._store.blobs[digest] = bytes(content)
+        return digest
+
+    async def blob(self, digest: str) -> bytes | None:
+        await self._process.operation("blob")
+        return self._store.blobs.get(digest)
+
+    async def close(self) -> None:
+        await self._process.operation("close")
+        self._drain()
+        self._is_closed = True
+
+    def _shelf(self, session_id: str) -> Shelf:
+        if self._is_closed:
+            raise JournalError("This journal is closed.")
+        shelf = self._store.shelves.get(session_id)
+        if shelf is None:
+            raise UnknownSession(f"The journal holds no session {session_id!r}.")
+        return shelf
