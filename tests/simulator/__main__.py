@@ -2,78 +2,136 @@
 
 import argparse
 import gc
+import json
 import logging
+import os
+import re
 import sys
 import time
 import warnings
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
 
 from simulator.coverage import FAULTS, FEATURES
+from simulator.known import is_known
 from simulator.life import live
+
+CHUNK = 250
+"""Lives that a worker is given at once."""
+
+
+class Found(NamedTuple):
+    """What came of some lives in a row."""
+
+    lives: int
+    violations: list[tuple[int, str]]
+    pairs: Counter[tuple[str, str]]
+    seconds: float
+    digests: dict[int, int]
+    """Of everything that was stored in each life."""
 
 
 def main() -> int:
     options = _parse()
-    logging.disable(logging.CRITICAL)
-    warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of dead processes are never awaited
-    sys.unraisablehook = lambda _: None  # what is left of dead processes
-    if options.seed is not None:
-        outcome = live(options.seed, is_verbose=options.verbose)
-        for line in outcome.lines:
-            print(line)
-        for sentence in outcome.violations:
-            print(f"VIOLATION seed {options.seed}: {sentence}")
-        print(f"seed {options.seed}: {outcome.steps} steps, digest {outcome.digest:x}")
-        return 1 if outcome.violations else 0
-    return _many(options)
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order in a set of texts must be the same in every replay
+        os.execve(sys.executable, [sys.executable, "-m", "simulator", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+    return _replay(options) if options.seed is not None else _many(options)
+
+
+def _replay(options: argparse.Namespace) -> int:
+    _quiet()
+    outcome = live(options.seed, is_verbose=options.verbose)
+    for line in outcome.lines:
+        print(line)
+    for sentence in outcome.violations:
+        print(f"VIOLATION seed {options.seed}: {sentence}")
+    print(f"seed {options.seed}: {outcome.steps} steps, {len(outcome.violations)} violations")
+    return 1 if outcome.violations else 0
 
 
 def _many(options: argparse.Namespace) -> int:
-    pairs: Counter[tuple[str, str]] = Counter()
-    broken: Counter[str] = Counter()
-    first: dict[str, int] = {}
+    begun = time.monotonic()
+    whole = Found(0, [], Counter(), 0.0, {})
+    for found in _chunks(options):
+        whole = Found(
+            whole.lives + found.lives,
+            whole.violations + found.violations,
+            whole.pairs + found.pairs,
+            whole.seconds + found.seconds,
+            {**whole.digests, **found.digests} if options.json else {},
+        )
+        new = [one for one in found.violations if not is_known(one[1])]
+        if options.stop and new:
+            print("VIOLATION seed {}: {}".format(*min(new)))
+            return 1
+        if options.seconds and time.monotonic() - begun > options.seconds:
+            break
+    if options.json:
+        print(json.dumps({**whole._asdict(), "pairs": {f"{a} x {b}": count for (a, b), count in whole.pairs.items()}}))
+    else:
+        _tell(whole, options, time.monotonic() - begun)
+    return 1 if any(not is_known(sentence) for _, sentence in whole.violations) else 0
+
+
+def _chunks(options: argparse.Namespace) -> Iterator[Found]:
+    seeds = range(options.first, options.first + options.lives * options.step, options.step)
+    chunks = [seeds[begin : begin + CHUNK] for begin in range(0, len(seeds), CHUNK)]
+    if options.workers == 1:
+        yield from map(_live_some, chunks)
+        return
+    with ProcessPoolExecutor(options.workers) as pool:
+        for begin in range(0, len(chunks), 4 * options.workers):  # not all at once: a soak is stopped by its time
+            yield from pool.map(_live_some, chunks[begin : begin + 4 * options.workers])
+
+
+def _live_some(seeds: range) -> Found:
+    _quiet()
     begun = time.process_time()
+    gc.disable()
+    violations: list[tuple[int, str]] = []
+    digests: dict[int, int] = {}
+    pairs: Counter[tuple[str, str]] = Counter()
+    for seed in seeds:
+        outcome = live(seed)
+        pairs.update(outcome.pairs)
+        digests[seed] = outcome.digest
+        violations += [(seed, sentence) for sentence in outcome.violations]
     gc.collect()
     gc.freeze()
-    gc.disable()
-    lives = 0
-    for seed in range(options.first, options.first + options.lives):
-        outcome = live(seed)
-        lives += 1
-        pairs.update(outcome.pairs)
-        for sentence in outcome.violations:
-            kind = _kind(sentence)
-            broken[kind] += 1
-            first.setdefault(kind, seed)
-            if options.stop:
-                print(f"VIOLATION seed {seed}: {sentence}")
-        if outcome.violations and options.stop:
-            break
-        if lives % 200 == 0:
-            gc.collect()
-            if options.seconds and time.process_time() - begun > options.seconds:
-                break
-    seconds = time.process_time() - begun
-    for kind, count in broken.most_common():
-        print(f"VIOLATION in {count} lives, first seed {first[kind]}: {kind}")
+    return Found(len(seeds), violations, pairs, time.process_time() - begun, digests)
+
+
+def _quiet() -> None:
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of dead processes are never awaited
+    sys.unraisablehook = lambda _: None  # nor do they end well
+
+
+def _tell(whole: Found, options: argparse.Namespace, seconds: float) -> None:
+    kinds: Counter[str] = Counter()
+    first: dict[str, int] = {}
+    for seed, sentence in whole.violations:
+        kind = _kind(sentence)
+        kinds[kind] += 1
+        first.setdefault(kind, seed)
+    for kind, count in kinds.most_common():
+        print(f"{'known' if is_known(kind) else 'VIOLATION'}: {count} times, first in seed {first[kind]}: {kind}")
     if options.pairs:
-        _show(pairs)
-    empty = [(feature, fault) for feature in FEATURES for fault in FAULTS if not pairs[(feature, fault)]]
-    print(f"{lives} lives, {sum(broken.values())} violations, {len(empty)} pairs never met, {seconds:.1f} s of CPU,", end=" ")
-    print(f"{1000 * seconds / lives:.2f} ms a life")
-    return 1 if broken else 0
+        print(" " * 18 + " ".join(f"{fault[:8]:>8}" for fault in FAULTS))
+        for feature in FEATURES:
+            print(f"{feature:18}" + " ".join(f"{whole.pairs[(feature, fault)]:8}" for fault in FAULTS))
+    never = sum(not whole.pairs[(feature, fault)] for feature in FEATURES for fault in FAULTS)
+    print(
+        f"{whole.lives} lives, {sum(kinds.values())} violations, {never} pairs of feature and fault never met; "
+        f"{seconds:.1f} s, {1000 * whole.seconds / max(whole.lives, 1):.2f} ms of CPU a life"
+    )
 
 
 def _kind(sentence: str) -> str:
-    import re
-
-    return re.sub(r"[0-9]+", "N", re.sub(r"\{[^}]*\}|\([^)]*\)|\[[^\]]*\]", "..", sentence))[:160]
-
-
-def _show(pairs: Counter[tuple[str, str]]) -> None:
-    print(" " * 18 + " ".join(f"{fault[:8]:>8}" for fault in FAULTS))
-    for feature in FEATURES:
-        print(f"{feature:18}" + " ".join(f"{pairs[(feature, fault)]:8}" for fault in FAULTS))
+    """Return a violation without its numbers and names, so that equal ones can be counted."""
+    return re.sub(r"[0-9]+", "0", re.sub(r"\{[^}]*\}|\([^)]*\)|\[[^\]]*\]", "..", sentence))[:200]
 
 
 def _parse() -> argparse.Namespace:
@@ -82,9 +140,12 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("-v", "--verbose", action="store_true", help="print what happens in it")
     parser.add_argument("--lives", type=int, default=10_000, help="how many lives (10000)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
-    parser.add_argument("--seconds", type=float, help="stop after so many seconds of CPU")
+    parser.add_argument("--step", type=int, default=1, help="from one seed to the next (1)")
+    parser.add_argument("--workers", type=int, default=1, help="processes that live them (1)")
+    parser.add_argument("--seconds", type=float, help="stop after so many seconds")
     parser.add_argument("--pairs", action="store_true", help="print which faults met which features")
-    parser.add_argument("--stop", action="store_true", help="stop at the first violation")
+    parser.add_argument("--stop", action="store_true", help="stop at the first violation that is not known")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser.parse_args()
 
 

@@ -46,7 +46,7 @@ FAULTS = (
 )
 
 _GUARDS = frozenset({"repeated_tool_call", "repeated_failures", "invalid_call_limit"})
-_MEMORY = 12
+_MEMORY = 16
 """Events after which a feature that is over no longer counts as near."""
 
 
@@ -67,7 +67,7 @@ class Watcher:
 
     @property
     def near(self) -> set[str]:
-        """Features in action now, or within the last dozen events."""
+        """Features in action now, or within the last sixteen events."""
         return self.active.union(*self._recent)
 
     def fault(self, kind: str) -> None:

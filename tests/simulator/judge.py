@@ -14,6 +14,7 @@ from treadle.events import (
     AnyEvent,
     ApprovalAnswered,
     ApprovalRequested,
+    MessageAdded,
     RunFinished,
     RunPaused,
     RunResumed,
@@ -159,7 +160,9 @@ class Judge:
             mark = (deed.tool, deed.arguments)
             same = sum((one.tool, one.arguments) == mark for one in world.deeds)
             reruns = sum(self._reruns.values())
-            if same > self._proposed[mark] + reruns:
+            if not self._proposed[mark]:
+                self.blame(f"{deed.tool} {deed.arguments} was done although no whole response says so")
+            elif same > self._proposed[mark] + reruns:
                 self.blame(f"{deed.tool} {deed.arguments} was done {same} times; models meant it {self._proposed[mark]}")
 
     # --- what people say
@@ -209,17 +212,20 @@ class Judge:
 
     def _sum_up(self, session_id: str, shelf: "Shelf") -> None:
         by_call = self._life.world.by_call
-        origin = self._life.origin(session_id)
+        line = self._life.lineage(session_id)
         for call_id, (_, event) in shelf.finished.items():
             started = shelf.started.get(call_id)
             result = event.result
-            deeds = by_call.get((session_id, call_id)) or by_call.get((origin, call_id)) or ()
+            deeds = next((by_call[(one, call_id)] for one in line if (one, call_id) in by_call), ())
             effect = Effect.READ if started is None else started[1].effect
             if (fault := _lie(result, len(deeds), effect)) is not None:
                 self.blame(f"{result.name} of {(session_id, call_id)} {fault}")
         for place, deeds in by_call.items():
             if place[0] == session_id and place[1] not in shelf.started:
                 self.blame(f"{deeds[0].tool} of {place} was done and has no intent in the journal")
+        for message_id, count in _steered(shelf.events).items():
+            if count > 1:
+                self.blame(f"session {session_id}: the steered message {message_id} was added {count} times")
         for fault in _doubts(shelf.events):
             self.blame(f"session {session_id}: {fault}")
 
@@ -252,6 +258,10 @@ def _lie(result: ToolResult, deeds: int, effect: Effect) -> str | None:
     if result.status is CallStatus.TIMEOUT:
         return "is told timeout and may have been done: its outcome is unknown"
     return None
+
+
+def _steered(events: Sequence[AnyEvent]) -> Counter[str]:
+    return Counter(event.message_id for event in events if isinstance(event, MessageAdded) and event.message_id)
 
 
 def _doubts(events: Sequence[AnyEvent]) -> list[str]:

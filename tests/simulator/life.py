@@ -1,9 +1,9 @@
 """One life: a session from its first task to its last, with people, several processes, faults; all of it from one seed."""
 
 import asyncio
-from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from simulator.coverage import Watcher
 from simulator.judge import Judge
@@ -16,10 +16,9 @@ from simulator.timeline import Deadlock, Livelock, ProcessLoop, Timeline
 from simulator.tools import agent_of
 from simulator.world import World
 from treadle import Agent
-from treadle.events import AnyEvent, ToolStarted
+from treadle.events import AnyEvent, ToolStarted, encode_event
 from treadle.ports import ModelRequest
 from treadle.providers.fallback import FallbackModel
-from treadle.session import Session
 
 __all__ = ["Incident", "Life", "Outcome", "live"]
 
@@ -83,7 +82,7 @@ class Life:
         self._is_verbose = is_verbose
         self._refs = 0
         self._minds: dict[str, Mind] = {}
-        self._origins: dict[str, str] = {}
+        self._parents: dict[str, str] = {}
         self._director = ProcessLoop(self.timeline, None)
         self._ends: dict[Process, asyncio.Future[None]] = {}
         self.people = People(self)
@@ -156,12 +155,10 @@ class Life:
         self._moment("operation", process)
 
     def stored(self, process: Process, events: Any, *, durable: bool) -> None:
-        if self._is_verbose:
-            for event in events:
+        for event in events:
+            self.digest = crc32(encode_event(event), self.digest)
+            if self._is_verbose:
                 self.trace(process, f"stored{' durably' if durable else ''} {_line(event)}")
-        else:
-            for event in events:
-                self.digest = hash((self.digest, event.seq, _CODES.setdefault(type(event), len(_CODES))))
         self._moment("commit", process)
 
     def heard(self, process: Process, event: AnyEvent) -> None:
@@ -218,6 +215,8 @@ class Life:
             return "ok"
         draw = self.chance.random()
         if tool == "look":
+            if self.plan.stuck is not None and draw < 0.9:
+                return "at_once"
             return "at_once" if draw < 0.4 else "ok" if draw < 0.75 else self.chance.choice(_READ_FATES)
         return "ok" if draw < 0.62 else self.chance.choice(_FATES)
 
@@ -261,12 +260,15 @@ class Life:
             case _:
                 return "ask"
 
-    def origin(self, session_id: str) -> str:
-        """Return the session that a fork's past belongs to."""
-        return self._origins.get(session_id, session_id)
+    def lineage(self, session_id: str) -> list[str]:
+        """Return the session and those that it was forked from: their past is its own."""
+        line = [session_id]
+        while (parent := self._parents.get(line[-1])) is not None:
+            line.append(parent)
+        return line
 
     def forked(self, parent_id: str, session_id: str) -> None:
-        self._origins[session_id] = self.origin(parent_id)
+        self._parents[session_id] = parent_id
 
 
 def _with_model(agent: Agent, model: Any) -> Agent:
@@ -294,7 +296,6 @@ def _line(event: AnyEvent) -> str:
     return f"{event.session_id}#{event.seq} {event.type}{extra}"
 
 
-_CODES: dict[type, int] = {}
 _READ_FATES = ("raises", "breaks", "transient", "rejected", "hangs", "late", "exits", "large")
 _FATES = (
     "raises", "raises_done", "lost", "breaks", "transient", "transient_done", "rejected", "hangs", "late", "exits",
@@ -306,5 +307,3 @@ def live(seed: int, *, is_verbose: bool = False) -> Outcome:
     """Live the life of a seed."""
     return Life(seed, is_verbose=is_verbose).run()
 
-
-Opened = Callable[[Session], Any]

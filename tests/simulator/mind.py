@@ -57,7 +57,8 @@ class Mind:
         self._role = role
         self.turns = turns
         """Responses with calls that it will still give."""
-        self._is_stuck = life.chance.random() < 0.06
+        self._stuck = life.plan.stuck if role != "child" else None
+        self._told = 0
         self._last: list[ToolCall] = []
         self._broken: list[ToolCall] | None = None
 
@@ -132,8 +133,9 @@ class Mind:
             return self._say(request)
         self.turns -= 1
         parts: list[Part] = [Text("I call.")] if chance.random() < 0.4 else []
-        if self._is_stuck and self._last:
-            calls = [ToolCall(id=self._id(), name=call.name, arguments=call.arguments) for call in self._last]
+        self._told += 1
+        if self._stuck is not None and self._told > 1:
+            calls = self._get_nowhere(self._stuck)
         else:
             calls = [self._call(request) for _ in range(chance.choice((1, 1, 1, 2, 2, 3, 4)))]
         if len(calls) > 1 and chance.random() < 0.08:
@@ -145,6 +147,19 @@ class Mind:
         elif chance.random() < 0.03:
             cut = frozenset({calls[-1].id})
         return [*parts, *calls], finish, cut
+
+    def _get_nowhere(self, how: str) -> list[ToolCall]:
+        """Return calls that lead nowhere, again and again."""
+        match how:
+            case "invalid_json":
+                return [ToolCall(id=self._id(), name="look", arguments='{"to": "ann", "ref": 1')]
+            case "invalid_arguments":
+                return [ToolCall(id=self._id(), name="look", arguments='{"ref": "x"}')]
+            case "unknown_tool":
+                return [ToolCall(id=self._id(), name="payy", arguments="{}")]
+            case _:
+                count = 1 if self._told % 2 else 2
+                return [ToolCall(id=self._id(), name="look", arguments='{"to": "ann", "ref": 0}') for _ in range(count)]
 
     def _say(self, request: ModelRequest) -> tuple[list[Part], Finish, frozenset[str]]:
         chance = self._chance

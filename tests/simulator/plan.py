@@ -6,7 +6,10 @@ from typing import Any
 from simulator.coverage import FAULTS, FEATURES
 from treadle.budgets import Budget
 
-__all__ = ["Plan", "plan_of"]
+__all__ = ["PAIRS", "Plan", "plan_of"]
+
+PAIRS = tuple((feature, fault) for fault in FAULTS for feature in FEATURES)
+"""The product that lives walk: a seed's pair is the one at its remainder."""
 
 _FAVOURITES: dict[str, tuple[str, ...]] = {
     "early_start": ("look", "look", "watch"),
@@ -20,15 +23,14 @@ _FAVOURITES: dict[str, tuple[str, ...]] = {
     "steering": ("look", "watch", "wire"),
     "polling": ("start_transfer", "check_transfer"),
 }
+_STUCK = ("repeats", "invalid_json", "invalid_arguments", "unknown_tool")
 
 
 class Plan:
     """What is settled about a life before it begins."""
 
     def __init__(self, seed: int, chance: Random) -> None:
-        place = seed % (len(FEATURES) * len(FAULTS))
-        self.feature = FEATURES[place % len(FEATURES)]
-        self.fault = FAULTS[place // len(FEATURES)]
+        self.feature, self.fault = PAIRS[seed % len(PAIRS)]
         self.favourites = _FAVOURITES[self.feature]
         self.is_structured = self.feature == "structured_answer" or chance.random() < 0.1
         self.has_fallback = self.feature == "fallback" or chance.random() < 0.08
@@ -40,7 +42,10 @@ class Plan:
         self.offsets = self._offsets(chance)
         self.agent = self._agent(chance)
         self.budget = self._budget(chance)
-        self.is_stuck = self.fault == "guard_tripped"
+        self.stuck = chance.choice(_STUCK) if self.fault == "guard_tripped" or chance.random() < 0.03 else None
+        """In which way the model gets nowhere; None for one that does."""
+        if self.stuck is not None:
+            self.turns, self.rounds = 7, max(self.rounds, 2)
         self.steers = self.feature == "steering" or chance.random() < 0.1
         self.is_calm = chance.random() < 0.04
         """Whether nothing goes wrong at all: such a life must end well too."""
@@ -63,6 +68,7 @@ class Plan:
             "is_structured": self.is_structured,
             "on_limit": "summarize" if self.feature == "closing_turn" else chance.choice(("summarize", "report")),
             "in_doubt": chance.choice((None, "ask", "tell")),
+            "has_tight_guards": self.fault == "guard_tripped" and chance.random() < 0.6,
             "tool_choice": chance.choice(("auto",) * 6 + ("required", "none", "look")),
         }
 

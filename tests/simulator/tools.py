@@ -118,7 +118,15 @@ _OUTPUT: JsonObject = {
 
 @cache
 def agent_of(
-    *, policy: str, has_child: bool, polls: bool, is_structured: bool, on_limit: Any, in_doubt: Any, tool_choice: str
+    *,
+    policy: str,
+    has_child: bool,
+    polls: bool,
+    is_structured: bool,
+    has_tight_guards: bool,
+    on_limit: Any,
+    in_doubt: Any,
+    tool_choice: str,
 ) -> Agent:
     """Return the agent of such a life; equal ones are one."""
     tools = [*_own_tools()]
@@ -134,4 +142,5 @@ def agent_of(
         on_limit=on_limit,
         in_doubt=in_doubt,
         tool_choice=tool_choice,
+        guards=Guards(repeats=2, failures=1, invalid_json=1, invalid_arguments=1) if has_tight_guards else Guards(),
     )

@@ -1,0 +1,110 @@
+"""Ten bugs put in by hand, each of which the simulator must find: `python -m simulator.bugs` tries them all.
+
+Each is applied to a copy of the sources, and lives are lived on that copy until a promise is broken.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["BUGS", "Bug", "hunt"]
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+TREADLE = PROJECT / "src" / "treadle"
+
+
+class Bug(NamedTuple):
+    """A change of the sources that breaks a promise."""
+
+    name: str
+    file: str
+    good: str
+    bad: str
+
+
+BUGS = (
+    Bug("an intent is not synced before its call acts", "execution.py", "durable=_acts(calls))", "durable=False)"),
+    Bug(
+        "a call in doubt runs again and nobody is asked",
+        "recovery.py",
+        "return not is_unsafe or await self._resolve(state, decided, outcomes)",
+        "return True",
+    ),
+    Bug("edited arguments are ignored", "planning.py", "if answer.arguments is None:", "if answer is not None:"),
+    Bug(
+        "calls that will not start get no result",
+        "execution.py",
+        "        if results:\n",
+        "        if results and stop is None:\n",
+    ),
+    Bug("each attempt has its own key", "calling.py", "return self._checked.key", 'return f"{self._checked.key}{self.attempt}"'),
+    Bug("an unsafe call is retried", "attempts.py", "not may_retry_call(checked.effect, cause)", "False"),
+    Bug("the calls of a response that was cut off run", "proposal.py", "case Finish.LENGTH:", "case Finish.CALLS if closing:"),
+    Bug("a failure hides that the call may have acted", "attempts.py", "acted = not checked.effect.is_read", "acted = False"),
+    Bug(
+        "a call that acts starts while the response streams",
+        "early.py",
+        "return call.effect.is_read and is_allowed",
+        "return is_allowed",
+    ),
+    Bug(
+        "a steered message is added twice after a crash",
+        "inbox.py",
+        'case "message" if message.id not in state.message_ids:',
+        'case "message":',
+    ),
+)  # fmt: skip
+
+
+def hunt(bug: Bug, *, lives: int, folder: Path) -> str | None:
+    """Put a bug into a copy of the sources; return the first broken promise, or None when none was found.
+
+    Raises:
+        LookupError: The line that the bug changes is not in the sources any more: give the bug a new one.
+    """
+    copy = folder / "src"
+    shutil.copytree(TREADLE, copy / "treadle", ignore=shutil.ignore_patterns("__pycache__"))
+    file = copy / "treadle" / bug.file
+    text = file.read_text()
+    if bug.good not in text:
+        raise LookupError(f"{bug.file} no longer has {bug.good!r}: the bug {bug.name!r} needs another line.")
+    file.write_text(text.replace(bug.good, bug.bad))
+    search = os.pathsep.join((str(copy), str(PROJECT / "tests")))
+    found = subprocess.run(
+        [sys.executable, "-m", "simulator", "--lives", str(lives), "--stop"],
+        env={**_plain_environment(), "PYTHONPATH": search, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if found.returncode not in (0, 1):
+        raise RuntimeError(f"The simulator itself failed: {found.stderr[-2000:]}")
+    lines = [line for line in found.stdout.splitlines() if line.startswith("VIOLATION")]
+    return lines[0] if lines else None
+
+
+def _plain_environment() -> dict[str, str]:
+    """The environment without what measures coverage: it would make lives three times as long."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("COV", "COVERAGE"))}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lives", type=int, default=10_000, help="lives after which a bug counts as missed (10000)")
+    options = parser.parse_args()
+    missed = 0
+    for bug in BUGS:
+        with tempfile.TemporaryDirectory() as folder:
+            found = hunt(bug, lives=options.lives, folder=Path(folder))
+        missed += found is None
+        print(f"{'MISSED' if found is None else 'found '}  {bug.name}: {found or ''}"[:220], flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

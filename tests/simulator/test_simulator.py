@@ -1,0 +1,72 @@
+"""The simulator in the suite: ten thousand lives, exact replays, every pair of feature and fault, and ten bugs it must find."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.bugs import BUGS, Bug, hunt
+from simulator.plan import PAIRS
+from simulator.known import is_known
+
+LIVES = 10_000
+CHUNKS = 4
+TESTS = Path(__file__).resolve().parent.parent
+
+
+def simulate(*options: str, **environment: str) -> Any:
+    """Run the simulator as people do, without what measures coverage: it would make lives three times as long."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    done = subprocess.run(
+        [sys.executable, "-m", "simulator", "--json", *options],
+        env={**plain, "PYTHONPATH": str(TESTS), **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout)
+
+
+@cache
+def chunk(number: int) -> Any:
+    lives = LIVES // CHUNKS
+    return simulate("--first", str(number * lives), "--lives", str(lives))
+
+
+@pytest.mark.row("H22")
+@pytest.mark.parametrize("number", range(CHUNKS))
+def test_ten_thousand_lives_break_no_promise(number: int):
+    lives = chunk(number)
+
+    assert lives["lives"] == LIVES // CHUNKS
+    assert [f"seed {seed}: {sentence}" for seed, sentence in lives["violations"] if not is_known(sentence)] == []
+
+
+@pytest.mark.row("H22")
+def test_every_fault_meets_every_feature_in_ten_thousand_lives():
+    met = chunk(0)["pairs"]
+    missing = [place for place, pair in enumerate(PAIRS) if not met.get(" x ".join(pair))]
+
+    for place in missing:  # not among the first lives: then among the others that are about this very pair
+        about = simulate("--first", str(place), "--step", str(len(PAIRS)), "--lives", str(LIVES // len(PAIRS)))
+        assert about["pairs"].get(" x ".join(PAIRS[place])), f"{PAIRS[place]} never met"
+
+
+@pytest.mark.row("H22")
+def test_a_seed_replays_exactly_in_another_process_and_after_other_lives():
+    whole = simulate("--lives", "300", PYTHONHASHSEED="1")
+    part = simulate("--first", "200", "--lives", "100", PYTHONHASHSEED="2")
+
+    assert len(part["digests"]) == 100
+    assert {seed: whole["digests"][seed] for seed in part["digests"]} == part["digests"]
+
+
+@pytest.mark.row("H22")
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "_"))
+def test_a_bug_put_in_by_hand_is_found(bug: Bug, tmp_path: Path):
+    assert hunt(bug, lives=10_000, folder=tmp_path) is not None
