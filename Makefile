@@ -12,8 +12,11 @@ COVERAGE_MIN ?= 95
 WORKERS ?= 2
 # Words for pytest, such as TESTS="tests/journals -k lease".
 TESTS ?=
-# How long `make soak` runs.
+# How long `make soak` kills real processes, and how many lives it simulates before.
 SOAK_SECONDS ?= 3600
+LIVES ?= 1000000
+# The life that `make simulate` replays.
+SEED ?= 0
 
 # State of the demo stays in the project's folder, away from the person's own sessions.
 DEMO_HOME := build/demo
@@ -85,9 +88,13 @@ bench: $(STAMP)  ## Measure the overhead of the loop against a bare one
 	$(BIN)/python benchmarks/run.py
 
 .PHONY: soak
-soak: $(STAMP)  ## Run the loop with random faults for SOAK_SECONDS
-	@[ -e benchmarks/soak.py ] || { echo "No soak test stands in benchmarks/ yet." >&2; exit 1; }
+soak: $(STAMP)  ## Simulate LIVES lives from seeds, then kill real processes for SOAK_SECONDS
+	PYTHONPATH=tests $(BIN)/python -m simulator --lives $(LIVES) --workers $(WORKERS) --pairs
 	$(BIN)/python benchmarks/soak.py --seconds $(SOAK_SECONDS)
+
+.PHONY: simulate
+simulate: $(STAMP)  ## Replay the simulated life of SEED and print what happens in it
+	PYTHONPATH=tests $(BIN)/python -m simulator --seed $(SEED) -v
 
 .PHONY: clean
 clean:  ## Remove all that these words made

@@ -36,7 +36,9 @@ class Found(NamedTuple):
 def main() -> int:
     options = _parse()
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order in a set of texts must be the same in every replay
-        os.execve(sys.executable, [sys.executable, "-m", "simulator", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+        os.execve(
+            sys.executable, [sys.executable, "-m", "simulator", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"}
+        )
     return _replay(options) if options.seed is not None else _many(options)
 
 

@@ -124,10 +124,8 @@ class Watcher:
                 on["polling"].clear()
             case MessageAdded(source="steer"):
                 on["steering"] = {"x"}
-            case RunStarted() | RunResumed():
+            case RunStarted() | RunResumed() | RunPaused():
                 self._running.clear()
-            case RunPaused():
-                on["structured_answer"].clear()
             case _:
                 pass
 

@@ -27,7 +27,7 @@ from treadle.messages import Finish, ToolCall
 from treadle.ports import ModelRequest
 from treadle.recovery import IN_DOUBT
 from treadle.reports import RunResult
-from treadle.stops import Status, StopReason
+from treadle.stops import Status
 from treadle.tools import CallStatus, ToolContext, ToolResult
 
 if TYPE_CHECKING:
@@ -37,20 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Judge"]
 
-_UNDONE = frozenset(
-    {
-        CallStatus.INVALID_JSON,
-        CallStatus.INVALID_ARGUMENTS,
-        CallStatus.UNKNOWN_TOOL,
-        CallStatus.DENIED,
-        CallStatus.REJECTED,
-        CallStatus.CANCELLED,
-        CallStatus.SKIPPED,
-    }
-)
-"""What is told of a call that changed nothing."""
-_ENDED = frozenset({StopReason.CANCELLED, StopReason.COMPLETED, StopReason.DONE_CONDITION_SATISFIED})
-"""Ends after which no call may wait. A run that a limit stopped may go on, and its open questions stay."""
 _ACTING = frozenset({"pay", "wire", "order", "write", "start_transfer"})
 
 
@@ -163,7 +149,9 @@ class Judge:
             if not self._proposed[mark]:
                 self.blame(f"{deed.tool} {deed.arguments} was done although no whole response says so")
             elif same > self._proposed[mark] + reruns:
-                self.blame(f"{deed.tool} {deed.arguments} was done {same} times; models meant it {self._proposed[mark]}")
+                self.blame(
+                    f"{deed.tool} {deed.arguments} was done {same} times; models meant it {self._proposed[mark]}"
+                )
 
     # --- what people say
 
@@ -188,7 +176,7 @@ class Judge:
         state = result.session.state
         if result.status is Status.PAUSED and not report["approvals"]:
             self.blame("a paused run waits for nobody")
-        if result.reason in _ENDED and state.has_open_calls:
+        if result.status is not Status.PAUSED and state.has_open_calls:
             self.blame(f"a run ended as {result.reason} with open calls {[*state.open]}")
         if result.completed != (result.status is Status.COMPLETED):
             self.blame("completed and status disagree")
@@ -245,18 +233,15 @@ def _last_turn(shelf: "Shelf") -> str | None:
 
 def _lie(result: ToolResult, deeds: int, effect: Effect) -> str | None:
     """Say what is untrue of a result, given how often it was really done."""
-    if result.name not in _ACTING:
+    status = result.status
+    if result.name not in _ACTING or (not deeds and status is not CallStatus.OK):
         return None
-    if result.status is CallStatus.OK and not deeds:
-        return "is told ok and was not done"
     if not deeds:
-        return None
-    if result.status in _UNDONE and not result.may_have_acted:
-        return f"is told {result.status.value} and was done"
-    if result.status is not CallStatus.OK and not result.may_have_acted:
-        return f"is told {result.status.value} without may_have_acted, and was done"
-    if result.status is CallStatus.TIMEOUT:
-        return "is told timeout and may have been done: its outcome is unknown"
+        return "is told ok and was not done"
+    if status is not CallStatus.OK and not result.may_have_acted:
+        return f"is told {status.value} without may_have_acted, and was done"
+    if status is CallStatus.TIMEOUT and effect is not Effect.READ:
+        return "is told timeout and was done: its outcome is unknown"
     return None
 
 

@@ -12,9 +12,8 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     (r"session\.forked: shares calls without a result", "a fork at a salvaged early call"),
     (r"announced and never came|announced retry of the model never came", "a retry that the wall time cuts; the checker after a crash"),
     (r"was done \d+ times; models meant it", "one call told twice under one id"),
-    (r"is told rejected and was done", "rejected after an earlier attempt that acted"),
+    (r"is told rejected without may_have_acted", "rejected after an earlier attempt that acted"),
     (r"had not started early", "an early start that could not be stored is named as discarded"),
-    (r"a run ended as cancelled with open calls", "a call that waits for a person outlives a cancel"),
 )  # fmt: skip
 _patterns = [re.compile(pattern) for pattern, _ in _KNOWN]
 

@@ -116,7 +116,9 @@ class Life:
         )
 
     def _under_way(self) -> str:
-        return ", ".join(f"{process.name} runs" for process in self.processes if not process.is_dead and process.is_busy)
+        return ", ".join(
+            f"{process.name} runs" for process in self.processes if not process.is_dead and process.is_busy
+        )
 
     # --- processes
 
@@ -306,4 +308,3 @@ _FATES = (
 def live(seed: int, *, is_verbose: bool = False) -> Outcome:
     """Live the life of a seed."""
     return Life(seed, is_verbose=is_verbose).run()
-

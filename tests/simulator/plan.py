@@ -74,7 +74,9 @@ class Plan:
 
     def _budget(self, chance: Random) -> Budget | None:
         if self.feature == "closing_turn":
-            words: dict[str, Any] = chance.choice(({"max_model_turns": 1}, {"max_tool_calls": 2}, {"max_tool_calls": 1}))
+            words: dict[str, Any] = chance.choice(
+                ({"max_model_turns": 1}, {"max_tool_calls": 2}, {"max_tool_calls": 1})
+            )
             if self.fault == "budget_reached" and chance.random() < 0.5:
                 words = {**words, "max_wall_time_seconds": chance.choice((2, 5))}
             return Budget(**words)

@@ -148,7 +148,9 @@ class SimJournal:
         self._epochs[session_id] = shelf.epoch
         return is_new
 
-    async def acquire(self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]) -> SimLease:
+    async def acquire(
+        self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]
+    ) -> SimLease:
         await self._process.operation("acquire")
         shelf = self._shelf(session_id)
         self._drain()

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from simulator.bugs import BUGS, Bug, hunt
-from simulator.plan import PAIRS
 from simulator.known import is_known
+from simulator.plan import PAIRS
 
 LIVES = 10_000
 CHUNKS = 4

@@ -9,8 +9,9 @@ import heapq
 from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 __all__ = ["Deadlock", "Livelock", "ProcessLoop", "Timeline"]
 
@@ -53,7 +54,7 @@ class _Task(asyncio.Task):  # type: ignore[type-arg]
 
     _number = 0
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> "_Task":
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         self = super().__new__(cls)
         self._number = _Task._number
         _Task._number += 1
@@ -217,7 +218,5 @@ class ProcessLoop(AbstractEventLoop):
 
 
 def _close(coroutine: Coroutine[Any, Any, Any]) -> None:
-    try:
+    with suppress(BaseException):  # it belongs to a process that is dead: nobody hears how it ends
         coroutine.close()
-    except BaseException:  # noqa: BLE001, S110 - it belongs to a process that is dead
-        pass

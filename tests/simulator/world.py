@@ -73,9 +73,18 @@ class World:
             if not ignores_cancel:
                 raise
             await process.sleep(min(waits, 30.0))
-        if fate.startswith("raises"):
-            raise _ERRORS[self._life.chance.randrange(len(_ERRORS))]
+        self._fail(fate, tool)
+        if fate == "misshapen":
+            return {"receipt": "not a number"}
+        if fate == "large":
+            return ToolOutput(data={"receipt": 1, "text": "x" * 60_000}, display="large")
+        return {"receipt": self._receipt(ctx)}
+
+    def _fail(self, fate: str, tool: str) -> None:
+        """Raise what this fate raises in the tool, if anything."""
         match fate:
+            case "raises" | "raises_done":
+                raise _ERRORS[self._life.chance.randrange(len(_ERRORS))]
             case "lost" | "breaks":
                 raise ConnectionError("the connection broke")
             case "transient" | "transient_done":
@@ -84,16 +93,15 @@ class World:
                 raise Rejected({"error": "no", "tool": tool})
             case "exits":
                 raise SystemExit(3)
-            case "misshapen":
-                return {"receipt": "not a number"}
-            case "large":
-                return ToolOutput(data={"receipt": 1, "text": "x" * 60_000}, display="large")
             case _:
-                deeds = self.by_call.get((ctx.session.id, ctx.call.id))
-                if tool == "order" and not deeds:  # done under this key by an earlier request
-                    deed = self.by_key.get(ctx.idempotency_key)
-                    return {"receipt": deed.number if deed else 0}
-                return {"receipt": deeds[-1].number if deeds else 0}
+                pass
+
+    def _receipt(self, ctx: ToolContext) -> int:
+        deeds = self.by_call.get((ctx.session.id, ctx.call.id))
+        if deeds:
+            return deeds[-1].number
+        deed = self.by_key.get(ctx.idempotency_key)  # done under this key by an earlier request
+        return 0 if deed is None else deed.number
 
     def _do(self, tool: str, arguments: JsonObject, key: str, session_id: str, call_id: str) -> None:
         if tool == "order" and key in self.by_key:
