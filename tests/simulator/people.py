@@ -39,6 +39,7 @@ class People:
         self._plan = life.plan
         self._sessions = ["s"]
         self._forks = 0
+        self._is_moving = False
 
     # --- the course of a life
 
@@ -212,7 +213,7 @@ class People:
         """Somebody else runs the same session from another process, at the same time."""
 
         def start() -> None:
-            if self._life.is_healed:
+            if self._life.is_healed or self._is_moving:
                 return
             process = self._sit_down()
             process.is_busy = True
@@ -230,7 +231,7 @@ class People:
 
     def _office(self, session_id: str, word: str) -> None:
         """Do something to a session from a process of its own, whatever else is under way."""
-        if self._life.is_healed:
+        if self._life.is_healed or self._is_moving:
             return
         process = self._life.new_process()
         process.spawn(self._in_office(process, session_id, partial(self._leave, word=word)))
@@ -272,7 +273,7 @@ class People:
     async def _move(self) -> None:
         """Take all sessions to another store; the old one is not used again."""
         life = self._life
-        if any(process.is_busy and not process.is_dead for process in life.processes):
+        if self._is_busy():
             return
         source = life.new_process()
         store = type(life.stores[0])(f"store-{len(life.stores) + 1}", encodes=False)
@@ -280,14 +281,19 @@ class People:
         lines: list[Any] = []
         task = source.spawn(self._export(source, lines))
         await life.see_through(source, task)
-        if source.is_dead or len(lines) != len(life.stores[-1].shelves):
+        if source.is_dead or len(lines) != len(life.stores[-1].shelves) or self._is_busy():
             return
         task = target.spawn(self._import(target, lines))
+        self._is_moving = True
         await life.see_through(target, task)
+        self._is_moving = False
         if not target.is_dead and len(store.shelves) == len(lines):
             life.happened("move")
             life.trace(target, f"moved to {store.name}")
             life.stores[-1] = store
+
+    def _is_busy(self) -> bool:
+        return any(process.is_busy and not process.is_dead for process in self._life.processes)
 
     async def _export(self, process: Process, lines: list[Any]) -> None:
         try:
