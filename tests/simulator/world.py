@@ -84,7 +84,7 @@ class World:
         """Raise what this fate raises in the tool, if anything."""
         match fate:
             case "raises" | "raises_done":
-                raise _ERRORS[self._life.chance.randrange(len(_ERRORS))]
+                raise self._life.chance.choice(_ERRORS)
             case "lost" | "breaks":
                 raise ConnectionError("the connection broke")
             case "transient" | "transient_done":
@@ -146,4 +146,4 @@ class World:
 
 _DONE = frozenset({"ok", "lost", "late", "hangs", "transient_done", "raises_done", "misshapen", "large"})
 """Fates in which the service does what it is asked."""
-_ERRORS = (ValueError("bad"), RuntimeError("broken"), TimeoutError(), OSError(5, "I/O error"), KeyError("k"))
+_ERRORS = (ValueError, RuntimeError, TimeoutError, OSError, KeyError)
