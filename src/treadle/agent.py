@@ -10,8 +10,9 @@ from treadle.assembly import Description
 from treadle.background import run_in_background
 from treadle.budgets import Budget, Deadline
 from treadle.canonical import digest
+from treadle.children import carry_out
 from treadle.effects import Effect
-from treadle.errors import ConfigurationError, Rejected
+from treadle.errors import ConfigurationError
 from treadle.events import Subscriber
 from treadle.guards import Guards
 from treadle.messages import Message
@@ -227,9 +228,12 @@ class Agent:
         return run_in_background(self.resume(session, deps=deps, budget=budget, deadline=deadline))
 
     def as_tool(self, name: str, description: str, *, effect: Effect | str = Effect.UNSAFE) -> Tool:
-        """Make a tool that gives this agent a task of its own, with a session, tools and budget apart from the caller's.
+        """Make a tool that gives this agent a task of its own, in a session of its own in the caller's journal.
 
         Its answer is the result. When it does not complete, the caller's model is told why, and may go another way.
+        It stays under the caller: what the caller's policy forbids is denied to it too, and what it spends counts to the
+        caller's budget, whose remainder bounds it. When one of its calls needs a person, the caller's run pauses;
+        `session.answer` of either session takes the answer, and `resume` of the caller's session goes on.
 
         Example:
             lead = Agent(model, tools=[researcher.as_tool("research", "Find out one thing and say where it stands.")])
@@ -239,12 +243,7 @@ class Agent:
         """
 
         async def run(arguments: JsonObject, ctx: ToolContext) -> Any:
-            session = await memory_session(parent=ctx.session.run_id)
-            result = await self.run(arguments["task"], session=session, deps=ctx.deps)
-            if result.completed:
-                return result.text if result.output is None else result.output
-            told = {"error": result.message, "reason": result.reason.value, "text": result.text}
-            raise Rejected(told, code=f"subagent_{result.reason.value}")
+            return await carry_out(self._driven(), self.model, arguments["task"], ctx)
 
         parameters = {
             "type": "object",
@@ -253,7 +252,13 @@ class Agent:
             "additionalProperties": False,
         }
         return Tool(
-            name=name, description=description, parameters=parameters, effect=Effect(effect), timeout=None, run=run
+            name=name,
+            description=description,
+            parameters=parameters,
+            effect=Effect(effect),
+            timeout=None,
+            resumes=True,
+            run=run,
         )
 
     @property

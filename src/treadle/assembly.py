@@ -1,12 +1,13 @@
 """Assembly: put the parts of one run together, from the description of its agent. Runs nothing."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
 from treadle.answers import Answers
 from treadle.attempts import Attempts
-from treadle.budgets import Budget, Meter
+from treadle.budgets import Budget, Meter, Spent
 from treadle.calling import Calling
 from treadle.checking import Checker
 from treadle.early import EarlyCalls
@@ -21,14 +22,16 @@ from treadle.proposal import Proposer
 from treadle.recovery import InDoubt, Recovery
 from treadle.requests import Requests
 from treadle.runtime.interrupts import Interrupt
+from treadle.runtime.permission import under
 from treadle.runtime.tries import Tries
 from treadle.session import Session
+from treadle.settling import end_children
 from treadle.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from treadle.runtime.validation.typed import Typed
 
-__all__ = ["Description", "assemble"]
+__all__ = ["Description", "Host", "assemble"]
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -55,6 +58,54 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     interceptors: tuple[Interceptor, ...]
 
 
+class Host:
+    """A run, as the tools of it see it that are agents: what their runs are bound by.
+
+    Args:
+        about: Its agent as described.
+        above: The run that called this one; None for a run that people started.
+    """
+
+    def __init__(
+        self, about: Description, session: Session, *, meter: Meter, interrupt: Interrupt, above: "Host | None"
+    ) -> None:
+        self.session = session
+        self.meter = meter
+        self.interrupt = interrupt
+        own = () if about.policy is None else (about.policy,)
+        self.policies: tuple[Policy, ...] = own if above is None else (*own, *above.policies)
+        self.interceptors: tuple[Interceptor, ...] = about.interceptors + (() if above is None else above.interceptors)
+        self.in_doubt: InDoubt | None = about.in_doubt or (None if above is None else above.in_doubt)
+        self.warns_of_price = about.unpriced == "warn"
+        self._begun = session.clock.monotonic()
+        self._seconds_before = self.spent.wall_seconds
+
+    @property
+    def spent(self) -> Spent:
+        """What the run has spent by its recorded events."""
+        run = self.session.state.run
+        return Spent() if run is None else run.spent
+
+    def charged(self, child_id: str) -> Spent:
+        """Return what of a child's spending is recorded in this run."""
+        run = self.session.state.run
+        child = None if run is None else run.children.get(child_id)
+        return Spent() if child is None else child.spent
+
+    def seconds_left(self) -> float | None:
+        """Return the running time that is left to the run; None for no limit."""
+        return self.meter.seconds_left(self._seconds_before + self.session.clock.monotonic() - self._begun)
+
+    def rule(self, about: Description) -> Description:
+        """Return an agent as it is when this run calls it: nothing is allowed that is forbidden here."""
+        return msgspec.structs.replace(
+            about,
+            policy=under(about.policy, self.policies),
+            interceptors=about.interceptors + self.interceptors,
+            in_doubt=about.in_doubt or self.in_doubt,
+        )
+
+
 def assemble(
     about: Description,
     model: Model,
@@ -62,17 +113,22 @@ def assemble(
     *,
     inbox: Inbox,
     interrupt: Interrupt,
-    budget: Budget,
+    meter: Meter,
     deps: Any,  # Any: the application's own object
+    above: Host | None = None,
 ) -> Loop:
     """Return the loop of one run, with all that it needs.
 
     Args:
-        budget: What holds for this run.
+        meter: Of what holds for this run.
         deps: What tools find in `ctx.deps`.
+        above: The run that called this one.
     """
+    host = Host(about, session, meter=meter, interrupt=interrupt, above=above)
+    about = about if above is None else above.rule(about)
     assert about.driver is not None
-    parts = _parts(about, session, interrupt, budget, deps)
+    budget = meter.budget
+    parts = _parts(about, session, interrupt, budget, deps, host)
     driver = about.driver.bind(model, about.toolbox.visible(session), _Offer(about.toolbox, session))
     proposer = Proposer(
         ledger=session.ledger,
@@ -80,7 +136,7 @@ def assemble(
         model=model,
         early=parts.early,
         interrupt=interrupt,
-        budget=budget,
+        meter=meter,
         refused_as=about.guards.finish_reasons,
     )
     requests = Requests(
@@ -100,7 +156,7 @@ def assemble(
         execution=parts.execution,
         early=parts.early,
         answers=Answers(output=about.output),
-        meter=Meter(budget),
+        meter=meter,
         interrupt=interrupt,
         requests=requests,
         on_limit=about.on_limit,
@@ -114,10 +170,10 @@ class _Parts(NamedTuple):
     execution: Execution
 
 
-def _parts(about: Description, session: Session, interrupt: Interrupt, budget: Budget, deps: Any) -> _Parts:
+def _parts(about: Description, session: Session, interrupt: Interrupt, budget: Budget, deps: Any, host: Host) -> _Parts:
     ledger, toolbox = session.ledger, about.toolbox
     checker = Checker(toolbox=toolbox, policy=about.policy, interceptors=about.interceptors, session=session)
-    calling = Calling(ledger=ledger, interrupt=interrupt, deps=deps, abandoned=session.abandoned)
+    calling = Calling(ledger=ledger, interrupt=interrupt, deps=deps, abandoned=session.abandoned, host=host)
     attempts = Attempts(
         ledger=ledger,
         toolbox=toolbox,
@@ -152,6 +208,7 @@ def _parts(about: Description, session: Session, interrupt: Interrupt, budget: B
         interrupt=interrupt,
         tries=tries,
         result_chars=budget.max_tool_result_chars,
+        end_children=partial(end_children, ledger),
     )
     return _Parts(early, execution)
 

@@ -25,6 +25,7 @@ from treadle.runtime.interrupts import Interrupt, wait_at_most
 from treadle.runtime.observations import failed_result
 from treadle.runtime.retries import LONGEST_WAIT_SECONDS, backoff_seconds, may_retry_call
 from treadle.stops import StopReason
+from treadle.suspension import Suspended
 from treadle.toolbox import Toolbox
 from treadle.tools import (
     CallStatus,
@@ -33,6 +34,7 @@ from treadle.tools import (
     JsonObject,
     NotDone,
     ToolResult,
+    Unfinished,
     Unknown,
     answer_of_check,
 )
@@ -65,7 +67,11 @@ class Attempts:
         """One for each call that may run now. Whoever starts a call takes one, and gives it back."""
 
     async def run(self, checked: CheckedCall) -> ToolResult:
-        """Carry out the call and return its one result. Never raises for the tool's own failure."""
+        """Carry out the call and return its one result. Never raises for the tool's own failure.
+
+        Raises:
+            Suspended: The call waits for something, and has no result yet.
+        """
         clock = self._ledger.clock
         started = clock.monotonic()
         attempt = 0
@@ -73,6 +79,8 @@ class Attempts:
             attempt += 1
             try:
                 value = await self._calling.call(checked, attempt)
+            except Suspended:
+                raise
             except BaseException as error:
                 if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
                     raise
@@ -140,7 +148,11 @@ class Attempts:
 
     def _wait_before_retry(self, checked: CheckedCall, error: BaseException, attempt: int) -> float | None:
         cause: BaseException = TimeoutError() if isinstance(error, Cut) else error
-        if self._interrupt.stop is not None or not may_retry_call(checked.effect, cause):
+        if (
+            isinstance(error, Unfinished)
+            or self._interrupt.stop is not None
+            or not may_retry_call(checked.effect, cause)
+        ):
             return None
         allowed = self._budget.max_retries_per_tool_call
         if checked.tool.retries is not None:
@@ -157,6 +169,8 @@ class Attempts:
         """Turn what ended the last attempt into the call's result. No traceback and no path reaches the model."""
         if isinstance(error, Rejected):
             return await self._contract.rejected(checked, error.body, error.code)
+        if isinstance(error, Unfinished):
+            return await self._contract.unfinished(checked, error)
         status = self._status_of(checked, error)
         if (
             status is CallStatus.OUTCOME_UNKNOWN

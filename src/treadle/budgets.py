@@ -1,7 +1,7 @@
 """Budgets: frozen limits, and the meter that compares them with what is spent. Values only; reads no clock."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from math import isfinite
@@ -189,6 +189,26 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
             cost=None if cost is None or self.cost is None else self.cost + Decimal(cost),
         )
 
+    def with_child(self, now: "Spent", before: "Spent") -> "Spent":
+        """Return the sum with what a child has spent now and had not before. Time is not added: the caller waited meanwhile."""
+        return msgspec.structs.replace(
+            self,
+            model_turns=self.model_turns + now.model_turns - before.model_turns,
+            tool_calls=self.tool_calls + now.tool_calls - before.tool_calls,
+            usage=self.usage + now.usage.minus(before.usage),
+            cost=_difference(self.cost, now.cost, before.cost),
+        )
+
+    def at_least(self, turns: int, calls: int) -> "Spent":
+        """Return it with no fewer turns and calls than these."""
+        return msgspec.structs.replace(
+            self, model_turns=max(self.model_turns, turns), tool_calls=max(self.tool_calls, calls)
+        )
+
+
+def _difference(own: Decimal | None, now: Decimal | None, before: Decimal | None) -> Decimal | None:
+    return None if own is None or now is None or before is None else own + now - before
+
 
 class BudgetReached(msgspec.Struct, frozen=True, kw_only=True):
     """One limit and what stands against it."""
@@ -210,58 +230,132 @@ _TOTALS = (
 
 
 class Meter:
-    """Compares what a run has spent with its budget. Asked before each model call and before each tool call."""
+    """Compares what a run has spent with its budget. Asked before each model call and before each tool call.
 
-    def __init__(self, budget: Budget) -> None:
+    Meters form a tree: the run of an agent that is a tool draws from the budget of the run that called it, and that from
+    its own caller's. What the children of a run spend counts to it at once, so children side by side share one remainder.
+
+    Args:
+        spent: What the run has spent by its recorded events, children that have ended included.
+        above: The meter of the run that called this one.
+        charged: What the run above has recorded of this one so far.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        *,
+        spent: Callable[[], Spent] = Spent,
+        above: "Meter | None" = None,
+        charged: Callable[[], Spent] = Spent,
+    ) -> None:
         self.budget = budget
-        self._limits = {name: limit for name in _TOTALS if (limit := getattr(budget, name)) is not None}
+        self.limits = {name: limit for name in _TOTALS if (limit := getattr(budget, name)) is not None}
         if budget.max_total_cost is not None:
-            self._limits["max_total_cost"] = _decimal(budget.max_total_cost)
+            self.limits["max_total_cost"] = _decimal(budget.max_total_cost)
+        self.spent = spent
+        self.above = above
+        self.charged = charged
+        self.drawing: list[Meter] = []
+        self._promised = (0, 0)  # turns and calls that are under way, and so not recorded yet
+        if above is not None:
+            above.drawing.append(self)
+
+    def leave(self) -> None:
+        """Draw no more from the meter above: what was spent is recorded there. May be called twice."""
+        if self.above is not None and self in self.above.drawing:
+            self.above.drawing.remove(self)
+
+    @property
+    def has_cost_limit(self) -> bool:
+        """Whether money is limited, here or above."""
+        return any("max_total_cost" in meter.limits for meter, _ in self._tree(Spent()))
 
     def reached(self, spent: Spent) -> BudgetReached | None:
-        """Return the first limit that leaves no room for another model call, or None."""
-        used_by_name: tuple[tuple[str, int | float | Decimal | None], ...] = (
-            ("max_model_turns", spent.model_turns),
-            # A limit of 0 calls still leaves room for an answer, until something is called all the same.
-            ("max_tool_calls", spent.tool_calls if spent.tool_calls or spent.uncovered_calls else None),
-            *self._consumption(spent),
-        )
-        return self._first_reached(used_by_name)
+        """Return the first limit, here or above, that leaves no room for another model call, or None."""
+        # A limit of 0 calls still leaves room for an answer, until something is called all the same.
+        has_called = bool(spent.tool_calls or spent.uncovered_calls)
+        for meter, total in self._tree(spent):
+            counts = (
+                ("max_model_turns", total.model_turns),
+                ("max_tool_calls", total.tool_calls if has_called else None),
+                *_consumption(total),
+            )
+            if (found := meter.first_reached(counts)) is not None:
+                return found
+        return None
 
     def exhausted(self, spent: Spent) -> BudgetReached | None:
         """Return the first spent limit but turns and calls: those leave room for the closing request."""
-        return self._first_reached(self._consumption(spent))
+        found = (meter.first_reached(_consumption(total)) for meter, total in self._tree(spent))
+        return next((one for one in found if one is not None), None)
 
     def limit_after(self, spent: Spent) -> BudgetReached | None:
         """Return the turn or call limit that this arrives at, or None."""
-        return self._first_reached((("max_tool_calls", spent.tool_calls), ("max_model_turns", spent.model_turns)))
+        for meter, total in self._tree(spent):
+            counts = (("max_tool_calls", total.tool_calls), ("max_model_turns", total.model_turns))
+            if (found := meter.first_reached(counts)) is not None:
+                return found
+        return None
 
     def calls_left(self, spent: Spent) -> int | None:
         """Return how many more calls may run; None for no limit."""
-        limit = self.budget.max_tool_calls
-        return None if limit is None else max(limit - spent.tool_calls, 0)
+        limits = [(meter.budget.max_tool_calls, total.tool_calls) for meter, total in self._tree(spent)]
+        left = [max(limit - used, 0) for limit, used in limits if limit is not None]
+        return min(left) if left else None
 
     def seconds_left(self, wall_seconds: float) -> float | None:
         """Return the running time that is left after so much, in seconds; None for no limit."""
         limit = self.budget.max_wall_time_seconds
         return None if limit is None else max(limit - wall_seconds, 0.0)
 
-    def _consumption(self, spent: Spent) -> tuple[tuple[str, int | float | Decimal | None], ...]:
-        return (
-            ("max_wall_time_seconds", spent.wall_seconds),
-            ("max_input_tokens", spent.usage.input_tokens),
-            ("max_output_tokens", spent.usage.output_tokens),
-            ("max_total_cost", spent.cost),
-        )
+    def promise_turn(self, spent: Spent) -> None:
+        """Reserve the model call that now begins, so that a run beside this one does not take it too."""
+        self._promised = (spent.model_turns + 1, spent.tool_calls)
 
-    def _first_reached(self, counts: tuple[tuple[str, int | float | Decimal | None], ...]) -> BudgetReached | None:
+    def promise_calls(self, spent: Spent, wanted: int) -> int | None:
+        """Reserve as many of the calls as are left, and return how many are; None for no limit."""
+        left = self.calls_left(spent)
+        self._promised = (spent.model_turns + 1, spent.tool_calls + (wanted if left is None else min(wanted, left)))
+        return left
+
+    def _tree(self, spent: Spent) -> "Iterator[tuple[Meter, Spent]]":
+        """Yield this meter and those above, each with what counts against it where this run has spent so much."""
+        meter: Meter | None = self
+        total = self.with_children(spent, None, spent)
+        while meter is not None:
+            yield meter, total
+            above = meter.above
+            if above is not None:
+                total = above.with_children(above.spent(), meter, total)
+            meter = above
+
+    def with_children(self, own: Spent, known: "Meter | None", known_total: Spent) -> Spent:
+        for child in self.drawing:
+            now = known_total if child is known else child.under_way()
+            own = own.with_child(now, child.charged())
+        return own
+
+    def under_way(self) -> Spent:
+        return self.with_children(self.spent(), None, Spent()).at_least(*self._promised)
+
+    def first_reached(self, counts: tuple[tuple[str, int | float | Decimal | None], ...]) -> BudgetReached | None:
         for name, used in counts:
-            limit = self._limits.get(name)
+            limit = self.limits.get(name)
             if limit is not None and used is not None and used >= limit:
                 return BudgetReached(
                     budget=name, used=plain(used), limit=limit if isinstance(limit, int) else float(limit)
                 )
         return None
+
+
+def _consumption(spent: Spent) -> tuple[tuple[str, int | float | Decimal | None], ...]:
+    return (
+        ("max_wall_time_seconds", spent.wall_seconds),
+        ("max_input_tokens", spent.usage.input_tokens),
+        ("max_output_tokens", spent.usage.output_tokens),
+        ("max_total_cost", spent.cost),
+    )
 
 
 def plain(number: Decimal | float) -> int | float | str:

@@ -35,7 +35,9 @@ _background: set["asyncio.Task[None]"] = set()
 class CallContext:
     """What one attempt of one call may know: the `ToolContext` that tools are given."""
 
-    def __init__(self, checked: CheckedCall, attempt: int, deps: Any, ledger: Ledger) -> None:
+    def __init__(self, checked: CheckedCall, attempt: int, deps: Any, ledger: Ledger, host: object = None) -> None:
+        self.host = host
+        """The run of the call, for a tool that is an agent; its kind is known to `assembly.py`."""
         self._checked = checked
         self._ledger = ledger
         self._loop = asyncio.get_running_loop()
@@ -77,9 +79,13 @@ class Calling:
 
     Args:
         abandoned: Calls that earlier runs of the session gave up.
+        host: The run itself, as a tool that is an agent sees it.
     """
 
-    def __init__(self, *, ledger: Ledger, interrupt: Interrupt, deps: Any, abandoned: Abandoned | None) -> None:
+    def __init__(
+        self, *, ledger: Ledger, interrupt: Interrupt, deps: Any, abandoned: Abandoned | None, host: object = None
+    ) -> None:
+        self._host = host
         self._ledger = ledger
         self._interrupt = interrupt
         self._deps = deps
@@ -94,7 +100,7 @@ class Calling:
             Cut: The time was up or the run was interrupted; the call has been told to stop.
             BaseException: Whatever the tool raised.
         """
-        context = CallContext(checked, attempt, self._deps, self._ledger)
+        context = CallContext(checked, attempt, self._deps, self._ledger, self._host)
         clock, limit = self._ledger.clock, checked.tool.timeout
         begun = clock.monotonic()
         value = await self._watched(self._start(checked, context, attempt), limit)
@@ -136,8 +142,11 @@ class Calling:
         try:
             is_done = await self._interrupt.wait_for(future, seconds)
         except asyncio.CancelledError:
-            await self._end(one)
+            await (_end_of(one) if one.checked.tool.resumes else self._end(one))
             raise
+        if not is_done and one.checked.tool.resumes:
+            await _end_of(one)
+            is_done = not future.cancelled()  # it was told to stop, and says itself what became of it
         if not is_done and one.checked.tool.interrupt == "block" and self._interrupt.is_patient:
             one.context.cancelled = True
             left = (seconds or 0.0) - (clock.monotonic() - begun)
@@ -198,6 +207,18 @@ class _Underway(NamedTuple):
         self.context.cancelled = True
         if isinstance(self.future, asyncio.Task):
             self.future.cancel()
+
+
+async def _end_of(one: _Underway) -> None:
+    """Tell a call to stop that records what it does by itself, and wait for its end: nothing of it outlives its run."""
+    one.tell_to_stop()
+    while not one.future.done():
+        try:
+            await asyncio.wait({one.future})
+        except asyncio.CancelledError:
+            continue
+    if not one.future.cancelled():
+        one.future.exception()  # looked at: nobody else may ask for it
 
 
 def _task(checked: CheckedCall, context: CallContext, running: Awaitable[Any]) -> _Underway:

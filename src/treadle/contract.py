@@ -12,7 +12,7 @@ from treadle.runtime.failures import describe
 from treadle.runtime.observations import failed_result
 from treadle.runtime.outputs import fault_of, output_of
 from treadle.toolbox import Plain, Toolbox
-from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolOutput, ToolResult
+from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolOutput, ToolResult, Unfinished
 
 __all__ = ["Contract"]
 
@@ -89,12 +89,36 @@ class Contract:
 
     async def _refused(self, checked: CheckedCall, plain: Plain, code: str | None) -> ToolResult:
         message = f"{checked.name} was refused by its service, in the words of `details`. It was not tried again."
-        limit, told = self.limit(checked), plain.data
-        if limit is not None and plain.is_heavy:
-            content, whole = await self._bounded(plain, limit // 2)
-            told = content if whole is not None else told
+        told = await self._told(checked, plain)
         result = failed_result(checked.call, CallStatus.REJECTED, message, code=code, details=[told])
-        content, is_shortened = bound(msgspec.json.decode(result.content), result.content, limit)
+        return self._shortened(checked, result, told)
+
+    async def unfinished(self, checked: CheckedCall, error: Unfinished) -> ToolResult:
+        """Return the result of a call that ended without a value, and that says itself what became of it."""
+        plain = await self._toolbox.plain(error.body)
+        told = None if plain.problem is not None else await self._told(checked, plain)
+        acted = error.may_have_acted
+        result = failed_result(
+            checked.call,
+            error.status,
+            error.message,
+            code=error.code,
+            details=[] if told is None else [told],
+            extra={"may_have_acted": acted},
+            may_have_acted=acted,
+        )
+        return self._shortened(checked, result, told)
+
+    async def _told(self, checked: CheckedCall, plain: Plain) -> Any:
+        """Return what a failed call has to say, cut where it is heavy."""
+        limit = self.limit(checked)
+        if limit is None or not plain.is_heavy:
+            return plain.data
+        content, whole = await self._bounded(plain, limit // 2)
+        return plain.data if whole is None else content
+
+    def _shortened(self, checked: CheckedCall, result: ToolResult, told: Any) -> ToolResult:
+        content, is_shortened = bound(msgspec.json.decode(result.content), result.content, self.limit(checked))
         return msgspec.structs.replace(result, content=content, data=None if is_shortened else told)
 
     async def _violated(

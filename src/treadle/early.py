@@ -155,7 +155,8 @@ class EarlyCalls:
         call = checked.call
         is_repeat = self._tries.may_be_over(self._tries.key(call.call, call.digest))
         is_allowed = checked.decision.kind == DecisionKind.ALLOW
-        return call.effect.is_read and is_allowed and not is_repeat and not call.tool.ends_run
+        is_own_record = call.tool.resumes  # an agent's work is too much to discard with a response that breaks off
+        return call.effect.is_read and is_allowed and not (is_repeat or call.tool.ends_run or is_own_record)
 
     def find(self, call: ToolCall) -> CheckedCall | None:
         """Return the early call that this one is, if it started exactly as it now stands in the whole response."""

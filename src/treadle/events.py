@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from treadle.budgets import Spent
 from treadle.effects import Effect
 from treadle.messages import Finish, Message, ToolCall, Usage
 from treadle.tools import JsonObject, ToolResult
@@ -19,6 +20,8 @@ __all__ = [
     "BudgetReachedEvent",
     "BudgetWarned",
     "CallDecided",
+    "ChildEnded",
+    "ChildStarted",
     "ContextCompacted",
     "ContractViolated",
     "DecisionRejected",
@@ -40,6 +43,7 @@ __all__ = [
     "SessionForked",
     "SessionMarked",
     "SessionRewound",
+    "SessionSpawned",
     "SessionStatus",
     "Subscriber",
     "ToolAttemptFailed",
@@ -47,7 +51,9 @@ __all__ = [
     "ToolInDoubt",
     "ToolLate",
     "ToolProgress",
+    "ToolResumed",
     "ToolStarted",
+    "ToolSuspended",
     "decode_event",
     "encode_event",
     "on",
@@ -243,6 +249,44 @@ class ToolStarted(Event, frozen=True, kw_only=True, tag="tool.started"):
     """Seconds that the tool gave this attempt: after a crash a request of it may act for so long. None for no limit."""
 
 
+class ToolSuspended(Event, frozen=True, kw_only=True, tag="tool.suspended"):
+    """A started call waits for something outside: a person, a child's approval, a plan. It has not crashed, and goes on later."""
+
+    tool: str
+    reason: str = "input_required"
+    """Why the run pauses: `approval_required` or `input_required`."""
+    waits_for: str = ""
+    """What it waits for, for people."""
+    asks: tuple[ApprovalRequested, ...] = ()
+    """Requests for consent that it waits for. Each names the session that asked, where the answer belongs."""
+
+
+class ToolResumed(Event, frozen=True, kw_only=True, tag="tool.resumed"):
+    """A call that was suspended, or that broke off and can go on, goes on under the key that it started with."""
+
+    tool: str
+    key: str = ""
+
+
+class ChildStarted(Event, frozen=True, kw_only=True, tag="child.started"):
+    """A call is carried out by an agent, in a session of its own in the same journal. Recorded again when that goes on."""
+
+    tool: str
+    child_id: str
+    """The child's session."""
+
+
+class ChildEnded(Event, frozen=True, kw_only=True, tag="child.ended"):
+    """The child's run has ended, or waits. What it has spent counts to this run."""
+
+    child_id: str
+    status: str
+    """completed, stopped, failed, or paused: then it goes on with this run."""
+    reason: str | None = None
+    spent: Spent = Spent()
+    """Everything that the child has spent so far, in all its segments; so a second event of one child counts nothing twice."""
+
+
 class ToolProgress(Event, frozen=True, kw_only=True, tag="tool.progress"):
     """Live only: how far a running call is."""
 
@@ -356,6 +400,21 @@ class SessionForked(Event, frozen=True, kw_only=True, tag="session.forked"):
     parent_seq: int
 
 
+class SessionSpawned(Event, frozen=True, kw_only=True, tag="session.spawned"):
+    """This session carries out one call of another session. Its first event."""
+
+    is_of_run: ClassVar[bool] = False
+    parent_id: str
+    parent_seq: int
+    """The parent's last event at that time."""
+    parent_run: str
+    parent_step: int
+    parent_call: str
+    tool: str
+    root_id: str = ""
+    """The session at the top, whose run a person resumes."""
+
+
 class SessionMarked(Event, frozen=True, kw_only=True, tag="session.marked"):
     """A point that can be named again. A name that is used twice means the later point."""
 
@@ -399,6 +458,10 @@ AnyEvent: TypeAlias = (
     | ApprovalRequested
     | ApprovalAnswered
     | ToolStarted
+    | ToolSuspended
+    | ToolResumed
+    | ChildStarted
+    | ChildEnded
     | ToolProgress
     | ToolAttemptFailed
     | ToolFinished
@@ -413,6 +476,7 @@ AnyEvent: TypeAlias = (
     | DecisionRejected
     | SessionChanged
     | SessionForked
+    | SessionSpawned
     | SessionMarked
     | SessionRewound
     | JournalDegraded

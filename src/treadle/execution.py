@@ -5,7 +5,7 @@ Invariant: every call of the batch ends in exactly one `tool.finished`, or waits
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -14,17 +14,18 @@ from treadle.attempts import Attempts
 from treadle.calling import Calling
 from treadle.early import EarlyCalls
 from treadle.errors import IntentNotStored
-from treadle.events import AnyEvent, ToolStarted
+from treadle.events import AnyEvent, ToolResumed, ToolStarted
 from treadle.ledger import Ledger
 from treadle.messages import ToolCall
 from treadle.outcomes import Outcomes
-from treadle.planning import Batch, Plan, Planner, unknown_outcome
+from treadle.planning import Batch, Plan, Planner, abandoned, unknown_outcome
 from treadle.recovery import Recovery, may_have_acted
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.observations import failed_result
 from treadle.runtime.scheduling import conflicts, group
 from treadle.runtime.tries import Tries
 from treadle.stops import Stop, StopReason
+from treadle.suspension import Suspended
 from treadle.tools import CallStatus, CheckedCall, ToolResult
 
 __all__ = ["Batch", "Execution"]
@@ -33,7 +34,11 @@ logger = logging.getLogger(__name__)
 
 
 class Execution:
-    """Carries out the batches of one run."""
+    """Carries out the batches of one run.
+
+    Args:
+        end_children: Ends the sessions that carry out calls which have a result by now: none outlives its call.
+    """
 
     def __init__(
         self,
@@ -47,7 +52,9 @@ class Execution:
         interrupt: Interrupt,
         tries: Tries,
         result_chars: int | None,
+        end_children: Callable[[], Awaitable[None]],
     ) -> None:
+        self._end_children = end_children
         self._ledger = ledger
         self._recovery = recovery
         self._planner = planner
@@ -79,6 +86,7 @@ class Execution:
         stop = self._interrupt.stop or plan.stop or self._done or self._guarded()
         if stop is not None:  # nobody is asked any more: what waited for a person ends with the run
             await self._leave([state.call for state in self._ledger.state.unanswered])
+        await self._end_children()
         return stop
 
     async def _carry_out_plan(self, batch: Batch, plan: Plan) -> None:
@@ -166,7 +174,10 @@ class Execution:
             raise
         return calls
 
-    def _started(self, call: CheckedCall) -> ToolStarted:
+    def _started(self, call: CheckedCall) -> ToolStarted | ToolResumed:
+        state = self._ledger.state.open.get(call.id)
+        if state is not None and state.started is not None and (state.suspended is not None or call.tool.resumes):
+            return ToolResumed(call_id=call.id, tool=call.name, key=call.key)
         return ToolStarted(
             call_id=call.id,
             tool=call.name,
@@ -189,6 +200,10 @@ class Execution:
                 await self._leave([call.call])
                 return
             result = await self._attempts.run(call)
+        except Suspended as suspended:
+            event = suspended.event(call_id=call.id, tool=call.name, step=self._outcomes.step)
+            await self._ledger.record(event, durable=True)
+            return
         finally:
             self._slots.release()
         # What was done to the world is known to have been done, whatever happens next: else a crash would leave it in doubt.
@@ -204,13 +219,17 @@ class Execution:
         status = CallStatus.CANCELLED if is_cancel else CallStatus.SKIPPED
         code = "run_stopped" if stop is not None else "run_ended"
         message = "Not executed: the run was stopped." if stop is not None else "Not executed: the run has ended."
-        results = [
-            unknown_outcome(call) if call.id in self._in_doubt else failed_result(call, status, message, code=code)
-            for call in calls
-        ]
+        results = [self._left_open(call) or failed_result(call, status, message, code=code) for call in calls]
         if results:
             pairs = zip(calls, results, strict=True)
             await self._ledger.record(*(self._outcomes.finished(call, result) for call, result in pairs))
+
+    def _left_open(self, call: ToolCall) -> ToolResult | None:
+        """Return the result of a call that had started before and goes no further; None where it never started."""
+        state = self._ledger.state.open.get(call.id)
+        if state is not None and state.suspended is not None:
+            return abandoned(state)
+        return unknown_outcome(call) if call.id in self._in_doubt else None
 
     async def _wait_until_clear(self, calls: Sequence[CheckedCall]) -> None:
         """Before calls that act: wait for early reads, and for calls that were given up and hold what these need.

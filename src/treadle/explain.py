@@ -3,7 +3,7 @@
 The model's reasoning is no part of it: only what was done, on whose word, and what came of it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -144,8 +144,8 @@ class RunTrace(msgspec.Struct, kw_only=True):
     reason: str | None = None
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Seven answers on one session, and the figures of its runs."""
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Seven answers on one session, and the figures of its runs. As JSON it tells of callers and children where there are any."""
 
     session_id: str
     status: str
@@ -165,10 +165,21 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[RunTrace, ...]
     rewinds: tuple[int, ...]
     """Events that the conversation was taken back to."""
+    caller_id: str | None = None
+    """The session whose call this one carries out; None for a session that people run."""
+    caller_run: str | None = None
+    caller_step: int | None = None
+    caller_call: str | None = None
+    children: tuple["Explanation", ...] = ()
+    """The same on the sessions that carried out its calls."""
 
 
-def explain(session_id: str, events: Iterable[AnyEvent]) -> Explanation:
-    """Answer what was tried, on what data, what changed, who approved, what failed, why it stopped, and what a rerun does."""
+def explain(session_id: str, events: Iterable[AnyEvent], children: Sequence[Explanation] = ()) -> Explanation:
+    """Answer what was tried, on what data, what changed, who approved, what failed, why it stopped, and what a rerun does.
+
+    Args:
+        children: The same on the sessions that carried out its calls.
+    """
     events = tuple(events)
     state, reading = SessionState(session_id), _Reading()
     for event in events:
@@ -188,10 +199,21 @@ def explain(session_id: str, events: Iterable[AnyEvent]) -> Explanation:
         approved=tuple(reading.approved),
         failed=tuple(reading.failed),
         stopped=reading.stopped,
-        rerun=_rerun(state, changed),
+        rerun=_rerun(state, changed + tuple(_all_changed(children))),
         runs=tuple(reading.runs),
         rewinds=tuple(event.to for event in events if isinstance(event, SessionRewound)),
+        caller_id=None if (caller := state.caller) is None else caller.parent_id,
+        caller_run=None if caller is None else caller.parent_run,
+        caller_step=None if caller is None else caller.parent_step,
+        caller_call=None if caller is None else caller.parent_call,
+        children=tuple(children),
     )
+
+
+def _all_changed(children: Sequence[Explanation]) -> Iterator[Changed]:
+    for child in children:
+        yield from child.changed
+        yield from _all_changed(child.children)
 
 
 class _Reading:

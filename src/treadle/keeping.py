@@ -3,22 +3,18 @@
 Each act but fork and export needs the session's lease; whoever calls holds it.
 """
 
-from collections.abc import Sequence
-
 from treadle import canonical
 from treadle.errors import ConfigurationError, NoSuchPoint, SessionConflict, SessionNotActive
 from treadle.events import AnyEvent, MessageAdded, SessionChanged, SessionMarked, SessionRewound, SessionStatus
 from treadle.history import Rewind, artifacts_of, effects_after, find_point, fold, forked
 from treadle.ledger import Ledger
 from treadle.messages import user_message
-from treadle.outcomes import Outcomes
-from treadle.planning import abandoned
-from treadle.recovery import in_doubt, may_have_acted
-from treadle.state import CallState, SessionState
+from treadle.settling import settle
+from treadle.state import SessionState
 from treadle.tools import JsonObject
 from treadle.transfer import Parcel
 
-__all__ = ["change", "check_text", "check_there", "fork", "mark", "parcel_of", "purge", "rewind", "settle"]
+__all__ = ["change", "check_text", "check_there", "fork", "mark", "parcel_of", "purge", "rewind"]
 
 _LONGEST_MARK = 100
 
@@ -39,15 +35,6 @@ def check_text(word: str, value: object) -> None:
         raise ConfigurationError(f"{word} must be a text; got {value!r:.80}.")
     if (fault := canonical.find_unencodable(value)) is not None:
         raise ConfigurationError(f"{word} cannot be stored: {fault}.")
-
-
-async def settle(ledger: Ledger, left: Sequence[CallState]) -> None:
-    """Answer calls that nobody will run any more, so that the history stays whole."""
-    outcomes = Outcomes(run_id=ledger.run_id, step=ledger.state.step, last_id="")
-    doubts = [in_doubt(state) for state in left if state.result is None and may_have_acted(state)]
-    results = [(state.call, abandoned(state)) for state in left if state.result is None]
-    if results:
-        await ledger.record(*doubts, *(outcomes.finished(call, result) for call, result in results))
 
 
 async def mark(ledger: Ledger, name: str) -> int:

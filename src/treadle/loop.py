@@ -107,6 +107,8 @@ class Loop:
     async def _propose(self, *, closing: bool) -> Proposal | Stop:
         self._phase = "model"
         spent = self._run.spent
+        if not closing:
+            self._meter.promise_turn(spent)
         left = self._meter.calls_left(spent)
         is_last = self._meter.limit_after(msgspec.structs.replace(spent, model_turns=spent.model_turns + 1))
         # The call that arrives at a limit carries the limit's notice, so it is not started before that is known.
@@ -128,7 +130,7 @@ class Loop:
             calls=calls,
             step=self._ledger.state.step if finished is None else finished.step,
             finished=finished,
-            allowance=None if finished is None else self._meter.calls_left(spent),
+            allowance=None if finished is None else self._meter.promise_calls(spent, len(calls)),
             exhausted=None if exhausted is None else exhausted.budget,
             notice=limit_notice(reached) if reached is not None and self._closes and not is_closing else None,
             refusal=None if proposal is None else proposal.refusal,
@@ -139,8 +141,8 @@ class Loop:
             tool_choice="auto" if proposal is None else proposal.tool_choice,
         )
         stop = await self._execution.execute(batch)
-        waits = self._ledger.state.has_open_calls
-        return stop or (waiting_stop(self._ledger.state.pending_approvals()) if waits else None)
+        state = self._ledger.state
+        return stop or (waiting_stop(state.pending_approvals(), state.suspended) if state.has_open_calls else None)
 
     def _may_close(self, reached: BudgetReached) -> bool:
         """Whether one more request may ask for a summary: once, at a turn or call limit, with means left (seed 002)."""

@@ -144,3 +144,14 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
             estimated=self.estimated or other.estimated,
         )
+
+    def minus(self, before: "Usage") -> "Usage":
+        """Return what has come since an earlier sum."""
+        return Usage(
+            input_tokens=self.input_tokens - before.input_tokens,
+            output_tokens=self.output_tokens - before.output_tokens,
+            cached_input_tokens=self.cached_input_tokens - before.cached_input_tokens,
+            cache_written_tokens=self.cache_written_tokens - before.cache_written_tokens,
+            reasoning_tokens=self.reasoning_tokens - before.reasoning_tokens,
+            estimated=self.estimated,
+        )

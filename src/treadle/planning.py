@@ -207,7 +207,7 @@ class Planner:
                 plan.events.append(checked.event())
                 self._request(plan, state, checked)
             case _:
-                result = unknown_outcome(state.call) if _may_have_acted(state) else _denied(checked)
+                result = _forbidden(state, checked)
                 plan.events.extend((checked.event(), plan.outcomes.finished(state.call, result)))
 
     # --- repetition
@@ -361,9 +361,23 @@ def _unstarted(
     state: CallState, status: CallStatus, message: str, code: str, *, details: Sequence[JsonObject] = ()
 ) -> ToolResult:
     """Return the result of a call that will not start (again)."""
+    if state.suspended is not None:
+        return _suspended(state)
     if _may_have_acted(state):
         return unknown_outcome(state.call)
     return failed_result(state.call, status, message, code=code, details=details)
+
+
+def _suspended(state: CallState) -> ToolResult:
+    """Return the result of a call that waited for something when its run ended: it goes no further."""
+    assert state.suspended is not None
+    waited = state.suspended.waits_for or "something outside"
+    message = (
+        f"{state.call.name} had begun and waited for {waited}; it was ended there. What it had done by then stays done."
+    )
+    return failed_result(
+        state.call, CallStatus.CANCELLED, message, code="suspended_call_ended", may_have_acted=_may_have_acted(state)
+    )
 
 
 def _may_have_acted(state: CallState) -> bool:
@@ -411,6 +425,13 @@ def _asked_again(asked: Decided, edited: Refused) -> Decided:
 
 def _raw(arguments: JsonObject) -> str:
     return msgspec.json.encode(arguments).decode()
+
+
+def _forbidden(state: CallState, decided: Decided) -> ToolResult:
+    """Return the result of a call that may not run now; one that had started before says so."""
+    if state.suspended is not None:
+        return _suspended(state)
+    return unknown_outcome(state.call) if _may_have_acted(state) else _denied(decided)
 
 
 def _denied(decided: Decided) -> ToolResult:

@@ -356,7 +356,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     status: SessionStatus = "active"
     """What people have made of the session: active, suspended, completed, failed, deleted."""
     parent_id: str | None = None
-    """The session that it was forked from."""
+    """The session that it was forked from, or whose call it carries out."""
     parent_seq: int | None = None
     """The last event that the two share."""
 

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from treadle.answers import MAX_CONTINUATIONS, ignored_choice_stop
-from treadle.budgets import Budget, BudgetReached, Meter, Spent
+from treadle.budgets import BudgetReached, Meter, Spent
 from treadle.early import EarlyCalls, Offers
 from treadle.errors import ContextOverflow, IncompleteStream, ModelError
 from treadle.events import DecisionRejected, ModelDelta, ModelFailed, ModelFinished, ModelStarted
@@ -86,17 +86,17 @@ class Proposer:
         model: Model,
         early: EarlyCalls,
         interrupt: Interrupt,
-        budget: Budget,
+        meter: Meter,
         refused_as: tuple[str, ...] = (),
     ) -> None:
         self._ledger = ledger
         self._driver = driver
-        self._meter = Meter(budget)
+        self._meter = meter
         self._refused_as = frozenset(refused_as)
         self._model = model
         self._early = early
         self._interrupt = interrupt
-        self._allowed = budget.max_retries_per_model_call
+        self._allowed = meter.budget.max_retries_per_model_call
 
     async def propose(
         self, request: ModelRequest, *, closing: bool, room: int, seconds_left: float | None

@@ -12,7 +12,7 @@ from treadle.checking import Checker, Decided
 from treadle.events import ApprovalRequested, ToolInDoubt, ToolProgress
 from treadle.ledger import Ledger
 from treadle.outcomes import Outcomes
-from treadle.planning import Batch, unknown_outcome
+from treadle.planning import Batch, abandoned, unknown_outcome
 from treadle.ports import DecisionKind
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.permission import action_digest
@@ -62,6 +62,11 @@ class Recovery:
             return True
         assert state.started is not None
         decided = await self._same(state, step)
+        if decided is None and state.suspended is not None:
+            await self._ledger.record(outcomes.finished(state.call, abandoned(state)))
+            return False
+        if decided is not None and (state.suspended is not None or decided.call.tool.resumes):
+            return True  # it goes on where it stopped: nobody has to ask what became of it
         if decided is None:  # the tool is gone or forbidden now, or its arguments mean another call: never run that
             await self._doubt(state)
             await self._tell(state, outcomes)

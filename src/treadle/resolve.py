@@ -329,12 +329,8 @@ def _checked_id(session_id: str) -> str:
     return session_id
 
 
-async def memory_session(*, parent: str | None = None) -> Session:
-    """Make a session that lives as long as this process.
-
-    Args:
-        parent: The run that its runs are children of.
-    """
+async def memory_session() -> Session:
+    """Make a session that lives as long as this process."""
     from treadle.journals.memory import MemoryJournal
     from treadle.state import SessionState
 
@@ -342,6 +338,4 @@ async def memory_session(*, parent: str | None = None) -> Session:
     journal = MemoryJournal()
     session_id = "s_" + chance.token()
     await journal.create(session_id)
-    return Session(
-        state=SessionState(session_id), journal=journal, clock=SystemClock(), randomness=chance, parent=parent
-    )
+    return Session(state=SessionState(session_id), journal=journal, clock=SystemClock(), randomness=chance)

@@ -11,12 +11,11 @@ from typing import Any, Self
 
 import msgspec
 
-from treadle.assembly import Description, assemble
-from treadle.budgets import Budget, BudgetReached, Deadline, budget_from, epoch_seconds, plain
+from treadle.assembly import Description, Host, assemble
+from treadle.budgets import Budget, BudgetReached, Deadline, Meter, Spent, budget_from, epoch_seconds, plain
 from treadle.errors import ConfigurationError, JournalError
 from treadle.events import AnyEvent, MessageAdded, RunResumed, RunStarted, Subscriber
 from treadle.inbox import Inbox
-from treadle.keeping import settle
 from treadle.loop import Loop
 from treadle.messages import Message, Usage, user_message
 from treadle.ports import Model
@@ -24,6 +23,7 @@ from treadle.reports import RunResult, conclude
 from treadle.runtime.endings import limit_stop
 from treadle.runtime.interrupts import Interrupt, see_through
 from treadle.session import Session
+from treadle.settling import settle
 from treadle.stops import Status, Stop, StopReason
 
 __all__ = ["Run", "Step"]
@@ -62,7 +62,11 @@ class Run:
         deps: Any = None,
         budget: Budget | None = None,
         deadline: Deadline | None = None,
+        above: Host | None = None,
     ) -> None:
+        self._above = above
+        self.meter: Meter | None = None
+        """What the run has spent against what it may; None until it has begun."""
         self._description = description
         self._model = model
         self._open_session = open_session
@@ -230,6 +234,8 @@ class Run:
         may_have_messages = await session.hold(on_lost=self._lose, on_message=self._look)
         try:
             session.check_active()
+            if self._above is None:
+                session.check_own()
             self._session, self._interrupt = session, Interrupt(session.clock)
             if self._wanted is not None:
                 self._interrupt.trip(self._wanted)
@@ -276,18 +282,23 @@ class Run:
     def _narrowed(self, session: Session, budget: Budget) -> Budget:
         """Let the deadline cut the running time that is left. It is looked at once: no change of the clock moves it then."""
         run = session.state.run
-        if run is None or run.deadline is None:
+        if run is None:
             return budget
-        end = run.spent.wall_seconds + max(run.deadline - session.clock.now(), 0.0)
-        limit = budget.max_wall_time_seconds
+        left = [] if run.deadline is None else [max(run.deadline - session.clock.now(), 0.0)]
+        if self._above is not None and (above := self._above.seconds_left()) is not None:
+            left.append(above)
+        if not left:
+            return budget
+        end, limit = run.spent.wall_seconds + min(left), budget.max_wall_time_seconds
         return msgspec.structs.replace(budget, max_wall_time_seconds=end if limit is None else min(end, limit))
 
     def _check_price(self) -> None:
         budget = self._own_budget or self._description.budget
-        if budget.max_total_cost is None or self._model.price is not None:
+        is_limited = budget.max_total_cost is not None or (self._above is not None and self._above.meter.has_cost_limit)
+        if not is_limited or self._model.price is not None:
             return
         words = f"max_total_cost is set, but nobody knows what {self._model.name} costs."
-        if self._description.unpriced == "warn":
+        if self._description.unpriced == "warn" or (self._above is not None and self._above.warns_of_price):
             logger.warning("%s The limit cannot hold.", words)
             return
         raise ConfigurationError(
@@ -341,9 +352,16 @@ class Run:
         assert self._inbox is not None
         if (end := _too_late(session, budget)) is not None:
             interrupt.trip(end)
+        above = self._above
+        self.meter = Meter(
+            budget,
+            spent=lambda: Spent() if session.state.run is None else session.state.run.spent,
+            above=None if above is None else above.meter,
+            charged=Spent if above is None else lambda: above.charged(session.id),
+        )
         return assemble(
             self._description, self._model, session,
-            inbox=self._inbox, interrupt=interrupt, budget=budget, deps=self._deps,
+            inbox=self._inbox, interrupt=interrupt, meter=self.meter, deps=self._deps, above=above,
         )  # fmt: skip
 
     def _show(self, event: AnyEvent) -> None:

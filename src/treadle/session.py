@@ -19,12 +19,13 @@ from treadle.errors import (
     SessionNotActive,
     UnknownApproval,
 )
-from treadle.events import AnyEvent, ApprovalAnswered, JournalDegraded, SessionStatus
+from treadle.events import AnyEvent, ApprovalAnswered, ChildStarted, JournalDegraded, SessionStatus
 from treadle.explain import Explanation, explain
 from treadle.history import Rewind, fold
 from treadle.ledger import Ledger
 from treadle.messages import Message
 from treadle.ports import Clock, Degradation, HasClock, InboxMessage, Journal, Lease, Randomness
+from treadle.settling import end_children
 from treadle.state import Approval, SessionState
 from treadle.tools import JsonObject
 from treadle.transfer import pack
@@ -92,6 +93,8 @@ class Session:
         ] = ()  # what lay in the inbox when this object last looked, or left something
         # Calls that a run gave up and that go on in this process: what they hold stays held in the next run.
         self.abandoned: dict[Any, Any] = {}  # Any: futures and calls, known to calling.py alone
+        self.children: dict[str, Session] = {}
+        """Sessions that carry out calls of this one, as far as this process has opened them, by id."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -125,7 +128,7 @@ class Session:
 
     async def _fresh_approvals(self) -> Approvals:
         await self.refresh()
-        self._left = tuple(await self.journal.inbox(self.id))
+        self._left = await self._inbox()
         return self.approvals()
 
     def events(self, after: int = 0) -> SessionEvents:
@@ -167,7 +170,8 @@ class Session:
         if arguments is not None:
             body["arguments"] = arguments
         message = InboxMessage(id=answer_id(approval), kind="answer", body=body)
-        if not await self.journal.put(self.id, message):
+        asks = approval.session_id  # this session, or one that carries out a call of it
+        if not await self.journal.put(asks, message):
             raise UnknownApproval(await self._why_not_waiting(approval.id))
         self._left = (*self._left, message)
 
@@ -179,13 +183,16 @@ class Session:
 
     async def _why_not_waiting(self, approval_id: str) -> str:
         """Say what became of a request: who answered it first, or that there is none by that id."""
-        inbox = await self.journal.inbox(self.id)
+        inbox = await self._inbox()
         for message in inbox:
             if message.kind == "answer" and message.body.get("approval_id") == approval_id:
                 body = message.body
                 return _answered(approval_id, body.get("answer"), body.get("approved_by"), body.get("at"))
-        for event in reversed(await self.journal.read(self.id)):
-            if isinstance(event, ApprovalAnswered) and event.approval_id == approval_id:
+        answered = [
+            event for event in await _events_of_all(self.journal, self.id) if isinstance(event, ApprovalAnswered)
+        ]
+        for event in reversed(answered):
+            if event.approval_id == approval_id:
                 at = event.at if event.given_at is None else event.given_at
                 return _answered(approval_id, event.answer, event.approved_by, at)
         if is_cancelled(self.state, inbox):
@@ -197,6 +204,13 @@ class Session:
         """Return the time by the store's clock where it has one, else by ours: machines that share a store agree on it."""
         at = await self.journal.now() if isinstance(self.journal, HasClock) else None
         return self.clock.now() if at is None else at
+
+    async def _inbox(self) -> tuple[InboxMessage, ...]:
+        """Return what lies in the inbox, and the answers that lie in those of sessions that carry out calls of this one."""
+        found = list(await self.journal.inbox(self.id))
+        for asks in {approval.session_id for approval in self.state.pending_approvals()} - {self.id}:
+            found += [message for message in await self.journal.inbox(asks) if message.kind == "answer"]
+        return tuple(found)
 
     async def steer(self, text: str) -> None:
         """Leave a message for the run: it is added after the results of the step that is under way."""
@@ -282,11 +296,20 @@ class Session:
         """
         name = "s_" + self.randomness.token() if id is None else id
         state = await keeping.fork(self.ledger, name, at=at, step=step, message=message)
+        return self.beside(state)
+
+    def beside(self, state: SessionState, *, parent: str | None = None) -> "Session":
+        """Return another session of the same journal.
+
+        Args:
+            parent: The run that its runs are children of.
+        """
         return Session(
             state=state,
             journal=self.journal,
             clock=self.clock,
             randomness=self.randomness,
+            parent=parent,
             degradation=self._degradation,
         )
 
@@ -325,6 +348,7 @@ class Session:
             SessionHeld: A run is under way.
         """
         async with self._held():
+            await end_children(self.ledger, even_open=True)
             if self.state.status != "deleted":
                 await keeping.change(self.ledger, status="deleted", metadata=None, reason="", by="person", if_head=None)
             if purge:
@@ -336,7 +360,7 @@ class Session:
 
     async def explain(self) -> Explanation:
         """Say what was tried, on what, what it changed, who approved, what failed, why it stopped, and what a rerun does."""
-        return explain(self.id, await self.journal.read(self.id))
+        return await _explained(self.journal, self.id)
 
     @asynccontextmanager
     async def _held(self) -> AsyncIterator[None]:
@@ -401,6 +425,31 @@ class Session:
         if status != "active":
             wake = "" if status == "deleted" else " `await session.change(status='active')` opens it again."
             raise SessionNotActive(f"Session {self.id!r} is {status}: no run may begin in it.{wake}")
+
+    def check_own(self) -> None:
+        """Raise SessionNotActive where the session carries out a call of another: it goes on with that one, under its rules."""
+        if self.state.caller is not None:
+            raise SessionNotActive(
+                f"Session {self.id!r} carries out a call of session {self.state.caller.parent_id!r}. "
+                f"Resume session {self.state.root_id!r} instead, or fork this one."
+            )
+
+
+async def _events_of_all(journal: Journal, session_id: str) -> list[AnyEvent]:
+    """Return the events of a session, and of those that carried out its calls."""
+    events = list(await journal.read(session_id))
+    for child_id in _children_in(events):
+        events += await _events_of_all(journal, child_id)
+    return events
+
+
+def _children_in(events: Sequence[AnyEvent]) -> list[str]:
+    return list(dict.fromkeys(event.child_id for event in events if isinstance(event, ChildStarted)))
+
+
+async def _explained(journal: Journal, session_id: str) -> Explanation:
+    events = await journal.read(session_id)
+    return explain(session_id, events, [await _explained(journal, child_id) for child_id in _children_in(events)])
 
 
 def _check_answer(answer: object, *, reason: object, arguments: object, by: object) -> None:

@@ -16,6 +16,8 @@ from treadle.events import (
     ApprovalAnswered,
     ApprovalRequested,
     CallDecided,
+    ChildEnded,
+    ChildStarted,
     DecisionRejected,
     MessageAdded,
     ModelDiscarded,
@@ -29,9 +31,12 @@ from treadle.events import (
     SessionForked,
     SessionMarked,
     SessionRewound,
+    SessionSpawned,
     SessionStatus,
     ToolFinished,
+    ToolResumed,
     ToolStarted,
+    ToolSuspended,
 )
 from treadle.messages import Finish, Message, Result, ToolCall, Usage
 from treadle.tools import JsonObject, ToolResult
@@ -41,6 +46,7 @@ __all__ = [
     "Approval",
     "CallRecord",
     "CallState",
+    "ChildState",
     "Denial",
     "RunState",
     "SessionState",
@@ -71,6 +77,8 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     answer: ApprovalAnswered | None = None
     replaces: str = ""
     """The first request for this consent, where its answer could not be used: the edited arguments did not fit."""
+    root_id: str = ""
+    """The session whose run goes on once it is answered, where that is another: the one at the top."""
 
     @property
     def is_answered_in_time(self) -> bool:
@@ -89,6 +97,8 @@ class CallState(msgspec.Struct, kw_only=True):
     decision: CallDecided | None = None
     approval: Approval | None = None
     started: ToolStarted | None = None
+    suspended: ToolSuspended | None = None
+    """What it waits for since it started; None where it does not wait."""
     result: ToolResult | None = None
 
     @property
@@ -97,6 +107,22 @@ class CallState(msgspec.Struct, kw_only=True):
         if self.decision is not None:
             return self.decision.digest
         return self.started.digest if self.started is not None else ""
+
+
+class ChildState(msgspec.Struct, kw_only=True):
+    """A session that carries out a call of this run."""
+
+    session_id: str
+    call_id: str
+    tool: str
+    status: str = "running"
+    spent: Spent = Spent()
+    """What of its spending is in this run's own."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended for good."""
+        return self.status not in ("running", "paused")
 
 
 class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +157,8 @@ class RunState(msgspec.Struct, kw_only=True):
     """Seconds since 1970 at which the run must have ended."""
     spent: Spent = Spent()
     calls: list[CallRecord] = msgspec.field(default_factory=list)
+    children: dict[str, ChildState] = msgspec.field(default_factory=dict)
+    """By session id."""
     denials: list[Denial] = msgspec.field(default_factory=list)
     text: str = ""
     """The last text that the model gave."""
@@ -177,6 +205,8 @@ class SessionState:
         """The application's own words on the session."""
         self.parent_id: str | None = None
         self.parent_seq: int | None = None
+        self.caller: SessionSpawned | None = None
+        """The call of another session that this one carries out; None for a session that people run."""
         self.marks: dict[str, int] = {}
         """Names of points, by the number of the event that stood last there."""
         self.rewinds: list[tuple[int, int]] = []
@@ -220,7 +250,19 @@ class SessionState:
         return not any(to < seq < rewound for to, rewound in self.rewinds)
 
     def pending_approvals(self) -> tuple[Approval, ...]:
-        return tuple(approval for approval in self.approvals.values() if approval.answer is None)
+        """Return what waits for a person's word: this session's own requests, and those of sessions that carry out its calls."""
+        own = (approval for approval in self.approvals.values() if approval.answer is None)
+        return (*own, *(self._asked_below(ask) for state in self.suspended for ask in _asks_of(state)))
+
+    @property
+    def suspended(self) -> list[CallState]:
+        """Started calls without a result that wait for something."""
+        return [state for state in self.open.values() if state.suspended is not None and state.result is None]
+
+    @property
+    def root_id(self) -> str:
+        """The session that a person resumes: this one, or the one at the top of those that call each other."""
+        return self.id if self.caller is None else self.caller.root_id or self.caller.parent_id
 
     def apply(self, event: AnyEvent) -> None:
         """Add one event. Events that change nothing here are passed over, so that new ones can be added."""
@@ -344,20 +386,7 @@ class SessionState:
             self._running().denials.append(denial)
 
     def _approval_requested(self, event: ApprovalRequested) -> None:
-        approval = Approval(
-            id=event.approval_id,
-            session_id=self.id,
-            call_id=event.call_id or "",
-            tool=event.tool,
-            arguments=event.arguments,
-            digest=event.digest,
-            effect=event.effect,
-            requested_at=event.at,
-            expires_at=event.expires_at,
-            rule=event.rule,
-            reason=event.reason,
-            replaces=event.replaces,
-        )
+        approval = _approval(event, self.id, self.root_id)
         state = self._find(event.call_id)
         if state is not None and state.approval is not None:  # expired, or of another action: the new one replaces it
             self.approvals.pop(state.approval.id, None)
@@ -375,6 +404,8 @@ class SessionState:
             state.approval = answered
 
     def _tool_started(self, event: ToolStarted) -> None:
+        if (started := self._find(event.call_id)) is not None:
+            started.suspended = None
         if event.early and event.call is not None:
             self.call_ids.add(event.call.id)
             self.early[event.call.id] = CallState(call=event.call, position=event.position, started=event)
@@ -382,6 +413,30 @@ class SessionState:
             state.started = event
             if state.approval is not None:  # single use
                 self.approvals.pop(state.approval.id, None)
+
+    def _tool_suspended(self, event: ToolSuspended) -> None:
+        if (state := self._find(event.call_id)) is not None and state.result is None:
+            state.suspended = event
+
+    def _tool_resumed(self, event: ToolResumed) -> None:
+        if (state := self._find(event.call_id)) is not None:
+            state.suspended = None
+
+    def _asked_below(self, ask: ApprovalRequested) -> Approval:
+        return _approval(ask, ask.session_id, self.root_id)
+
+    def _child_started(self, event: ChildStarted) -> None:
+        children = self._running().children
+        known = children.get(event.child_id) or ChildState(
+            session_id=event.child_id, call_id=event.call_id or "", tool=event.tool
+        )
+        children[event.child_id] = msgspec.structs.replace(known, call_id=event.call_id or "", status="running")
+
+    def _child_ended(self, event: ChildEnded) -> None:
+        run = self._running()
+        if (child := run.children.get(event.child_id)) is not None:
+            run.spent = run.spent.with_child(event.spent, child.spent)
+            child.status, child.spent = event.status, event.spent
 
     def _tool_finished(self, event: ToolFinished) -> None:
         state = self._find(event.call_id)
@@ -444,6 +499,12 @@ class SessionState:
 
     def _session_forked(self, event: SessionForked) -> None:
         self.parent_id, self.parent_seq = event.parent_id, event.parent_seq
+        self.caller = None
+        if self.run is not None:  # the children before this point are the other session's
+            self.run.children.clear()
+
+    def _session_spawned(self, event: SessionSpawned) -> None:
+        self.parent_id, self.parent_seq, self.caller = event.parent_id, event.parent_seq, event
 
     def _session_marked(self, event: SessionMarked) -> None:
         self.marks[event.name] = event.seq - 1
@@ -473,6 +534,8 @@ class SessionState:
         ApprovalAnswered: _approval_answered,
         ApprovalRequested: _approval_requested,
         CallDecided: _call_decided,
+        ChildEnded: _child_ended,
+        ChildStarted: _child_started,
         DecisionRejected: _decision_rejected,
         MessageAdded: _message_added,
         ModelDiscarded: _model_discarded,
@@ -486,9 +549,34 @@ class SessionState:
         SessionForked: _session_forked,
         SessionMarked: _session_marked,
         SessionRewound: _session_rewound,
+        SessionSpawned: _session_spawned,
         ToolFinished: _tool_finished,
+        ToolResumed: _tool_resumed,
         ToolStarted: _tool_started,
+        ToolSuspended: _tool_suspended,
     }
+
+
+def _asks_of(state: CallState) -> tuple[ApprovalRequested, ...]:
+    return () if state.suspended is None else state.suspended.asks
+
+
+def _approval(event: ApprovalRequested, session_id: str, root_id: str) -> Approval:
+    return Approval(
+        id=event.approval_id,
+        session_id=session_id,
+        call_id=event.call_id or "",
+        tool=event.tool,
+        arguments=event.arguments,
+        digest=event.digest,
+        effect=event.effect,
+        requested_at=event.at,
+        expires_at=event.expires_at,
+        rule=event.rule,
+        reason=event.reason,
+        replaces=event.replaces,
+        root_id="" if root_id == session_id else root_id,
+    )
 
 
 def streak_key(call: ToolCall, digest: str) -> str:

@@ -22,6 +22,7 @@ __all__ = [
     "ToolContext",
     "ToolOutput",
     "ToolResult",
+    "Unfinished",
     "Unknown",
     "answer_of_check",
 ]
@@ -139,6 +140,27 @@ def _says_nothing(value: object) -> bool:
         return True
 
 
+class Unfinished(Exception):
+    """Raised by a tool whose call ended without a value and that knows what became of it, as a run of its own does.
+
+    Args:
+        message: One sentence for the model.
+        body: What it has to say of it: any JSON value.
+        code: A finer word than the status.
+        may_have_acted: Whether the world may have changed.
+    """
+
+    def __init__(
+        self, status: "CallStatus", message: str, *, body: Any = None, code: str | None = None, may_have_acted: bool
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.body = body
+        self.code = code
+        self.may_have_acted = may_have_acted
+
+
 class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     """A result with more than one face. Return it from a tool to set them apart."""
 
@@ -203,6 +225,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Whether the model is meant to call it again and again until something has happened: it never counts as repetition."""
     interrupt: Literal["cancel", "block"] = "cancel"
     """What a person's cancelling does to a call under way: cuts it off, or waits for it, up to its own time limit."""
+    resumes: bool = False
+    """Whether a call that broke off goes on when it is started again with the same key, because what it does is recorded by
+    itself: an agent's session, a workflow. Such a call is never in doubt, and when it is told to stop its end is waited for."""
     examples: Sequence[JsonObject] = ()
     """Arguments of good calls, shown to the model."""
     validate: Callable[[JsonObject], Awaitable[None] | None] | None = None
@@ -253,7 +278,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             raise ToolDefinitionError(f"Tool {self.name!r}: interrupt {self.interrupt!r} must be cancel or block.")
         if self.interrupt == "block" and self.timeout is None:
             raise ToolDefinitionError(f"Tool {self.name!r}: one that no cancelling cuts off needs a timeout.")
-        for word, flag in (("ends_run", self.ends_run), ("polling", self.polling)):
+        flags = (("ends_run", self.ends_run), ("polling", self.polling), ("resumes", self.resumes))
+        for word, flag in flags:
             if not isinstance(flag, bool):
                 raise ToolDefinitionError(f"Tool {self.name!r}: {word} must be true or false; got {flag!r:.80}.")
         if not isinstance(self.examples, list | tuple) or not all(isinstance(one, dict) for one in self.examples):

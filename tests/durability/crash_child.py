@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from treadle import Agent, Decision, NothingToResume, Tool, ToolContext, open_session
+from treadle import Agent, Decision, NothingToResume, Tool, ToolContext, allow, open_session
 from treadle.events import AnyEvent, ApprovalRequested, RunFinished, RunPaused, ToolFinished, ToolStarted
 from treadle.journals._schema import build
 from treadle.journals.sqlite import SqliteJournal
@@ -57,6 +57,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     in_doubt: str | None = None
     lease_seconds: float = 10.0
     timeout: float | None = None
+    depth: int = 0
+    """How many agents stand above the one that acts, each with the next one as its tool."""
     gate: str = ""
     """A named pipe that the first act reads from once the second is done: it waits until somebody has opened and closed it."""
 
@@ -154,6 +156,21 @@ class PlannedModel:
         yield ModelEnd(parts=parts, finish=Finish.CALLS if is_first else Finish.STOP)
 
 
+class LeadModel:
+    """Gives its task to the agent that is its tool; then answers."""
+
+    name = "lead"
+    price = None
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
+        await asyncio.sleep(0)
+        is_first = all(message.role != "assistant" for message in request.messages)
+        call = ToolCall(id="clerk", name="clerk", arguments='{"task": "Act twice."}')
+        yield ModelEnd(
+            parts=(call,) if is_first else (Text("It is done."),), finish=Finish.CALLS if is_first else Finish.STOP
+        )
+
+
 class DyingPolicy:
     def __init__(self, reaper: Reaper) -> None:
         self._reaper = reaper
@@ -234,12 +251,15 @@ def agent_of(job: Job, reaper: Reaper, second_stored: asyncio.Event) -> Agent:
         run=acting.run,
     )
     looking = Tool(name="look", description="Look.", parameters={}, effect="read", run=look)
-    return Agent(
+    agent = Agent(
         PlannedModel(reaper),
         tools=[looking, act],
         policy=DyingPolicy(reaper),
         in_doubt=job.in_doubt,  # type: ignore[arg-type]
     )
+    for _ in range(job.depth):
+        agent = Agent(LeadModel(), tools=[agent.as_tool("clerk", "Acts twice.")], policy=allow("clerk"))
+    return agent
 
 
 class DyingConnection(sqlite3.Connection):

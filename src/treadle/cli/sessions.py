@@ -89,6 +89,11 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """What was answered and not yet taken up by `resume`."""
 
     @property
+    def to_resume(self) -> str:
+        """The session that goes on with the answer: the one that asked, or the one at the top of those that called it."""
+        return self.approval.root_id or self.approval.session_id
+
+    @property
     def is_expired(self) -> bool:
         return time.time() > self.approval.expires_at
 
@@ -101,7 +106,8 @@ async def waiting_approvals(journal: Journal) -> list[Waiting]:
             continue
         async with open_session(journal, id=info.id) as session:
             answers = _answers(await journal.inbox(info.id))
-            found += [Waiting(approval=one, answer=answers.get(one.id)) for one in session.approvals()]
+            own = [one for one in session.approvals() if one.session_id == info.id]  # a child's are told with the child
+            found += [Waiting(approval=one, answer=answers.get(one.id)) for one in own]
     return found
 
 

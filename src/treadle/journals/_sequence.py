@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from treadle.errors import ConfigurationError, SessionConflict, SessionExists
-from treadle.events import AnyEvent, RunStarted, SessionChanged, SessionForked, SessionStatus
+from treadle.events import AnyEvent, RunStarted, SessionChanged, SessionForked, SessionSpawned, SessionStatus
 
 __all__ = ["TASK_CHARS", "check_numbers", "check_session_id", "conflict", "exists", "parent_of", "status_of", "task_of"]
 
@@ -67,8 +67,9 @@ def status_of(events: Sequence[AnyEvent]) -> SessionStatus | None:
 
 
 def parent_of(events: Sequence[AnyEvent]) -> tuple[str, int] | None:
-    """Return the session and event that these events were forked from, the last time."""
-    forks = [(event.parent_id, event.parent_seq) for event in events if isinstance(event, SessionForked)]
+    """Return the session and event that these events were forked from, the last time, or whose call they carry out."""
+    links = SessionForked | SessionSpawned
+    forks = [(event.parent_id, event.parent_seq) for event in events if isinstance(event, links)]
     return forks[-1] if forks else None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from treadle.errors import JournalError
 from treadle.ports import Journal
 from treadle.state import Approval, SessionState
-from treadle.waiting import unreadable
+from treadle.waiting import is_cancelled, unreadable
 from treadle.waiting import waiting_approvals as waiting_of
 
 __all__ = ["waiting_approvals"]
@@ -31,6 +31,19 @@ async def waiting_approvals(journal: Journal) -> Sequence[Approval]:
         state = SessionState(info.id)
         for event in events:
             state.apply(event)
-        if state.pending_approvals():
-            waiting += waiting_of(state, await journal.inbox(info.id))
+        if state.pending_approvals() and not await _is_withdrawn(journal, state):
+            own = waiting_of(state, await journal.inbox(info.id))
+            waiting += [one for one in own if one.session_id == info.id]  # a child's are listed with the child
     return tuple(waiting)
+
+
+async def _is_withdrawn(journal: Journal, state: SessionState) -> bool:
+    """Whether a session that carries out a call of another was cancelled with it."""
+    while state.caller is not None:
+        above = SessionState(state.caller.parent_id)
+        for event in await journal.read(above.id):
+            above.apply(event)
+        if is_cancelled(above, await journal.inbox(above.id)):
+            return True
+        state = above
+    return False

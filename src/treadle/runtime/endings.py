@@ -6,7 +6,7 @@ from typing import Any
 from treadle.budgets import BudgetReached
 from treadle.events import ModelFinished, RunFinished, RunPaused
 from treadle.messages import Finish
-from treadle.state import Approval
+from treadle.state import Approval, CallState
 from treadle.stops import Status, Stop, StopReason
 
 __all__ = [
@@ -70,8 +70,13 @@ def unstarted_calls_stop(finish: Finish, *, cut_before: int, allowed: int) -> St
             return None
 
 
-def waiting_stop(approvals: Sequence[Approval]) -> Stop:
-    """Return the pause of a run whose calls wait for a person. It names each tool and how to allow it."""
+def waiting_stop(approvals: Sequence[Approval], suspended: Sequence[CallState] = ()) -> Stop:
+    """Return the pause of a run whose calls wait: for a person's word on tools, which it names, or for something else."""
+    if suspended and not approvals:
+        waits = ", ".join(
+            f"{one.call.name} waits for {one.suspended.waits_for}" for one in suspended if one.suspended is not None
+        )
+        return Stop(reason=StopReason.INPUT_REQUIRED, message=f"The run is paused: {waits}. Resume it then.")
     names = ", ".join(f"{approval.tool} ({approval.id})" for approval in approvals)
     how = "Allow it with session.answer(id, 'allow') or `treadle approve ID`, then resume."
     return Stop(reason=StopReason.APPROVAL_REQUIRED, message=f"Waiting for approval of {names}. {how}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from treadle.effects import Effect
 from treadle.errors import Rejected
-from treadle.tools import CallStatus
+from treadle.tools import CallStatus, Unfinished
 
 __all__ = ["Cut", "ToolExited", "contained", "describe", "failure_class", "kept_inside", "traceback_of"]
 
@@ -54,6 +54,8 @@ def failure_class(effect: Effect, error: BaseException) -> CallStatus:
     match error:
         case Rejected():
             return CallStatus.REJECTED
+        case Unfinished():
+            return error.status
         case Cut() | TimeoutError():
             return CallStatus.TIMEOUT if effect.is_read else CallStatus.OUTCOME_UNKNOWN
         case OSError() | asyncio.CancelledError():
@@ -96,7 +98,7 @@ def _without_traceback(words: str) -> str:
 
 def traceback_of(error: BaseException) -> str | None:
     """Return the traceback for operators; None where there is nothing to see in it."""
-    if isinstance(error, Cut | Rejected):
+    if isinstance(error, Cut | Rejected | Unfinished):
         return None
     try:
         text = "".join(traceback.format_exception(error))

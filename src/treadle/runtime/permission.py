@@ -27,6 +27,7 @@ __all__ = [
     "held_to_port",
     "is_same_action",
     "stricter",
+    "under",
 ]
 
 APPROVAL_LIFETIME_SECONDS = 7 * 24 * 3600.0
@@ -105,6 +106,25 @@ class FirstOf(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
+class Under(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent's own word, and those of the agents that called it. The strictest holds: a caller can only forbid more."""
+
+    own: Policy | None
+    above: tuple[Policy, ...]
+
+    async def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
+        word = await decide(self.own, call, session)
+        for policy in self.above:
+            other = await _opinion(policy, call, session)
+            word = word if other is None else stricter(word, other)
+        return word
+
+
+def under(own: Policy | None, above: Sequence[Policy]) -> Policy | None:
+    """Return the policy of an agent that others called: its own, and theirs where they have an opinion."""
+    return Under(own=own, above=tuple(above)) if above else own
+
+
 def allow(*names: str) -> NamedPolicy:
     """Allow the named tools (rules: `tool`, `fs_*`, `tool(key=glob)`).
 
@@ -154,18 +174,22 @@ def _named(kind: DecisionKind, names: Sequence[str], reason: str) -> NamedPolicy
 
 async def decide(policy: Policy | None, call: CheckedCall, session: SessionView) -> Decision:
     """Decide on a call: the policy's word, else the tool author's, else the effect's default."""
-    if policy is not None:
-        try:
-            answer = policy.decide(call, session)
-            decision = await answer if inspect.isawaitable(answer) else answer
-        except Exception as error:  # noqa: BLE001 - a policy that raises has not allowed anything
-            reason = f"The policy failed ({type(error).__name__}); nothing is run without its word."
-            return Decision(kind=DecisionKind.DENY, rule="policy raised", reason=reason)
-        if decision is not None:
-            return held_to_port(decision, "policy")
+    if policy is not None and (decision := await _opinion(policy, call, session)) is not None:
+        return decision
     if call.tool.permission is not None:
         return Decision(kind=DecisionKind(call.tool.permission), rule=f"tool {call.name} permission")
     return _default(call.effect)
+
+
+async def _opinion(policy: Policy, call: CheckedCall, session: SessionView) -> Decision | None:
+    """Return what a policy says; None where it has no opinion."""
+    try:
+        answer = policy.decide(call, session)
+        decision = await answer if inspect.isawaitable(answer) else answer
+    except Exception as error:  # noqa: BLE001 - a policy that raises has not allowed anything
+        reason = f"The policy failed ({type(error).__name__}); nothing is run without its word."
+        return Decision(kind=DecisionKind.DENY, rule="policy raised", reason=reason)
+    return None if decision is None else held_to_port(decision, "policy")
 
 
 def held_to_port(decision: Any, who: str) -> Decision:  # Any: whatever a policy or an interceptor answered

@@ -31,9 +31,10 @@ async def _list(options: Options, terminal: Terminal) -> int:
         approval = waiting.approval
         terminal.call(f"{approval.id}  {approval.effect:<10}  ", approval.tool, approval.arguments, is_answer=True)
         until = time.strftime("%Y-%m-%d %H:%M", time.localtime(approval.expires_at))
+        below = "" if waiting.to_resume == approval.session_id else f" (asked by {approval.session_id})"
         why = f"; {one_line(approval.reason or approval.rule)}" if approval.reason or approval.rule else ""
         terminal.line(
-            f"    session {approval.session_id}, until {until}{'  EXPIRED' if waiting.is_expired else ''}{why}"
+            f"    session {waiting.to_resume}{below}, until {until}{'  EXPIRED' if waiting.is_expired else ''}{why}"
         )
     if not found:
         terminal.say("Nothing waits for a person.")
@@ -46,6 +47,7 @@ def described(waiting: Waiting) -> dict[str, Any]:
     return {
         "id": approval.id,
         "session_id": approval.session_id,
+        "resume": waiting.to_resume,
         "call_id": approval.call_id,
         "tool": approval.tool,
         "arguments": approval.arguments,

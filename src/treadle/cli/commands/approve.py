@@ -32,7 +32,7 @@ async def _answer(options: Options, terminal: Terminal) -> int:
     if options.as_json:
         terminal.data({**described(waiting), "answer": answer})
     title = "Allowed: " if answer == "allow" else "Denied: "
-    then = f". Go on with: treadle resume {waiting.approval.session_id}{named}"
+    then = f". Go on with: treadle resume {waiting.to_resume}{named}"
     terminal.call(title, waiting.approval.tool, waiting.approval.arguments, then=then)
     return 0
 
@@ -47,10 +47,10 @@ async def _find(journal: Journal, approval_id: str, named: str) -> Waiting:
     if waiting.answer is not None:
         raise UnknownApproval(
             f"Approval {approval_id!r} has been answered already ({waiting.answer}): the first answer wins. "
-            f"Go on with: treadle resume {waiting.approval.session_id}{named}"
+            f"Go on with: treadle resume {waiting.to_resume}{named}"
         )
     if waiting.is_expired:
         raise UnknownApproval(
-            f"Approval {approval_id!r} has expired. `treadle resume {waiting.approval.session_id}{named}` asks anew."
+            f"Approval {approval_id!r} has expired. `treadle resume {waiting.to_resume}{named}` asks anew."
         )
     return waiting

@@ -15,7 +15,7 @@ from treadle.cli.sessions import is_there, opened, opened_session
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
 from treadle.cli.text import one_line, shown_name
-from treadle.events import CallDecided, ModelFinished, ToolFinished, ToolStarted
+from treadle.events import CallDecided, ChildStarted, ModelFinished, ToolFinished, ToolStarted
 from treadle.ports import Journal, SessionInfo
 
 __all__ = ["command"]
@@ -64,6 +64,7 @@ async def _described(session: Session, journal: Journal) -> dict[str, Any]:
         "metadata": session.state.metadata,
         "parent_id": session.state.parent_id,
         "parent_seq": session.state.parent_seq,
+        "caller": None if session.state.caller is None else msgspec.to_builtins(session.state.caller),
         "marks": session.state.marks,
         "messages": [
             {"role": message.role, "parts": [msgspec.to_builtins(part) for part in message.parts]}
@@ -91,13 +92,17 @@ async def _calls(session: Session, journal: Journal) -> list[dict[str, Any]]:
                 _entry(calls, call.id, call.name)["arguments"] = call.arguments
             case ToolFinished(call_id=str(call_id)):
                 _entry(calls, call_id, event.result.name)["result"] = await _whole_result(event, journal)
+            case ChildStarted(call_id=str(call_id)):
+                children = _entry(calls, call_id, event.tool)["children"]
+                children += [event.child_id] if event.child_id not in children else []
             case _:
                 pass
     return list(calls.values())
 
 
 def _entry(calls: dict[str, dict[str, Any]], call_id: str, name: str) -> dict[str, Any]:
-    empty = {"id": call_id, "name": name, "arguments": "", "decision": None, "effect": None, "result": None}
+    empty: dict[str, Any] = {"id": call_id, "name": name, "arguments": "", "decision": None, "effect": None}
+    empty |= {"result": None, "children": []}  # sessions that carried it out, where the tool is an agent
     return calls.setdefault(call_id, empty)
 
 
@@ -121,7 +126,12 @@ async def _whole_result(event: ToolFinished, journal: Journal) -> dict[str, Any]
 
 def _print(shown: dict[str, Any], messages: tuple[Message, ...], terminal: Terminal) -> None:
     terminal.line(f"session {shown['id']} ({shown['state']}), {len(messages)} messages, {len(shown['calls'])} calls")
+    if shown["caller"] is not None:
+        terminal.line(
+            f"carries out call {one_line(shown['caller']['parent_call'])} of session {shown['caller']['parent_id']}"
+        )
     results = {call["id"]: call["result"] for call in shown["calls"]}
+    children = {call["id"]: call["children"] for call in shown["calls"]}
     for message in messages:
         if message.text.strip():
             terminal.line()
@@ -129,6 +139,8 @@ def _print(shown: dict[str, Any], messages: tuple[Message, ...], terminal: Termi
         for call in message.calls:
             terminal.line()
             terminal.call(f"[call {shown_name(call.id)}] ", call.name, call.arguments, is_answer=True)
+            for child_id in children.get(call.id, ()):
+                terminal.line(f"[carried out in session {child_id}: treadle sessions show {child_id}]")
         for told in message.results:
             result = results.get(told.call_id) or {}
             full = result.get("full")

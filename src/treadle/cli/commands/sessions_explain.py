@@ -1,5 +1,7 @@
 """`treadle sessions explain`: seven answers on one session, for people or as one JSON object."""
 
+from collections.abc import Iterator
+
 from treadle import Explanation
 from treadle.cli.options import Options
 from treadle.cli.sessions import opened, opened_session
@@ -25,6 +27,8 @@ async def explain(options: Options, terminal: Terminal) -> int:
 
 def _print(about: Explanation, terminal: Terminal) -> None:
     parent = "" if about.parent_id is None else f", forked from {about.parent_id} after event {about.parent_seq}"
+    if about.caller_id is not None:
+        parent = f", carries out call {one_line(about.caller_call or '')} of session {about.caller_id}, step {about.caller_step}"
     terminal.line(f"session {about.session_id} ({about.status}; last run {about.state}){parent}")
     for run in about.runs:
         terminal.line(
@@ -36,15 +40,15 @@ def _print(about: Explanation, terminal: Terminal) -> None:
         terminal.line(title)
         for line in lines or ["nothing"]:
             terminal.line(f"  {line}")
+    for child in about.children:
+        terminal.line("")
+        _print(child, terminal)
 
 
 def _answers(about: Explanation) -> dict[str, list[str]]:
     """Return the seven answers, each as lines."""
     return {
-        "1. What was tried": [
-            f"{shown_name(one.call_id)}: {shown_call(one.tool, one.arguments)} -> {one.status or 'no result yet'}"
-            for one in about.tried
-        ],
+        "1. What was tried": list(_tried(about)),
         "2. What data was used": [
             f"{shown_name(one.call_id)}: {shown_call(one.tool, one.arguments)}, {one.characters} characters"
             for one in about.data_used
@@ -73,6 +77,17 @@ def _by(who: str) -> str:
     return one_line(who) if who.startswith("rule ") else shown_name(who)
 
 
+def _tried(about: Explanation, indent: str = "") -> Iterator[str]:
+    """Yield a line for each call, and below it one for each call that an agent made to carry it out."""
+    for one in about.tried:
+        call = f"{shown_name(one.call_id)}: {shown_call(one.tool, one.arguments)}"
+        yield f"{indent}{call} -> {one.status or 'no result yet'}"
+        for child in about.children:
+            if child.caller_call == one.call_id:
+                yield f"{indent}  carried out in session {child.session_id}:"
+                yield from _tried(child, indent + "    ")
+
+
 def _stopped(about: Explanation) -> list[str]:
     one = about.stopped
     if one is None:
@@ -86,4 +101,6 @@ def _rerun(about: Explanation) -> str:
     resume = (
         f"`treadle resume {about.session_id}` goes on. " if about.rerun.can_resume else "There is nothing to resume. "
     )
+    if about.caller_id is not None:
+        resume = f"It goes on with session {about.caller_id}. " if about.rerun.can_resume else ""
     return resume + about.rerun.why

@@ -1,0 +1,129 @@
+"""Kill -9 inside an agent that is another's tool; then resume the caller. The child goes on: one key, nothing done twice."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from crash_child import Job
+from crashing import Children, World, answer_all, children, stored, world
+
+from invariants import check_events, check_pairs
+from treadle.events import ChildStarted
+
+POINTS = ("CP1", "CP4", "CP6", "CP8", "CP9", "CP10", "CP11", "CP12", "CP13", "CP15:before", "CP15:after")
+
+
+@pytest.fixture
+async def mother() -> AsyncIterator[Children]:
+    async with children() as found:
+        yield found
+
+
+@pytest.fixture
+async def outside(tmp_path: Path) -> AsyncIterator[World]:
+    async with world(tmp_path / "acts") as found:
+        yield found
+
+
+def job(tmp_path: Path, outside: World, **words: object) -> Job:
+    return Job(journal=str(tmp_path / "a.db"), port=outside.port, out=str(tmp_path / "out"), **words)  # type: ignore[arg-type]
+
+
+async def check_whole(path: Path, session: str = "s") -> dict[str, str]:
+    """Assert that a session and its children are whole. Return the status of each call's one result, the children's too."""
+    events, state = await stored(path / "a.db", session)
+    check_events(events, open_ids=set(state.open))
+    check_pairs(state.messages, open_ids=set(state.open))
+    statuses = {event.call_id or "": event.result.status.value for event in events if event.type == "tool.finished"}
+    for child in {event.child_id for event in events if isinstance(event, ChildStarted)}:
+        statuses |= await check_whole(path, child)
+    return statuses
+
+
+async def spent_turns(path: Path) -> int:
+    _, state = await stored(path / "a.db")
+    assert state.run is not None
+    return state.run.spent.model_turns
+
+
+@pytest.mark.row("N07")
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("effect", ["keyed", "unsafe"])
+@pytest.mark.parametrize("point", POINTS)
+async def test_killed_inside_the_child_nothing_is_done_twice_and_the_caller_goes_on(
+    tmp_path: Path, mother: Children, outside: World, point: str, effect: str, depth: int
+) -> None:
+    if depth == 2 and point not in ("CP10", "CP11", "CP15:after"):
+        return
+    died = await mother.run(job(tmp_path, outside, effect=effect, point=point, depth=depth))
+    assert died.was_killed, f"never reached {point}: {died}"
+
+    ended = await mother.run(job(tmp_path, outside, effect=effect, act="again", depth=depth))
+
+    assert (ended.code, ended.report.get("reason")) == (0, "completed"), ended
+    statuses = await check_whole(tmp_path)
+    assert outside.duplicates() == []
+    assert statuses["clerk"] == "ok"
+    is_lost = effect == "unsafe" and point in ("CP9", "CP10", "CP11")
+    assert statuses["act_1"] == ("outcome_unknown" if is_lost else "ok")
+    if effect == "keyed":
+        assert statuses["act_2"] == "ok"
+    expected = depth + 1 + depth + 1  # each asks twice: for the call, and for the answer
+    assert ended.report["usage"]["input_tokens"] > 0
+    assert await spent_turns(tmp_path) == expected
+
+
+@pytest.mark.row("N07")
+@pytest.mark.parametrize("point", ["CP7", "CP7:paused"])
+async def test_killed_while_the_child_asks_the_question_stays_and_is_answered_at_the_caller(
+    tmp_path: Path, mother: Children, outside: World, point: str
+) -> None:
+    died = await mother.run(job(tmp_path, outside, consent=True, point=point, depth=1))
+    assert died.was_killed
+    waits = await mother.run(job(tmp_path, outside, consent=True, depth=1))
+    assert (waits.report["reason"], len(waits.report["approvals"])) == ("approval_required", 2)
+
+    assert await answer_all(tmp_path / "a.db") == 2
+    ended = await mother.run(job(tmp_path, outside, consent=True, act="again", depth=1))
+
+    assert (ended.code, ended.report.get("reason")) == (0, "completed"), ended
+    assert outside.requests() == {1: 1, 2: 1}
+    assert outside.duplicates() == []
+    assert await check_whole(tmp_path) == {"clerk": "ok", "look": "ok", "act_1": "ok", "act_2": "ok"}
+
+
+@pytest.mark.row("N07")
+async def test_a_payment_in_doubt_in_the_child_asks_the_person_who_resumes_the_caller(
+    tmp_path: Path, mother: Children, outside: World
+) -> None:
+    words = {"effect": "unsafe", "in_doubt": "ask", "depth": 1}
+    assert (await mother.run(job(tmp_path, outside, point="CP11", **words))).was_killed
+    waits = await mother.run(job(tmp_path, outside, **words))
+    assert waits.report["reason"] == "approval_required"
+    assert [one["tool"] for one in waits.report["approvals"]] == ["act", "act"]  # the two ran side by side
+    before = outside.requests()
+
+    assert await answer_all(tmp_path / "a.db", "deny") == 2
+    ended = await mother.run(job(tmp_path, outside, act="again", **words))
+
+    assert (ended.code, ended.report.get("reason")) == (0, "completed"), ended
+    assert outside.requests() == before
+    statuses = await check_whole(tmp_path)
+    assert statuses["act_1"] == "outcome_unknown"
+
+
+@pytest.mark.row("N07")
+@pytest.mark.parametrize("number", range(1, 20))
+async def test_killed_around_any_commit_of_the_family_it_goes_on(
+    tmp_path: Path, mother: Children, outside: World, number: int
+) -> None:
+    died = await mother.run(job(tmp_path, outside, effect="keyed", point=f"append:{number}:after", depth=1))
+    ended = died
+    if died.was_killed:
+        ended = await mother.run(job(tmp_path, outside, effect="keyed", act="again", depth=1))
+    if died.was_killed and ended.report.get("error", "").startswith("NothingToResume"):
+        return  # its last commit was the caller's end
+    assert (ended.code, ended.report.get("reason")) == (0, "completed"), ended
+    statuses = await check_whole(tmp_path)
+    assert outside.duplicates() == []
+    assert statuses["clerk"] == "ok"
