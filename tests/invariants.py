@@ -35,7 +35,9 @@ from treadle.events import (
     ToolFinished,
     ToolInDoubt,
     ToolLate,
+    ToolResumed,
     ToolStarted,
+    ToolSuspended,
     decode_event,
     encode_event,
 )
@@ -125,6 +127,8 @@ class _Call:
     starts: list[ToolStarted] = field(default_factory=list)
     segment: int = 0
     """Which stretch of running it last started in."""
+    is_suspended: bool = False
+    """Whether it has started and waits for something outside."""
     may_repeat: bool = False
     """Whether somebody has said since that an unsafe call may start again."""
     promised_attempt: int = 0
@@ -219,7 +223,11 @@ class _Reader:
         self._run = event.status
 
     def _run_paused(self, event: RunPaused) -> None:
-        waiting = [call_id for call_id, call in self._open().items() if call.approval is None or call.is_early]
+        waiting = [
+            call_id
+            for call_id, call in self._open().items()
+            if not call.is_suspended and (call.approval is None or call.is_early)
+        ]
         if waiting:
             self._broken(event, f"leaves calls that nobody is asked about: {sorted(waiting)}")
         if not self._open():
@@ -321,6 +329,22 @@ class _Reader:
         if event.key != call.starts[-1].key and not call.may_repeat:
             self._broken(event, f"{event.tool} started again under another key")
 
+    def _tool_suspended(self, event: ToolSuspended) -> None:
+        call = self._call(event)
+        if not call.starts or call.finished is not None:
+            self._broken(event, "a call waits that is not under way")
+        call.is_suspended = True
+
+    def _tool_resumed(self, event: ToolResumed) -> None:
+        call = self._call(event)
+        if call.decision != "allow":
+            self._broken(event, f"{event.tool} goes on although it was decided as {call.decision}")
+        if not call.starts or call.finished is not None or call.segment == self._segment:
+            self._broken(event, f"{event.tool} goes on although it was not left open by an earlier stretch")
+        elif event.key != call.starts[-1].key:
+            self._broken(event, f"{event.tool} goes on under another key")
+        call.segment, call.is_suspended = self._segment, False
+
     def _tool_in_doubt(self, event: ToolInDoubt) -> None:
         call = self._call(event)
         if not call.starts:
@@ -379,5 +403,7 @@ class _Reader:
         ToolAttemptFailed: _attempt_failed,
         ToolFinished: _tool_finished,
         ToolInDoubt: _tool_in_doubt,
+        ToolResumed: _tool_resumed,
         ToolStarted: _tool_started,
+        ToolSuspended: _tool_suspended,
     }

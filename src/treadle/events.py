@@ -279,6 +279,7 @@ class ChildStarted(Event, frozen=True, kw_only=True, tag="child.started"):
 class ChildEnded(Event, frozen=True, kw_only=True, tag="child.ended"):
     """The child's run has ended, or waits. What it has spent counts to this run."""
 
+    is_of_run: ClassVar[bool] = False  # a child that waited may be ended between two runs
     child_id: str
     status: str
     """completed, stopped, failed, or paused: then it goes on with this run."""

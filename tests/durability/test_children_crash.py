@@ -32,7 +32,7 @@ def job(tmp_path: Path, outside: World, **words: object) -> Job:
 async def check_whole(path: Path, session: str = "s") -> dict[str, str]:
     """Assert that a session and its children are whole. Return the status of each call's one result, the children's too."""
     events, state = await stored(path / "a.db", session)
-    check_events(events, open_ids=set(state.open))
+    check_events(events)
     check_pairs(state.messages, open_ids=set(state.open))
     statuses = {event.call_id or "": event.result.status.value for event in events if event.type == "tool.finished"}
     for child in {event.child_id for event in events if isinstance(event, ChildStarted)}:
