@@ -100,10 +100,11 @@ async def test_a_payment_in_doubt_in_the_child_asks_the_person_who_resumes_the_c
     assert (await mother.run(job(tmp_path, outside, point="CP11", **words))).was_killed
     waits = await mother.run(job(tmp_path, outside, **words))
     assert waits.report["reason"] == "approval_required"
-    assert [one["tool"] for one in waits.report["approvals"]] == ["act", "act"]  # the two ran side by side
+    asked = [one["call_id"] for one in waits.report["approvals"]]
+    assert asked in (["act_1"], ["act_1", "act_2"])  # the two ran side by side, and the second may have ended
     before = outside.requests()
 
-    assert await answer_all(tmp_path / "a.db", "deny") == 2
+    assert await answer_all(tmp_path / "a.db", "deny") == len(asked)
     ended = await mother.run(job(tmp_path, outside, act="again", **words))
 
     assert (ended.code, ended.report.get("reason")) == (0, "completed"), ended
