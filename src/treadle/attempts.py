@@ -162,8 +162,9 @@ class Attempts:
         if self._calling.is_running_on(checked) and not checked.effect.is_read:
             return None  # the attempt before still runs: a second one beside it would act twice
         wait = backoff_seconds(attempt, self._ledger.randomness.random())
-        asked = _asked_wait(error)
-        return None if asked is not None and asked > LONGEST_WAIT_SECONDS else max(wait, asked or 0.0)
+        asked, left = _asked_wait(error) or 0.0, self._interrupt.seconds_left
+        wait = max(wait, asked)
+        return None if asked > LONGEST_WAIT_SECONDS or (left is not None and wait >= left) else wait
 
     async def _failed(self, checked: CheckedCall, error: BaseException, attempt: int, elapsed: float) -> ToolResult:
         """Turn what ended the last attempt into the call's result. No traceback and no path reaches the model."""

@@ -158,6 +158,10 @@ class ModelError(TreadleError):
         super().__init__(message)
         self.status = status
         self.retry_after_seconds = retry_after_seconds
+        self.usage: Any = None  # Any: a Usage, and a Pricing; errors know no other noun
+        """What the server had counted when the response broke off; None where it had not counted."""
+        self.price: Any = None
+        """What the model that failed costs, where that is not the model that was asked; None where it is."""
 
 
 class ModelUnavailable(ModelError):

@@ -85,13 +85,18 @@ class Loop:
         async with self._early:  # calls that start while the model still speaks end with the step
             proposal = await self._propose(closing=reached is not None)
             if isinstance(proposal, Stop):
-                return proposal
+                return self._at_limit(proposal, reached)
             calls = proposal.finished.message.calls
             if not calls:
                 return await self._conclude(proposal, reached)
             states = [CallState(call=call, position=position) for position, call in enumerate(calls)]
-            stop = await self._execute(states, proposal)
-        return stop or (None if reached is None else limit_stop(reached))
+            return self._at_limit(await self._execute(states, proposal), reached)
+
+    def _at_limit(self, stop: Stop | None, reached: BudgetReached | None) -> Stop | None:
+        """Return why the run ends. What a closing request was made for stays the reason, unless somebody interrupted it."""
+        if reached is None or self._interrupt.stop is not None:
+            return stop
+        return limit_stop(reached, closing_failed=stop)
 
     async def _conclude(self, proposal: Proposal, reached: BudgetReached | None) -> Stop | None:
         """A response that calls nothing ends the run, unless the model must be told what its answer lacks."""
@@ -113,9 +118,8 @@ class Loop:
         is_last = self._meter.limit_after(msgspec.structs.replace(spent, model_turns=spent.model_turns + 1))
         # The call that arrives at a limit carries the limit's notice, so it is not started before that is known.
         room = 0 if is_last else 1_000_000 if left is None else left - 1
-        seconds = self._meter.seconds_left(self._wall_seconds())
         request = await self._requests.make(closing=closing)
-        return await self._proposer.propose(request, closing=closing, room=room, seconds_left=seconds)
+        return await self._proposer.propose(request, closing=closing, room=room)
 
     async def _execute(self, calls: list[CallState], proposal: Proposal | None) -> Stop | None:
         self._phase = "tool"

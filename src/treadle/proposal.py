@@ -16,7 +16,7 @@ from treadle.early import EarlyCalls, Offers
 from treadle.errors import ContextOverflow, IncompleteStream, ModelError
 from treadle.events import DecisionRejected, ModelDelta, ModelFailed, ModelFinished, ModelStarted
 from treadle.ledger import Ledger
-from treadle.messages import Finish, Message, Part, ToolCall, Usage
+from treadle.messages import Finish, Message, Part, Text, Thinking, ToolCall, Usage
 from treadle.ports import (
     BoundDriver,
     CallReady,
@@ -71,6 +71,8 @@ class _Response(msgspec.Struct, kw_only=True):
     usage: Usage = Usage()
     """What those set aside for a better wording used."""
     cost: Decimal | None = Decimal(0)
+    streamed: list[Part] = msgspec.field(default_factory=list)
+    """What the server has sent of the response that is under way."""
     stop: Stop | None = None
     """The limit that forbids the driver's next request."""
 
@@ -98,15 +100,12 @@ class Proposer:
         self._interrupt = interrupt
         self._allowed = meter.budget.max_retries_per_model_call
 
-    async def propose(
-        self, request: ModelRequest, *, closing: bool, room: int, seconds_left: float | None
-    ) -> Proposal | Stop:
+    async def propose(self, request: ModelRequest, *, closing: bool, room: int) -> Proposal | Stop:
         """Return the model's whole response, or why there is none.
 
         Args:
             closing: Whether this is the request after a limit, whose response may call nothing.
             room: How many of its calls may start before the response is whole.
-            seconds_left: Running time left, which no pause between attempts may outlast.
         """
         step = self._ledger.state.step + 1
         attempt = 0
@@ -121,7 +120,7 @@ class Proposer:
                 return response.stop
             if error is None and self._interrupt.stop is None:
                 return self._proposal(request, response, step=step, attempt=attempt, closing=closing)
-            if (stop := await self._failed(error, response, step, attempt, seconds_left)) is not None:
+            if (stop := await self._failed(error, request, response, step, attempt)) is not None:
                 return stop
 
     def _started(self, request: ModelRequest, *, step: int, attempt: int, closing: bool) -> ModelStarted:
@@ -159,17 +158,20 @@ class Proposer:
                         response.turns += 1
                         await self._tell_failure(part, step)
                     case ResponseSetAside():
+                        response.streamed.clear()
                         await self._set_aside(part, request, response, step)
                         if response.stop is not None or response.end is not None:
                             break
                     case CallReady():
                         self._ready(part.call, response, step, attempt)
                     case TextDelta():
+                        response.streamed.append(Text(encodable(part.text)))
                         is_first = response.first_at is None
                         self._delta(response, ModelDelta(step=step, text=encodable(part.text)))
                         if is_first and self._ledger.subscribers:
                             await asyncio.sleep(0)  # who listens has the first word before we look further
                     case ThinkingDelta():
+                        response.streamed.append(Thinking(text=encodable(part.text)))
                         self._delta(response, ModelDelta(step=step, thinking=encodable(part.text)))
         finally:
             await response.offers.close(is_whole=response.end is not None)
@@ -200,8 +202,7 @@ class Proposer:
             response.stop = None if part.fallback is not None else limit_stop(reached)
 
     def _spent_with(self, response: _Response) -> Spent:
-        run = self._ledger.state.run
-        spent = Spent() if run is None else run.spent
+        spent = self._spent
         return msgspec.structs.replace(
             spent,
             model_turns=spent.model_turns + response.turns,
@@ -228,6 +229,7 @@ class Proposer:
 
     def _ready(self, call: ToolCall, response: _Response, step: int, attempt: int) -> None:
         position = response.calls.early_count
+        response.streamed.append(msgspec.structs.replace(encodable_call(call), id=""))
         named = response.calls.ready(encodable_call(call))
         if named is None:
             return
@@ -297,49 +299,66 @@ class Proposer:
     # --- a failed one
 
     async def _failed(
-        self, error: ModelError | None, response: _Response, step: int, attempt: int, seconds_left: float | None
+        self, error: ModelError | None, request: ModelRequest, response: _Response, step: int, attempt: int
     ) -> Stop | None:
         """Record the failed attempt and wait. Return why there will be no other, or None to try again."""
-        if error is None:
-            reason = self._interrupt.stop.message if self._interrupt.stop else ""
-            await self._record_failure("Interrupted", reason, response, step, attempt, None, None)
-            return self._interrupt.stop
-        wait = None
-        is_allowed = self._allowed is None or attempt <= self._allowed
-        if error.may_retry and is_allowed:
-            chance = self._ledger.randomness.random()
-            wait = model_wait_seconds(error, attempt, chance, seconds_left)
-        await self._record_failure(
-            type(error).__name__, encodable(str(error)), response, step, attempt, error.status, wait
+        usage, cost = self._used(error, request, response)
+        reached = (
+            None if usage is None else self._meter.exhausted(self._spent.plus(usage, money(cost), turns=0, calls=0))
         )
+        is_allowed = self._allowed is None or attempt <= self._allowed
+        wait = None
+        if error is not None and error.may_retry and is_allowed and reached is None:
+            chance = self._ledger.randomness.random()
+            wait = model_wait_seconds(error, attempt, chance, self._interrupt.seconds_left)
+        failed = ModelFailed(
+            step=step,
+            error="Interrupted" if error is None else type(error).__name__,
+            message=self._interrupted if error is None else encodable(str(error)),
+            attempt=attempt,
+            status=None if error is None else error.status,
+            retry_in_seconds=wait,
+            usage=usage,
+            cost=money(cost),
+        )
+        await self._ledger.record(failed)
+        if response.has_emitted:
+            await self._early.discard(attempt=attempt, step=step, reason=failed.message)
         if wait is not None and await self._interrupt.sleep(wait):
             return None
-        return self._interrupt.stop or self._stop_for(error, attempt, is_used_up=error.may_retry and not is_allowed)
+        if error is None or self._interrupt.stop is not None:
+            return self._interrupt.stop
+        if reached is not None:
+            return limit_stop(reached)
+        return self._stop_for(error, attempt, is_used_up=error.may_retry and not is_allowed)
 
-    async def _record_failure(
-        self,
-        name: str,
-        message: str,
-        response: _Response,
-        step: int,
-        attempt: int,
-        status: int | None,
-        wait: float | None,
-    ) -> None:
-        await self._ledger.record(
-            ModelFailed(
-                step=step,
-                error=name,
-                message=message,
-                attempt=attempt,
-                status=status,
-                retry_in_seconds=wait,
-                usage=response.usage if response.turns else None,
-                cost=money(response.cost),
-            )
-        )
-        if response.has_emitted:
-            await self._early.discard(attempt=attempt, step=step, reason=message)
+    def _used(
+        self, error: ModelError | None, request: ModelRequest, response: _Response
+    ) -> tuple[Usage | None, Decimal | None]:
+        """Return what a failed attempt has used and what it costs; None for what nobody knows.
+
+        A response that broke off counts what its server had counted by then, and at least what was received of it, by our
+        estimate. A request that got no response at all counts nothing.
+        """
+        has_begun = response.has_emitted or isinstance(error, IncompleteStream)
+        told: Usage | None = None if error is None else error.usage
+        if told is None and not has_begun:
+            return (response.usage, response.cost) if response.turns else (None, None)
+        ours = estimate(request, _joined(response.streamed))
+        usage = ours if told is None else told
+        if usage.output_tokens < ours.output_tokens and response.streamed:  # counted before the model spoke
+            usage = msgspec.structs.replace(usage, output_tokens=ours.output_tokens, estimated=True)
+        price = self._model.price if error is None or error.price is None else error.price
+        return response.usage + usage, together(response.cost, cost_of(price, usage))
+
+    @property
+    def _interrupted(self) -> str:
+        return self._interrupt.stop.message if self._interrupt.stop is not None else ""
+
+    @property
+    def _spent(self) -> Spent:
+        run = self._ledger.state.run
+        return Spent() if run is None else run.spent
 
     def _stop_for(self, error: ModelError, attempt: int, *, is_used_up: bool) -> Stop:
         match error:
@@ -366,6 +385,13 @@ def _refusal(end: ModelEnd, *, closing: bool) -> str | None:
             return "Not executed: the response was ended by the provider's content filter."
         case _:
             return None
+
+
+def _joined(parts: list[Part]) -> list[Part]:
+    """Return what was streamed with its pieces put together: an estimate counts what wraps each part too."""
+    said = "".join(part.text for part in parts if isinstance(part, Text | Thinking))
+    calls = [part for part in parts if isinstance(part, ToolCall)]
+    return [*([Text(said)] if said else []), *calls]
 
 
 def _text(parts: tuple[Part, ...]) -> str:

@@ -26,6 +26,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     profile: str | None = None
     spent: Spent = Spent()
     steps: int = 0
+    model_retries: int = 0
+    """Model calls that were tried again, those that led to an answer included."""
     tool_calls: tuple[CallRecord, ...] = ()
     approvals: tuple[Approval, ...] = ()
     """Requests for consent that wait for an answer."""
@@ -79,6 +81,10 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
             "cost": None if cost is None else str(plain(cost)),
             "wall_seconds": round(self.spent.wall_seconds, 3),
             "steps": self.steps,
+            "retries": {
+                "model": self.model_retries,
+                "tool": sum(max(call.attempts - 1, 0) for call in self.tool_calls),
+            },
             "tool_calls": [msgspec.structs.asdict(call) for call in self.tool_calls],
             "failed_tool_calls": sum(call.status != "ok" for call in self.tool_calls),
             "approvals": [_approval(approval) for approval in self.approvals],
@@ -119,6 +125,7 @@ def conclude(state: SessionState, stop: Stop, session: Any, *, has_price: bool) 
         profile=run.profile,
         spent=spent,
         steps=run.steps,
+        model_retries=run.model_retries,
         tool_calls=tuple(run.calls),
         approvals=state.pending_approvals(),
         denials=tuple(run.denials),

@@ -23,6 +23,7 @@ from treadle.events import (
     ModelDiscarded,
     ModelFailed,
     ModelFinished,
+    ModelStarted,
     RunFinished,
     RunPaused,
     RunResumed,
@@ -170,6 +171,8 @@ class RunState(msgspec.Struct, kw_only=True):
     """Whether the closing request after a limit has been made."""
     was_cut: bool = False
     """Whether the output limit has cut a response."""
+    model_retries: int = 0
+    """Model calls that were tried again."""
     cut_in_calls: int = 0
     """Responses in a row whose calls were cut off by the output limit."""
     segment_at: float = 0.0
@@ -328,6 +331,9 @@ class SessionState:
         self._add(event.message)
         if event.message_id:
             self.message_ids.add(event.message_id)
+
+    def _model_started(self, event: ModelStarted) -> None:
+        self._running().model_retries += event.attempt > 1
 
     def _model_failed(self, event: ModelFailed) -> None:
         if event.usage is not None:
@@ -541,6 +547,7 @@ class SessionState:
         ModelDiscarded: _model_discarded,
         ModelFailed: _model_failed,
         ModelFinished: _model_finished,
+        ModelStarted: _model_started,
         RunFinished: _run_ended,
         RunPaused: _run_ended,
         RunResumed: _run_resumed,

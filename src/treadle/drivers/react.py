@@ -3,6 +3,7 @@
 It proposes the same calls as the native driver, and executes none: budgets, policies and guards are the pipeline's.
 """
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from treadle.characters import is_damaged, joined
 from treadle.drivers.decisions import DecisionForm, DecisionUnfit, OutputMode, ReActDecision, check_decision
 from treadle.drivers.prompt import REWORD, mend, note, react_instructions
 from treadle.drivers.transcript import Transcript
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, ModelError
 from treadle.messages import Finish, Message, Part, Text, Thinking, ToolCall, Usage, user_message
 from treadle.ports import (
     DecisionFailure,
@@ -28,6 +29,8 @@ from treadle.ports import (
 from treadle.tools import Tool
 
 __all__ = ["BoundReActDriver", "ReActDecision", "ReActDriver"]
+
+logger = logging.getLogger(__name__)
 
 _MAX_KEPT_CHARS = 4000
 """Characters of an unreadable decision that stay in the transcript."""
@@ -162,13 +165,13 @@ class BoundReActDriver:
             return
         fallback = msgspec.structs.replace(_as_answer(decision, end), usage=Usage())
         yield ResponseSetAside(reason="reworded", parts=end.parts, usage=end.usage, fallback=fallback)
-        async for part in self._reworded(self._final, decision, request):
+        async for part in self._reworded(self._final, decision, request, fallback):
             yield part
 
     async def _reworded(
-        self, model: Model, decision: ReActDecision, request: ModelRequest
+        self, model: Model, decision: ReActDecision, request: ModelRequest, draft: ModelEnd
     ) -> AsyncGenerator[ModelPart, None]:
-        """Ask once more, for the answer itself."""
+        """Ask once more, for the answer itself. Where that fails, the draft is the answer."""
         drafted = Message(role="assistant", parts=(Text(decision.answer_text),))
         asked = msgspec.structs.replace(
             request,
@@ -177,11 +180,13 @@ class BoundReActDriver:
             tool_choice="auto",
         )
         stream = model.stream(asked)
+        is_own = model is self._model
         try:
             async for part in stream:
-                yield (
-                    _worded(part, model, decision, is_own=model is self._model) if isinstance(part, ModelEnd) else part
-                )
+                yield _worded(part, model, decision, is_own=is_own) if isinstance(part, ModelEnd) else part
+        except ModelError as error:
+            logger.warning("The final inference failed, and the answer of the decision stands: %s", error)
+            yield msgspec.structs.replace(draft, usage=error.usage or Usage(), price=None if is_own else model.price)
         finally:
             if isinstance(stream, AsyncGenerator):
                 await stream.aclose()

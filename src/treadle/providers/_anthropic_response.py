@@ -143,7 +143,7 @@ class AnthropicResponse(Response):
         return ModelEnd(
             parts=tuple(part for part in parts if part is not None),
             finish=_FINISHES.get(self._stop_reason, Finish.UNKNOWN),
-            usage=_usage(self._usage),
+            usage=self.counted,
             cut_calls=frozenset(cut),
             unnamed_calls=frozenset(unnamed),
             finish_reason=self._stop_reason or None,
@@ -283,6 +283,7 @@ class AnthropicResponse(Response):
         """Take counts, which are told twice: at the start, and at the end as they have become."""
         if isinstance(usage, dict):
             self._usage |= {name: value for name, value in usage.items() if value}
+            self.counted = _usage(self._usage)
 
 
 def _index(event: _Event) -> int:

@@ -83,7 +83,6 @@ class ChatResponse(Response):
         self._calls = Calls()
         self._finish = Finish.UNKNOWN
         self._finish_reason: str | None = None
-        self._usage: Usage | None = None
 
     def add(self, data: bytes) -> list[ModelPart]:
         """Take one event of a stream.
@@ -127,7 +126,7 @@ class ChatResponse(Response):
         return ModelEnd(
             parts=(*parts, *calls),
             finish=finish,
-            usage=self._usage,
+            usage=self.counted,
             cut_calls=frozenset(cut),
             unnamed_calls=frozenset(slot.given_id for slot in slots if not slot.id),
             finish_reason=self._finish_reason,
@@ -137,7 +136,7 @@ class ChatResponse(Response):
         if chunk.error:
             raise AnswerError(chunk.error)
         if chunk.usage is not None:
-            self._usage = _usage(chunk.usage) or self._usage
+            self.counted = _usage(chunk.usage) or self.counted
         parts: list[ModelPart] = []
         if chunk.choices is None:
             return parts

@@ -76,7 +76,6 @@ class GeminiResponse(Response):
         self._about: dict[str, Any] = {}
         self._reason = ""
         self._message = ""
-        self._usage: Usage | None = None
 
     def add(self, data: bytes) -> list[ModelPart]:
         """Take one event of a stream.
@@ -124,7 +123,7 @@ class GeminiResponse(Response):
         return ModelEnd(
             parts=parts,
             finish=self._finish,
-            usage=self._usage,
+            usage=self.counted,
             unnamed_calls=frozenset(self._parts.unnamed),
             finish_reason=self._reason or None,
         )
@@ -143,7 +142,7 @@ class GeminiResponse(Response):
     def _take(self, chunk: _Chunk) -> list[ModelPart]:
         if chunk.error:
             raise AnswerError(chunk.error)
-        self._usage = _usage(chunk.usage_metadata) or self._usage
+        self.counted = _usage(chunk.usage_metadata) or self.counted
         parts: list[ModelPart] = []
         for candidate in chunk.candidates or ():
             if candidate is not None and not candidate.index:  # the first one only, should an option ask for more

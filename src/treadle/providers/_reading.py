@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Protocol
 
 from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid
+from treadle.messages import Usage
 from treadle.ports import ModelEnd, ModelPart
 from treadle.providers._answer import Answer
 from treadle.providers._failures import ModelRefused, event_failure, not_the_protocol
@@ -43,6 +44,8 @@ class Response(Protocol):
     """Whether nothing follows any more."""
     is_empty: bool = True
     """Whether nothing of this dialect came yet."""
+    counted: Usage | None = None
+    """What the server has counted so far; None where it has not."""
 
     def add(self, data: bytes) -> list[ModelPart]:
         """Take one event of a stream.
@@ -100,8 +103,8 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
                 raise _incomplete(head, answer, response)
         await answer.give_turn()
         yield mended_end(response.end())
-    except AnswerError as exc:
-        yield _refusal(exc, answer)
+    except (AnswerError, ModelError) as exc:
+        yield _refusal(exc, answer, response)
     finally:
         answer.close()
 
@@ -162,11 +165,15 @@ def _take_last(events: SseReader, response: Response) -> list[ModelPart]:
         return []
 
 
-def _refusal(exc: AnswerError, answer: Answer) -> ModelEnd:
-    """Return the end of a response that a policy broke off; raise what any other error is."""
+def _refusal(exc: AnswerError | ModelError, answer: Answer, response: Response) -> ModelEnd:
+    """Return the end of a response that a policy broke off; raise what any other error is, with what had been counted."""
+    if isinstance(exc, ModelError):
+        exc.usage = response.counted
+        raise exc
     failure = event_failure(exc.error, answer.endpoint)
     if isinstance(failure, ModelRefused):
         return failure.as_response()
+    failure.usage = response.counted
     raise failure from None  # the provider's words are in the new error, redacted
 
 

@@ -126,7 +126,7 @@ class ResponsesResponse(Response):
         return ModelEnd(
             parts=tuple(parts),
             finish=self._finish,
-            usage=_usage(self._body.usage),
+            usage=self.counted,
             cut_calls=frozenset(cut),
             unnamed_calls=frozenset(unnamed),
             finish_reason=self._incomplete_reason,
@@ -187,7 +187,7 @@ class ResponsesResponse(Response):
 
     def _conclude(self, body: _Body, parts: list[ModelPart], *, status: str | None = None) -> None:
         """Take the end of the response: its status, and the items that no event brought."""
-        self._body = body
+        self._body, self.counted = body, _usage(body.usage)
         status = text_or_nothing(body.status) or status or "completed"
         _check_status(status, body)
         for slot, item in self._slots.missing([read_item(raw) for raw in body.output or ()]):

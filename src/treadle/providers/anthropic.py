@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from treadle.errors import ModelError
 from treadle.messages import Message, Usage
 from treadle.ports import ModelEnd, ModelPart, ModelRequest, Pricing
 from treadle.providers._anthropic_request import AnthropicRequests
@@ -90,12 +91,17 @@ class Anthropic:
             response = AnthropicResponse(self._requests.own_names(request))
             ask = partial(self._server.ask, self._requests.body(request))
             end = ModelEnd(parts=())
-            async with aclosing(read_response(ask, response)) as parts:
-                async for part in parts:
-                    if isinstance(part, ModelEnd):
-                        end = part
-                    else:
-                        yield part
+            try:
+                async with aclosing(read_response(ask, response)) as parts:
+                    async for part in parts:
+                        if isinstance(part, ModelEnd):
+                            end = part
+                        else:
+                            yield part
+            except ModelError as error:
+                if before is not None and before.usage is not None:
+                    error.usage = before.usage + (error.usage or Usage())
+                raise
             whole = end if before is None else _joined(before, end)
             if not (response.is_paused and pauses_left and end.parts):
                 yield whole

@@ -65,6 +65,7 @@ class FallbackModel:
             async for part in stream:
                 yield _signed(part, model) if isinstance(part, ModelEnd) else part
         except ModelError as error:
+            error.price = error.price or model.price
             if error.may_retry:
                 breaker.failed(self._clock.monotonic())
             else:

@@ -33,12 +33,20 @@ def limit_notice(reached: BudgetReached) -> dict[str, Any]:
     return {"limit_reached": True, "limit_message": words}
 
 
-def limit_stop(reached: BudgetReached) -> Stop:
-    """Return the end of a run whose budget is used up."""
+def limit_stop(reached: BudgetReached, *, closing_failed: Stop | None = None) -> Stop:
+    """Return the end of a run whose budget is used up.
+
+    Args:
+        closing_failed: What the closing request resulted in, where that is no answer.
+    """
     is_turns = reached.budget == "max_model_turns"
     reason = StopReason.STEP_LIMIT_REACHED if is_turns else StopReason.BUDGET_EXCEEDED
     message = f"The budget {reached.budget} is used up: {reached.used} of {reached.limit}."
-    return Stop(reason=reason, message=message, reached=reached)
+    if closing_failed is None:
+        return Stop(reason=reason, message=message, reached=reached)
+    details = {"closing_request": {"reason": closing_failed.reason.value, **(closing_failed.details or {})}}
+    message = f"{message} The closing request failed: {closing_failed.message}"
+    return Stop(reason=reason, message=message, reached=reached, details=details)
 
 
 def answer_stop(finished: ModelFinished) -> Stop:

@@ -23,6 +23,12 @@ class Interrupt:
         self._is_urgent = False
         self._on_trip: set[Callable[[], None]] = set()
         self._wall: Timer | None = None
+        self._ends_at: float | None = None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Running time that the run has left; None for no limit. A pause that outlasts it is not worth beginning."""
+        return None if self._ends_at is None else max(self._ends_at - self._clock.monotonic(), 0.0)
 
     @property
     def is_patient(self) -> bool:
@@ -39,6 +45,7 @@ class Interrupt:
 
     def trip_after(self, seconds: float, stop: Stop) -> None:
         """End the run after so many seconds, unless it has ended by then."""
+        self._ends_at = self._clock.monotonic() + seconds
         self._wall = self._clock.call_later(seconds, lambda: self.trip(stop))
 
     def disarm(self) -> None:
