@@ -8,6 +8,7 @@ import inspect
 import logging
 import math
 from collections.abc import Awaitable, Sequence
+from types import CoroutineType
 from typing import Any
 
 import msgspec
@@ -20,7 +21,15 @@ from treadle.events import ContractViolated, ToolAttemptFailed
 from treadle.ledger import Ledger
 from treadle.ports import Interceptor
 from treadle.runtime.bounds import bound
-from treadle.runtime.failures import Cut, describe, failure_class, traceback_of
+from treadle.runtime.failures import (
+    Cut,
+    contained,
+    describe,
+    failure_class,
+    is_being_cancelled,
+    pass_interrupts,
+    traceback_of,
+)
 from treadle.runtime.interrupts import Interrupt, wait_at_most
 from treadle.runtime.observations import failed_result
 from treadle.runtime.retries import LONGEST_WAIT_SECONDS, backoff_seconds, may_retry_call
@@ -82,7 +91,7 @@ class Attempts:
             except Suspended:
                 raise
             except BaseException as error:
-                if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+                if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                     raise
                 if await self._retry(checked, error, attempt):
                     continue
@@ -107,7 +116,7 @@ class Attempts:
         try:
             answer = await self._calling.ask(check, checked, attempt)
         except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                 raise
             logger.warning("check() of %s failed for call %s", checked.name, checked.id, exc_info=True)
             return Unknown
@@ -122,7 +131,7 @@ class Attempts:
 
     async def _no_answer(self, checked: CheckedCall, value: object) -> type[Unknown]:
         """Record that `check` gave no answer. Nobody may read None or False as "it was done"."""
-        if inspect.iscoroutine(value):
+        if type(value) is CoroutineType:
             value.close()
         row = {"field": "check", "constraint": "Done(value), NotDone or Unknown", "value": _kind_of(value)}
         logger.error("check() of %s returned %s for call %s: no answer", checked.name, row["value"], checked.id)
@@ -169,7 +178,7 @@ class Attempts:
     async def _failed(self, checked: CheckedCall, error: BaseException, attempt: int, elapsed: float) -> ToolResult:
         """Turn what ended the last attempt into the call's result. No traceback and no path reaches the model."""
         if isinstance(error, Rejected):
-            return await self._contract.rejected(checked, error.body, error.code)
+            return await self._contract.rejected(checked, error.body, _code_of(error))
         if isinstance(error, Unfinished):
             return await self._contract.unfinished(checked, error)
         status = self._status_of(checked, error)
@@ -197,7 +206,7 @@ class Attempts:
         asked = _asked_wait(error)
         extra = {"may_have_acted": acted, **({} if asked is None else {"retry_after_seconds": asked})}
         message = f"The tool failed: {describe(error)}"
-        code = (error.code if isinstance(error, Transient) else None) or "internal_error"
+        code = (_code_of(error) if isinstance(error, Transient) else None) or "internal_error"
         return failed_result(checked.call, status, message, code=code, extra=extra, may_have_acted=acted)
 
     def _status_of(self, checked: CheckedCall, error: BaseException) -> CallStatus:
@@ -217,7 +226,8 @@ class Attempts:
                 return result
             changed = msgspec.structs.replace(changed, call_id=result.call_id, name=result.name)
             changed = msgspec.json.decode(msgspec.json.encode(changed), type=ToolResult)
-        except Exception:
+        except BaseException as error:
+            pass_interrupts(error)
             # The call has happened: its result must reach the model whatever an interceptor does.
             logger.exception("Interceptor %s failed after %s; its result stands", name, checked.name)
             return result
@@ -239,20 +249,21 @@ _NO_CAP = 1_000_000
 
 
 async def _one(answer: Awaitable[ToolResult]) -> ToolResult:
-    return await answer
-
-
-def _is_being_cancelled() -> bool:
-    """Whether somebody cancels us, rather than the tool having raised CancelledError of its own."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    return await contained(answer)  # type: ignore[no-any-return]  # it is checked by its encoding
 
 
 def _asked_wait(error: BaseException) -> float | None:
     """Return the seconds that a tool's service asked us to wait. What is no span of time asks nothing."""
-    asked = error.retry_after_seconds if isinstance(error, Transient) else None
-    is_number = isinstance(asked, int | float) and math.isfinite(asked) and asked >= 0
-    return asked if is_number else None
+    asked: object = error.retry_after_seconds if isinstance(error, Transient) else None
+    is_number = issubclass(type(asked), int | float)  # of the type: what is no number may raise when it is looked at
+    seconds = float(asked) if is_number else -1.0  # type: ignore[arg-type]  # a number, as just said
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _code_of(error: Rejected | Transient) -> str | None:
+    """Return the finer word that a tool's author gave an error. What is no text is none."""
+    code: object = error.code
+    return str(code) if issubclass(type(code), str) else None
 
 
 def _unknown_message(checked: CheckedCall, error: BaseException, elapsed: float) -> str:
@@ -264,5 +275,6 @@ def _unknown_message(checked: CheckedCall, error: BaseException, elapsed: float)
 
 def _kind_of(value: object) -> str:
     """Return what a `check` returned, for operators: itself where it is plain, else its type."""
-    is_plain = value is None or isinstance(value, bool | int | float | str | list | dict | tuple)
+    is_empty = type(value) in (list, dict, tuple) and not value
+    is_plain = value is None or is_empty or type(value) in (bool, int, float, str)
     return repr(value)[:80] if is_plain else type(value).__name__

@@ -244,5 +244,7 @@ def _shown(value: Any) -> str:
     """Return a late value for operators."""
     try:
         return repr(value)[:2000].encode("utf-8", "replace").decode()
-    except Exception:  # noqa: BLE001 - a stranger's object may refuse to be shown
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a stranger's object may refuse to be shown
         return type(value).__name__

@@ -1,5 +1,6 @@
 """Checking: from a proposed call to a decided one. Look up, parse, validate, intercept, decide; nothing runs here."""
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Sequence
@@ -12,9 +13,9 @@ from treadle.errors import InvalidArguments, InvalidJson
 from treadle.events import CallDecided
 from treadle.messages import ToolCall
 from treadle.ports import Decision, DecisionKind, Interceptor, Policy, SessionView
-from treadle.runtime.failures import describe
+from treadle.runtime.failures import describe, pass_interrupts, words_of
 from treadle.runtime.observations import failed_result
-from treadle.runtime.permission import decide, held_to_port, stricter
+from treadle.runtime.permission import decide, failed_policy, held_to_port, stricter
 from treadle.toolbox import Toolbox
 from treadle.tools import CallStatus, CheckedCall, JsonObject, Tool, ToolResult
 
@@ -114,7 +115,11 @@ class Checker:
             return await decide(None, checked, self._session)
         # A copy: what a policy does to the arguments must not reach the tool past their validation.
         shown = msgspec.structs.replace(checked, arguments=copied(checked.arguments))
-        return await decide(self._policy, shown, self._session)
+        try:
+            return await decide(self._policy, shown, self._session)
+        except asyncio.CancelledError as error:
+            pass_interrupts(error)
+            return failed_policy(error)  # it raised this by itself
 
     def _unknown(self, call: ToolCall) -> ToolResult:
         near = self._toolbox.near(call.name, self._session)
@@ -139,7 +144,8 @@ class Checker:
             values = tool.convert(copied(arguments)) if tool.convert is not None else arguments
         except InvalidArguments as error:
             raise _Unfit(_invalid_arguments(call, error)) from error
-        except Exception as error:
+        except BaseException as error:
+            pass_interrupts(error)
             # The tool's author erred, not the model: nothing ran, and the model may try another way.
             logger.warning("Checking the arguments of %s raised", tool.name, exc_info=True)
             raise _Unfit(_unchecked(call, error)) from error
@@ -177,7 +183,8 @@ class Checker:
             try:
                 answer = interceptor.before(call)
                 answer = await answer if inspect.isawaitable(answer) else answer
-            except Exception as error:
+            except BaseException as error:
+                pass_interrupts(error)
                 reason = f"{name} failed before the call ({type(error).__name__})."
                 logger.warning("%s", reason, exc_info=True)
                 return Decision(kind=DecisionKind.DENY, rule="interceptor raised", reason=reason), call
@@ -207,7 +214,10 @@ def _edited(call: ToolCall, arguments: JsonObject) -> ToolCall:
 
 def _invalid_arguments(call: ToolCall, error: InvalidArguments) -> ToolResult:
     return failed_result(
-        call, CallStatus.INVALID_ARGUMENTS, f"The arguments do not fit the schema: {error}", details=error.details
+        call,
+        CallStatus.INVALID_ARGUMENTS,
+        f"The arguments do not fit the schema: {words_of(error)}",
+        details=error.details,
     )
 
 
@@ -217,6 +227,6 @@ def _invalid_json(call: ToolCall, error: InvalidJson) -> ToolResult:
     )
 
 
-def _unchecked(call: ToolCall, error: Exception) -> ToolResult:
+def _unchecked(call: ToolCall, error: BaseException) -> ToolResult:
     message = f"{call.name} could not check its arguments and did not run: {describe(error)}"
     return failed_result(call, CallStatus.FAILED, message, code="internal_error")

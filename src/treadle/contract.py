@@ -33,9 +33,9 @@ class Contract:
 
     async def returned(self, checked: CheckedCall, value: Any) -> ToolResult:
         """Return the result of a call whose tool returned a value."""
-        output = output_of(value)
+        output, problem = output_of(value)
         plain = await self._toolbox.plain(output.data)
-        problem = plain.problem or fault_of(output)
+        problem = problem or plain.problem or fault_of(output)
         if problem is not None:
             row = {"field": "", "constraint": "plain JSON", "value": problem}
             return await self._violated(checked, [row], f"It is not JSON: {problem}.", None)

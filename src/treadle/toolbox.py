@@ -1,5 +1,6 @@
 """Toolbox: the tools of one agent, with their compiled contracts. Looks up and checks; decides and runs nothing."""
 
+import asyncio
 import difflib
 import logging
 from collections.abc import Iterable, Iterator
@@ -143,7 +144,9 @@ class Toolbox:
                 msgspec.json.encode(walk.data)  # finds what only an encoder refuses, such as an integer of 5,000 digits
         except validation.NotData as error:
             return Plain(problem=str(error))
-        except Exception as error:  # noqa: BLE001 - the value is a stranger's object: looking at it may raise anything
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            raise
+        except BaseException as error:  # noqa: BLE001 - the value is a stranger's object: looking at it may raise anything
             return Plain(problem=f"$ cannot be read ({type(error).__name__})")
         return Plain(data=walk.data, walk=walk)
 
@@ -187,7 +190,9 @@ def _is_visible(tool: Tool, session: SessionView) -> bool:
         return tool.visible
     try:
         return bool(tool.visible(session))
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         logger.warning("visible() of tool %r raised; the tool is not offered", tool.name, exc_info=True)
         return False
 

@@ -120,6 +120,15 @@ def answer_of_check(value: object) -> "type[NotDone | Unknown] | Done | None":
 
     A plain value that is neither empty nor false stands for `Done(value)`.
     """
+    try:
+        return _answer(value)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - looking at a stranger's object may raise anything
+        return None
+
+
+def _answer(value: object) -> "type[NotDone | Unknown] | Done | None":
     if value is NotDone or isinstance(value, NotDone):
         return NotDone
     if value is Unknown or isinstance(value, Unknown):
@@ -134,10 +143,7 @@ def answer_of_check(value: object) -> "type[NotDone | Unknown] | Done | None":
 def _says_nothing(value: object) -> bool:
     """Whether a value of `check` reads like a search that found nothing, or a `return` or `await` that was forgotten."""
     found = value.data if isinstance(value, ToolOutput) else value
-    try:
-        return not found or isinstance(found, Awaitable)
-    except Exception:  # noqa: BLE001 - the truth of a stranger's object may be its own code
-        return True
+    return not found or isinstance(found, Awaitable)
 
 
 class Unfinished(Exception):
@@ -322,7 +328,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             return Effect(self.effect)
         try:
             return Effect(self.effect(dict(arguments)))
-        except Exception:  # noqa: BLE001 - a predicate that raises means unsafe (design section 1)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - a predicate that raises, SystemExit too, means unsafe (design section 1)
             return Effect.UNSAFE
 
 

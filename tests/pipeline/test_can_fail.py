@@ -9,7 +9,7 @@ from pipeline_tools import Recorder, act, on_fake_clock, raising, read, results,
 
 from invariants import check_session
 from treadle import Agent, Budget, Decision, JournalError, Tool, ask, open_session
-from treadle.errors import SessionConflict
+from treadle.errors import ApprovalExpired, SessionConflict
 from treadle.events import AnyEvent, ModelFinished, RunFinished
 from treadle.journals.memory import MemoryJournal
 from treadle.messages import Finish, Text, Usage
@@ -274,18 +274,29 @@ async def test_consent_to_a_tool_that_has_changed_since_is_asked_again(change: A
 
 
 @pytest.mark.row("P05", "P06")
-@pytest.mark.parametrize(("waits", "runs"), [(61.0, 1), (6 * 86_400.0, 1), (8 * 86_400.0, 0)], ids=["1m", "6d", "8d"])
-@pytest.mark.parametrize("late", ["answer", "resume"])
-async def test_consent_holds_for_days_and_not_for_ever(waits: float, runs: int, late: str) -> None:
+@pytest.mark.parametrize("waits", [61.0, 6 * 86_400.0], ids=["1m", "6d"])
+async def test_a_question_waits_for_days(waits: float) -> None:
     desk = Desk()
     paused = await desk.ask(desk.tool())
-    desk.clock.advance(waits if late == "answer" else 0)
+    desk.clock.advance(waits)
     await desk.answer(paused.approvals[0].id)
-    desk.clock.advance(waits if late == "resume" else 0)
 
     done = await desk.go_on(desk.tool())
 
-    assert (desk.recorder.runs, done.completed) == (runs, bool(runs))
+    assert (desk.recorder.runs, done.completed) == (1, True)
+
+
+@pytest.mark.row("P05", "P06")
+async def test_a_question_does_not_wait_for_ever() -> None:
+    desk = Desk()
+    paused = await desk.ask(desk.tool())
+    desk.clock.advance(8 * 86_400.0)
+    with pytest.raises(ApprovalExpired):
+        await desk.answer(paused.approvals[0].id)
+
+    again = await desk.go_on(desk.tool())
+
+    assert (desk.recorder.runs, again.reason) == (0, "approval_required")
 
 
 # --- after a death

@@ -79,11 +79,14 @@ async def test_a_large_result_is_looked_at_in_slices(value):
 
 
 class Endless(Mapping[str, int]):
+    def __init__(self, length: int) -> None:
+        self.length = length
+
     def __getitem__(self, key: str) -> int:
         return 1
 
     def __len__(self) -> int:
-        return 1
+        return self.length
 
     def __iter__(self) -> Iterator[str]:
         number = 0
@@ -93,10 +96,13 @@ class Endless(Mapping[str, int]):
 
 
 @pytest.mark.row("N10", "H21")
-def test_a_mapping_without_an_end_is_not_data():
-    walk = Walk(Endless(), max_values=10_000)
+@pytest.mark.parametrize(
+    ("length", "words"), [(10**9, "has more than 10000 values"), (1, "has a length of 1, and more items")]
+)
+def test_a_mapping_without_an_end_is_not_data(length, words):
+    walk = Walk(Endless(length), max_values=10_000)
 
-    with pytest.raises(NotData, match="has more than 10000 values"):
+    with pytest.raises(NotData, match=words):
         for _ in walk.steps():
             pass
 

@@ -2,14 +2,25 @@
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from treadle.effects import Effect
 from treadle.errors import Rejected
 from treadle.tools import CallStatus, Unfinished
 
-__all__ = ["Cut", "ToolExited", "contained", "describe", "failure_class", "kept_inside", "traceback_of"]
+__all__ = [
+    "Cut",
+    "ToolExited",
+    "contained",
+    "describe",
+    "failure_class",
+    "is_being_cancelled",
+    "kept_inside",
+    "pass_interrupts",
+    "traceback_of",
+    "words_of",
+]
 
 LONGEST_DESCRIPTION = 500
 LONGEST_TRACEBACK = 8000
@@ -49,6 +60,22 @@ def kept_inside(function: Callable[[], Any]) -> Any:
         raise ToolExited(_line(error)) from error
 
 
+def is_being_cancelled() -> bool:
+    """Return whether somebody cancels the running task, rather than its code having raised CancelledError by itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def pass_interrupts(error: BaseException) -> None:
+    """Raise again what does not come from the code of others that was called: Ctrl-C, and our own cancellation.
+
+    Whatever else such code raises is its failure, SystemExit included. Call it first in an `except BaseException`.
+    """
+    is_ours = isinstance(error, asyncio.CancelledError) and is_being_cancelled()
+    if is_ours or isinstance(error, KeyboardInterrupt):
+        raise error
+
+
 def failure_class(effect: Effect, error: BaseException) -> CallStatus:
     """Name a failure by effect (design section 1): whatever may have acted and did not say so is `outcome_unknown`."""
     match error:
@@ -61,10 +88,21 @@ def failure_class(effect: Effect, error: BaseException) -> CallStatus:
         case OSError() | asyncio.CancelledError():
             return CallStatus.FAILED if effect.is_read else CallStatus.OUTCOME_UNKNOWN
         case BaseExceptionGroup():
-            classes = {failure_class(effect, inner) for inner in error.exceptions}
+            classes = {failure_class(effect, inner) for inner in _leaves(error)}
             return CallStatus.OUTCOME_UNKNOWN if CallStatus.OUTCOME_UNKNOWN in classes else CallStatus.FAILED
         case _:
             return CallStatus.FAILED
+
+
+def _leaves(group: "BaseExceptionGroup[BaseException]") -> Iterator[BaseException]:
+    """Go through the errors of a group, of its groups too: they may be nested deeper than a function can call itself."""
+    pending: list[BaseException] = [group]
+    while pending:
+        error = pending.pop()
+        if isinstance(error, BaseExceptionGroup):
+            pending.extend(error.exceptions)
+        else:
+            yield error
 
 
 def describe(error: BaseException) -> str:
@@ -76,17 +114,20 @@ def describe(error: BaseException) -> str:
 
 
 def _line(error: BaseException) -> str:
-    words = " ".join(_without_traceback(_own_words(error)[:100_000]).split())
+    words = " ".join(_without_traceback(words_of(error)[:100_000]).split())
     line = f"{type(error).__name__}: {words}" if words else type(error).__name__
     return line.encode("utf-8", "replace").decode()
 
 
-def _own_words(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
-        return error.strerror  # str() would show the file's path
+def words_of(error: BaseException) -> str:
+    """Return what an error says of itself, without a path; nothing where it cannot say it."""
     try:
+        if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+            return str(error.strerror)  # str() of the error would show the file's path
         return str(error)
-    except Exception:  # noqa: BLE001 - an error that cannot say what it is still has a name
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - an error that cannot say what it is, and be it by SystemExit, still has a name
         return ""
 
 
@@ -102,6 +143,8 @@ def traceback_of(error: BaseException) -> str | None:
         return None
     try:
         text = "".join(traceback.format_exception(error))
-    except Exception:  # noqa: BLE001 - a hostile exception must not take the run with it
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a hostile exception must not take the run with it
         return None
     return text[-LONGEST_TRACEBACK:].encode("utf-8", "replace").decode()

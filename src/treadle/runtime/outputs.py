@@ -11,29 +11,53 @@ from treadle.tools import ToolOutput
 __all__ = ["fault_of", "output_of"]
 
 
-def output_of(value: Any) -> ToolOutput:
-    """Give every value its faces: bytes become an object that holds them whole and says their size (M11)."""
+def output_of(value: Any) -> tuple[ToolOutput, str | None]:
+    """Give every value its faces: bytes become an object that holds them whole and says their size (M11).
+
+    Returns:
+        The faces, and why they cannot be read, or None. Never raises: looking at a stranger's object may raise anything.
+    """
+    try:
+        return _output_of(value), None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - as said above
+        return ToolOutput(), f"$ cannot be read ({type(error).__name__})"
+
+
+def _output_of(value: Any) -> ToolOutput:
     match value:
         case ToolOutput():
-            return value
-        case bytes() | bytearray() | memoryview():
-            content = bytes(value)
-            return ToolOutput(data={"base64": base64.b64encode(content).decode(), "size": len(content)})
+            return value if value.data is None else msgspec.structs.replace(value, data=_data_of(value.data))
         case Media():
             return ToolOutput(data={"media_type": value.media_type, "name": value.name}, media=(value,))
         case _:
-            return ToolOutput(data=value)
+            return ToolOutput(data=_data_of(value))
+
+
+def _data_of(value: Any) -> Any:
+    match value:
+        case bytes() | bytearray() | memoryview():
+            content = bytes(value)
+            return {"base64": base64.b64encode(content).decode(), "size": len(content)}
+        case _:
+            return value
 
 
 def fault_of(output: ToolOutput) -> str | None:
     """Say what is wrong with the faces beside the data, or None. A journal must be able to read them again."""
-    if output.display is None and output.media == ():
+    if output.display is None and output.media is _NO_MEDIA:
         return None
     try:
         msgspec.json.decode(msgspec.json.encode((output.display, output.media)), type=_Faces)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         return f"display must be text and media a tuple of Media: {error}"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - strangers' objects may raise anything
+        return f"display must be text and media a tuple of Media: they cannot be read ({type(error).__name__})"
     return None
 
 
+_NO_MEDIA: tuple[Media, ...] = ()
 _Faces = tuple[str | None, tuple[Media, ...]]

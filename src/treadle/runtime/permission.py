@@ -1,5 +1,6 @@
 """Permission: turn a valid call into a decision. Policies, rules and defaults; asks nobody and runs nothing."""
 
+import asyncio
 import fnmatch
 import inspect
 import re
@@ -23,6 +24,7 @@ __all__ = [
     "ask",
     "decide",
     "deny",
+    "failed_policy",
     "first_of",
     "held_to_port",
     "is_same_action",
@@ -186,10 +188,17 @@ async def _opinion(policy: Policy, call: CheckedCall, session: SessionView) -> D
     try:
         answer = policy.decide(call, session)
         decision = await answer if inspect.isawaitable(answer) else answer
-    except Exception as error:  # noqa: BLE001 - a policy that raises has not allowed anything
-        reason = f"The policy failed ({type(error).__name__}); nothing is run without its word."
-        return Decision(kind=DecisionKind.DENY, rule="policy raised", reason=reason)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a policy that raises, SystemExit too, has not allowed anything
+        return failed_policy(error)
     return None if decision is None else held_to_port(decision, "policy")
+
+
+def failed_policy(error: BaseException) -> Decision:
+    """Return the decision where a policy raised."""
+    reason = f"The policy failed ({type(error).__name__}); nothing is run without its decision."
+    return Decision(kind=DecisionKind.DENY, rule="policy raised", reason=reason)
 
 
 def held_to_port(decision: Any, who: str) -> Decision:  # Any: whatever a policy or an interceptor answered

@@ -1,6 +1,7 @@
 """Scheduling: order one step's calls into groups that may run side by side. Knows effects; knows no tool, no model."""
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -72,8 +73,16 @@ def _resources(call: CheckedCall) -> Mapping[str, str] | None:
         return None
     try:
         named = call.tool.resources(copied(call.arguments))
-        if isinstance(named, Mapping) and all(mode in ("read", "write") for mode in named.values()):
-            return dict(named)
-    except Exception:  # noqa: BLE001 - a function that raises means: exclusive (fails closed)
+        # A stranger's mapping may have no end: as many names as this are a mistake.
+        held = dict(islice(named.items(), _MOST_RESOURCES + 1)) if isinstance(named, Mapping) else None
+        if held is None or len(held) > _MOST_RESOURCES:
+            return None
+        return held if all(type(name) is str and mode in ("read", "write") for name, mode in held.items()) else None
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a function that raises, SystemExit too, means: exclusive (fails closed)
         return None
-    return None
+
+
+_MOST_RESOURCES = 10_000
+"""Names that one call may claim; above it, it runs alone."""

@@ -5,7 +5,7 @@ import datetime as dt
 import decimal
 import sys
 import uuid
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import PurePath
 from typing import Any
@@ -158,7 +158,7 @@ class Walk:
             case None | str() | float() | int():
                 return self._scalar(value)
             case Mapping():
-                return (yield from self._object(value.items(), depth))
+                return (yield from self._object(_items_of(value), depth))
             case list() | tuple():
                 return (yield from self._array(value, depth))
             case _:
@@ -265,6 +265,15 @@ def data_of(value: Any) -> Any:  # Any: whatever a tool's author returns; JSON d
     for _ in walk.steps():
         pass
     return walk.data
+
+
+def _items_of(value: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield as many items as a mapping says that it has: a stranger's may have no end."""
+    count = len(value)
+    for number, item in enumerate(value.items()):
+        if number >= count:
+            raise NotData(f" has a length of {count}, and more items than that")
+        yield item
 
 
 def _decimal(value: decimal.Decimal) -> str:
