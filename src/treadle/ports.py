@@ -149,6 +149,11 @@ class ModelEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     message: str = ""
     """The provider's own sentence on a refusal, for people."""
 
+    @property
+    def is_broken_off(self) -> bool:
+        """Whether the provider ended the response for a reason that is not known here, which is not a completion."""
+        return self.finish is Finish.UNKNOWN and self.finish_reason is not None
+
 
 class ResponseSetAside(msgspec.Struct, frozen=True, kw_only=True, tag="set_aside"):
     """A whole response that is not the step's own message; the driver asks again.

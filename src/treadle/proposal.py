@@ -145,7 +145,19 @@ class Proposer:
             return error
         if response.end is None and response.stop is None and self._interrupt.stop is None:
             return IncompleteStream("The driver ended its response without a terminal part.")
-        return None
+        return self._broken_off(response)
+
+    def _broken_off(self, response: _Response) -> ModelError | None:
+        """Return why a response that has its end is not whole after all; None where it is."""
+        end = response.end
+        if end is None or response.stop is not None or not end.is_broken_off or self._stop_after(end) is not None:
+            return None
+        word = encodable(end.finish_reason or "")
+        error = IncompleteStream(
+            f"The model's response ended with the finish reason {word!r:.80}, which is not a completion."
+        )
+        error.usage, error.price = end.usage, end.price
+        return error
 
     async def _receive(self, request: ModelRequest, response: _Response, step: int, attempt: int) -> None:
         stream = self._driver.propose(request)

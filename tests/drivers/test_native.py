@@ -7,6 +7,7 @@ import pytest
 from driver_tools import chat, counter_tool, echo_tool, lines
 
 from treadle import Agent, ConfigurationError, Guards, open_session
+from treadle.budgets import Budget
 from treadle.events import AnyEvent, ModelFinished
 from treadle.messages import Text
 from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
@@ -153,10 +154,10 @@ async def test_a_finish_reason_that_the_user_names_ends_the_run_as_refused(strea
     async with MockProvider([Turn(text="x", finish="recitation")]) as mock:
         agent = Agent(chat(mock, stream=stream), guards=Guards(finish_reasons=("recitation",)))
         guarded = await agent.run("go")
-        free = await Agent(chat(mock, stream=stream)).run("go")
+        free = await Agent(chat(mock, stream=stream), budget=Budget(max_retries_per_model_call=0)).run("go")
 
     assert (guarded.reason, guarded.stop.details) == ("refused", {"finish_reason": "recitation"})
-    assert free.reason == "completed"
+    assert free.reason == "incomplete_stream"
 
 
 @pytest.mark.row("L29")

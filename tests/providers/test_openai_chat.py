@@ -797,7 +797,8 @@ def test_the_finish_reason_never_hides_a_call(finish):
         ("tool_calls", Finish.CALLS),
         ("length", Finish.LENGTH),
         ("content_filter", Finish.REFUSED),
-        ("eos", Finish.UNKNOWN),
+        ("eos", Finish.STOP),
+        ("abort", Finish.UNKNOWN),
     ],
 )
 async def test_finish_reasons_have_neutral_words(finish, ours):

@@ -106,7 +106,7 @@ class BoundReActDriver:
             if not ended:
                 return  # incomplete: the loop tries again
             end = ended[0]
-            if end.finish is Finish.REFUSED:
+            if end.finish is Finish.REFUSED or end.is_broken_off:
                 yield _refused(end)
                 return
             try:

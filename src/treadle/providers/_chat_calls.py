@@ -91,10 +91,13 @@ class Calls:
         self._last: CallSlot | None = None
         self._next = 0
         self._told = 0
+        self.size = 0
+        """How many fragments it has taken, those that only repeat a call left out."""
 
     def add(self, fragment: Fragment) -> None:
         """Take a fragment of a call."""
         call_id, name, text = _read(fragment)
+        self.size += bool(call_id or name or text)
         slot = self._slot(_index(fragment.index), call_id, name, text)
         if slot.position >= self._told:  # a call that was handed out keeps the id that it had
             slot.id = slot.id or call_id
@@ -115,6 +118,7 @@ class Calls:
             repeated = _matched(actions, streamed)
         for place, (fragment, call_id, name, text) in enumerate(read):
             if place not in repeated:
+                self.size += 1
                 slot = self._begin(_index(fragment.index))
                 slot.id = call_id
                 _fill(slot, fragment, name, text)

@@ -14,7 +14,7 @@ from treadle.messages import Finish, Part, Text, Thinking, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDelta
 from treadle.providers._chat_calls import Calls, Fragment, Function
 from treadle.providers._chat_details import ReasoningDetails
-from treadle.providers._lenient import count, decode, text_or_nothing
+from treadle.providers._lenient import count, decode, is_worse, text_or_nothing
 from treadle.providers._reading import AnswerError, Response
 
 __all__ = ["ChatResponse"]
@@ -50,7 +50,8 @@ _chunks = msgspec.json.Decoder(_Chunk)
 _values = msgspec.json.Decoder()
 
 _FINISHES = {
-    "stop": Finish.STOP,
+    **dict.fromkeys(("stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete"), Finish.STOP),
+    "tool_use": Finish.CALLS,
     "tool_calls": Finish.CALLS,
     "function_call": Finish.CALLS,
     "length": Finish.LENGTH,
@@ -137,6 +138,8 @@ class ChatResponse(Response):
             raise AnswerError(chunk.error)
         if chunk.usage is not None:
             self.counted = _usage(chunk.usage) or self.counted
+            if self.is_whole and not chunk.choices:  # the vendor's last word before [DONE]
+                self.may_go_on = False
         parts: list[ModelPart] = []
         if chunk.choices is None:
             return parts
@@ -149,15 +152,19 @@ class ChatResponse(Response):
     def _take_choice(self, choice: _Choice, parts: list[ModelPart]) -> None:
         if choice.error:
             raise AnswerError(choice.error)
+        before = len(parts) + self._calls.size
         if choice.delta is not None:
             self._take_delta(choice.delta, parts)
         if choice.message is not None:
             self._take_message(choice.message, parts)
+        if len(parts) + self._calls.size > before:
+            self.is_whole = False  # the finish that came before this content was not the end
         if choice.finish_reason and isinstance(choice.finish_reason, str):
             if choice.finish_reason == "error":
                 raise AnswerError({"message": "finish_reason is error"})
-            self._finish_reason = choice.finish_reason
-            self._finish = _FINISHES.get(choice.finish_reason, Finish.UNKNOWN)
+            finish = _FINISHES.get(choice.finish_reason.lower(), Finish.UNKNOWN)
+            if self._finish_reason is None or is_worse(finish, self._finish):
+                self._finish, self._finish_reason = finish, choice.finish_reason
             self.is_whole = True
 
     def _take_message(self, message: _Delta, parts: list[ModelPart]) -> None:

@@ -52,6 +52,8 @@ class GeminiParts:
         self._words: list[str] = []
         self._is_thought = False
         self._calls = 0
+        self.size = 0
+        """How many parts that say something it has taken."""
         self.unnamed: set[str] = set()
         """Ids that were made up here: models before Gemini 3 send none."""
 
@@ -75,6 +77,7 @@ class GeminiParts:
         if payload.keys() <= _WORDS:  # a signature that came by itself
             return self._add_words("", signature, is_thought=part.thought is True)
         self._close_words()
+        self.size += 1
         self._whole.append(_other(part, payload))
         return []
 
@@ -99,12 +102,14 @@ class GeminiParts:
             signature=signature,
         )
         self._calls += 1
+        self.size += 1
         self._whole.append(made)
         return CallReady(made)
 
     def _add_words(self, words: str, signature: str | None, *, is_thought: bool) -> list[ModelPart]:
         if not words and signature is None:
             return []
+        self.size += 1
         # A signature belongs to the part that it came on: joined to its neighbours it would prove nothing.
         if signature is not None or is_thought is not self._is_thought:
             self._close_words()

@@ -13,7 +13,7 @@ from treadle.messages import Finish, Opaque, Usage
 from treadle.ports import ModelEnd, ModelPart
 from treadle.providers._gemini_contents import PROVIDER
 from treadle.providers._gemini_parts import GeminiParts
-from treadle.providers._lenient import count, decode, text_or_nothing
+from treadle.providers._lenient import count, decode, is_worse, text_or_nothing
 from treadle.providers._reading import AnswerError, Response
 
 __all__ = ["GeminiResponse"]
@@ -154,7 +154,10 @@ class GeminiResponse(Response):
 
     def _take_candidate(self, candidate: _Candidate) -> list[ModelPart]:
         content = candidate.content
+        before = self._parts.size
         parts = [part for raw in (content and content.parts) or () for part in self._parts.add(bytes(raw))]
+        if self._parts.size > before:
+            self.is_whole = False  # a finish that came before this content was not the end
         about = {
             "citationMetadata": candidate.citation_metadata,
             "groundingMetadata": candidate.grounding_metadata,
@@ -167,7 +170,9 @@ class GeminiResponse(Response):
         return parts
 
     def _finish_with(self, reason: str, message: str) -> None:
-        self._reason, self._message = reason, message
+        is_worst = is_worse(_FINISHES.get(reason, Finish.UNKNOWN), _FINISHES.get(self._reason, Finish.UNKNOWN))
+        if not self._reason or is_worst:
+            self._reason, self._message = reason, message
         self.is_whole, self.is_empty = True, False
 
 

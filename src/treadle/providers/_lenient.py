@@ -13,10 +13,10 @@ import msgspec
 
 from treadle.characters import damaged_byte, damaged_json, is_damaged, joined, mended, mended_value
 from treadle.errors import ModelResponseInvalid
-from treadle.messages import Media, Opaque, Part, Text, Thinking, ToolCall
+from treadle.messages import Finish, Media, Opaque, Part, Text, Thinking, ToolCall
 from treadle.ports import ModelEnd
 
-__all__ = ["arguments_text", "call_arguments", "count", "decode", "mended_end", "text_or_nothing"]
+__all__ = ["arguments_text", "call_arguments", "count", "decode", "is_worse", "mended_end", "text_or_nothing"]
 
 _T = TypeVar("_T")
 
@@ -87,6 +87,14 @@ def arguments_text(raw: msgspec.Raw) -> str:
         return ""
     text = encoded.decode("utf-8", "surrogateescape")
     return text if text.isascii() else _ESCAPED_BYTES.sub(lambda found: damaged_byte(ord(found[0]) - 0xDC00), text)
+
+
+def is_worse(finish: Finish, other: Finish) -> bool:
+    """Whether the first of two finishes of one response is further from a completion. Servers report several."""
+    return _FROM_BEST.index(finish) >= _FROM_BEST.index(other)
+
+
+_FROM_BEST = (Finish.STOP, Finish.CALLS, Finish.UNKNOWN, Finish.LENGTH, Finish.REFUSED)
 
 
 def mended_end(end: ModelEnd) -> ModelEnd:

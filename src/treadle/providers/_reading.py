@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Protocol
 
-from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid
+from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid, ModelUnavailable
 from treadle.messages import Usage
 from treadle.ports import ModelEnd, ModelPart
 from treadle.providers._answer import Answer
@@ -14,7 +14,7 @@ from treadle.providers._sse import SseReader
 __all__ = ["AnswerError", "Response", "read_response"]
 
 _LAST_WORDS_SECONDS = 5.0
-"""How long to wait, after the terminal, for what may follow it, such as usage: some servers send nothing and hold the line."""
+"""How long to wait, after the terminal, where nothing but the end may follow: some servers send nothing and keep the connection."""
 
 _MAX_WHOLE_BYTES = 16 * 1024 * 1024
 """Bytes of an answer that is one JSON object: it is decoded in one go."""
@@ -39,7 +39,9 @@ class Response(Protocol):
     terminal: str
     """What a whole stream has, for people: `a finish reason or [DONE]`."""
     is_whole: bool = False
-    """Whether the terminal came."""
+    """Whether the terminal came, and no content after it."""
+    may_go_on: bool = True
+    """Whether content may follow the terminal: a server may report a finish in mid-stream, work for long and go on."""
     is_done: bool = False
     """Whether nothing follows any more."""
     is_empty: bool = True
@@ -140,15 +142,15 @@ def _take_whole(body: bytes, answer: Answer, response: Response) -> list[ModelPa
 
 
 async def _next(answer: Answer, response: Response) -> bytes:
-    """Read on. What breaks after the terminal breaks nothing: only the usage may be missing."""
+    """Read on. A silence or a break after the terminal breaks nothing: only the usage may be missing."""
     if response.is_done:
         await answer.drain()
         return b""
-    if response.is_whole:
+    if not response.may_go_on:
         answer.hasten(_LAST_WORDS_SECONDS)
     try:
         return await answer.read()
-    except ModelError:
+    except (IncompleteStream, ModelUnavailable):
         if response.is_whole:
             return b""
         raise

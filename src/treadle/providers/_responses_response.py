@@ -26,6 +26,7 @@ _PIECES = frozenset({
     *("response.reasoning_summary_part.added", "response.reasoning_summary_text.delta", "response.reasoning_text.delta"),
     *("response.function_call_arguments.delta", "response.function_call_arguments.done"),
 })  # fmt: skip
+_ENDS = frozenset({"failed", "cancelled", "incomplete"})
 _FINISHES = {"max_output_tokens": Finish.LENGTH, "content_filter": Finish.REFUSED}
 
 
@@ -74,6 +75,7 @@ class ResponsesResponse(Response):
         self._slots = Slots()
         self._body = _Body()
         self._finish = Finish.UNKNOWN
+        self._finish_reason: str | None = None
 
     def add(self, data: bytes) -> list[ModelPart]:
         """Take one event of a stream.
@@ -129,7 +131,7 @@ class ResponsesResponse(Response):
             usage=self.counted,
             cut_calls=frozenset(cut),
             unnamed_calls=frozenset(unnamed),
-            finish_reason=self._incomplete_reason,
+            finish_reason=self._finish_reason,
         )
 
     def _take(self, kind: str, event: _Event, parts: list[ModelPart]) -> None:
@@ -188,22 +190,31 @@ class ResponsesResponse(Response):
     def _conclude(self, body: _Body, parts: list[ModelPart], *, status: str | None = None) -> None:
         """Take the end of the response: its status, and the items that no event brought."""
         self._body, self.counted = body, _usage(body.usage)
-        status = text_or_nothing(body.status) or status or "completed"
+        status = self._worst(text_or_nothing(body.status), status)
         _check_status(status, body)
         for slot, item in self._slots.missing([read_item(raw) for raw in body.output or ()]):
             self._close(slot, item, parts)
         self.is_whole = self.is_done = True
         self.is_empty = False
-        self._finish = self._judge(status, [slot.final() for slot in self._slots.in_order()])
+        if status != "completed":
+            self._finish_reason = self._incomplete_reason or status
+        self._finish = self._judge([slot.final() for slot in self._slots.in_order()])
 
     @property
     def _incomplete_reason(self) -> str | None:
         details = self._body.incomplete_details
         return text_or_nothing(details.get("reason")) or None if isinstance(details, dict) else None
 
-    def _judge(self, status: str, items: list[Item]) -> Finish:
-        if status == "incomplete":
-            return _FINISHES.get(self._incomplete_reason or "", Finish.UNKNOWN)
+    def _worst(self, *told: str | None) -> str:
+        """Return the status that is furthest from a completion, where body and event contradict each other."""
+        others = [status for status in told if status and status != "completed"]
+        if self._incomplete_reason and not others:
+            return "incomplete"
+        return next((status for status in others if status in _ENDS), others[0] if others else "completed")
+
+    def _judge(self, items: list[Item]) -> Finish:
+        if self._finish_reason is not None:
+            return _FINISHES.get(self._finish_reason, Finish.UNKNOWN)
         if any(is_refusal(item.value) for item in items):
             return Finish.REFUSED
         if any(item.kind == "function_call" for item in items):

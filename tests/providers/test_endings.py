@@ -1,0 +1,240 @@
+"""Endings: which of them complete a response. A finish in mid-stream, an unknown or a contradicting ending do not."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from chat_server import STREAM_HEAD, Script, answer
+from wire import DIALECTS, Anthropics, Chats, Geminis, Responseses, Till, events, outcome, play, sse
+
+from invariants import check_session
+from treadle.budgets import Budget
+from treadle.drivers.react import ReActDriver
+from treadle.providers._chat_response import ChatResponse
+from treadle.providers._gemini_response import GeminiResponse
+from treadle.providers._reading import Response
+from treadle.providers._server import Timeouts
+from treadle.stops import StopReason
+
+ONCE = Budget(max_retries_per_model_call=0)
+ONE = '{"sum": 1}'
+TWO = '{"sum": 2}'
+
+
+def in_body(status: str | None, text: str = "Half", **more: Any) -> dict[str, Any]:
+    return {**Responseses.completed(Responseses.message(text), **more)["response"], "status": status}
+
+
+BROKEN_OFF = {
+    **{
+        f"chat: {word}": ("chat", Chats.message(word, content="Half"), sse(Chats.delta(word, content="Half"), "[DONE]"))
+        for word in ("abort", "insufficient_system_resource", "something_new")
+    },
+    **{
+        f"gemini: {word}": ("gemini", Geminis.chunk({"text": "Half"}, finish=word), sse(Geminis.chunk({"text": "Half"}, finish=word)))
+        for word in ("OTHER", "SOMETHING_NEW", "UNEXPECTED_TOOL_CALL")
+    },
+    "anthropic: something new": (
+        "anthropic",
+        {"type": "message", "content": [{"type": "text", "text": "Half"}], "stop_reason": "something_new"},
+        sse(Anthropics.start, *Anthropics.text(0, "Half"), Anthropics.reason("something_new"), Anthropics.stop),
+    ),
+    **{
+        f"responses: incomplete, {details}": (
+            "responses",
+            in_body("incomplete", incomplete_details=details),
+            sse({"type": "response.incomplete", "response": in_body("incomplete", incomplete_details=details)}),
+        )
+        for details in (None, {}, {"reason": None}, {"reason": "max_tool_calls"}, "odd")
+    },
+    "responses: the event says incomplete and the body completed": (
+        "responses",
+        in_body("completed", incomplete_details={"reason": "odd"}),
+        sse({"type": "response.incomplete", "response": in_body("completed")}),
+    ),
+    "responses: the event says completed and the body incomplete": (
+        "responses",
+        in_body("incomplete"),
+        sse({"type": "response.completed", "response": in_body("incomplete")}),
+    ),
+    "responses: a status that is unknown": (
+        "responses",
+        in_body("paused"),
+        sse({"type": "response.completed", "response": in_body("paused")}),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.row("PF24")
+@pytest.mark.parametrize("form", ["whole", "streamed"])
+@pytest.mark.parametrize(("dialect", "whole", "streamed"), BROKEN_OFF.values(), ids=BROKEN_OFF)
+async def test_an_unknown_ending_is_not_a_completion(dialect, whole, streamed, form):
+    script = answer(streamed) if form == "streamed" else answer(json.dumps(whole), content_type="application/json")
+
+    result = await play(dialect, script, budget=ONCE)
+
+    assert result.reason is StopReason.INCOMPLETE_STREAM
+    assert "finish reason" in result.stop.message
+    await check_session(result.session)
+
+
+@pytest.mark.row("PF24")
+async def test_a_response_with_an_unknown_ending_is_asked_for_again_and_starts_nothing():
+    till = Till()
+    half = sse(Chats.calls(Chats.call("a", ONE)), Chats.delta("insufficient_system_resource"), "[DONE]")
+
+    result = await play("chat", answer(half), till=till)
+
+    assert (result.text, till.paid) == ("Done.", [])
+    (failed,) = [event for event in await result.session.events() if event.type == "model.failed"]
+    assert failed.usage is not None
+
+
+@pytest.mark.row("PF24")
+async def test_a_decision_with_an_unknown_ending_is_not_carried_out():
+    till = Till()
+    decision = json.dumps({"type": "call_tool", "tool": "pay", "args": {"sum": 1}})
+    good = json.dumps({"type": "final_answer", "answer": "Done."})
+
+    result = await play(
+        *("chat", answer(sse(Chats.delta("abort", content=decision), "[DONE]")), answer(events("chat", good))),
+        till=till,
+        driver=ReActDriver(),
+    )
+
+    assert (result.text, till.paid) == ("Done.", [])
+
+
+@pytest.mark.row("PF24")
+@pytest.mark.parametrize(
+    ("first", "then", "reason"),
+    [
+        ("length", "stop", StopReason.OUTPUT_TRUNCATED),
+        ("content_filter", "stop", StopReason.REFUSED),
+        ("stop", "content_filter", StopReason.REFUSED),
+        ("abort", "stop", StopReason.INCOMPLETE_STREAM),
+    ],
+)
+async def test_of_two_finishes_the_one_further_from_a_completion_counts(first, then, reason):
+    half: Script = answer(sse(Chats.delta(first, content="Half"), Chats.delta(then), "[DONE]"))
+
+    result = await play("chat", *[half] * 5, budget=ONCE)
+
+    assert result.reason is reason
+
+
+def paused(*halves: str) -> tuple[Script, asyncio.Event]:
+    """Return a script that sends the first half, waits until it may go on, and sends the second."""
+    go_on = asyncio.Event()
+
+    async def script(writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM_HEAD + halves[0].encode())
+        await writer.drain()
+        await go_on.wait()
+        writer.write("".join(halves[1:]).encode())
+        await writer.drain()
+        raise ConnectionError
+
+    return script, go_on
+
+
+GOES_ON = {
+    "chat": (
+        (Chats.calls(Chats.call("a", ONE)), Chats.delta("tool_calls")),
+        (Chats.calls(Chats.call("b", TWO, index=1)), Chats.delta("tool_calls"), "[DONE]"),
+    ),
+    "gemini": (
+        (Geminis.chunk(Geminis.call("a", {"sum": 1}), finish="STOP"),),
+        (Geminis.chunk(Geminis.call("b", {"sum": 2}), finish="STOP"),),
+    ),
+}
+
+
+@pytest.mark.row("PF23")
+@pytest.mark.parametrize("dialect", GOES_ON)
+async def test_a_stream_that_pauses_after_a_finish_and_goes_on_loses_nothing(dialect):
+    first, then = GOES_ON[dialect]
+    script, go_on = paused(sse(*first), sse(*then))
+    till = Till()
+    # Longer than the wait for last words: that wait must not hold here.
+    asyncio.get_running_loop().call_later(6, go_on.set)
+
+    result = await play(dialect, script, till=till)
+
+    assert outcome(result) == (True, ["ok", "ok"])
+    assert till.paid == [{"sum": 1}, {"sum": 2}]
+    await check_session(result.session)
+
+
+@pytest.mark.row("PF23")
+@pytest.mark.parametrize("ending", ["silence", "end"])
+@pytest.mark.parametrize("dialect", GOES_ON)
+async def test_content_after_a_finish_needs_a_finish_of_its_own(dialect, ending):
+    first, then = GOES_ON[dialect]
+    cut = sse(*first) + sse(then[0]).replace(', "finishReason": "STOP"', "")
+    script, go_on = paused(cut)
+    if ending == "end":
+        go_on.set()
+    till = Till()
+
+    result = await play(dialect, script, till=till, budget=ONCE, model={"timeouts": Timeouts(idle_seconds=0.2)})
+
+    assert till.paid == []
+    assert result.reason in (StopReason.INCOMPLETE_STREAM, StopReason.MODEL_ERROR)
+
+
+@pytest.mark.row("PF23")
+@pytest.mark.parametrize("dialect", GOES_ON)
+async def test_a_silence_right_after_a_finish_ends_the_response(dialect):
+    script, _ = paused(sse(*GOES_ON[dialect][0]))
+    till = Till()
+
+    result = await play(dialect, script, till=till, model={"timeouts": Timeouts(idle_seconds=0.2)})
+
+    assert outcome(result) == (True, ["ok"])
+
+
+MAY_GO_ON: dict[str, tuple[Callable[[], Response], list[Any], bool]] = {
+    "chat, after a finish": (lambda: ChatResponse({}), [Chats.delta("stop", content="x")], True),
+    "chat, after the usage": (
+        lambda: ChatResponse({}),
+        [Chats.delta("stop", content="x"), {"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}],
+        False,
+    ),
+    "chat, with usage in each chunk": (
+        lambda: ChatResponse({}),
+        [{**Chats.delta("stop", content="x"), "usage": {"prompt_tokens": 1, "completion_tokens": 1}}],
+        True,
+    ),
+    "gemini, after a finish": (lambda: GeminiResponse({}), [Geminis.chunk({"text": "x"}, finish="STOP")], True),
+}
+
+
+@pytest.mark.row("PF23")
+@pytest.mark.parametrize(("make", "said", "may_go_on"), MAY_GO_ON.values(), ids=MAY_GO_ON)
+def test_the_short_wait_holds_only_where_nothing_but_the_end_may_follow(make, said, may_go_on):
+    response = make()
+    for one in said:
+        response.add(json.dumps(one).encode())
+
+    assert (response.is_whole, response.may_go_on) == (True, may_go_on)
+
+
+@pytest.mark.row("PF9")
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_every_plain_answer_is_complete(dialect):
+    result = await play(dialect, answer(events(dialect, "Whole.")))
+
+    assert (result.completed, result.text) == (True, "Whole.")
+
+
+@pytest.mark.row("PF24", "PF9")
+@pytest.mark.parametrize(("reason", "text"), [("end_turn", "Whole."), (None, "Done.")])
+async def test_the_done_of_other_dialects_ends_an_anthropic_stream_that_told_its_reason(reason, text):
+    told = [] if reason is None else [Anthropics.reason(reason)]
+
+    result = await play("anthropic", answer(sse(Anthropics.start, *Anthropics.text(0, "Whole."), *told, "[DONE]")))
+
+    assert (result.completed, result.text) == (True, text)
