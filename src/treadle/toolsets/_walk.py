@@ -11,6 +11,7 @@ from itertools import takewhile
 
 from treadle.errors import Rejected
 from treadle.toolsets._root import Root, split
+from treadle.toolsets._seats import seated
 
 __all__ = ["SKIPPED", "Glob", "walk"]
 
@@ -52,7 +53,7 @@ def _children(
     root: Root, names: tuple[str, ...], keep: frozenset[str], on_left_out: Callable[[], None]
 ) -> list[tuple[tuple[str, ...], bool]]:
     try:
-        with root.open(names) as folder:
+        with seated(), root.open(names) as folder:
             entries = root.entries(folder) if folder.is_folder else []
     except Rejected:  # unreadable, or gone since it was listed
         on_left_out()

@@ -9,6 +9,7 @@ from typing import BinaryIO
 from treadle.tools import JsonObject, Tool, ToolContext
 from treadle.toolsets._root import Entry, Opened, Root, refusal, shown, spelled, split
 from treadle.toolsets._schemas import ERROR_SCHEMA, FOLDER_ROOTED, listing_schema
+from treadle.toolsets._seats import give_way, seated
 from treadle.toolsets._text import Line, lines, text_stream
 from treadle.toolsets._walk import Glob, walk
 from treadle.toolsets.search import grep_tool
@@ -145,7 +146,7 @@ def _glob(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
 
 def _list(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
     path = arguments.get("path", ".")
-    with root.open(path) as opened:
+    with seated(), root.open(path) as opened:
         _folder_names(opened, path)
         entries = root.entries(opened)
     return _bounded(map(_entry_line, entries), "Use glob with a pattern to see the others.")
@@ -153,7 +154,7 @@ def _list(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
 
 def _read(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
     path, offset, limit = arguments["path"], arguments.get("offset", 1), arguments.get("limit", _MAX_LINES)
-    with root.open(path) as opened:
+    with seated(), root.open(path) as opened:
         if opened.is_folder:
             raise refusal(f"{shown(path)} is a folder. Use list to see what it holds.", "is_a_folder")
         stream = text_stream(opened)
@@ -168,8 +169,10 @@ def _read_lines(stream: BinaryIO, offset: int, limit: int, ctx: ToolContext) -> 
     found: list[str] = []
     chars, total = 0, 0
     for total, line in enumerate(lines(stream, keep_bytes=_MAX_LINE_BYTES), start=1):
-        if total % _LINES_BETWEEN_LOOKS == 0 and ctx.cancelled:
-            break
+        if total % _LINES_BETWEEN_LOOKS == 0:
+            if ctx.cancelled:
+                break
+            give_way()
         if total < offset:
             continue
         text = _marked(line)

@@ -1,22 +1,18 @@
-"""Searching file contents: the `grep` tool. Writes nothing, starts no process, and follows no link out of the root.
-
-Patterns run on the Rust `regex` engine (through pydantic-core, which Treadle depends on anyway): it takes time in
-proportion to pattern and text, where Python's `re` can be made to backtrack for ever and a thread that runs it cannot be
-stopped. The price is that look-around and back-references are refused, as in ripgrep.
-"""
+"""Searching file contents: the `grep` tool. Writes nothing, and follows no link out of the root."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import takewhile
 
 import msgspec
-from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from treadle.errors import Rejected
 from treadle.tools import JsonObject, Tool, ToolContext
-from treadle.toolsets._root import Opened, Root, refusal, shown, spelled
+from treadle.toolsets._matching import Matcher, matching
+from treadle.toolsets._root import Opened, Root, spelled
 from treadle.toolsets._schemas import ERROR_SCHEMA, FOLDER_ROOTED, listing_schema
+from treadle.toolsets._seats import give_way, seated
 from treadle.toolsets._text import pieces, text_stream
 from treadle.toolsets._walk import Glob, walk
 
@@ -25,11 +21,10 @@ __all__ = ["grep_tool"]
 _MAX_MATCHES = 1000
 _DEFAULT_MATCHES = 200
 _MAX_LINE_CHARS = 300
+_PIECES_A_TURN = 64
 _MAX_OUTPUT_CHARS = 40_000
 
 _ESCAPED = re.compile(r"\\[^pP]", re.DOTALL)
-
-Matcher = Callable[[str], bool]
 
 _DESCRIPTION = f"""\
 Search file contents with a regular expression. Use it to find where something is said; use glob to find files by name, \
@@ -125,11 +120,12 @@ class _Findings(msgspec.Struct, kw_only=True):
 
 def _grep(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
     pattern = arguments["pattern"]
-    matches = _compile(pattern, ignore_case=arguments.get("ignore_case", _is_caseless(pattern)))
+    ignore_case = arguments.get("ignore_case", _is_caseless(pattern))
     findings = _Findings(max_matches=arguments.get("max_matches", _DEFAULT_MATCHES))
-    files = _files(root, arguments.get("path", "."), arguments.get("include"), findings)
-    for names in takewhile(lambda _: not (ctx.cancelled or findings.is_full), files):
-        _search_file(root, names, matches, findings, ctx)
+    with matching(pattern, ignore_case=ignore_case, is_cancelled=lambda: ctx.cancelled) as matches:
+        files = _files(root, arguments.get("path", "."), arguments.get("include"), findings)
+        for names in takewhile(lambda _: not (ctx.cancelled or findings.is_full), files):
+            _search_file(root, names, matches, findings, ctx)
     return findings.result()
 
 
@@ -140,21 +136,6 @@ def _is_caseless(pattern: str) -> bool:
     """
     plain = _ESCAPED.sub("", pattern)
     return not any(char.isupper() for char in plain) and not any(sign in plain for sign in ("\\p", "\\P", "[:"))
-
-
-def _compile(pattern: str, *, ignore_case: bool) -> Matcher:
-    try:
-        pattern.encode()  # the engine would take a lone surrogate for some other character
-        validator = SchemaValidator(core_schema.str_schema(pattern=("(?i)" if ignore_case else "") + pattern))
-    except (SchemaError, UnicodeEncodeError) as error:
-        raise refusal(f"Not a regular expression: {shown(pattern)}: {_reason(error)}", "invalid_pattern") from error
-    return validator.isinstance_python
-
-
-def _reason(error: Exception) -> str:
-    """Return the engine's own sentence: the last line of what it says."""
-    last = str(error).strip().splitlines()[-1].strip()
-    return last.removeprefix("SchemaError: ").removeprefix("error: ")
 
 
 def _files(root: Root, path: str, include: str | None, findings: _Findings) -> Iterator[tuple[str, ...]]:
@@ -172,7 +153,7 @@ def _files(root: Root, path: str, include: str | None, findings: _Findings) -> I
 
 def _search_file(root: Root, names: tuple[str, ...], matches: Matcher, findings: _Findings, ctx: ToolContext) -> None:
     try:
-        with root.open(names) as opened:
+        with seated(), root.open(names) as opened:
             _search(opened, spelled("/".join(names)), matches, findings, ctx)
     except Rejected:  # gone or unreadable since it was listed: one file must not end the search
         findings.skip()
@@ -184,9 +165,11 @@ def _search(opened: Opened, path: str, matches: Matcher, findings: _Findings, ct
         findings.skip()
         return
     last = 0
-    for number, text in pieces(stream):
-        if ctx.cancelled:  # asked at each line: the costliest patterns take most of a second for one of 4 KiB
+    for looked_at, (number, text) in enumerate(pieces(stream), start=1):
+        if ctx.cancelled:  # asked at each line
             return
+        if looked_at % _PIECES_A_TURN == 0:
+            give_way()
         if number != last and matches(text):
             last = number
             findings.add(f"{path}:{number}: {_shorten(text, matches)}")
