@@ -47,7 +47,7 @@ NOUNS = (
 )
 EDGES = ("cli", "web", "wire", "engine", "otel")
 FACE = ("__init__", "__main__", "agent", "archives", "background", "decorators", "resolve", "goals")
-WORLD = ("vendors", "world")
+WORLD = ("vendors", "world", "forks")
 """The machine's own clock and chance behind their ports, and the servers there are, as data."""
 CORE = tuple(sorted({path.stem for path in PACKAGE.glob("*.py")} - {*NOUNS, *FACE, *WORLD}))
 """Whatever stands between the face and the adapters, a module of tomorrow included."""

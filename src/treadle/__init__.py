@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from treadle.runtime.redaction import Redactor as Redactor
     from treadle.session import Session as Session
     from treadle.state import Approval as Approval
+    from treadle.stops import EXIT_NOT_STORED as EXIT_NOT_STORED
     from treadle.stops import EXIT_SESSION_HELD as EXIT_SESSION_HELD
     from treadle.stops import EXIT_USAGE as EXIT_USAGE
     from treadle.stops import StopReason as StopReason
@@ -91,6 +92,7 @@ _HOMES = {
     "CurrentTrace": "runtime.context",
     "Decision": "ports",
     "Done": "tools",
+    "EXIT_NOT_STORED": "stops",
     "EXIT_SESSION_HELD": "stops",
     "EXIT_USAGE": "stops",
     "Effect": "effects",

@@ -7,12 +7,22 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from treadle.forks import after_fork, bury
+
 __all__ = ["run_in_background"]
 
 T = TypeVar("T")
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
+
+
+@after_fork
+def _begin_anew() -> None:
+    """A fork has no thread that runs the loop, and the loop's selector is the parent's."""
+    global _lock, _loop
+    bury(_loop)
+    _lock, _loop = threading.Lock(), None
 
 
 def run_in_background(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -400,6 +400,10 @@ class Degradation(Protocol):
         """Call back when the store of this session has failed, and when it is back."""
         ...
 
+    def waiting(self, session_id: str) -> int:
+        """Return how many events of a session are in memory only, because its store has failed."""
+        ...
+
 
 @runtime_checkable
 class HasClock(Protocol):

@@ -36,6 +36,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """The whole transcript of the session."""
     degraded: bool = False
     """Whether the journal failed during the run, which went on in memory where that was safe."""
+    unstored: int = 0
+    """Events that the journal lacks, because it was not back when the run ended. They are lost with this process."""
 
     @property
     def reason(self) -> StopReason:
@@ -77,6 +79,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
             "output": self.stop.output,
             "session_id": self.session_id,
             "degraded": self.degraded,
+            "unstored": self.unstored,
             "usage": _usage(self.usage),
             "cost": None if cost is None else str(plain(cost)),
             "wall_seconds": round(self.spent.wall_seconds, 3),
@@ -131,4 +134,5 @@ def conclude(state: SessionState, stop: Stop, session: Any, *, has_price: bool) 
         denials=tuple(run.denials),
         messages=tuple(state.messages),
         degraded=session.is_degraded,
+        unstored=session.unstored,
     )

@@ -18,6 +18,7 @@ from treadle.events import AnyEvent, MessageAdded, RunResumed, RunStarted, Subsc
 from treadle.inbox import Inbox
 from treadle.loop import Loop
 from treadle.messages import Message, Usage, user_message
+from treadle.patience import CURRENT, Patience
 from treadle.ports import Model
 from treadle.reports import RunResult, conclude
 from treadle.runtime.endings import limit_stop
@@ -80,6 +81,7 @@ class Run:
         self._queue: asyncio.Queue[AnyEvent | Step | None] | None = None
         self._running: asyncio.Task[RunResult] | None = None
         self._result: RunResult | None = None
+        self._patience = Patience()
         self._looks: set[asyncio.Task[None]] = set()
         self._shown = 0  # steps that have been put into the queue
         self._subscribers: list[Subscriber] = []
@@ -165,6 +167,7 @@ class Run:
 
         As long as its session is being opened, there is nothing to record: then the run raises CancelledError.
         """
+        self._patience.hurry()
         if self._interrupt is not None:
             self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message="The run was cancelled."))
         elif self._running is not None:
@@ -192,9 +195,10 @@ class Run:
     # --- from other processes
 
     def _lose(self) -> None:
-        """Another process has taken the session over: stop everything. What we would still record is refused."""
+        """The lease is lost: stop everything, before another process may act. What we would still record is refused."""
+        self._patience.hurry()
         if self._interrupt is not None:
-            message = "Another process has taken the session over."
+            message = (self._session and self._session.loss) or "Another process has taken the session over."
             self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message=message), is_urgent=True)
 
     def _look(self) -> None:
@@ -230,6 +234,7 @@ class Run:
     # --- one body
 
     async def _carry_out(self) -> RunResult:
+        CURRENT.set(self._patience)
         session = await self._open_session()
         may_have_messages = await session.hold(on_lost=self._lose, on_message=self._look)
         try:
@@ -237,6 +242,7 @@ class Run:
             if self._above is None:
                 session.check_own()
             self._session, self._interrupt = session, Interrupt(session.clock)
+            self._interrupt.on_trip(self._patience.hurry)
             if self._wanted is not None:
                 self._interrupt.trip(self._wanted)
             ledger = session.ledger

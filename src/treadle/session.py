@@ -403,6 +403,16 @@ class Session:
         self.is_degraded = self.is_degraded or not event.is_over
         self.ledger.publish(event)
 
+    @property
+    def unstored(self) -> int:
+        """How many events are in memory only, because the store has failed and is not back."""
+        return 0 if self._degradation is None else self._degradation.waiting(self.id)
+
+    @property
+    def loss(self) -> str:
+        """Why the run that is under way has lost its lease; empty where it holds, or where the journal does not say."""
+        return str(getattr(self._lease, "loss", ""))
+
     async def release(self) -> None:
         """End a run: give the lease back."""
         lease, self._lease = self._lease, None

@@ -7,12 +7,14 @@ import msgspec
 
 from treadle.budgets import BudgetReached
 
-__all__ = ["EXIT_SESSION_HELD", "EXIT_USAGE", "Status", "Stop", "StopReason", "exit_code"]
+__all__ = ["EXIT_NOT_STORED", "EXIT_SESSION_HELD", "EXIT_USAGE", "Status", "Stop", "StopReason", "exit_code"]
 
 EXIT_USAGE = 2
 """Exit code for a wrong option or configuration."""
 EXIT_SESSION_HELD = 16
 """Exit code when another process runs the session."""
+EXIT_NOT_STORED = 17
+"""Exit code when the journal lacks events of the run, however that ended."""
 
 
 class Status(StrEnum):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from journal_events import note, notes
 
-from treadle.errors import JournalError, SessionConflict
+from treadle.errors import JournalError, SessionConflict, SessionHeld
 from treadle.journals.sqlite import open_sqlite
-from treadle.ports import Journal
+from treadle.ports import Journal, Lease
 from treadle.resolve import open_journal
 
 NOBODY = 65534
@@ -142,19 +142,43 @@ async def _patient(path: str) -> Journal:
 
 
 def fork(path: str) -> None:
-    """Say what the journal tells a fork of its process, then what it tells the process itself."""
-    journal = asyncio.run(open_journal(path))
-    asyncio.run(journal.create("s"))
+    """Use a journal in a fork and in the process itself, while that holds a session, and say what was stored."""
     warnings.simplefilter("ignore")  # Python 3.12 and later warn of forks beside threads: that is what is tested
+    journal = asyncio.run(open_journal(path))
+
+    async def begin() -> Lease:
+        await journal.create("s")
+        return await journal.acquire("s", on_lost=lambda: print("lost"), on_message=lambda: None)
+
+    loop = asyncio.new_event_loop()
+    lease = loop.run_until_complete(begin())
     child = os.fork()
+    if child == 0:
+        asyncio.run(in_fork(journal))
+        loop.run_until_complete(lease.release())  # not ours: nothing happens
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    loop.run_until_complete(journal.append("s", notes(1, 1), state="running", durable=True))
+    print("child", status)
+    print("parent", len(loop.run_until_complete(journal.read("s"))), len(loop.run_until_complete(journal.read("mine"))))
+    loop.run_until_complete(lease.release())
+    loop.run_until_complete(journal.close())
+
+
+async def in_fork(journal: Journal) -> None:
     try:
-        asyncio.run(journal.append("s", notes(1, 1), state="running", durable=True))
-    except JournalError as exc:
+        await journal.append("s", notes(1, 1), state="running", durable=True)
+    except SessionConflict as exc:
         print(exc)
-    if child:
-        os.waitpid(child, 0)
-        print(len(asyncio.run(journal.read("s"))))
-    asyncio.run(journal.close())
+    try:
+        await journal.acquire("s", on_lost=lambda: None, on_message=lambda: None)
+    except SessionHeld:
+        print("held")
+    await journal.create("mine")
+    lease = await journal.acquire("mine", on_lost=lambda: None, on_message=lambda: None)
+    await journal.append("mine", notes(1, 1), state="running", durable=True)
+    await lease.release()
+    await journal.close()
 
 
 ACTS = (append_durably, append_for_ever, crash, leave, leave_when_told, make, open_as_nobody, write_session, fill, hold)

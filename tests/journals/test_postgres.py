@@ -340,8 +340,11 @@ def test_many_processes_make_and_share_one_schema(url: str, start_child: StartCh
     assert asyncio.run(read()) == [40, 40, 40, 40]
 
 
-def test_a_fork_is_told_to_open_the_journal_itself(url: str, run_child: RunChild):
-    assert run_child("fork", url) == ["This journal was opened before a fork. Open it again in the new process.", "1"]
+@pytest.mark.row("N12")
+def test_a_fork_uses_the_journal_beside_its_parent_and_has_none_of_its_leases(url: str, run_child: RunChild):
+    said = run_child("fork", url)
+    assert "is run by the process that this one was forked from" in said[0]
+    assert said[1:] == ["held", "child 0", "parent 1 1"]
 
 
 async def test_several_journals_live_in_one_database(server: PostgresServer):

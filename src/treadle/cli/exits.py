@@ -1,6 +1,7 @@
 """Exits: the exit code and the one sentence that each failure gets. Catches nothing."""
 
 from treadle import (
+    EXIT_NOT_STORED,
     EXIT_SESSION_HELD,
     EXIT_USAGE,
     ConfigurationError,
@@ -11,7 +12,7 @@ from treadle import (
     exit_code,
 )
 
-__all__ = ["EXIT_USAGE", "UsageError", "code_of", "exit_code"]
+__all__ = ["EXIT_NOT_STORED", "EXIT_USAGE", "UsageError", "code_of", "exit_code"]
 
 
 class UsageError(ConfigurationError):

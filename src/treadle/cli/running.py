@@ -10,7 +10,7 @@ from typing import Any
 
 from treadle import Run, RunResult, Session, StopReason
 from treadle.cli.consent import StopAtDenial
-from treadle.cli.exits import exit_code
+from treadle.cli.exits import EXIT_NOT_STORED, exit_code
 from treadle.cli.options import Options
 from treadle.cli.places import same_journal, same_world
 from treadle.cli.progress import Progress
@@ -18,7 +18,7 @@ from treadle.cli.screens import Screen, screen_for
 from treadle.cli.settings import Settings
 from treadle.cli.terminal import Terminal
 from treadle.cli.text import shown_name
-from treadle.events import MessageAdded, RunResumed, RunStarted
+from treadle.events import JournalDegraded, MessageAdded, RunResumed, RunStarted
 
 __all__ = ["carry_out", "quiet_logs"]
 
@@ -38,7 +38,7 @@ async def carry_out(
         run.subscribe(StopAtDenial(run, session))
     with _listening(terminal) as signals:
         try:
-            result = await _watched(run, signals, progress, screen)
+            result = await _watched(run, signals, progress, screen, terminal)
         except asyncio.CancelledError:
             if signals.received is None:
                 raise
@@ -47,14 +47,19 @@ async def carry_out(
     report = result.report()
     screen.conclude(report)
     _last_words(result, report, options, terminal)
+    if result.unstored:
+        terminal.say(_not_stored(result, session))
+        return EXIT_NOT_STORED
     return exit_code(result.reason, signals.received)
 
 
-async def _watched(run: Run, signals: "_Signals", progress: Progress, screen: Screen) -> RunResult:
+async def _watched(run: Run, signals: "_Signals", progress: Progress, screen: Screen, terminal: Terminal) -> RunResult:
     async with run:
         async for event in run:
             screen.hear(event)
             progress.hear(event)
+            if isinstance(event, JournalDegraded):
+                terminal.say(f"treadle: {_store_words(event)}")
             # Before its first step a run has nothing to cancel; a signal that came then is passed on now.
             if not isinstance(event, RunStarted | RunResumed | MessageAdded):
                 signals.pass_on_to(run)
@@ -124,6 +129,21 @@ def _last_words(result: RunResult, report: dict[str, Any], options: Options, ter
         terminal.say(f"  then: treadle resume {result.session_id}{more}{same_world(options)}")
 
 
+def _store_words(event: JournalDegraded) -> str:
+    """Say that the store has failed, or is back."""
+    if event.is_over:
+        return event.message
+    return f"the journal failed; the run goes on, and what it records waits in memory. {event.message}"
+
+
+def _not_stored(result: RunResult, session: Session) -> str:
+    what = "the last event" if result.unstored == 1 else f"the last {result.unstored} events"
+    return (
+        f"treadle: not stored: the journal {session.journal.location} lacks {what} of session {result.session_id}. "
+        "Keep this answer; the journal does not have it."
+    )
+
+
 def _sentence(result: RunResult) -> str:
     if result.reason is StopReason.APPROVAL_REQUIRED:
         return f"{len(result.approvals)} {'call waits' if len(result.approvals) == 1 else 'calls wait'} for consent."
@@ -141,7 +161,7 @@ def quiet_logs() -> None:
     """Keep the logs of operators off a person's terminal, unless TREADLE_DEBUG asks for them."""
     if os.environ.get("TREADLE_DEBUG") == "1":
         return
-    for name in ("treadle", "asyncio"):
+    for name in ("treadle", "asyncio", "psycopg"):
         logger = logging.getLogger(name)
         logger.addHandler(logging.NullHandler())
         logger.propagate = False

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from treadle.errors import SessionHeld
+from treadle.forks import bury, watch
 from treadle.journals._lease_file import LockFile, beat_of, holder_of, is_locked, remove, try_lock
 
 __all__ = ["LEASE_SECONDS", "Claimed", "FileLease", "LeaseRows", "Leases"]
@@ -77,6 +78,24 @@ class FileLease:
         self._loop = asyncio.get_running_loop()
         self._gate = threading.Lock()  # the heart may beat while the lease is given back
         self._is_released = False
+        watch(self)
+
+    def after_fork(self) -> None:
+        """The lease is the parent's."""
+        self._gate = threading.Lock()
+        if not self._is_released:
+            self._is_released = True
+            self._lock.leave_to_parent()
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether nobody can be told of anything: the event loop of its run is closed."""
+        return self._loop.is_closed()
+
+    def abandon(self) -> None:
+        """Give the session back for a run whose event loop is closed."""
+        if self._drop():
+            self._let_go(self)
 
     def beat(self) -> bool:
         """Show that the holder lives. Return whether the lease still holds; its loss is told, once."""
@@ -101,12 +120,17 @@ class FileLease:
 
     async def release(self) -> None:
         """Give the session back. May be called twice."""
+        if self._drop():
+            self._let_go(self)
+
+    def _drop(self) -> bool:
+        """Let go of the lock. Return whether we had it."""
         with self._gate:
             if self._is_released:
-                return
+                return False
             self._is_released = True
             self._lock.drop()
-        self._let_go(self)
+            return True
 
 
 class Leases:
@@ -204,6 +228,15 @@ class _Heart:
     def __init__(self, every_seconds: float, look: Callable[[], None]) -> None:
         self._every_seconds = every_seconds
         self._look = look
+        self._begin()
+        watch(self)
+
+    def after_fork(self) -> None:
+        """The leases are the parent's, and so is the thread."""
+        bury(self._leases)
+        self._begin()
+
+    def _begin(self) -> None:
         self._gate = threading.Lock()
         self._leases: set[FileLease] = set()
         self._is_beating = False
@@ -233,6 +266,9 @@ class _Heart:
                     self._is_beating = False
                     return
                 leases = tuple(self._leases)
+            for lease in leases:
+                if lease.is_orphaned:  # its loop was closed with the run pending: nobody can go on with that
+                    lease.abandon()
             lost = [lease for lease in leases if not _has_beaten(lease)]
             with self._gate:
                 self._leases.difference_update(lost)

@@ -40,9 +40,12 @@ class LockFile:
         self.path = path
         self._descriptor = descriptor
         self._beats = 0
+
+    def sign(self) -> None:
+        """Write who we are. A disk that is full refuses."""
         holder = Holder(host=socket.gethostname(), pid=os.getpid(), since=time.time())
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, _beat_bytes(0) + msgspec.json.encode(holder), 0)
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, _beat_bytes(0) + msgspec.json.encode(holder), 0)
 
     def beat(self) -> bool:
         """Show that this process lives. Return whether the lock is still ours: whoever takes over removes the file."""
@@ -51,6 +54,10 @@ class LockFile:
         self._beats += 1
         os.pwrite(self._descriptor, _beat_bytes(self._beats), 0)
         return True
+
+    def leave_to_parent(self) -> None:
+        """In a fork: close our copy of the descriptor, so that the lock ends with the process that took it."""
+        os.close(self._descriptor)
 
     def drop(self) -> None:
         """Remove the file and let go of the lock."""
@@ -68,11 +75,20 @@ def try_lock(path: str) -> LockFile | None:
     try:
         while (descriptor := _made(path)) is not None:
             if _is_at(descriptor, path):
-                return LockFile(path, descriptor)
+                return _signed(LockFile(path, descriptor))
             os.close(descriptor)  # it was removed between our opening and our locking it
     except OSError as exc:
         raise _untakeable(path, exc) from exc
     return None
+
+
+def _signed(lock: LockFile) -> LockFile:
+    try:
+        lock.sign()
+    except BaseException:  # a lock that nobody knows of would keep the session until this process ends
+        lock.drop()
+        raise
+    return lock
 
 
 def is_locked(path: str) -> bool:

@@ -1,5 +1,6 @@
 """The address of a PostgreSQL journal: what the driver needs, and what people may see of it. Connects to nothing."""
 
+import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
@@ -30,6 +31,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     """For the driver; the password among them."""
     location: str
     """For people: without secrets."""
+    search_path: str = ""
+    """The search path that the options ask for; empty where they ask for none."""
     secrets: tuple[str, ...] = ()
     """Texts that no message may hold."""
 
@@ -61,8 +64,14 @@ def parse_address(url: str) -> Address:
     return Address(
         parameters={**_DEFAULTS, **given, **_ALWAYS},
         location=_location(given),
+        search_path=_search_path(given.get("options", "")),
         secrets=tuple(sorted(secrets, key=len, reverse=True)),
     )
+
+
+def _search_path(options: str) -> str:
+    found = re.findall(r"(?:-c\s*|--)search[_-]path=((?:\\.|\S)*)", options)
+    return re.sub(r"\\(.)", r"\1", found[-1]) if found else ""
 
 
 def _is_port(port: str) -> bool:

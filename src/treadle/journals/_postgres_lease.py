@@ -1,7 +1,9 @@
 """Leases on the sessions of a PostgreSQL journal: one writer at a time, known to live while its row says so.
 
 A lease is the session's epoch, its owner, and an end by the server's clock that a heartbeat moves on. Whoever takes over
-raises the epoch in the statement that finds the lease ended. Nobody's clock but the server's decides.
+raises the epoch in the statement that finds the lease ended: there the server's clock decides. Its holder counts the time
+since the last renewal by its own monotonic clock, on its event loop: it stops before others may start, whatever becomes of
+the connection.
 """
 
 import asyncio
@@ -25,7 +27,7 @@ from treadle.journals._postgres_link import Link
 from treadle.journals._postgres_schema import Connection
 from treadle.journals._postgres_statements import Claim
 
-__all__ = ["LEASE_SECONDS", "LeaseActs", "ServerLease", "ServerLeases"]
+__all__ = ["LEASE_SECONDS", "Heart", "LeaseActs", "ServerLease", "ServerLeases", "look_seconds"]
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,13 @@ class LeaseActs(NamedTuple):
     """Take a session for an owner, where nobody's lease on it holds."""
     give_back: Callable[[str, int], Awaitable[None]]
     """Note that nobody holds this number any more. Never raises for the store's faults."""
+    abandon: Callable[[str, int], None]
+    """The same without waiting: the holder's event loop is closed."""
+
+
+def look_seconds(lease_seconds: float) -> float:
+    """How often one looks whether a lease has ended."""
+    return lease_seconds / _BEATS_A_LEASE / _LOOKS_A_BEAT
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +76,7 @@ class ServerLease:
         epoch: int,
         *,
         heard_at: float,
+        lease_seconds: float,
         on_lost: Callable[[], None],
         on_message: Callable[[], None],
         let_go: Callable[["ServerLease"], Awaitable[None]],
@@ -75,18 +85,56 @@ class ServerLease:
         self.epoch = epoch
         self.heard_at = heard_at
         """When the last renewal that succeeded was asked for, on this process's monotonic clock."""
+        self.loss = ""
+        """Why the lease was lost; empty while it holds."""
+        self._holds_seconds = lease_seconds * (
+            1 - 1 / _BEATS_A_LEASE
+        )  # it ends here a little earlier than at the server
+        self._lease_seconds = lease_seconds
         self._on_lost = on_lost
         self._on_message = on_message
         self._let_go = let_go
         self._told = 0
         self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
         self._is_over = False
+        self._timer = self._loop.call_later(self._seconds_left(), self._look_at_clock)
 
-    def lose(self) -> None:
-        """Tell the holder, once, that the lease is lost."""
-        if not self._is_over:
-            logger.warning("A session was taken over, or could be: its holder had not been heard of for a whole lease")
-            self._call(self._on_lost)
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether nobody can be told of anything: the event loop of its run is closed."""
+        return self._loop.is_closed()
+
+    def _seconds_left(self) -> float:
+        return self.heard_at + self._holds_seconds - time.monotonic()
+
+    def _look_at_clock(self) -> None:
+        """On the event loop, whatever the connection does: a lease that was not renewed in time is lost."""
+        if self._is_over or self.loss:
+            return
+        if (left := self._seconds_left()) > 0:
+            self._timer = self._loop.call_later(left, self._look_at_clock)
+        else:
+            self._lose(self._unrenewed())
+
+    def _unrenewed(self) -> str:
+        return f"The lease on the session was not renewed for {self._lease_seconds:g} s, because its journal did not answer."
+
+    def lose(self, *, has_ended: bool) -> None:
+        """Tell the holder, once, that the lease is lost. For the heart's thread.
+
+        Args:
+            has_ended: It was not renewed in time; else another process has taken the session over.
+        """
+        because = self._unrenewed() if has_ended else "Another process has taken the session over."
+        self._call(lambda: self._lose(because))
+
+    def _lose(self, because: str) -> None:
+        if not self._is_over and not self.loss:
+            self.loss = because
+            self._timer.cancel()
+            logger.warning("The run of session %s is stopped. %s", self.session_id, because)
+            self._on_lost()
 
     def tell(self, arrival: int) -> None:
         """Tell the holder of a message, once."""
@@ -108,26 +156,27 @@ class ServerLease:
 
     async def release(self) -> None:
         """Give the session back. May be called twice."""
+        if self._pid != os.getpid():  # it belongs to the process that this one was forked from
+            return
         if not self._is_over:
             self._is_over = True
+            self._timer.cancel()
             await self._let_go(self)
 
 
 class ServerLeases:
     """Takes and keeps the leases of one journal."""
 
-    def __init__(self, acts: LeaseActs, link: Link, lease_seconds: float) -> None:
+    def __init__(self, acts: LeaseActs, heart: "Heart", lease_seconds: float) -> None:
         self._acts = acts
         self._lease_seconds = lease_seconds
-        self._heart = _Heart(link, lease_seconds)
-
-    def look(self) -> None:
-        """Look for messages now, if anybody here waits for some. Returns at once."""
-        self._heart.look()
+        self._heart = heart
+        self._kept: set[ServerLease] = set()
 
     def stop(self) -> None:
-        """Let leases end by themselves, and let go of the connection. Returns at once."""
-        self._heart.stop()
+        """Let the leases of this journal end by themselves. Returns at once."""
+        for lease in tuple(self._kept):
+            self._heart.leave(lease)
 
     async def acquire(
         self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]
@@ -140,13 +189,23 @@ class ServerLeases:
         owner = Owner(host=socket.gethostname(), pid=os.getpid(), since=time.time())
         heard_at, epoch = await self._claim(session_id, owner)
         lease = ServerLease(
-            session_id, epoch, heard_at=heard_at, on_lost=on_lost, on_message=on_message, let_go=self._let_go
+            session_id,
+            epoch,
+            heard_at=heard_at,
+            lease_seconds=self._lease_seconds,
+            on_lost=on_lost,
+            on_message=on_message,
+            let_go=self._let_go,
         )
-        self._heart.keep(lease)
+        self._kept.add(lease)
+        self._heart.keep(lease, self._acts.abandon)
         return lease
 
     async def _claim(self, session_id: str, owner: Owner) -> tuple[float, int]:
-        """Claim until we have it, or its holder has moved on the end of the lease: then it lives."""
+        """Claim until we have it, or its holder has moved on the end of the lease: then it lives.
+
+        Of many that wait for the end of one lease, one is the heir. The others are told at once.
+        """
         words = msgspec.json.encode(owner).decode()
         first: Claim | None = None
         until = time.monotonic() + self._lease_seconds
@@ -157,17 +216,19 @@ class ServerLeases:
                 return heard_at, claim.epoch
             first = first or claim
             # A lease may be longer than ours: we do not wait for its end for ever.
-            if claim != first or heard_at >= until or self._heart.keeps(session_id):
+            has_moved = (claim.owner, claim.until) != (first.owner, first.until)
+            if has_moved or not claim.is_heir or heard_at >= until or self._heart.keeps(session_id):
                 raise _held(session_id, claim)
-            await asyncio.sleep(self._lease_seconds / _BEATS_A_LEASE / _LOOKS_A_BEAT)
+            await asyncio.sleep(look_seconds(self._lease_seconds))
 
     async def _let_go(self, lease: ServerLease) -> None:
+        self._kept.discard(lease)
         self._heart.leave(lease)
         await self._acts.give_back(lease.session_id, lease.epoch)
 
 
-class _Heart:
-    """A daemon thread that beats for all leases of one journal, with a connection of its own, however busy others are."""
+class Heart:
+    """A daemon thread that beats for all leases of one database, with a connection of its own, however busy others are."""
 
     def __init__(self, link: Link, lease_seconds: float) -> None:
         self._link = link
@@ -175,6 +236,7 @@ class _Heart:
         self._every_seconds = lease_seconds / _BEATS_A_LEASE
         self._gate = threading.Condition(threading.RLock())  # reentrant: the garbage collector may call `stop`
         self._leases: dict[str, ServerLease] = {}
+        self._abandon: dict[str, Callable[[str, int], None]] = {}
         self._is_beating = False
         self._is_asked = False
         self._is_stopped = False
@@ -184,9 +246,10 @@ class _Heart:
         with self._gate:
             return session_id in self._leases
 
-    def keep(self, lease: ServerLease) -> None:
+    def keep(self, lease: ServerLease, abandon: Callable[[str, int], None]) -> None:
         with self._gate:
             self._leases[lease.session_id] = lease
+            self._abandon[lease.session_id] = abandon
             self._gate.notify()
             if not self._is_beating and not self._is_stopped:
                 self._is_beating = True
@@ -195,7 +258,7 @@ class _Heart:
     def leave(self, lease: ServerLease) -> None:
         with self._gate:
             if self._leases.get(lease.session_id) is lease:
-                del self._leases[lease.session_id]
+                del self._leases[lease.session_id], self._abandon[lease.session_id]
 
     def look(self) -> None:
         with self._gate:
@@ -205,21 +268,32 @@ class _Heart:
     def stop(self) -> None:
         with self._gate:
             self._is_stopped = True
+            self._link.hurry()
             self._gate.notify()
 
     def _work(self) -> None:
         while leases := self._next():
+            leases = tuple(lease for lease in leases if not self._is_forsaken(lease))
             try:
                 lost = self._beat(leases)
                 self._is_away = False
             except (psycopg.Error, JournalError) as exc:
                 # A server that is away for a moment has taken nothing from us; one that is away for a lease has.
                 self._complain(exc)
-                lost = [lease for lease in leases if time.monotonic() - lease.heard_at >= self._lease_seconds]
-            for lease in lost:
+                lost = {lease: True for lease in leases if time.monotonic() - lease.heard_at >= self._lease_seconds}
+            for lease, has_ended in lost.items():
                 self.leave(lease)
-                lease.lose()
+                lease.lose(has_ended=has_ended)
             self._wait()
+
+    def _is_forsaken(self, lease: ServerLease) -> bool:
+        """Give a session back whose event loop was closed with its run pending: nobody can go on with that."""
+        if not lease.is_orphaned:
+            return False
+        abandon = self._abandon[lease.session_id]
+        self.leave(lease)
+        abandon(lease.session_id, lease.epoch)
+        return True
 
     def _complain(self, fault: Exception) -> None:
         if not self._is_away:
@@ -243,11 +317,11 @@ class _Heart:
             self._gate.wait_for(lambda: self._is_asked or self._is_stopped, self._every_seconds)
             self._is_asked = False
 
-    def _beat(self, leases: tuple[ServerLease, ...]) -> list[ServerLease]:
+    def _beat(self, leases: tuple[ServerLease, ...]) -> dict[ServerLease, bool]:
         asked_at = time.monotonic()
         held = {lease.session_id: lease.epoch for lease in leases}
 
-        def renew(connection: Connection) -> tuple[set[str], Mapping[str, int]]:
+        def renew(connection: Connection) -> tuple[dict[str, bool], Mapping[str, int]]:
             lost = statements.renew(connection, held, self._lease_seconds)
             return lost, queries.select_arrivals(connection, list(held))
 
@@ -256,7 +330,7 @@ class _Heart:
             if lease.session_id not in lost:
                 lease.heard_at = asked_at
                 lease.tell(arrivals.get(lease.session_id, 0))
-        return [lease for lease in leases if lease.session_id in lost]
+        return {lease: lost[lease.session_id] for lease in leases if lease.session_id in lost}
 
 
 def _held(session_id: str, claim: Claim) -> SessionHeld:

@@ -6,10 +6,10 @@ from contextlib import suppress
 from typing import TypeVar
 
 import psycopg
-from psycopg.conninfo import make_conninfo
 
 from treadle.errors import JournalError
 from treadle.journals._postgres_address import Address
+from treadle.journals._postgres_connection import BoundConnection
 from treadle.journals._postgres_schema import VERSION, Connection, Kind, build, kind_of
 
 __all__ = ["Link"]
@@ -26,15 +26,24 @@ class Link:
 
     Args:
         busy_seconds: How long to wait for another program that keeps a row or table locked.
-        patience_seconds: How long to wait for a server that went away in the middle. One that was not there before is not
-            waited for.
+        silence_seconds: How long the server may be silent while an answer is waited for.
+        patience_seconds: How long to wait for a server that went away during an act. One that could not be reached before
+            is not waited for.
     """
 
-    def __init__(self, address: Address, *, busy_seconds: float, patience_seconds: float) -> None:
+    def __init__(
+        self, address: Address, *, busy_seconds: float, silence_seconds: float, patience_seconds: float
+    ) -> None:
         self.address = address
-        self._busy_seconds = busy_seconds
+        self.busy_seconds = busy_seconds
+        self._silence_seconds = silence_seconds
         self._patience_seconds = patience_seconds
-        self._connection: Connection | None = None
+        self._connection: BoundConnection | None = None
+        self._is_hurried = False
+
+    def hurry(self) -> None:
+        """Give up what is waited for, now and later. For other threads: nobody wants an answer any more."""
+        self._is_hurried = True
 
     def run(self, act: Callable[[Connection], _T]) -> _T:
         """Do something with the connection, from its beginning again where the connection was lost in it.
@@ -52,7 +61,7 @@ class Link:
                 if not self._is_lost():
                     raise
                 self.drop()
-                if time.monotonic() >= until:
+                if self._is_hurried or time.monotonic() >= until:
                     raise
             time.sleep(_PAUSE_SECONDS)
 
@@ -68,7 +77,7 @@ class Link:
 
     def _connected(self) -> Connection:
         if self._connection is None:
-            connection = psycopg.Connection.connect(make_conninfo(**self.address.parameters), autocommit=True)
+            connection = BoundConnection.open(self.address, self._silence_seconds, lambda: self._is_hurried)
             try:
                 self._prepare(connection)
             except BaseException:  # no connection may stay open that nobody knows of
@@ -78,13 +87,11 @@ class Link:
         return self._connection
 
     def _prepare(self, connection: Connection) -> None:
-        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-        wait = f"{max(1, round(self._busy_seconds * 1000))}ms"
-        connection.execute("SELECT set_config('lock_timeout', %s, false)", (wait,))
         self._check_encoding(connection)
+        self._check_path(connection)
         kind, version = kind_of(connection)
         if kind in {Kind.EMPTY, Kind.OLDER}:
-            build(connection)
+            build(connection, self.busy_seconds)
             kind, version = kind_of(connection)
         if kind is not Kind.OURS:
             raise JournalError(self._refusal(kind, version))
@@ -95,6 +102,18 @@ class Link:
             raise JournalError(
                 f"The database of the journal {self.address.location} is encoded as {encoding}, which lacks characters. "
                 "Make one with ENCODING 'UTF8'."
+            )
+
+    def _check_path(self, connection: Connection) -> None:
+        """Some poolers drop the options of a connection: then other tables than those meant would be used."""
+        wanted = self.address.search_path
+        row = connection.execute("SHOW search_path").fetchone()
+        found = "" if row is None else str(row[0])
+        if wanted and _names(wanted) != _names(found):
+            raise JournalError(
+                f"The search path of the journal {self.address.location} is {found!r}, though its address asks for "
+                f"{wanted!r}: a pooler between drops the options of a connection. Set the path for the role or the "
+                "database (ALTER ROLE ... SET search_path), or connect without the pooler."
             )
 
     def _refusal(self, kind: Kind, version: int) -> str:
@@ -117,3 +136,7 @@ class Link:
                     f"{place} holds tables of another program where the journal's would be. Name another database, or "
                     "another schema with ?options=-csearch_path%3DNAME. Nothing was changed."
                 )
+
+
+def _names(path: str) -> list[str]:
+    return [name.strip().strip('"') for name in path.split(",")]

@@ -7,6 +7,7 @@ import msgspec
 from psycopg import Cursor
 
 from treadle.journals._postgres_schema import Connection
+from treadle.journals._sums import SumRow, check_messages
 from treadle.ports import InboxMessage, SessionInfo
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "select_inbox",
     "select_now",
     "select_sessions",
+    "select_sum",
 ]
 
 
@@ -33,11 +35,22 @@ def select_head(connection: Connection, session_id: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-def select_events(connection: Connection, session_id: str, after: int) -> list[tuple[int, str]]:
+def select_events(connection: Connection, session_id: str, after: int) -> list[SumRow]:
+    """Return a session's events after a number, with their checksums."""
     found: Cursor[Any] = connection.execute(
-        "SELECT seq, body FROM event WHERE session_id = %s AND seq > %s ORDER BY seq", (session_id, after)
+        "SELECT seq, body, sum FROM event WHERE session_id = %s AND seq > %s ORDER BY seq",
+        (session_id, after),
+        binary=True,
     )
     return found.fetchall()
+
+
+def select_sum(connection: Connection, session_id: str, seq: int) -> bytes | None:
+    """Return the checksum of an event; None where it has none, or does not exist."""
+    row = connection.execute(
+        "SELECT sum FROM event WHERE session_id = %s AND seq = %s", (session_id, seq), binary=True
+    ).fetchone()
+    return None if row is None or row[0] is None else bytes(row[0])
 
 
 def select_sessions(connection: Connection) -> tuple[SessionInfo, ...]:
@@ -62,10 +75,11 @@ def select_sessions(connection: Connection) -> tuple[SessionInfo, ...]:
 
 def select_inbox(connection: Connection, session_id: str) -> tuple[InboxMessage, ...]:
     rows = connection.execute(
-        "SELECT msg_id, kind, body FROM inbox WHERE session_id = %s AND consumed_seq IS NULL ORDER BY arrival",
+        "SELECT msg_id, kind, body, sum FROM inbox WHERE session_id = %s AND consumed_seq IS NULL ORDER BY arrival",
         (session_id,),
-    )
-    return tuple(InboxMessage(id=msg_id, kind=kind, body=msgspec.json.decode(body)) for msg_id, kind, body in rows)
+    ).fetchall()
+    check_messages(session_id, rows)
+    return tuple(InboxMessage(id=msg_id, kind=kind, body=msgspec.json.decode(body)) for msg_id, kind, body, _ in rows)
 
 
 def select_arrivals(connection: Connection, session_ids: Sequence[str]) -> dict[str, int]:

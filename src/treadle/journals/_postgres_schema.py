@@ -84,7 +84,14 @@ _FIRST = (
     """,
 )
 
-_STEPS = (_FIRST,)
+# Checksums are chained over a session's events; `heir` is the one process that waits for a dead holder's lease to end.
+_SECOND = (
+    "ALTER TABLE event ADD COLUMN sum bytea",
+    "ALTER TABLE inbox ADD COLUMN sum bytea",
+    "ALTER TABLE session ADD COLUMN heir text, ADD COLUMN heir_until timestamptz",
+)
+
+_STEPS = (_FIRST, _SECOND)
 """What leads from each version to the next; the first from an empty schema."""
 
 VERSION = len(_STEPS)
@@ -139,9 +146,10 @@ def _kind_of_version(row: tuple[Any, ...] | None) -> tuple[Kind, int]:
     return (Kind.NEWER if version > VERSION else Kind.OLDER), version
 
 
-def build(connection: Connection) -> None:
+def build(connection: Connection, busy_seconds: float) -> None:
     """Make the tables, or lead older ones to this version, in one transaction. Does nothing when another was first."""
     with connection.transaction():
+        connection.execute(f"SET LOCAL lock_timeout = {max(1, round(busy_seconds * 1000))}")
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_BUILDING,))
         kind, version = kind_of(connection)
         if kind not in {Kind.EMPTY, Kind.OLDER}:

@@ -7,12 +7,15 @@ statements of many sessions travel together. Each is right by itself: what must 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+import msgspec
 from psycopg import Cursor
 
 from treadle.errors import SessionConflict, UnknownSession
 from treadle.journals._appends import Append
 from treadle.journals._postgres_schema import Connection
+from treadle.journals._rows import EventRow
 from treadle.journals._sequence import conflict
+from treadle.journals._sums import chain, message_sum
 from treadle.ports import InboxMessage
 
 __all__ = [
@@ -26,10 +29,13 @@ __all__ = [
     "fencing",
     "give_back",
     "is_stored",
+    "longer",
+    "place_of",
     "purge",
     "put",
     "put_blob",
     "renew",
+    "sums_of",
 ]
 
 _T = TypeVar("_T")
@@ -52,10 +58,10 @@ WITH moved AS (
         AND (NOT %(holds)s OR lease_until > clock_timestamp())
     RETURNING id, epoch
 ), added AS (
-    INSERT INTO event (session_id, epoch, seq, at, type, version, body)
+    INSERT INTO event (session_id, epoch, seq, at, type, version, body, sum)
     SELECT moved.id, moved.epoch, item.*
     FROM moved, unnest(%(seqs)s::bigint[], %(ats)s::double precision[], %(types)s::text[], %(versions)s::integer[],
-        %(bodies)s::text[]) AS item
+        %(bodies)s::text[], %(sums)s::bytea[]) AS item
 )
 SELECT epoch FROM moved
 """  # noqa: S608 - made of constants
@@ -68,14 +74,14 @@ WITH made AS (
     ON CONFLICT (id) DO NOTHING
     RETURNING id
 ), added AS (
-    INSERT INTO event (session_id, epoch, seq, at, type, version, body)
+    INSERT INTO event (session_id, epoch, seq, at, type, version, body, sum)
     SELECT made.id, 0, item.*
     FROM made, unnest(%(seqs)s::bigint[], %(ats)s::double precision[], %(types)s::text[], %(versions)s::integer[],
-        %(bodies)s::text[]) AS item
+        %(bodies)s::text[], %(sums)s::bytea[]) AS item
 ), left_there AS (
-    INSERT INTO inbox (session_id, msg_id, kind, body)
+    INSERT INTO inbox (session_id, msg_id, kind, body, sum)
     SELECT made.id, message.*
-    FROM made, unnest(%(msg_ids)s::text[], %(kinds)s::text[], %(messages)s::text[]) AS message
+    FROM made, unnest(%(msg_ids)s::text[], %(kinds)s::text[], %(messages)s::text[], %(message_sums)s::bytea[]) AS message
     ON CONFLICT (session_id, msg_id) DO NOTHING
 )
 SELECT id FROM made
@@ -93,10 +99,21 @@ UPDATE session SET lease_until = {_UNTIL} FROM mine WHERE session.id = mine.id
 """  # noqa: S608 - made of constants
 
 _LOST = """
-SELECT held.id
+SELECT held.id, session.id IS NOT NULL AND session.epoch = held.epoch
 FROM unnest(%(ids)s::text[], %(epochs)s::bigint[]) AS held(id, epoch)
-LEFT JOIN session ON session.id = held.id AND session.epoch = held.epoch AND lease_until > clock_timestamp()
-WHERE session.id IS NULL
+LEFT JOIN session ON session.id = held.id
+WHERE session.id IS NULL OR session.epoch <> held.epoch OR lease_until IS NULL OR lease_until <= clock_timestamp()
+"""
+
+# One process waits for the end of a lease that may be a dead one's; all others are told at once.
+_INHERIT = """
+WITH waits AS (
+    UPDATE session SET heir = %(owner)s, heir_until = clock_timestamp() + make_interval(secs => %(wait)s)
+    WHERE id = %(id)s AND owner <> %(owner)s AND lease_until > clock_timestamp()
+        AND (heir IS NULL OR heir = %(owner)s OR heir_until <= clock_timestamp())
+    RETURNING id
+)
+SELECT owner, lease_until::text, EXISTS (SELECT FROM waits) FROM session WHERE id = %(id)s
 """
 
 
@@ -108,6 +125,12 @@ class Claim(NamedTuple):
     owner: str = ""
     until: str = ""
     """The end of the other one's lease, to be compared with itself a moment later."""
+    is_heir: bool = False
+    """Whether we are the one that waits for that end."""
+    head: int = 0
+    """Number of the session's last event."""
+    sum: bytes | None = None
+    """Checksum of that event, where it has one."""
 
 
 def create(connection: Connection, session_id: str) -> Sent[tuple[bool, int]]:
@@ -121,26 +144,33 @@ def create(connection: Connection, session_id: str) -> Sent[tuple[bool, int]]:
     return lambda: (made.rowcount == 1, int(_row(found)[0]))
 
 
-def claim(connection: Connection, session_id: str, owner: str, lease_seconds: float) -> Sent[Claim]:
+def claim(connection: Connection, session_id: str, owner: str, lease_seconds: float, wait: float) -> Sent[Claim]:
     """Take a session that nobody holds, or whose lease has ended by the server's clock.
+
+    Args:
+        wait: Seconds for which we are its heir, where somebody holds it.
 
     Raises:
         UnknownSession: There is no such session.
     """
+    words = {"id": session_id, "owner": owner, "lease": lease_seconds, "wait": wait}
     claimed = connection.execute(
-        f"UPDATE session SET epoch = epoch + 1, owner = %(owner)s, lease_until = {_UNTIL} "  # noqa: S608 - made of constants
-        "WHERE id = %(id)s AND (owner IS NULL OR owner = %(owner)s OR lease_until <= clock_timestamp()) RETURNING epoch",
-        {"id": session_id, "owner": owner, "lease": lease_seconds},
+        f"UPDATE session SET epoch = epoch + 1, owner = %(owner)s, lease_until = {_UNTIL}, heir = NULL "  # noqa: S608 - made of constants
+        "WHERE id = %(id)s AND (owner IS NULL OR owner = %(owner)s OR lease_until <= clock_timestamp()) "
+        "RETURNING epoch, head, (SELECT sum FROM event WHERE session_id = session.id AND seq = session.head)",
+        words,
+        binary=True,
     )
-    found = connection.execute("SELECT owner, lease_until::text FROM session WHERE id = %s", (session_id,))
+    found = connection.execute(_INHERIT, words)
 
     def outcome() -> Claim:
         if (row := claimed.fetchone()) is not None:
-            return Claim(int(row[0]))
+            epoch, head, stored = row
+            return Claim(int(epoch), head=int(head), sum=None if stored is None else bytes(stored))
         if (row := found.fetchone()) is None:
             raise _unknown(session_id)
-        holder, until = row
-        return Claim(None, holder or "", until or "")
+        holder, until, is_heir = row
+        return Claim(None, holder or "", until or "", is_heir=is_heir)
 
     return outcome
 
@@ -153,16 +183,19 @@ def give_back(connection: Connection, session_id: str, epoch: int) -> Sent[None]
     return lambda: None
 
 
-def append(connection: Connection, job: Append, epoch: int | None, *, lease_seconds: float | None) -> Sent[int | None]:
+def append(
+    connection: Connection, job: Append, epoch: int | None, *, before: bytes | None, lease_seconds: float | None
+) -> Sent[int | None]:
     """Move the head and add the events, where head, epoch and lease still hold; return the epoch, None for nothing written.
 
     Args:
+        before: The checksum of the event that these follow; None where it has none.
         epoch: None for whichever the session has.
         lease_seconds: The lease of the session's holder, which goes on with this; None for a writer without one.
     """
     sent = connection.execute(
         _APPEND,
-        {**_words(job), "epoch": epoch, "holds": lease_seconds is not None, "lease": lease_seconds or 0.0},
+        {**_words(job, before), "epoch": epoch, "holds": lease_seconds is not None, "lease": lease_seconds or 0.0},
     )
 
     def outcome() -> int | None:
@@ -181,8 +214,11 @@ def adopt(
         "msg_ids": [message.id for message, _ in inbox],
         "kinds": [message.kind for message, _ in inbox],
         "messages": [body for _, body in inbox],
+        "message_sums": [message_sum(job.session_id, message.id, message.kind, body) for message, body in inbox],
     }
-    sent = connection.execute(_ADOPT, {**_words(job), **messages, "parent_id": parent_id, "parent_seq": parent_seq})
+    sent = connection.execute(
+        _ADOPT, {**_words(job, None), **messages, "parent_id": parent_id, "parent_seq": parent_seq}
+    )
     return lambda: sent.fetchone() is not None
 
 
@@ -198,7 +234,7 @@ def purge(connection: Connection, job: Append, blobs: Sequence[str]) -> Sent[Non
     )
     connection.execute("DELETE FROM event WHERE session_id = %s", (session_id,))
     connection.execute("DELETE FROM inbox WHERE session_id = %s", (session_id,))
-    append(connection, job, None, lease_seconds=None)
+    append(connection, job, None, before=None, lease_seconds=None)
     connection.execute(
         "DELETE FROM blob WHERE sha256 = ANY(%s) AND EXISTS (SELECT FROM session WHERE id = %s) "
         "AND NOT EXISTS (SELECT FROM event WHERE position(sha256 IN body) > 0)",
@@ -215,9 +251,9 @@ def put(connection: Connection, session_id: str, message: InboxMessage, body: st
     """
     key = (session_id, message.id)
     added = connection.execute(
-        "INSERT INTO inbox (session_id, msg_id, kind, body) SELECT id, %s, %s, %s FROM session WHERE id = %s "
+        "INSERT INTO inbox (session_id, msg_id, kind, body, sum) SELECT id, %s, %s, %s, %s FROM session WHERE id = %s "
         "ON CONFLICT (session_id, msg_id) DO NOTHING",
-        (message.id, message.kind, body, session_id),
+        (message.id, message.kind, body, message_sum(session_id, message.id, message.kind, body), session_id),
     )
     found = connection.execute("SELECT kind, body FROM inbox WHERE session_id = %s AND msg_id = %s", key)
 
@@ -250,11 +286,15 @@ def put_blob(connection: Connection, digest: str, content: bytes) -> Sent[None]:
     return lambda: None
 
 
-def renew(connection: Connection, held: Mapping[str, int], lease_seconds: float) -> set[str]:
-    """Prolong the leases on sessions with these numbers; return the sessions whose lease is lost."""
+def renew(connection: Connection, held: Mapping[str, int], lease_seconds: float) -> dict[str, bool]:
+    """Prolong the leases on sessions with these numbers; return the sessions whose lease is lost.
+
+    Returns:
+        For each of them, whether it has only ended; else another process has taken it over.
+    """
     words = {"ids": list(held), "epochs": list(held.values()), "lease": lease_seconds}
     connection.execute(_RENEW, words)
-    return {session_id for (session_id,) in connection.execute(_LOST, words)}
+    return {session_id: bool(has_ended) for session_id, has_ended in connection.execute(_LOST, words)}
 
 
 # --- why nothing was written -----------------------------------------------------------------------------------------
@@ -276,9 +316,15 @@ def fencing(connection: Connection, job: Append, epoch: int | None) -> SessionCo
     )
 
 
+def place_of(connection: Connection, session_id: str) -> tuple[int, int]:
+    """Return the session's head and epoch; zeros for an unknown session."""
+    row = connection.execute("SELECT head, epoch FROM session WHERE id = %s", (session_id,)).fetchone()
+    return (0, 0) if row is None else (int(row[0]), int(row[1]))
+
+
 def is_stored(connection: Connection, job: Append, epoch: int | None) -> bool:
     """Whether the events of an append are there, each as it is and from this epoch."""
-    words = _words(job)
+    words = _words(job, None)
     row = connection.execute(
         "SELECT count(*) FROM event JOIN unnest(%(seqs)s::bigint[], %(bodies)s::text[]) AS item(seq, body) USING (seq, body) "
         "WHERE session_id = %(id)s AND epoch = coalesce(%(epoch)s, epoch)",
@@ -290,7 +336,17 @@ def is_stored(connection: Connection, job: Append, epoch: int | None) -> bool:
 # --- helpers ---------------------------------------------------------------------------------------------------------
 
 
-def _words(job: Append) -> dict[str, Any]:  # Any: what a statement takes
+def sums_of(job: Append, before: bytes | None) -> list[bytes]:
+    """Return the checksums of an append's events."""
+    return chain(job.session_id, before, ((row[0], row[4]) for row in job.rows))
+
+
+def longer(job: Append, rows: Sequence[EventRow]) -> Append:
+    """Return an append with further events before its own."""
+    return msgspec.structs.replace(job, rows=[*rows, *job.rows])
+
+
+def _words(job: Append, before: bytes | None) -> dict[str, Any]:  # Any: what a statement takes
     return {
         "id": job.session_id,
         "state": job.state,
@@ -304,6 +360,7 @@ def _words(job: Append) -> dict[str, Any]:  # Any: what a statement takes
         "types": [row[2] for row in job.rows],
         "versions": [row[3] for row in job.rows],
         "bodies": [row[4] for row in job.rows],
+        "sums": sums_of(job, before),
     }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from treadle.errors import JournalError, SessionError
+from treadle.forks import bury, watch
 from treadle.journals._faults import STORE_FAULTS, describe, describe_os_error
 from treadle.journals._files import open_reader, open_still, stamp
 from treadle.journals._worker import Job
@@ -23,6 +24,12 @@ class Reader:
         self._path = path
         self._busy_seconds = busy_seconds
         self._connection: sqlite3.Connection | None = None
+        watch(self)
+
+    def after_fork(self) -> None:
+        """The connection is the parent's."""
+        bury(self._connection)
+        self._connection = None
 
     def serve(self, jobs: Sequence[Job[Any]]) -> None:
         for job in jobs:

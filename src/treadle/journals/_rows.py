@@ -7,6 +7,7 @@ import msgspec
 
 from treadle.errors import JournalError
 from treadle.events import AnyEvent, decode_event, encode_event
+from treadle.journals._sums import SumRow, check_link
 
 __all__ = ["EventRow", "event_of", "events_of", "rows_of"]
 
@@ -34,17 +35,25 @@ def _body_of(event: AnyEvent) -> str:
     return body.decode()
 
 
-def events_of(session_id: str, after: int, head: int, rows: Iterable[tuple[int, str]]) -> tuple[AnyEvent, ...]:
-    """Decode a session's events after a number, and see that none is missing up to its head.
+def events_of(
+    session_id: str, after: int, head: int, rows: Iterable[SumRow], *, before: bytes | None = None
+) -> tuple[AnyEvent, ...]:
+    """Decode a session's events after a number, compare each with its checksum, and see that none is missing up to its head.
+
+    Args:
+        before: The checksum of the event with the number `after`; None where it has none.
 
     Raises:
-        JournalError: One is missing, damaged, or of a kind that only a newer version knows.
+        JournalError: One is missing, damaged, changed, or of a kind that only a newer version knows.
     """
     events = []
-    for expected, (seq, body) in enumerate(rows, start=after + 1):
+    for expected, row in enumerate(rows, start=after + 1):
+        seq, body, _ = row
         if seq != expected:
             raise JournalError(f"Session {session_id!r} is damaged: event {expected} is missing.")
-        events.append(event_of(session_id, seq, body))
+        event = event_of(session_id, seq, body)
+        before = check_link(session_id, before, row)
+        events.append(event)
     if after + len(events) < head:
         raise JournalError(f"Session {session_id!r} is damaged: event {after + len(events) + 1} is missing.")
     return tuple(events)

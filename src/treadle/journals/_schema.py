@@ -74,7 +74,15 @@ _FIRST = (
 # What people have made of a session is not what became of its last run, which is in `state`.
 _SECOND = ("ALTER TABLE session ADD COLUMN status TEXT NOT NULL DEFAULT 'active'",)
 
-STEPS = (_FIRST, _SECOND)
+# Checksums are chained over a session's events; a file's own name tells it from another one in its place.
+_THIRD = (
+    "ALTER TABLE event ADD COLUMN sum BLOB",
+    "ALTER TABLE inbox ADD COLUMN sum BLOB",
+    "CREATE TABLE journal (name TEXT NOT NULL) STRICT",
+    "INSERT INTO journal (name) VALUES (lower(hex(randomblob(16))))",
+)
+
+STEPS = (_FIRST, _SECOND, _THIRD)
 """What leads from each version to the next; the first from an empty file. A new file takes all of them."""
 
 VERSION = len(STEPS)

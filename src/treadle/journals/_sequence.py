@@ -5,7 +5,17 @@ from collections.abc import Sequence
 from treadle.errors import ConfigurationError, SessionConflict, SessionExists
 from treadle.events import AnyEvent, RunStarted, SessionChanged, SessionForked, SessionSpawned, SessionStatus
 
-__all__ = ["TASK_CHARS", "check_numbers", "check_session_id", "conflict", "exists", "parent_of", "status_of", "task_of"]
+__all__ = [
+    "TASK_CHARS",
+    "check_numbers",
+    "check_session_id",
+    "conflict",
+    "exists",
+    "forked",
+    "parent_of",
+    "status_of",
+    "task_of",
+]
 
 TASK_CHARS = 80
 """Length of the first words of a task in a list of sessions."""
@@ -55,6 +65,14 @@ def exists(session_id: str) -> SessionExists:
     return SessionExists(
         f"There is a session {session_id!r} already, perhaps a deleted one, and an id is never used twice. "
         "Give the new one another id."
+    )
+
+
+def forked(session_id: str) -> SessionConflict:
+    """Return the error of an append to a session whose lease belongs to the process that this one was forked from."""
+    return SessionConflict(
+        f"Session {session_id!r} is run by the process that this one was forked from. Nothing was written; resume the "
+        "session here once that run has ended."
     )
 
 

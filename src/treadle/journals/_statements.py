@@ -2,15 +2,18 @@
 
 import sqlite3
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from treadle.errors import SessionConflict, UnknownSession
+from treadle.errors import JournalError, SessionConflict, UnknownSession
 from treadle.journals._appends import Append
 from treadle.journals._sequence import conflict, exists
+from treadle.journals._sums import SumRow, chain, check_messages, message_sum
 from treadle.ports import InboxMessage, SessionInfo
 
 __all__ = [
+    "Last",
     "adopt",
     "append",
     "claim",
@@ -19,6 +22,7 @@ __all__ = [
     "epoch_of",
     "give_back",
     "has_messages",
+    "name_of",
     "purge",
     "put",
     "put_blob",
@@ -28,18 +32,42 @@ __all__ = [
     "select_head",
     "select_inbox",
     "select_sessions",
+    "select_sum",
 ]
 
 _STATUS_SINCE = 2
 """The first schema whose sessions have a status."""
 
+_SUMS_SINCE = 3
+"""The first schema whose events and messages have checksums."""
+
+
+class Last(NamedTuple):
+    """A session's last event."""
+
+    seq: int
+    sum: bytes | None
+
 
 def create(connection: sqlite3.Connection, session_id: str, now: float) -> bool:
+    """Make a session if there is none; return whether it was made.
+
+    Raises:
+        JournalError: There is none, but events of one by that id.
+    """
     made = connection.execute(
-        "INSERT INTO session (id, created_at, updated_at) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
-        (session_id, now, now),
+        "INSERT INTO session (id, created_at, updated_at) SELECT ?1, ?2, ?2 "
+        "WHERE NOT EXISTS (SELECT 1 FROM event WHERE session_id = ?1) ON CONFLICT (id) DO NOTHING",
+        (session_id, now),
     )
-    return made.rowcount == 1
+    if made.rowcount == 1:
+        return True
+    if connection.execute("SELECT 1 FROM session WHERE id = ?", (session_id,)).fetchone() is None:
+        raise JournalError(
+            f"Session {session_id!r} is damaged: its events are stored, its own record is missing. Restore the journal "
+            "from a backup; nothing was changed."
+        )
+    return False
 
 
 def epoch_of(connection: sqlite3.Connection, session_id: str) -> int:
@@ -68,8 +96,14 @@ def give_back(connection: sqlite3.Connection, session_id: str, epoch: int) -> No
     connection.execute("UPDATE session SET owner = NULL WHERE id = ? AND epoch = ?", (session_id, epoch))
 
 
-def append(connection: sqlite3.Connection, job: Append, epoch: int) -> None:
+def append(connection: sqlite3.Connection, job: Append, epoch: int, last: Last | None = None) -> Last | None:
     """Move the head, where it and the epoch still hold, and add the events. Nothing is written when they do not.
+
+    Args:
+        last: The session's last event, where the caller knows it.
+
+    Returns:
+        The session's last event now; None where nothing was appended.
 
     Raises:
         SessionConflict: Another writer has gone on, or has taken the session over.
@@ -85,10 +119,16 @@ def append(connection: sqlite3.Connection, job: Append, epoch: int) -> None:
     )
     if moved.rowcount == 0:
         raise _fenced(connection, job, epoch)
+    if before is None:
+        return None
+    is_known = last is not None and last.seq == before
+    sum_before = last.sum if is_known and last is not None else select_sum(connection, job.session_id, before)
+    sums = chain(job.session_id, sum_before, ((row[0], row[4]) for row in job.rows))
     connection.executemany(
-        "INSERT INTO event (session_id, epoch, seq, at, type, version, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [(job.session_id, epoch, *row) for row in job.rows],
+        "INSERT INTO event (session_id, epoch, seq, at, type, version, body, sum) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [(job.session_id, epoch, *row, one) for row, one in zip(job.rows, sums, strict=True)],
     )
+    return Last(job.rows[-1][0], sums[-1])
 
 
 def adopt(
@@ -148,9 +188,9 @@ def put(connection: sqlite3.Connection, session_id: str, message: InboxMessage, 
     if connection.execute("SELECT 1 FROM session WHERE id = ?", (session_id,)).fetchone() is None:
         raise _unknown(session_id)
     put = connection.execute(
-        "INSERT INTO inbox (session_id, msg_id, kind, body) VALUES (?, ?, ?, ?) "
+        "INSERT INTO inbox (session_id, msg_id, kind, body, sum) VALUES (?, ?, ?, ?, ?) "
         "ON CONFLICT (session_id, msg_id) DO NOTHING",
-        (session_id, message.id, message.kind, body),
+        (session_id, message.id, message.kind, body, message_sum(session_id, message.id, message.kind, body)),
     )
     return put.rowcount == 1
 
@@ -176,10 +216,32 @@ def select_head(connection: sqlite3.Connection, session_id: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-def select_events(connection: sqlite3.Connection, session_id: str, after: int) -> list[tuple[int, str]]:
+def select_events(connection: sqlite3.Connection, session_id: str, after: int) -> list[SumRow]:
+    """Return a session's events after a number, with their checksums."""
     return connection.execute(
-        "SELECT seq, body FROM event WHERE session_id = ? AND seq > ? ORDER BY seq", (session_id, after)
+        f"SELECT seq, body, {_sum_column(connection)} FROM event WHERE session_id = ? AND seq > ? ORDER BY seq",  # noqa: S608 - ours
+        (session_id, after),
     ).fetchall()
+
+
+def select_sum(connection: sqlite3.Connection, session_id: str, seq: int) -> bytes | None:
+    """Return the checksum of an event; None where it has none, or does not exist."""
+    row = connection.execute(
+        f"SELECT {_sum_column(connection)} FROM event WHERE session_id = ? AND seq = ?",  # noqa: S608 - ours
+        (session_id, seq),
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def name_of(connection: sqlite3.Connection) -> str:
+    """Return the journal's own name, by which it is told from another file in its place."""
+    row = connection.execute("SELECT name FROM journal").fetchone()
+    return "" if row is None else str(row[0])
+
+
+def _sum_column(connection: sqlite3.Connection) -> str:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return "sum" if version >= _SUMS_SINCE else "NULL"  # a reader changes no file, so it may be an old one
 
 
 def select_sessions(connection: sqlite3.Connection) -> tuple[SessionInfo, ...]:
@@ -206,10 +268,12 @@ def select_sessions(connection: sqlite3.Connection) -> tuple[SessionInfo, ...]:
 
 def select_inbox(connection: sqlite3.Connection, session_id: str) -> tuple[InboxMessage, ...]:
     rows = connection.execute(
-        "SELECT msg_id, kind, body FROM inbox WHERE session_id = ? AND consumed_seq IS NULL ORDER BY arrival",
+        f"SELECT msg_id, kind, body, {_sum_column(connection)} FROM inbox "  # noqa: S608 - ours
+        "WHERE session_id = ? AND consumed_seq IS NULL ORDER BY arrival",
         (session_id,),
-    )
-    return tuple(InboxMessage(id=msg_id, kind=kind, body=msgspec.json.decode(body)) for msg_id, kind, body in rows)
+    ).fetchall()
+    check_messages(session_id, rows)
+    return tuple(InboxMessage(id=msg_id, kind=kind, body=msgspec.json.decode(body)) for msg_id, kind, body, _ in rows)
 
 
 def has_messages(connection: sqlite3.Connection, session_id: str) -> bool:

@@ -2,15 +2,15 @@
 
 import asyncio
 import atexit
-import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from treadle.errors import JournalError, TreadleError
+from treadle.forks import bury, watch
 
 __all__ = ["Job", "Worker"]
 
@@ -26,9 +26,10 @@ class Job(Generic[_T]):
         session_id: The session that it appends to, or empty.
         is_durable: Whether it must survive a power cut before its future is told.
         is_aside: Whether nobody asks what became of it, now or later.
+        owner: Told of a failure, where several journals share the thread.
     """
 
-    __slots__ = ("act", "error", "future", "is_aside", "is_durable", "outcome", "session_id")
+    __slots__ = ("act", "error", "future", "is_aside", "is_durable", "outcome", "owner", "session_id")
 
     def __init__(
         self,
@@ -38,14 +39,31 @@ class Job(Generic[_T]):
         session_id: str = "",
         is_durable: bool = False,
         is_aside: bool = False,
+        owner: "_Owner | None" = None,
     ) -> None:
         self.act = act
         self.future = future
         self.session_id = session_id
         self.is_durable = is_durable
         self.is_aside = is_aside
+        self.owner = owner
         self.outcome: _T | None = None
         self.error: TreadleError | None = None
+
+    def fail(self, error: TreadleError) -> None:
+        """Note that it failed, for whoever waits for it, else for its owner."""
+        self.error = error
+        if self.owner is not None:
+            self.owner.deferred.fail(self, error)
+
+
+class _Failures(Protocol):
+    def fail(self, job: Job[Any], error: TreadleError) -> None: ...
+
+
+class _Owner(Protocol):
+    @property
+    def deferred(self) -> _Failures: ...
 
 
 class Worker:
@@ -78,23 +96,37 @@ class Worker:
         self._max_batch = max_batch
         self._exit_seconds = exit_seconds
         self._linger_seconds = linger_seconds
+        self._name = name
+        self._begin()
+        watch(self)
+
+    def after_fork(self) -> None:
+        """A fork has no such thread. What the parent's thread still does is not the fork's to do."""
+        bury(self._queue, self._thread, self._farewells)
+        atexit.unregister(self._end)
+        self._begin()
+
+    def _begin(self) -> None:
         self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
         # Locked while nothing hurries. Neither an event nor a condition: what they hold, a collection might ask for again.
         self._calm = threading.Lock()
         self._calm.acquire()
         # Reentrant, because the garbage collector may call `stop` in the middle of anything.
         self._gate = threading.RLock()
-        self._is_stopped = False
-        self._is_finished = False
+        self._is_stopped = self._is_finished = False
         self._taken = self._served = 0
         self._farewells: list[Job[None]] = []
-        self._pid = os.getpid()
 
     @property
     def backlog(self) -> int:
         """Jobs that wait for the thread."""
         return self._queue.qsize()
+
+    @property
+    def served(self) -> int:
+        """Jobs that were done so far."""
+        return self._served
 
     @property
     def is_idle(self) -> bool:
@@ -105,10 +137,8 @@ class Worker:
         """Queue a job. The thread starts with the first.
 
         Raises:
-            JournalError: The journal is closed, or belongs to the process that this one was forked from.
+            JournalError: The journal is closed.
         """
-        if os.getpid() != self._pid:
-            raise JournalError("This journal was opened before a fork. Open it again in the new process.")
         with self._gate:
             if self._is_stopped:
                 raise JournalError("This journal is closed. Open it again.")
@@ -125,9 +155,6 @@ class Worker:
 
         May be called twice, and by the garbage collector. A farewell's future belongs to the loop that calls.
         """
-        if os.getpid() != self._pid:  # a fork has no such thread, and must leave the files alone
-            _settle([] if farewell is None else [farewell])
-            return
         with self._gate:
             is_first, self._is_stopped = not self._is_stopped, True
             if self._is_finished or self._thread.ident is None:
@@ -146,8 +173,7 @@ class Worker:
     def _end(self) -> None:
         """At the end of the interpreter: what was queued is still stored, as far as the time allows."""
         self.stop()
-        if os.getpid() == self._pid:
-            self._thread.join(self._exit_seconds)
+        self._thread.join(self._exit_seconds)
 
     def _work(self) -> None:
         is_last = False

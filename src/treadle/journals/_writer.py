@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from treadle.errors import JournalError, SessionError
+from treadle.forks import bury, watch
 from treadle.journals import _statements
 from treadle.journals._appends import Append, Followers
 from treadle.journals._deferred import Deferred, again
 from treadle.journals._faults import OWN_FAULTS, describe
 from treadle.journals._files import open_writer
 from treadle.journals._lease import Claimed
+from treadle.journals._sequence import forked
 from treadle.journals._worker import Job
 
 __all__ = ["Writer"]
@@ -34,7 +36,19 @@ class Writer:
         self._synchronous = ""
         self._epochs: dict[str, int] = {}
         self._held: set[str] = set()
+        self._last: dict[str, _statements.Last] = {}
         self._followers: dict[str, Followers] = {}  # of each session's first append in the transaction under way
+        self._foreign: set[str] = set()  # sessions that the process holds from which this one was forked
+        watch(self)
+
+    def after_fork(self) -> None:
+        """The connection and the leases are the parent's."""
+        bury(self._connection)
+        self._connection = None
+        self._foreign |= self._held
+        self.deferred = Deferred()
+        for known in (self._epochs, self._held, self._last, self._followers):
+            known.clear()
 
     # --- acts of jobs
 
@@ -52,6 +66,7 @@ class Writer:
             return None
         self._epochs[session_id] = epoch
         self._held.add(session_id)
+        self._foreign.discard(session_id)
         return Claimed(
             _statements.select_head(connection, session_id), _statements.has_messages(connection, session_id)
         )
@@ -64,6 +79,8 @@ class Writer:
     def append(self, connection: sqlite3.Connection, append: Append) -> None:
         session_id = append.session_id
         self.deferred.refuse(session_id)
+        if session_id in self._foreign:
+            raise forked(session_id)
         followers = self._followers.get(session_id)
         if followers is not None and followers.take(append):
             return
@@ -71,9 +88,19 @@ class Writer:
             self._write_followers(connection)
         if session_id not in self._epochs:
             self._epochs[session_id] = _statements.epoch_of(connection, session_id)
-        _statements.append(connection, append, self._epochs[session_id])
+        self._append(connection, append)
         if append.rows:
             self._followers[session_id] = Followers(append)
+
+    def purge(self, connection: sqlite3.Connection, job: Append, blobs: Sequence[str]) -> None:
+        self._last.pop(job.session_id, None)
+        _statements.purge(connection, job, blobs)
+
+    def _append(self, connection: sqlite3.Connection, append: Append) -> None:
+        session_id = append.session_id
+        last = _statements.append(connection, append, self._epochs[session_id], self._last.pop(session_id, None))
+        if last is not None:
+            self._last[session_id] = last
 
     # --- from other threads
 
@@ -122,9 +149,9 @@ class Writer:
 
     def _write_followers(self, connection: sqlite3.Connection) -> None:
         """Write what was taken without asking the store: the transaction keeps all others out, so it is right still."""
-        for session_id, followers in self._followers.items():
+        for followers in self._followers.values():
             if (append := followers.as_one()) is not None:
-                _statements.append(connection, append, self._epochs[session_id])
+                self._append(connection, append)
         self._followers.clear()
 
     def _open(self) -> sqlite3.Connection:
@@ -139,11 +166,13 @@ class Writer:
             self._synchronous = level
 
     def _roll_back(self) -> None:
+        self._last.clear()
         if self._connection is not None and self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
     def _abandon(self) -> None:
         """Close the connection, which rolls back; after a failed sync no connection's word on its file counts."""
+        self._last.clear()
         if self._connection is not None:
             with suppress(sqlite3.Error):  # nothing more can be done for it, and what was committed is safe
                 self._connection.close()

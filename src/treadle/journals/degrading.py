@@ -44,6 +44,11 @@ class DegradingJournal:
         """Tell of this session's store: that it failed, and that it is back. The last listener counts."""
         self._listeners[session_id] = hear
 
+    def waiting(self, session_id: str) -> int:
+        """Return how many events of a session are in memory only."""
+        tail = self._tails.get(session_id)
+        return len(tail.events) if tail is not None and tail.is_degraded else 0
+
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
         """As the port says, but for a store that fails: then the events wait in memory.
 

@@ -1,34 +1,37 @@
 """A journal in a PostgreSQL database, shared by any number of machines. It knows nothing of what its events mean.
 
 One thread writes, one reads and one keeps leases, each with a connection of its own, so that no event loop ever waits for
-the network. Appends of all sessions that are queued together travel together, in one transaction.
+the network. All journals of a process on one database share them. Appends of all sessions that are queued together travel
+together, in one transaction.
 """
 
 import asyncio
 import hashlib
+import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from treadle.errors import JournalError
 from treadle.events import AnyEvent
+from treadle.forks import bury
 from treadle.journals import _postgres_queries as queries
 from treadle.journals import _postgres_statements as statements
 from treadle.journals._appends import append_of, body_of
 from treadle.journals._blobs import digest_of
-from treadle.journals._postgres_address import parse_address
-from treadle.journals._postgres_lease import LEASE_SECONDS, LeaseActs, ServerLease, ServerLeases
-from treadle.journals._postgres_link import Link
-from treadle.journals._postgres_reader import PostgresReader
+from treadle.journals._postgres_address import Address, parse_address
+from treadle.journals._postgres_engine import Limits, engine_for, give_back
+from treadle.journals._postgres_hands import Hands
+from treadle.journals._postgres_lease import LEASE_SECONDS, LeaseActs, ServerLease, ServerLeases, look_seconds
 from treadle.journals._postgres_schema import Connection
 from treadle.journals._postgres_statements import Claim, Sent
-from treadle.journals._postgres_writer import PostgresWriter
 from treadle.journals._rows import events_of
 from treadle.journals._sequence import check_session_id, conflict, parent_of
 from treadle.journals._waiting import waiting_approvals
 from treadle.journals._worker import Job, Worker
+from treadle.patience import CURRENT, FIRST_SECONDS, NEXT_SECONDS, StoreSilent, answer_of
 from treadle.ports import InboxMessage, SessionInfo
 from treadle.state import Approval
 
@@ -36,11 +39,11 @@ __all__ = ["PostgresJournal", "open_postgres"]
 
 _T = TypeVar("_T")
 
-_MAX_BATCH = 1000
 _MAX_BACKLOG = 256
 """Deferred appends that may wait; past it an append waits for the store, so that a slow server cannot fill the memory."""
 
-_EXIT_SECONDS = 5.0
+_CLAIM_SECONDS = 2.0
+"""A lease is waited for as long as it would hold, but not less than this."""
 
 
 async def open_postgres(
@@ -54,7 +57,8 @@ async def open_postgres(
     Args:
         url: The database, as the driver takes it. The tables lie in the first schema of its search path.
         busy_seconds: How long to wait for another program that keeps a row or table locked.
-        patience_seconds: How long to wait for a server that went away in the middle, as when it is restarted.
+        patience_seconds: How long to wait for a server that went away in the middle, as when it is restarted. One that is
+            silent while it should answer is given up after `busy_seconds` and `patience_seconds` together.
         lease_seconds: After so long without a sign of life, the process that runs a session is taken for dead.
 
     Raises:
@@ -89,21 +93,11 @@ class PostgresJournal:
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
         self._address = parse_address(url)
-        link = partial(Link, self._address, busy_seconds=busy_seconds)
-        self._writer = PostgresWriter(link(patience_seconds=patience_seconds), lease_seconds)
-        reader = PostgresReader(link(patience_seconds=patience_seconds))
-        exit_seconds = busy_seconds + patience_seconds + _EXIT_SECONDS
-        self._writing = Worker(
-            "treadle-journal-writer", self._writer.serve, self._writer.finish,
-            max_batch=_MAX_BATCH, exit_seconds=exit_seconds,
-        )  # fmt: skip
-        self._reading = Worker(
-            "treadle-journal-reader", reader.serve, reader.finish, max_batch=1, exit_seconds=exit_seconds
-        )
-        # A beat that fails is followed by the next one, so it has no patience of its own.
-        heart = link(patience_seconds=0.0)
-        self._leases = ServerLeases(_lease_acts(self._writer, self._writing), heart, lease_seconds)
-        weakref.finalize(self, _forsake, self._leases, self._writing, self._reading).atexit = False
+        self._limits = Limits(busy_seconds, patience_seconds, lease_seconds)
+        self._seat = _Seat(self._address, self._limits)
+        self._is_closed = False
+        self._finalizer = weakref.finalize(self, _Seat.leave, self._seat)
+        self._finalizer.atexit = False  # the threads end themselves then
 
     @property
     def location(self) -> str:
@@ -119,20 +113,21 @@ class PostgresJournal:
 
     async def create(self, session_id: str) -> bool:
         check_session_id(session_id)
-        return await self._write(partial(self._writer.create, session_id=session_id), session_id)
+        return await self._write(partial(self._here().hands.create, session_id=session_id), session_id)
 
     async def acquire(
         self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]
     ) -> ServerLease:
-        return await self._leases.acquire(session_id, on_lost=on_lost, on_message=on_message)
+        return await self._here().leases.acquire(session_id, on_lost=on_lost, on_message=on_message)
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
-        self._writer.deferred.check(session_id)
-        act = partial(self._writer.append, append=append_of(session_id, events, state))
-        if durable or self._writing.backlog > _MAX_BACKLOG:
+        self._here().hands.deferred.check(session_id)
+        act = partial(self._here().hands.append, append=append_of(session_id, events, state))
+        if durable or self._here().engine.writing.backlog > _MAX_BACKLOG:
             await self._write(act, session_id, durable=durable)
         else:
-            self._writing.submit(Job(act, session_id=session_id))
+            seat = self._here()
+            seat.engine.writing.submit(Job(act, session_id=session_id, owner=seat.hands))
 
     async def adopt(
         self, session_id: str, events: Sequence[AnyEvent], *, state: str, inbox: Sequence[InboxMessage] = ()
@@ -142,18 +137,18 @@ class PostgresJournal:
         if events and events[0].seq != 1:
             raise conflict(session_id, 0, events[0].seq)
         messages = [(message, body_of(message)) for message in inbox]
-        act = partial(self._writer.adopt, job=job, parent=parent_of(events), inbox=messages)
+        act = partial(self._here().hands.adopt, job=job, parent=parent_of(events), inbox=messages)
         await self._write(act, session_id, durable=True)
 
     async def purge(self, session_id: str, stone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
-        act = partial(statements.purge, job=append_of(session_id, [stone], "deleted"), blobs=tuple(blobs))
+        act = partial(self._here().hands.purge, job=append_of(session_id, [stone], "deleted"), blobs=tuple(blobs))
         await self._write(act, session_id, durable=True)
 
     async def flush(self) -> None:
         try:
             await self._catch_up()
         finally:  # an append that failed is told before a server that is away
-            self._writer.deferred.report()
+            self._here().hands.deferred.report()
 
     async def read(self, session_id: str, *, after: int = 0) -> Sequence[AnyEvent]:
         await self._catch_up()
@@ -161,29 +156,32 @@ class PostgresJournal:
 
         def read(connection: Connection) -> Sequence[AnyEvent]:
             head = queries.select_head(connection, session_id)  # first: whatever it names is there a moment later
-            return events_of(session_id, after, head, queries.select_events(connection, session_id, after))
+            before = queries.select_sum(connection, session_id, after) if after else None
+            return events_of(
+                session_id, after, head, queries.select_events(connection, session_id, after), before=before
+            )
 
-        return await _done(self._reading, read)
+        return await self._ask(read)
 
     async def sessions(self) -> Sequence[SessionInfo]:
         await self._catch_up()
-        return await _done(self._reading, queries.select_sessions)
+        return await self._ask(queries.select_sessions)
 
     async def now(self) -> float:
         """Return the time by the server's clock, which all machines that share the database can ask."""
-        return await _done(self._reading, queries.select_now)
+        return await self._ask(queries.select_now)
 
     async def approvals(self) -> Sequence[Approval]:
         return await waiting_approvals(self)
 
     async def put(self, session_id: str, message: InboxMessage) -> bool:
-        act = partial(self._writer.put, session_id=session_id, message=message, body=body_of(message))
+        act = partial(self._here().hands.put, session_id=session_id, message=message, body=body_of(message))
         is_new = await self._write(act, session_id, durable=True)  # a person's answer is not to be asked for twice
-        self._leases.look()
+        self._here().engine.heart.look()
         return is_new
 
     async def inbox(self, session_id: str) -> Sequence[InboxMessage]:
-        return await _done(self._reading, partial(queries.select_inbox, session_id=session_id))
+        return await self._ask(partial(queries.select_inbox, session_id=session_id))
 
     async def consume(self, session_id: str, message_ids: Sequence[str], seq: int) -> None:
         act = partial(statements.consume, session_id=session_id, message_ids=tuple(message_ids), seq=seq)
@@ -195,7 +193,7 @@ class PostgresJournal:
         return digest
 
     async def blob(self, digest: str) -> bytes | None:
-        content = await _done(self._reading, partial(queries.select_blob, digest=digest))
+        content = await self._ask(partial(queries.select_blob, digest=digest))
         if content is not None and hashlib.sha256(content).hexdigest() != digest:
             raise JournalError(f"The journal {self.location} is damaged: the bytes stored as {digest} are others.")
         return content
@@ -206,55 +204,112 @@ class PostgresJournal:
         Raises:
             JournalError: A deferred append had failed. The connections are closed all the same.
         """
-        self._leases.stop()
-        loop = asyncio.get_running_loop()
-        for worker in (self._reading, self._writing):
-            farewell: asyncio.Future[None] = loop.create_future()
-            worker.stop(Job(None, future=farewell))
-            await farewell
-        self._writer.deferred.report()
+        if not self._is_closed:
+            self._is_closed = True
+            self._finalizer.detach()
+            await self._seat.close()
+        self._seat.hands.deferred.report()
+
+    def _here(self) -> "_Seat":
+        """Return what this process has of the journal."""
+        if self._is_closed:
+            raise JournalError("This journal is closed. Open it again.")
+        if self._seat.engine.pid != os.getpid():
+            self._seat = self._seat.anew()
+        return self._seat
 
     async def _write(self, act: Callable[[Connection], Sent[_T]], session_id: str = "", *, durable: bool = False) -> _T:
-        return await _sent(self._writing, act, session_id, is_durable=durable)
+        return await self._here().write(act, session_id, is_durable=durable)
+
+    async def _ask(self, act: Callable[[Connection], _T]) -> _T:
+        seat = self._here()
+        return await seat.submit(seat.engine.reading, Job(act))
 
     async def _catch_up(self) -> None:
         """Return when everything appended so far has been tried. What failed is told by `flush` and the next append."""
-        await _done(self._writing, None)
+        seat = self._here()
+        await seat.submit(seat.engine.writing, Job[None](None))
 
 
-def _lease_acts(writer: PostgresWriter, writing: Worker) -> LeaseActs:
-    """Give leases what they need of the writer, and no way to the journal: one that nobody reaches must end."""
+class _Seat:
+    """One journal's place at the engine that it shares, in one process. Knows no way to the journal: one that nobody
+    reaches any more must end.
+    """
 
-    async def claim(session_id: str, owner: str) -> Claim:
+    def __init__(self, address: Address, limits: Limits, *, foreign: Collection[str] = ()) -> None:
+        self._address = address
+        self._limits = limits
+        self.engine = engine_for(address, limits)
+        self.hands = Hands(self.engine.writer.transaction, limits.lease, look_seconds(limits.lease), foreign=foreign)
+        self.engine.writer.add(self.hands)
+        acts = LeaseActs(claim=self._claim, give_back=self._give_back, abandon=self._abandon)
+        self.leases = ServerLeases(acts, self.engine.heart, limits.lease)
+
+    def anew(self) -> "_Seat":
+        """Return a place for a process that was forked. The leases are the parent's."""
+        bury(self)  # closing its connections here would end the parent's
+        return _Seat(self._address, self._limits, foreign=self.hands.held)
+
+    async def submit(self, worker: Worker, job: Job[_T]) -> _T:
+        """Have a job done, and return what came of it."""
+        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        job.future = future
+        worker.submit(job)
+        try:
+            return await answer_of(future, self._address.location, instead=self.engine.patience)
+        except StoreSilent:
+            self.engine.note_silence(NEXT_SECONDS)
+            raise
+        except asyncio.CancelledError:
+            if (patience := CURRENT.get()) is not None and patience.is_hurried:  # a run was cancelled before it began
+                self.engine.note_silence(FIRST_SECONDS)
+            raise
+
+    async def write(self, act: Callable[[Connection], Sent[_T]], session_id: str, *, is_durable: bool = False) -> _T:
+        """Return what the writer made of an act that sends."""
+        job: Job[Any] = Job(act, session_id=session_id, is_durable=is_durable, owner=self.hands)
+        found: _T = await self.submit(self.engine.writing, job)
+        return found
+
+    async def _claim(self, session_id: str, owner: str) -> Claim:
         # Durable: a server that forgot it in a crash would give the same number to another one.
-        return await _sent(
-            writing, partial(writer.claim, session_id=session_id, owner=owner), session_id, is_durable=True
-        )
+        act = partial(self.hands.claim, session_id=session_id, owner=owner)
+        limit = max(self._limits.lease, _CLAIM_SECONDS)
+        try:
+            async with asyncio.timeout(limit):
+                return await self.write(act, session_id, is_durable=True)
+        except TimeoutError:  # a lease that is answered later has ended by then
+            self.engine.note_silence(NEXT_SECONDS)
+            raise StoreSilent(f"The journal {self._address.location} did not answer for {limit:g} s.") from None
 
-    async def give_back(session_id: str, epoch: int) -> None:
+    async def _give_back(self, session_id: str, epoch: int) -> None:
         with suppress(JournalError):  # away or closed meanwhile: the lease ends by itself
-            await _sent(writing, partial(writer.give_back, session_id=session_id, epoch=epoch), session_id)
+            await self.write(partial(self.hands.give_back, session_id=session_id, epoch=epoch), session_id)
 
-    return LeaseActs(claim=claim, give_back=give_back)
+    def _abandon(self, session_id: str, epoch: int) -> None:
+        with suppress(JournalError):  # as above
+            act = partial(self.hands.give_back, session_id=session_id, epoch=epoch)
+            self.engine.writing.submit(Job(act, session_id=session_id, is_aside=True, owner=self.hands))
 
+    def leave(self) -> bool:
+        """Let go of the engine, which ends with its last journal. Return whether it ends. Does not wait."""
+        if self.engine.pid != os.getpid():
+            return False
+        self.leases.stop()
+        if not give_back(self.engine):
+            return False
+        self.engine.stop(at_once=self.engine.is_silent)
+        return True
 
-async def _sent(
-    worker: Worker, act: Callable[[Connection], Sent[_T]], session_id: str, *, is_durable: bool = False
-) -> _T:
-    """Return what the writer made of an act that sends."""
-    future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-    worker.submit(Job(act, future=future, session_id=session_id, is_durable=is_durable))
-    return await future
-
-
-async def _done(worker: Worker, act: Callable[[Connection], _T] | None) -> _T:
-    future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-    worker.submit(Job(act, future=future))
-    return await future
-
-
-def _forsake(leases: ServerLeases, *workers: Worker) -> None:
-    """Let the threads of a journal that nobody closed and nobody can reach end, once they have stored what is queued."""
-    leases.stop()
-    for worker in workers:
-        worker.stop()
+    async def close(self) -> None:
+        """Store what is pending and let go of the engine."""
+        if self.engine.pid != os.getpid():
+            return
+        try:
+            with suppress(JournalError):
+                for worker in (self.engine.reading, self.engine.writing):
+                    if not self.engine.is_silent:
+                        await self.submit(worker, Job[None](None))
+        finally:
+            if self.leave() and not self.engine.is_silent:
+                await self.engine.wait_for_end()

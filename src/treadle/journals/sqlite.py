@@ -163,7 +163,7 @@ class SqliteJournal:
         await self._write(act, durable=True)
 
     async def purge(self, session_id: str, stone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
-        act = partial(_statements.purge, job=append_of(session_id, [stone], "deleted"), blobs=tuple(blobs))
+        act = partial(self._writer.purge, job=append_of(session_id, [stone], "deleted"), blobs=tuple(blobs))
         await self._write(act, durable=True)
 
     async def flush(self) -> None:
@@ -176,7 +176,10 @@ class SqliteJournal:
 
         def read(connection: sqlite3.Connection) -> Sequence[AnyEvent]:
             head = _statements.select_head(connection, session_id)  # first: whatever it names is there a moment later
-            return events_of(session_id, after, head, _statements.select_events(connection, session_id, after))
+            before = _statements.select_sum(connection, session_id, after) if after else None
+            return events_of(
+                session_id, after, head, _statements.select_events(connection, session_id, after), before=before
+            )
 
         return await self._ask(read)
 

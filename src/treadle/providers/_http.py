@@ -21,6 +21,7 @@ from treadle.errors import (
     ModelResponseInvalid,
     ModelUnavailable,
 )
+from treadle.forks import bury, watch
 from treadle.providers._answer import Answer, in_words, no_first_byte
 from treadle.providers._endpoint import Endpoint, Timeouts
 from treadle.providers._unpacking import ACCEPTED
@@ -52,6 +53,12 @@ class HttpClient:
         self._held: dict[AbstractEventLoop, _Held] = {}
         self._is_watching_exit = False
         self._proxies: dict[tuple[str, str], URL | None] = {}
+        watch(self)
+
+    def after_fork(self) -> None:
+        """The connections are the parent's. Closing them here would end them there."""
+        bury(self._held)
+        self._held = {}
 
     async def send(self, endpoint: Endpoint, body: bytes, *, max_bytes: int = MAX_RESPONSE_BYTES) -> Answer:
         """Post one JSON body and return the answer as soon as its head has come. Follows no redirect, never retries.

@@ -43,6 +43,13 @@ class Interrupt:
             for act in tuple(self._on_trip):
                 act()
 
+    def on_trip(self, act: Callable[[], None]) -> None:
+        """Call back once when the run is to end; at once where it is to already."""
+        if self.stop is None:
+            self._on_trip.add(act)
+        else:
+            act()
+
     def trip_after(self, seconds: float, stop: Stop) -> None:
         """End the run after so many seconds, unless it has ended by then."""
         self._ends_at = self._clock.monotonic() + seconds

@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from treadle.forks import bury, watch
+
 __all__ = ["Threads"]
 
 IDLE_SECONDS = 10.0
@@ -33,6 +35,15 @@ class Threads:
     """A pool without a ceiling of its own: `max_parallel_tool_calls` bounds what runs at once."""
 
     def __init__(self) -> None:
+        self._begin()
+        watch(self)
+
+    def after_fork(self) -> None:
+        """A fork has none of these threads."""
+        bury(self._jobs, self._ends)
+        self._begin()
+
+    def _begin(self) -> None:
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._spare = 0  # idle threads not yet promised to a job

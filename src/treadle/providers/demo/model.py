@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 
 from treadle.budgets import Price
+from treadle.forks import bury, watch
 from treadle.ports import ModelPart, ModelRequest
 from treadle.providers.demo.brain import brain
 from treadle.providers.mock.server import MockProvider
@@ -27,6 +28,12 @@ class DemoModel:
 
     def __init__(self) -> None:
         self._servers: dict[asyncio.AbstractEventLoop, _Server] = {}
+        watch(self)
+
+    def after_fork(self) -> None:
+        """The servers are the parent's."""
+        bury(self._servers)
+        self._servers = {}
 
     @property
     def name(self) -> str:

@@ -1,0 +1,201 @@
+"""A PostgreSQL server that takes bytes and answers nothing: nothing waits for it without a limit. With a real server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Literal
+
+import pytest
+
+pytest.importorskip("psycopg", reason="a journal in PostgreSQL needs the extra `postgres`")
+
+from journal_events import notes
+from silent_proxy import SilentProxy
+
+from postgres_server import PostgresServer
+from treadle import Agent, open_session, tool
+from treadle.budgets import Budget
+from treadle.errors import JournalError, TreadleError
+from treadle.journals.postgres import PostgresJournal, open_postgres
+from treadle.ports import Journal
+from treadle.reports import RunResult
+from treadle.testing import ScriptedModel, call, text
+from treadle.tools import Tool
+
+SHORT = 0.5
+ENDLESS = 1000.0
+"""A limit that no test outlives: what ends before it was not ended by it."""
+
+Mode = Literal["stop", "degrade"]
+
+
+STRIDES = {"cancel": 13, "lease": 41, "limits": 83}
+"""How many messages of a client lie between two places where the server goes silent."""
+
+
+@asynccontextmanager
+async def opened(url: str, **words: float) -> AsyncIterator[PostgresJournal]:
+    journal = await open_postgres(url, **words)
+    try:
+        yield journal
+    finally:
+        await journal.close()
+
+
+class Payment:
+    """An unsafe tool that waits in its effect until it is stopped, or let go."""
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.underway = 0
+        self.was_stopped = False
+
+    @property
+    def tool(self) -> Tool:
+        @tool(effect="unsafe", permission="allow")
+        async def pay() -> str:
+            """Pay."""
+            self.underway += 1
+            self.started.set()
+            try:
+                await self.go_on.wait()
+            except asyncio.CancelledError:
+                self.was_stopped = True
+                raise
+            finally:
+                self.underway -= 1
+            return "paid"
+
+        return pay
+
+
+async def run(journal: Journal, payment: Payment, budget: Budget | None = None, mode: Mode = "stop") -> RunResult:
+    agent = Agent(ScriptedModel([call("pay"), text("Paid.")]), tools=[payment.tool])
+    async with open_session(journal, id="s", on_store_failure=mode) as session:
+        return await agent.run("Pay the invoice", session=session, budget=budget)
+
+
+@pytest.mark.row("ST01")
+@pytest.mark.row("SF9")
+@pytest.mark.parametrize("mode", ["stop", "degrade"])
+async def test_a_lease_is_lost_by_the_local_clock_and_the_unsafe_tool_is_stopped(
+    server: PostgresServer, url: str, mode: Mode
+):
+    payment = Payment()
+    async with SilentProxy(server.folder) as proxy:
+        through = proxy.url(url)
+        async with opened(through, lease_seconds=SHORT, busy_seconds=ENDLESS, patience_seconds=ENDLESS) as journal:
+            running = asyncio.create_task(run(journal, payment, mode=mode))
+            await payment.started.wait()
+            proxy.silent.set()
+            with suppress(TreadleError):
+                result = await running
+                assert "was not renewed" in result.message
+                assert "another process" not in result.message.lower()
+    assert payment.was_stopped
+    assert payment.underway == 0
+
+
+@pytest.mark.row("ST01")
+@pytest.mark.parametrize("mode", ["stop", "degrade"])
+async def test_a_cancel_is_answered_though_the_server_is_silent(server: PostgresServer, url: str, mode: Mode):
+    payment = Payment()
+    async with (
+        SilentProxy(server.folder) as proxy,
+        opened(proxy.url(url), lease_seconds=ENDLESS, busy_seconds=ENDLESS, patience_seconds=ENDLESS) as journal,
+    ):
+        running = asyncio.create_task(run(journal, payment, mode=mode))
+        await payment.started.wait()
+        proxy.silent.set()
+        running.cancel()
+        with suppress(TreadleError, asyncio.CancelledError):
+            await running
+    assert payment.was_stopped
+
+
+@pytest.mark.row("ST01")
+async def test_a_run_ends_within_its_wall_time_though_the_server_is_silent(server: PostgresServer, url: str):
+    payment = Payment()
+    async with (
+        SilentProxy(server.folder) as proxy,
+        opened(proxy.url(url), lease_seconds=ENDLESS, busy_seconds=ENDLESS, patience_seconds=ENDLESS) as journal,
+    ):
+        running = asyncio.create_task(run(journal, payment, Budget(max_wall_time_seconds=SHORT), "degrade"))
+        await payment.started.wait()
+        proxy.silent.set()
+        result = await running
+    assert result.reason == "budget_exceeded"
+    assert result.degraded
+    assert payment.was_stopped
+
+
+@pytest.mark.row("SF9")
+@pytest.mark.parametrize("ending", ["cancel", "lease", "limits"])
+async def test_a_run_ends_when_the_server_goes_silent_at_any_statement(server: PostgresServer, url: str, ending: str):
+    """The server goes silent at each message of a client in turn, until a whole run is done without one."""
+    passes, is_whole = 0, False
+    limits = {
+        "cancel": {"lease_seconds": ENDLESS, "busy_seconds": ENDLESS, "patience_seconds": ENDLESS},
+        "lease": {"lease_seconds": SHORT, "busy_seconds": ENDLESS, "patience_seconds": ENDLESS},
+        "limits": {"lease_seconds": ENDLESS, "busy_seconds": SHORT / 4, "patience_seconds": SHORT / 4},
+    }[ending]
+    while not is_whole:
+        target = server.new_url()
+        async with opened(target):
+            pass
+        is_whole = await live(server, target, passes, ending, limits)
+        passes += STRIDES[ending]
+    assert passes > 100
+
+
+async def live(server: PostgresServer, url: str, passes: int, ending: str, limits: dict[str, float]) -> bool:
+    """Run through a proxy that goes silent after so many messages. Return whether it was never silent."""
+    payment = Payment()
+    payment.go_on.set()
+    async with SilentProxy(server.folder) as proxy:
+        journal = PostgresJournal(proxy.url(url) + "&connect_timeout=2", **limits)
+        try:
+            await journal.create("s")  # before a run, a call of its own: it has the store's limits
+        finally:
+            proxy.seen, proxy._passes = 0, passes
+        running = asyncio.create_task(run_held(journal, payment))
+        silent = asyncio.create_task(proxy.silent.wait())
+        await asyncio.wait({running, silent}, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done() and ending == "cancel":
+            running.cancel()
+        with suppress(TreadleError, asyncio.CancelledError):
+            await running
+        silent.cancel()
+        assert payment.underway == 0
+        was_silent = proxy.silent.is_set()
+        with suppress(JournalError):
+            await journal.close()
+    return not was_silent
+
+
+async def run_held(journal: Journal, payment: Payment) -> RunResult:
+    agent = Agent(ScriptedModel([call("pay"), text("Paid.")]), tools=[payment.tool])
+    from treadle.session import Session
+    from treadle.state import SessionState
+    from treadle.world import SystemClock, SystemRandomness
+
+    session = Session(state=SessionState("s"), journal=journal, clock=SystemClock(), randomness=SystemRandomness())
+    return await agent.run("Pay the invoice", session=session)
+
+
+async def test_opening_reading_and_closing_have_a_limit(server: PostgresServer, url: str):
+    async with SilentProxy(server.folder) as proxy:
+        journal = await open_postgres(
+            proxy.url(url) + "&connect_timeout=2", busy_seconds=SHORT / 4, patience_seconds=SHORT / 4
+        )
+        await journal.create("s")
+        await journal.append("s", notes(1, 1), state="running", durable=True)
+        proxy.silent.set()
+        with pytest.raises(JournalError, match="cannot be reached"):  # a connection of its own
+            await journal.read("s")
+        with pytest.raises(JournalError, match="did not answer"):
+            await journal.append("s", notes(2, 2), state="running", durable=True)
+        await journal.close()
+        with pytest.raises(JournalError, match="cannot be reached"):
+            await open_postgres(proxy.url(url) + "&connect_timeout=2", busy_seconds=SHORT, patience_seconds=0)
