@@ -710,3 +710,60 @@ async def test_a_limit_that_is_used_up_says_when_it_is_full_again(headers, secon
 )
 def test_an_error_inside_a_stream_is_classed_by_its_code(error, kind):
     assert type(event_failure(error, endpoint("http://h/v1"))) is kind
+
+
+@pytest.mark.row("PF3")
+@pytest.mark.parametrize(
+    "proxy",
+    ["http://[bad", "http://h:port", "http://h:99999", "http://", "http://a b:3128", "://x", "http://me:geheim@h:x"],
+)
+async def test_a_proxy_whose_address_is_not_valid_is_a_configuration_error_without_its_password(proxy):
+    output, _ = await run_python(ASK, "https://model.invalid/v1", **through(proxy))
+
+    assert output.startswith("ConfigurationError: The environment names a proxy")
+    assert "HTTPS_PROXY" in output
+    assert "geheim" not in output
+
+
+@pytest.mark.row("PF27")
+async def test_a_kept_connection_that_turns_out_closed_costs_one_silent_try():
+    seen: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the first request of each connection. The next one comes, and the connection closes instead."""
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            await reader.readuntil(b"{}")
+            seen.append("answered")
+            writer.write(answer("ok"))
+            await reader.readuntil(b"{}")
+            seen.append("closed")
+        writer.transport.abort()
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    place = endpoint(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/v1")
+    client = HttpClient()
+    for _ in range(3):
+        assert await (await client.send(place, b"{}")).read_rest() == b"ok"
+    await client.close()
+    listener.close()
+
+    assert seen == ["answered", "closed", "answered", "closed", "answered"]
+
+
+@pytest.mark.row("PF27", "PF4")
+async def test_a_new_connection_that_closes_without_an_answer_is_a_failure():
+    seen: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        seen.append("closed")
+        writer.transport.abort()
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    client = HttpClient()
+    with pytest.raises(ModelUnavailable):
+        await client.send(endpoint(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/v1"), b"{}")
+    await client.close()
+    listener.close()
+
+    assert seen == ["closed"]

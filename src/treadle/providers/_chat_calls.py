@@ -39,7 +39,7 @@ _Action: TypeAlias = tuple[str, bytes]
 class CallSlot:
     """One call that is being put together."""
 
-    __slots__ = ("end", "id", "index", "name", "pieces", "position", "signature")
+    __slots__ = ("end", "id", "index", "is_begun_again", "name", "pieces", "position", "signature")
 
     def __init__(self, position: int, index: int | None) -> None:
         self.position = position
@@ -49,6 +49,8 @@ class CallSlot:
         self.signature: str | None = None
         self.pieces: list[str] = []
         self.end = ObjectEnd()
+        self.is_begun_again = False
+        """Whether its id and name came once more after its end, so that further arguments repeat it."""
 
     @property
     def given_id(self) -> str:
@@ -101,6 +103,8 @@ class Calls:
         slot = self._slot(_index(fragment.index), call_id, name, text)
         if slot.position >= self._told:  # a call that was handed out keeps the id that it had
             slot.id = slot.id or call_id
+        if name and call_id == slot.id and slot.end.is_closed and not text.strip():
+            slot.is_begun_again = bool(call_id)
         _fill(slot, fragment, name, text)
 
     def add_whole(self, fragments: Iterable[Fragment], *, is_again: bool) -> None:
@@ -138,6 +142,10 @@ class Calls:
         slot = self._last if index is None else self._open.get(index)
         if slot is not None and call_id and slot.id not in ("", call_id):
             slot = self._going_on(index, call_id, text)  # calls that share an index take turns
+        if slot is not None and slot.is_begun_again and text.lstrip().startswith("{"):
+            again = self._begin(index)
+            again.id, again.name = slot.id, slot.name
+            return again
         if slot is None or _begins_another(slot, index, call_id, name, text):
             return self._begin(index)
         if index is not None:

@@ -4,11 +4,13 @@ import asyncio
 import atexit
 import contextlib
 import io
+import re
 import ssl
 from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator
 from functools import cache
 from ipaddress import ip_address
+from types import SimpleNamespace
 from typing import NamedTuple, NoReturn
 from urllib.request import getproxies, proxy_bypass
 
@@ -33,6 +35,10 @@ MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 
 _LARGE_BODY = 1024 * 1024
 """From here on aiohttp wants a body that it can send in pieces."""
+
+
+_MAX_CLOSED = 5
+"""Kept connections that may turn out closed, one after the other, before that is a failure."""
 
 
 class _Held(NamedTuple):
@@ -61,7 +67,9 @@ class HttpClient:
         self._held = {}
 
     async def send(self, endpoint: Endpoint, body: bytes, *, max_bytes: int = MAX_RESPONSE_BYTES) -> Answer:
-        """Post one JSON body and return the answer as soon as its head has come. Follows no redirect, never retries.
+        """Post one JSON body and return the answer as soon as its head has come. Follows no redirect, and retries nothing.
+
+        A kept connection that the server has closed meanwhile is no answer: the request goes out again on another one.
 
         Raises:
             ModelUnavailable: The server could not be reached, hung up, or stayed silent.
@@ -74,19 +82,32 @@ class HttpClient:
         timer = asyncio.timeout(min(timeouts.first_byte_seconds, timeouts.total_seconds))
         try:
             async with timer:
-                response = await session.post(
-                    endpoint.url,
-                    data=body if len(body) < _LARGE_BODY else io.BytesIO(body),
-                    headers=endpoint.headers,
-                    allow_redirects=False,
-                    proxy=self._proxy(endpoint),
-                    timeout=_connecting_within(timeouts.connect_seconds),
-                )
+                response = await self._post(session, endpoint, body)
         except (aiohttp.ClientError, OSError) as exc:
             if timer.expired():
                 raise ModelUnavailable(no_first_byte(endpoint.shown, timeouts)) from exc
             _raise_unreachable(endpoint, exc)
         return Answer(response, endpoint, sent_at=sent_at, max_bytes=max_bytes)
+
+    async def _post(self, session: aiohttp.ClientSession, endpoint: Endpoint, body: bytes) -> aiohttp.ClientResponse:
+        proxy = self._proxy(endpoint)
+        timeout = _connecting_within(endpoint.timeouts.connect_seconds)
+        for tries_left in range(_MAX_CLOSED, -1, -1):
+            reused: list[bool] = []
+            try:
+                return await session.post(
+                    endpoint.url,
+                    data=body if len(body) < _LARGE_BODY else io.BytesIO(body),
+                    headers=endpoint.headers,
+                    allow_redirects=False,
+                    proxy=proxy,
+                    timeout=timeout,
+                    trace_request_ctx=reused,
+                )
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                if not reused or not tries_left:
+                    raise
+        raise AssertionError("unreachable")
 
     async def close(self) -> None:
         """Close the session of the running event loop. The next request makes a new one."""
@@ -103,6 +124,7 @@ class HttpClient:
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": "treadle", "Accept-Encoding": ACCEPTED},
+                trace_configs=[_tracing_reuse()],
                 auto_decompress=False,  # the library would unpack all that has come at once, be it a thousandfold
             )
             holder = self._hold(loop, session)
@@ -152,6 +174,19 @@ shared_client = HttpClient()
 """The client of all models of this process: connections to one server are shared."""
 
 
+def _tracing_reuse() -> aiohttp.TraceConfig:
+    """Return what notes of each request that it goes out on a kept connection."""
+    tracing = aiohttp.TraceConfig()
+    tracing.on_connection_reuseconn.append(_note_reuse)
+    return tracing
+
+
+async def _note_reuse(
+    session: aiohttp.ClientSession, context: SimpleNamespace, params: aiohttp.TraceConnectionReuseconnParams
+) -> None:
+    context.trace_request_ctx.append(True)
+
+
 @cache
 def _connecting_within(seconds: float) -> aiohttp.ClientTimeout:
     """Return the one limit that the client keeps itself; all others are kept here, where they can be told apart."""
@@ -168,11 +203,18 @@ def _proxy_for(scheme: str, authority: str) -> URL | None:
     proxy = proxies.get(scheme) or proxies.get("all")
     if not proxy or proxy_bypass(authority) or _is_this_machine(authority):
         return None
-    url = URL(proxy if "://" in proxy else f"http://{proxy}")
-    if url.scheme not in ("http", "https") or not url.host:
-        raise ConfigurationError(
-            f"The environment names a proxy of the kind {url.scheme!r:.20}; only http and https work. Change {scheme.upper()}_PROXY, or put {authority} into NO_PROXY."
-        )
+    advice = f"Change {scheme.upper()}_PROXY, or put {authority} into NO_PROXY."
+    try:
+        url = URL(proxy if "://" in proxy else f"http://{proxy}")
+        is_usable = bool(url.host) and url.port is not None and not re.search(r"\s", proxy.strip())
+    except ValueError:
+        # Neither the address nor the library's words about it are shown: both may hold a password.
+        raise ConfigurationError(f"The environment names a proxy whose address is not valid. {advice}") from None
+    if url.scheme not in ("http", "https"):
+        kind = f"a proxy of the kind {url.scheme!r:.20}; only http and https work"
+        raise ConfigurationError(f"The environment names {kind}. {advice}")
+    if not is_usable:
+        raise ConfigurationError(f"The environment names a proxy whose address is not valid. {advice}")
     return url
 
 
