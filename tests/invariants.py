@@ -215,7 +215,7 @@ class _Reader:
     def _run_finished(self, event: RunFinished) -> None:
         if open_calls := self._open():
             self._broken(event, f"leaves calls without a result: {sorted(open_calls)}")
-        if event.reason in NATURAL:
+        if event.reason in NATURAL and event.budget != "max_wall_time_seconds":  # time may run out in any pause
             if self._promised is not None:
                 self._broken(event, "an announced retry of the model never came")
             for words in self._unkept:
@@ -373,7 +373,7 @@ class _Reader:
             self._check_reused(event, event.reused_from)
         elif result.status in ACTED and not call.starts:
             self._broken(event, f"it is {result.status} and never started")
-        if call.promised_attempt > result.attempts and call.starts:
+        if call.promised_attempt > result.attempts and call.starts and result.status is not CallStatus.CANCELLED:
             self._unkept.append(f"attempt {call.promised_attempt} of {event.call_id} was announced and never came")
         call.finished, call.approval = event, None
 

@@ -17,7 +17,7 @@ from treadle.guards import Guards
 from treadle.inbox import Inbox
 from treadle.loop import Loop
 from treadle.planning import Planner
-from treadle.ports import Compiler, Driver, Interceptor, Model, Policy
+from treadle.ports import Compiler, Driver, Interceptor, Model, Policy, SessionView
 from treadle.proposal import Proposer
 from treadle.recovery import InDoubt, Recovery
 from treadle.requests import Requests
@@ -27,6 +27,7 @@ from treadle.runtime.tries import Tries
 from treadle.session import Session
 from treadle.settling import end_children
 from treadle.toolbox import Toolbox
+from treadle.views import ReadOnlyView
 
 if TYPE_CHECKING:
     from treadle.runtime.validation.typed import Typed
@@ -129,7 +130,8 @@ def assemble(
     assert about.driver is not None
     budget = meter.budget
     parts = _parts(about, session, interrupt, budget, deps, host)
-    driver = about.driver.bind(model, about.toolbox.visible(session), _Offer(about.toolbox, session))
+    view = ReadOnlyView(session)
+    driver = about.driver.bind(model, about.toolbox.visible(view), _Offer(about.toolbox, view))
     proposer = Proposer(
         ledger=session.ledger,
         driver=driver,
@@ -141,7 +143,7 @@ def assemble(
     )
     requests = Requests(
         ledger=session.ledger,
-        session=session,
+        session=view,
         toolbox=about.toolbox,
         compiler=about.compiler,
         instructions=about.instructions,
@@ -172,7 +174,9 @@ class _Parts(NamedTuple):
 
 def _parts(about: Description, session: Session, interrupt: Interrupt, budget: Budget, deps: Any, host: Host) -> _Parts:
     ledger, toolbox = session.ledger, about.toolbox
-    checker = Checker(toolbox=toolbox, policy=about.policy, interceptors=about.interceptors, session=session)
+    checker = Checker(
+        toolbox=toolbox, policy=about.policy, interceptors=about.interceptors, session=ReadOnlyView(session)
+    )
     calling = Calling(ledger=ledger, interrupt=interrupt, deps=deps, abandoned=session.abandoned, host=host)
     attempts = Attempts(
         ledger=ledger,
@@ -216,7 +220,7 @@ def _parts(about: Description, session: Session, interrupt: Interrupt, budget: B
 class _Offer:
     """What a driver may know of the executor."""
 
-    def __init__(self, toolbox: Toolbox, session: Session) -> None:
+    def __init__(self, toolbox: Toolbox, session: SessionView) -> None:
         self._toolbox = toolbox
         self._session = session
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from treadle.canonical import copied
 from treadle.events import ToolLate, ToolProgress
 from treadle.ledger import Ledger
-from treadle.messages import ToolCall
+from treadle.messages import Message, ToolCall
 from treadle.runtime.failures import Cut, contained, describe, kept_inside
 from treadle.runtime.interrupts import Interrupt, wait_at_most
 from treadle.runtime.threads import Threads
@@ -58,9 +58,12 @@ class CallContext:
     def session(self) -> SessionSnapshot:
         if self._session is None:
             state = self._ledger.state
-            self._session = SessionSnapshot(
-                id=state.id, run_id=self._ledger.run_id, step=state.step, messages=state.transcript
-            )
+            step, messages = state.step, state.transcript
+            if self.call.id in state.early:  # its response still streams, and is no message yet
+                step += 1
+                so_far = tuple(one.call for one in state.early.values())
+                messages = (*messages, Message(role="assistant", parts=so_far))
+            self._session = SessionSnapshot(id=state.id, run_id=self._ledger.run_id, step=step, messages=messages)
         return self._session
 
     def progress(self, message: str, *, done: float | None = None, total: float | None = None) -> None:

@@ -114,7 +114,9 @@ class Checker:
         if self._policy is None:
             return await decide(None, checked, self._session)
         # A copy: what a policy does to the arguments must not reach the tool past their validation.
-        shown = msgspec.structs.replace(checked, arguments=copied(checked.arguments))
+        arguments = copied(checked.arguments)
+        values = arguments if checked.tool.convert is None else checked.tool.convert(copied(checked.arguments))
+        shown = msgspec.structs.replace(checked, arguments=arguments, values=values)
         try:
             return await decide(self._policy, shown, self._session)
         except asyncio.CancelledError as error:

@@ -18,12 +18,21 @@ from treadle.ledger import Ledger
 from treadle.messages import user_message
 from treadle.proposal import Proposal, Proposer
 from treadle.requests import Requests
-from treadle.runtime.endings import ended_event, is_turn_or_call_limit, limit_notice, limit_stop, waiting_stop
+from treadle.runtime.endings import (
+    ended_event,
+    is_turn_or_call_limit,
+    limit_notice,
+    limit_stop,
+    time_stop,
+    waiting_stop,
+)
 from treadle.runtime.interrupts import Interrupt
 from treadle.state import CallState, RunState
 from treadle.stops import Stop, StopReason
 
 __all__ = ["Loop"]
+
+_ROUNDING_SECONDS = 0.001
 
 
 class Loop:
@@ -186,4 +195,6 @@ class Loop:
         limit = self._meter.budget.max_wall_time_seconds
         if left is not None and limit is not None:
             reached = BudgetReached(budget="max_wall_time_seconds", used=limit, limit=limit)
-            self._interrupt.trip_after(left, limit_stop(reached))
+            deadline, now = self._run.deadline, self._ledger.clock.now()
+            is_nearer = deadline is not None and deadline <= now + left + _ROUNDING_SECONDS
+            self._interrupt.trip_after(left, time_stop(reached, deadline=deadline if is_nearer else None))

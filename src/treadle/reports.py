@@ -129,7 +129,7 @@ def conclude(state: SessionState, stop: Stop, session: Any, *, has_price: bool) 
         spent=spent,
         steps=run.steps,
         model_retries=run.model_retries,
-        tool_calls=tuple(run.calls),
+        tool_calls=state.call_records(),
         approvals=state.pending_approvals(),
         denials=tuple(run.denials),
         messages=tuple(state.messages),

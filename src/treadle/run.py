@@ -21,11 +21,12 @@ from treadle.messages import Message, Usage, user_message
 from treadle.patience import CURRENT, Patience
 from treadle.ports import Model
 from treadle.reports import RunResult, conclude
-from treadle.runtime.endings import limit_stop
+from treadle.runtime.endings import time_stop
 from treadle.runtime.interrupts import Interrupt, see_through
 from treadle.session import Session
 from treadle.settling import settle
 from treadle.stops import Status, Stop, StopReason
+from treadle.views import ReadOnlyView
 
 __all__ = ["Run", "Step"]
 
@@ -339,7 +340,7 @@ class Run:
             model=self._model.name,
             profile=description.profile,
             budget=own,
-            tools=tuple(tool.name for tool in description.toolbox.visible(session)),
+            tools=tuple(tool.name for tool in description.toolbox.visible(ReadOnlyView(session))),
             instructions=description.instructions_digest,
             deadline=self._deadline,
         )
@@ -398,7 +399,9 @@ def _too_late(session: Session, budget: Budget) -> Stop | None:
     run, limit = session.state.run, budget.max_wall_time_seconds
     if run is None or limit is None or run.spent.wall_seconds < limit:
         return None
-    return limit_stop(BudgetReached(budget="max_wall_time_seconds", used=plain(run.spent.wall_seconds), limit=limit))
+    reached = BudgetReached(budget="max_wall_time_seconds", used=plain(run.spent.wall_seconds), limit=limit)
+    has_passed = run.deadline is not None and run.deadline <= session.clock.now()
+    return time_stop(reached, deadline=run.deadline if has_passed else None)
 
 
 def _task_message(task: str | Message) -> Message:

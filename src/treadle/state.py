@@ -40,7 +40,7 @@ from treadle.events import (
     ToolSuspended,
 )
 from treadle.messages import Finish, Message, Result, ToolCall, Usage
-from treadle.tools import JsonObject, ToolResult
+from treadle.tools import CallStatus, JsonObject, ToolResult
 
 __all__ = [
     "BUDGET_EXCEEDED",
@@ -219,6 +219,7 @@ class SessionState:
         self.has_empty_messages = False
         """Whether a message without parts was ever added: the model answered nothing, say."""
         self._transcript: tuple[Message, ...] | None = None
+        self._decided_early: CallDecided | None = None
         self._missing = 0  # open calls without a result; counted, because a step may hold a thousand
 
     @property
@@ -251,6 +252,11 @@ class SessionState:
     def is_visible(self, seq: int) -> bool:
         """Whether what the model sees goes back to this event: no later rewind has gone behind it."""
         return not any(to < seq < rewound for to, rewound in self.rewinds)
+
+    def call_records(self) -> tuple[CallRecord, ...]:
+        """Return the calls of the run that have a result, in call order; also those beside a call that waits."""
+        beside = (_record(state.result) for state in self.open.values() if state.result is not None)
+        return (*(() if self.run is None else self.run.calls), *beside)
 
     def pending_approvals(self) -> tuple[Approval, ...]:
         """Return what waits for a person's word: this session's own requests, and those of sessions that carry out its calls."""
@@ -387,9 +393,10 @@ class SessionState:
     def _call_decided(self, event: CallDecided) -> None:
         if (state := self._find(event.call_id)) is not None:
             state.decision = event
+        elif event.early:  # its start comes next, and brings the call
+            self._decided_early = event
         if event.decision == "deny":
-            denial = Denial(call_id=event.call_id or "", tool=event.tool, rule=event.rule, reason=event.reason)
-            self._running().denials.append(denial)
+            self._running().denials.append(_denial(event))
 
     def _approval_requested(self, event: ApprovalRequested) -> None:
         approval = _approval(event, self.id, self.root_id)
@@ -414,7 +421,11 @@ class SessionState:
             started.suspended = None
         if event.early and event.call is not None:
             self.call_ids.add(event.call.id)
-            self.early[event.call.id] = CallState(call=event.call, position=event.position, started=event)
+            decided = self._decided_early
+            decision = decided if decided is not None and decided.call_id == event.call_id else None
+            self.early[event.call.id] = CallState(
+                call=event.call, position=event.position, decision=decision, started=event
+            )
         elif (state := self._find(event.call_id)) is not None:
             state.started = event
             if state.approval is not None:  # single use
@@ -449,6 +460,9 @@ class SessionState:
         if state is None or state.result is not None:
             return
         state.result = event.result
+        decision = state.decision
+        if event.result.status is CallStatus.DENIED and decision is not None and decision.decision == "sandbox":
+            self._running().denials.append(_denial(decision))
         if state.approval is not None:
             self.approvals.pop(state.approval.id, None)
         if event.call_id in self.open:
@@ -465,15 +479,7 @@ class SessionState:
             result = state.result
             assert result is not None
             uncovered += result.code == BUDGET_EXCEEDED
-            run.calls.append(
-                CallRecord(
-                    id=result.call_id,
-                    name=result.name,
-                    status=result.status.value,
-                    attempts=result.attempts,
-                    duration_seconds=result.duration_seconds,
-                )
-            )
+            run.calls.append(_record(result))
             results.append(
                 Result(
                     call_id=result.call_id,
@@ -589,3 +595,17 @@ def _approval(event: ApprovalRequested, session_id: str, root_id: str) -> Approv
 def streak_key(call: ToolCall, digest: str) -> str:
     """Return what makes two calls equal: tool and canonical arguments; the raw text where it is no valid call."""
     return digest or f"{call.name} {call.arguments}"
+
+
+def _record(result: ToolResult) -> CallRecord:
+    return CallRecord(
+        id=result.call_id,
+        name=result.name,
+        status=result.status.value,
+        attempts=result.attempts,
+        duration_seconds=result.duration_seconds,
+    )
+
+
+def _denial(decided: CallDecided) -> Denial:
+    return Denial(call_id=decided.call_id or "", tool=decided.tool, rule=decided.rule, reason=decided.reason)

@@ -98,6 +98,8 @@ class DecisionForm:
     def extract(self, text: str) -> ReActDecision:
         """Read the decision in a model's text. Nothing is repaired: a guess might act.
 
+        A `read` of the user's own says with a ValueError that a value cannot be used; the model is told, and asked again.
+
         Raises:
             DecisionUnfit: There is none.
         """
@@ -107,7 +109,12 @@ class DecisionForm:
         reading = self._own.check(value)
         if reading.violations:
             raise DecisionUnfit("extraction", [reading.message])
-        return self._read(self._own.value(reading.data))
+        try:
+            return self._read(self._own.value(reading.data))
+        except ValueError as error:
+            raise DecisionUnfit(
+                "extraction", [str(error) or "The decision has a value that cannot be used."]
+            ) from error
 
 
 def decision_schema(tools: Sequence[ToolSpec], answer: JsonObject | None) -> JsonObject:

@@ -1,5 +1,6 @@
 """Transcript: stored messages as a ReAct model reads them: Thought, Action, Observation. Pure: the store never changes."""
 
+import re
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -7,6 +8,11 @@ import msgspec
 from treadle.messages import Message, Part, Result, Text, Thinking, ToolCall
 
 __all__ = ["Transcript", "action", "observed"]
+
+
+_BREAKS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_MARKS = re.compile(rf"(?<=[{_BREAKS}])(?=[^\S{_BREAKS}]*(?:Observation|Action|Thought)\s*:)", re.IGNORECASE)
+"""Beginnings of lines, but the first, that look like ours."""
 
 
 class Transcript:
@@ -47,15 +53,20 @@ def action(call: ToolCall) -> str:
 
 
 def _thought(message: Message) -> str:
-    lines = [f"Thought: {message.text}"] if message.text else []
+    lines = [f"Thought: {_quoted(message.text)}"] if message.text else []
     return "\n".join([*lines, *(action(call) for call in message.calls)])
 
 
 def _observations(results: Iterable[Result]) -> Iterator[Part]:
-    told = [f"Observation: {'ERROR - ' if result.is_error else ''}{result.content}" for result in results]
+    told = [f"Observation: {'ERROR - ' if result.is_error else ''}{_quoted(result.content)}" for result in results]
     yield Text("\n".join(told))
     for result in results:
         yield from result.media
+
+
+def _quoted(text: str) -> str:
+    """Mark the lines of a text that look like ours: what a tool returns must not forge another observation."""
+    return _MARKS.sub("> ", text)
 
 
 def _signed(message: Message) -> Iterator[Part]:

@@ -1,7 +1,10 @@
 """Endings: what a limit, an answer or a waiting call means for a run. Makes Stops and the words of a limit; ends nothing."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from treadle.budgets import BudgetReached
 from treadle.events import ModelFinished, RunFinished, RunPaused
@@ -15,6 +18,7 @@ __all__ = [
     "is_turn_or_call_limit",
     "limit_notice",
     "limit_stop",
+    "time_stop",
     "unstarted_calls_stop",
     "waiting_stop",
 ]
@@ -47,6 +51,20 @@ def limit_stop(reached: BudgetReached, *, closing_failed: Stop | None = None) ->
     details = {"closing_request": {"reason": closing_failed.reason.value, **(closing_failed.details or {})}}
     message = f"{message} The closing request failed: {closing_failed.message}"
     return Stop(reason=reason, message=message, reached=reached, details=details)
+
+
+def time_stop(reached: BudgetReached, *, deadline: float | None) -> Stop:
+    """Return the end of a run whose time is over: by its budget, or by a deadline that came first.
+
+    Args:
+        deadline: That deadline, in seconds since 1970; None where the budget came first.
+    """
+    stop = limit_stop(reached)
+    if deadline is None:
+        return stop
+    instant = datetime.fromtimestamp(deadline, UTC).isoformat(timespec="seconds")
+    message = f"The run's deadline, {instant}, has passed. Give a later one to go on."
+    return msgspec.structs.replace(stop, message=message, details={"deadline": instant})
 
 
 def answer_stop(finished: ModelFinished) -> Stop:
