@@ -59,6 +59,7 @@ class ResponsesRequests:
         self._is_stored = bool(options.get("store", self.is_stateful))
         self._messages = EncodedMessages(self._encode)
         self._tools = ToolSets(_tool)
+        self._schemas: tuple[tuple[ToolSpec, ...], Mapping[str, Mapping[str, Any]]] = ((), {})
 
     def body(self, request: ModelRequest, *, resumes: bool) -> bytes:
         """Return the body. What changes least stands first, and the input last: the bytes of one step begin those of the next.
@@ -86,6 +87,13 @@ class ResponsesRequests:
     def own_names(self, request: ModelRequest) -> Mapping[str, str]:
         """Return our names of those tools that had to be renamed for the wire."""
         return self._tools.of(request.tools).own_names if request.tools else {}
+
+    def schemas(self, request: ModelRequest) -> Mapping[str, Mapping[str, Any]]:
+        """Return the schemas of those tools whose optional properties may come back as null, by our names."""
+        if self._schemas[0] is not request.tools:
+            found = {spec.name: object_schema(spec.parameters) for spec in request.tools if _has_nulls(spec)}
+            self._schemas = (request.tools, found)
+        return self._schemas[1]
 
     def _kept(self, request: ModelRequest) -> tuple[int, str] | None:
         """Return position and id of the last message that the server keeps, where something new follows it."""
@@ -153,7 +161,7 @@ def _output_format(schema: Mapping[str, Any]) -> _Wire:
 
 def _tool(spec: ToolSpec) -> _Wire:
     schema = object_schema(spec.parameters)
-    strict = strict_schema(schema)
+    strict = strict_schema(schema, nullable=True)
     return {
         "type": "function",
         "name": wire_name(spec.name),
@@ -161,6 +169,11 @@ def _tool(spec: ToolSpec) -> _Wire:
         "parameters": schema if strict is None else strict,
         "strict": strict is not None,  # left out it would mean true
     }
+
+
+def _has_nulls(spec: ToolSpec) -> bool:
+    schema = object_schema(spec.parameters)
+    return strict_schema(schema) is None and strict_schema(schema, nullable=True) is not None
 
 
 def _tool_choice(choice: ToolChoice) -> str | _Wire:

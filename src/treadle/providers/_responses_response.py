@@ -17,6 +17,7 @@ from treadle.providers._reading import AnswerError, Response
 from treadle.providers._responses_history import left_to_the_client, state_marker
 from treadle.providers._responses_items import Item, is_refusal, message_text, parts_of, read_item, thinking_text
 from treadle.providers._responses_slots import NOTHING, Slot, Slots
+from treadle.providers._schemas import without_absent
 
 __all__ = ["ResponsesResponse"]
 
@@ -65,11 +66,19 @@ class ResponsesResponse(Response):
     Args:
         names: Our names of tools that were renamed for the wire.
         after: How many messages the request had, where the server keeps the response; else None.
+        schemas: Of the tools, by our names, for whose absent properties the model writes null.
     """
 
     terminal = "response.completed, response.incomplete or response.failed"
 
-    def __init__(self, names: Mapping[str, str], *, after: int | None = None) -> None:
+    def __init__(
+        self,
+        names: Mapping[str, str],
+        *,
+        after: int | None = None,
+        schemas: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self._schemas = schemas or {}
         self._names = names
         self._after = after
         self._slots = Slots()
@@ -116,7 +125,7 @@ class ResponsesResponse(Response):
         unnamed: set[str] = set()
         for slot in self._slots.in_order():
             item = slot.final()
-            made = parts_of(item, self._names, slot.number)
+            made = self._parts_of(item, slot)
             parts += made
             ids = {part.id for part in made if isinstance(part, ToolCall)}
             if self._is_cut(slot, item):
@@ -133,6 +142,15 @@ class ResponsesResponse(Response):
             unnamed_calls=frozenset(unnamed),
             finish_reason=self._finish_reason,
         )
+
+    def _parts_of(self, item: Item, slot: Slot) -> list[Part]:
+        """Return the parts of an item, its call as our own schema wants it."""
+        return [self._own(part) for part in parts_of(item, self._names, slot.number)]
+
+    def _own(self, part: Part) -> Part:
+        if not isinstance(part, ToolCall) or part.name not in self._schemas:
+            return part
+        return msgspec.structs.replace(part, arguments=without_absent(part.arguments, self._schemas[part.name]))
 
     def _take(self, kind: str, event: _Event, parts: list[ModelPart]) -> None:
         match kind:
@@ -184,7 +202,7 @@ class ResponsesResponse(Response):
             self._think(slot, thinking_text(item.value), parts)
         for ready in self._slots.ready():
             if ready.item.kind == "function_call":
-                made = parts_of(ready.item, self._names, ready.number)
+                made = self._parts_of(ready.item, ready)
                 parts += [CallReady(part) for part in made if isinstance(part, ToolCall)]
 
     def _conclude(self, body: _Body, parts: list[ModelPart], *, status: str | None = None) -> None:

@@ -1,11 +1,14 @@
 """Schemas: a tool's schema as vendors take it: an object at its root, strict where it can be. Knows no dialect, checks no value."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
+from treadle.errors import InvalidArguments
+from treadle.runtime.validation import NotJson, parse_arguments
 from treadle.tools import JsonObject
 
-__all__ = ["object_schema", "strict_schema"]
+__all__ = ["object_schema", "strict_schema", "without_absent"]
 
 _REFUSED_AT_ROOT = frozenset({"oneOf", "anyOf", "allOf", "enum", "not", "$ref"})
 _BRANCHES = ("oneOf", "anyOf", "allOf")
@@ -45,24 +48,77 @@ def object_schema(schema: Mapping[str, Any]) -> JsonObject:
     return {**kept, "type": "object", "properties": properties}
 
 
-def strict_schema(schema: Mapping[str, Any]) -> JsonObject | None:
+def strict_schema(schema: Mapping[str, Any], *, nullable: bool = False) -> JsonObject | None:
     """Return the schema as strict mode takes it, or None where that would change what it accepts.
 
-    Strict mode wants every property required and no other ones, and knows few keywords. Optional properties would have to become
-    nullable, which is another schema; so such a tool stays as it is, not strict, and is validated here all the same.
+    Strict mode wants every property required and no other ones, and knows few keywords.
+
+    Args:
+        nullable: Whether an optional property may become one that can be null. `without_absent` takes these nulls out again.
+            Otherwise a schema with optional properties has no strict form.
     """
-    compiler = _Strict(schema)
+    compiler = _Strict(schema, nullable=nullable)
     try:
         return compiler.node(schema, depth=0)
     except _NotStrict:
         return None
 
 
+def without_absent(arguments: str, schema: Mapping[str, Any]) -> str:
+    """Return a call's arguments without the nulls that stand for absent properties in the strict form of this schema.
+
+    Arguments without such a null, and arguments that are not valid JSON, are returned as they are.
+    """
+    if "null" not in arguments:
+        return arguments
+    try:
+        value = parse_arguments(arguments)
+    except (NotJson, InvalidArguments):
+        return arguments
+    pruned = _pruned(value, schema, schema)
+    return arguments if pruned == value else json.dumps(pruned, ensure_ascii=False)
+
+
+def _pruned(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
+    schema = _resolved(schema, root)
+    if isinstance(value, list):
+        return [_pruned(item, schema.get("items"), root) for item in value]
+    if not isinstance(value, dict):
+        return value
+    branches = [_resolved(branch, root) for branch in schema.get("anyOf", ())]
+    fitting = (branch for branch in branches if value.keys() <= branch.get("properties", {}).keys())
+    chosen = schema if "properties" in schema else next(fitting, schema)
+    properties, required = chosen.get("properties", {}), chosen.get("required", ())
+    return {
+        name: _pruned(item, properties.get(name), root)
+        for name, item in value.items()
+        if item is not None or name not in properties or name in required or _admits_null(properties[name], root)
+    }
+
+
+def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(schema, Mapping):
+        return {}
+    return _found(schema.get("$ref"), root) or schema
+
+
+def _admits_null(schema: Any, root: Mapping[str, Any]) -> bool:
+    schema = _resolved(schema, root)
+    if "anyOf" in schema:
+        return any(_admits_null(branch, root) for branch in schema["anyOf"])
+    if "enum" in schema:
+        return None in schema["enum"]
+    if "const" in schema:
+        return schema["const"] is None
+    return "null" in _types(schema) or "type" not in schema
+
+
 class _Strict:
     """Writes the strict form of one schema, and counts what the vendor limits."""
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
+    def __init__(self, root: Mapping[str, Any], *, nullable: bool) -> None:
         self._root = root
+        self._nullable = nullable
         self._properties = 0
         self._enum_values = 0
         self._chars = 0
@@ -94,10 +150,20 @@ class _Strict:
         is_open = written.get("additionalProperties", False) is not False
         if is_open or "object" not in _types(written) or self._properties > _MAX_PROPERTIES:
             raise _NotStrict
-        if written["properties"].keys() - set(_listed(written.get("required", []))):
-            raise _NotStrict
+        for name in written["properties"].keys() - set(_listed(written.get("required", []))):
+            written["properties"][name] = self._optional(written["properties"][name], (properties or {})[name])
         written["required"] = list(written["properties"])
         written["additionalProperties"] = False
+
+    def _optional(self, written: JsonObject, schema: Mapping[str, Any]) -> JsonObject:
+        """Return an optional property as one that can be null. Where null has a meaning of its own, nothing can say "absent"."""
+        if not self._nullable:
+            raise _NotStrict
+        if not _admits_null(schema, self._root):
+            return {"anyOf": [written, {"type": "null"}]}
+        if schema.get("default") is not None or "default" not in schema:
+            raise _NotStrict
+        return written
 
     def _each(self, schemas: Any, *, depth: int) -> JsonObject:
         if not isinstance(schemas, Mapping):

@@ -80,7 +80,9 @@ class OpenAIResponses:
             ModelError: The call failed; the class says whether another attempt may help.
         """
         after = len(request.messages) if self._requests.is_stateful else None
-        response = ResponsesResponse(self._requests.own_names(request), after=after)
+        response = ResponsesResponse(
+            self._requests.own_names(request), after=after, schemas=self._requests.schemas(request)
+        )
         return read_response(partial(self._ask, request), response)
 
     async def _ask(self, request: ModelRequest) -> Answer:
