@@ -1,5 +1,8 @@
 """Kill -9 inside an agent that is another's tool; then resume the caller. The child goes on: one key, nothing done twice."""
 
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,6 +11,7 @@ from crash_child import Job
 from crashing import Children, World, answer_all, children, stored, world
 
 from invariants import check_events, check_pairs
+from treadle import open_journal, open_session
 from treadle.events import ChildStarted
 
 POINTS = ("CP1", "CP4", "CP6", "CP8", "CP9", "CP10", "CP11", "CP12", "CP13", "CP15:before", "CP15:after")
@@ -128,3 +132,85 @@ async def test_killed_around_any_commit_of_the_family_it_goes_on(
     statuses = await check_whole(tmp_path)
     assert outside.duplicates() == []
     assert statuses["clerk"] == "ok"
+
+
+@pytest.mark.row("N07")
+@pytest.mark.parametrize("point", ["CP6", "CP9", "CP11", "CP7:paused"])
+async def test_a_caller_that_is_cancelled_after_the_crash_ends_its_child_without_another_act(
+    tmp_path: Path, mother: Children, outside: World, point: str
+) -> None:
+    consents = point == "CP7:paused"
+    died = await mother.run(job(tmp_path, outside, point=point, depth=1, consent=consents))
+    assert died.was_killed
+    before = outside.requests()
+    async with open_session(tmp_path / "a.db", id="s") as session:
+        assert await session.cancel()
+    async with open_journal(tmp_path / "a.db") as journal:
+        assert await journal.approvals() == ()  # what the child asked is withdrawn with it
+
+    ended = await mother.run(job(tmp_path, outside, depth=1, consent=consents))
+
+    assert (ended.code, ended.report.get("reason")) == (0, "cancelled"), ended
+    assert outside.requests() == before
+    statuses = await check_whole(tmp_path)
+    assert statuses["clerk"] == "outcome_unknown"
+    events, _ = await stored(tmp_path / "a.db")
+    (child,) = {event.child_id for event in events if isinstance(event, ChildStarted)}
+    below, state = await stored(tmp_path / "a.db", child)
+    assert state.run is not None
+    assert (state.run.phase, state.run.reason, state.open) == ("stopped", "cancelled", {})
+    assert below[-1].at <= events[-1].at
+
+
+_PAYS = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from treadle import Agent, Tool, allow, open_session
+from treadle.messages import Finish, Text, ToolCall
+from treadle.ports import ModelEnd
+
+class Told:
+    price = None
+    def __init__(self, name, call, answer):
+        self.name, self.call, self.answer = name, call, answer
+    async def stream(self, request):
+        await asyncio.sleep(0)
+        is_first = all(message.role != "assistant" for message in request.messages)
+        parts = (self.call,) if is_first else (Text(self.answer),)
+        yield ModelEnd(parts=parts, finish=Finish.CALLS if is_first else Finish.STOP)
+
+async def main(journal, paid, dies):
+    async def pay(arguments, ctx):
+        with Path(paid).open("a") as file:
+            file.write(ctx.idempotency_key + "\\n")
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "paid"
+    tool = Tool(name="pay", description="Pay.", parameters={}, effect="keyed", run=pay)
+    child = Agent(Told("child", ToolCall(id="p", name="pay", arguments="{}"), "Paid."), tools=[tool], policy=allow("pay"))
+    clerk = ToolCall(id="c", name="clerk", arguments='{"task": "Pay"}')
+    lead = Agent(Told("lead", clerk, "Done."), tools=[child.as_tool("clerk", "Pays.")], policy=allow("clerk"))
+    async with open_session(journal, id="s") as session:
+        run = lead.run("Pay", session=session) if dies else lead.resume(session)
+        print((await run).text, flush=True)
+
+asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3] == "dies"))
+"""
+
+
+@pytest.mark.row("N07")
+def test_killed_inside_a_childs_payment_on_postgresql_it_goes_on_under_the_same_key(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    paid = tmp_path / "paid"
+
+    def process(how: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-c", _PAYS, postgres_url, str(paid), how]
+        return subprocess.run(command, capture_output=True, text=True, timeout=100)
+
+    died = process("dies")
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    ended = process("resumes")
+    assert ended.stdout == "Done.\n", ended.stderr
+    keys = paid.read_text().splitlines()
+    assert (len(keys), len(set(keys))) == (2, 1)  # asked twice under one key: the service pays once

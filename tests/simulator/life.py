@@ -111,8 +111,6 @@ class Life:
         for process in self.processes:
             process.dispose()
         steps = self.timeline.steps
-        if self.plan.agent["has_child"]:  # its session is in memory, with the machine's own clock and chance
-            self.digest = 0
         return Outcome(
             self.seed, tuple(self.judge.violations), dict(self.watcher.pairs), self.lines, steps, self.digest
         )
