@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from treadle.tools import CheckedCall as CheckedCall
     from treadle.tools import Done as Done
     from treadle.tools import NotDone as NotDone
+    from treadle.tools import Subject as Subject
     from treadle.tools import Tool as Tool
     from treadle.tools import ToolContext as ToolContext
     from treadle.tools import ToolOutput as ToolOutput
@@ -127,6 +128,7 @@ _HOMES = {
     "SessionHeld": "errors",
     "SessionNotActive": "errors",
     "StopReason": "stops",
+    "Subject": "tools",
     "Timeouts": "providers._endpoint",
     "Tool": "tools",
     "ToolCall": "messages",

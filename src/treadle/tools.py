@@ -18,6 +18,7 @@ __all__ = [
     "NotDone",
     "Permission",
     "SessionSnapshot",
+    "Subject",
     "Tool",
     "ToolContext",
     "ToolOutput",
@@ -178,6 +179,17 @@ class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What a person sees instead of the data."""
 
 
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """The one thing that an argument names, whatever its spelling. Rules are matched against it."""
+
+    names: tuple[str, ...]
+    """Its canonical names, such as a path relative to the root, links resolved, and the same path from `/`."""
+    extent: Literal["itself", "children", "tree"] = "itself"
+    """How much below it the call may reach: a listing its children, a search of a folder everything."""
+    below: str = ""
+    """The folder below it to which the call confines itself, such as `docs/api`."""
+
+
 _SHAPES = {"$ref", "anyOf", "oneOf", "allOf"}
 """Keywords by which a schema may say its type without `type`."""
 
@@ -236,6 +248,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     itself: an agent's session, a workflow. Such a call is never in doubt, and when it is told to stop its end is waited for."""
     examples: Sequence[JsonObject] = ()
     """Arguments of good calls, shown to the model."""
+    subjects: Callable[[JsonObject], Mapping[str, "Subject"]] | None = None
+    """What some arguments name once they are resolved, such as {"path": Subject(names=("src/a.py",))}: rules see that."""
     validate: Callable[[JsonObject], Awaitable[None] | None] | None = None
     """A check beyond the schema, before any decision. Raises InvalidArguments."""
     convert: Callable[[JsonObject], JsonObject] | None = None
@@ -301,6 +315,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         for word, function, given in (
             ("check", self.check, "(arguments, ctx)"),
             ("resources", self.resources, "the arguments"),
+            ("subjects", self.subjects, "the arguments"),
             ("validate", self.validate, "the arguments"),
             ("convert", self.convert, "the arguments"),
         ):

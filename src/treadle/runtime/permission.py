@@ -3,17 +3,19 @@
 import asyncio
 import fnmatch
 import inspect
+import posixpath
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any, assert_never
 
 import msgspec
 
-from treadle.canonical import digest
+from treadle.canonical import copied, digest
 from treadle.effects import Effect
 from treadle.errors import ConfigurationError
 from treadle.ports import Decision, DecisionKind, Policy, SessionView
-from treadle.tools import CheckedCall, Tool
+from treadle.tools import CheckedCall, Subject, Tool
 
 __all__ = [
     "APPROVAL_LIFETIME_SECONDS",
@@ -40,7 +42,7 @@ _STRICTNESS = {DecisionKind.ALLOW: 0, DecisionKind.SANDBOX: 1, DecisionKind.ASK:
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """Which calls a word applies to: `tool`, a glob such as `fs_*`, or `tool(key=glob)` on one argument."""
+    """Which calls a decision applies to: `tool`, a glob such as `fs_*`, or `tool(key=glob)` on what one argument names."""
 
     text: str
     tool: str
@@ -68,12 +70,116 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             )
         return Rule(text=text, tool=tool, key=key.strip(), glob=glob)
 
-    def matches(self, call: CheckedCall) -> bool:
+    def matches(self, call: CheckedCall, *, loosens: bool = False) -> bool:
+        """Whether the rule applies to a call.
+
+        Args:
+            loosens: Whether it allows something. Such a rule needs certainty: it must fit what the argument really names. One that
+                forbids or asks applies to every spelling, and to a call that may reach what it names.
+        """
         if not fnmatch.fnmatchcase(call.name, self.tool):
             return False
         if self.key is None or self.glob is None:
             return True
-        return self.key in call.arguments and fnmatch.fnmatchcase(_as_text(call.arguments[self.key]), self.glob)
+        subject = _subject(call, self.key)
+        if self.key not in call.arguments and subject is None:
+            return False
+        if loosens:
+            return _is_allowed(self.glob, call.arguments.get(self.key), subject)
+        return _is_covered(self.glob, call.arguments.get(self.key), subject)
+
+
+class _Unresolved:
+    """A tool could not say what an argument names: nothing is allowed by it, and every rule on it applies."""
+
+
+def _subject(call: CheckedCall, key: str) -> Subject | type[_Unresolved] | None:
+    if call.tool.subjects is None:
+        return None
+    try:
+        found = call.tool.subjects(copied(call.arguments)).get(key)
+    except Exception:  # noqa: BLE001 - the author's function; one that raises has resolved nothing
+        return _Unresolved
+    return found if found is None or isinstance(found, Subject) else _Unresolved
+
+
+def _is_allowed(glob: str, value: Any, subject: Subject | type[_Unresolved] | None) -> bool:
+    """Whether a rule that allows names what the argument really names. Its spelling alone is not enough."""
+    if subject is None:
+        text = _as_text(value)
+        return all(fnmatch.fnmatchcase(form, glob) for form in {text, _lexical(text)})
+    if not isinstance(subject, Subject):
+        return False
+    return any(fnmatch.fnmatchcase(name, one) for name in subject.names for one in {glob, _cleaned(glob)})
+
+
+def _is_covered(glob: str, value: Any, subject: Subject | type[_Unresolved] | None) -> bool:
+    """Whether a rule that forbids applies: to the argument as written, as it resolves, or to what lies below it."""
+    if subject is not None and not isinstance(subject, Subject):
+        return True
+    written = _as_text(value) if value is not None else ""
+    forms = {_lexical(written), *((written,) if subject is None else subject.names)}
+    globs = {glob, _cleaned(glob), _cleaned(glob).removeprefix("**/")}
+    folded_forms, folded_globs = {_folded(form) for form in forms}, {_folded(one) for one in globs}
+    if any(fnmatch.fnmatchcase(form, one) for form in folded_forms for one in folded_globs):
+        return True
+    if subject is None or subject.extent == "itself":
+        return False
+    folders = {_folded(posixpath.normpath(posixpath.join(name, subject.below))) for name in subject.names}
+    is_deep = subject.extent == "tree"
+    return any(_reaches(one, folder, is_deep=is_deep) for folder in folders for one in folded_globs)
+
+
+def _lexical(text: str) -> str:
+    """Return a path without `.`, `..`, doubled and trailing slashes, as far as the text alone can tell."""
+    if "/" not in text and text not in (".", ".."):
+        return text
+    plain = posixpath.normpath(text)
+    return plain[1:] if plain.startswith("//") else plain
+
+
+def _cleaned(glob: str) -> str:
+    """Return a rule's glob as canonical names are written: neither `./` nor `//`, and no slash at the end."""
+    while glob.startswith("./"):
+        glob = glob[2:]
+    return re.sub("/{2,}", "/", glob).rstrip("/") or glob
+
+
+def _folded(text: str) -> str:
+    """Return a name so that spellings which some file systems take for one are one: case, and composed characters."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+
+
+def _reaches(glob: str, folder: str, *, is_deep: bool) -> bool:
+    """Whether some path below a folder fits the glob: whether the glob can go on once the folder's name is read.
+
+    Args:
+        is_deep: Whether the path may lie deeper than the folder's own children.
+    """
+    prefix = "" if folder in (".", "/", "") else f"{folder}/"
+    if folder == "." and glob.startswith("/"):
+        return False  # the folder's other name, from `/`, decides
+    parts = _GLOB_PARTS.findall(glob)
+    places = _past_stars(parts, {0})
+    for char in prefix:
+        ahead = {
+            at + 1 for at in places if at < len(parts) and parts[at] != "*" and fnmatch.fnmatchcase(char, parts[at])
+        }
+        places = _past_stars(parts, ahead | {at for at in places if at < len(parts) and parts[at] == "*"})
+    return any(at < len(parts) and (is_deep or "/" not in parts[at:]) for at in places)
+
+
+_GLOB_PARTS = re.compile(r"\[!?[^\]]+\]|.", re.DOTALL)
+
+
+def _past_stars(parts: Sequence[str], places: set[int]) -> set[int]:
+    """Add the places behind each star, which may stand for nothing."""
+    reached = set(places)
+    for place in sorted(places):
+        while place < len(parts) and parts[place] == "*":
+            place += 1  # noqa: PLW2901 - walks on from here
+            reached.add(place)
+    return reached
 
 
 def _as_text(value: Any) -> str:
@@ -89,7 +195,7 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
         for rule in self.rules:
-            if rule.matches(call):
+            if rule.matches(call, loosens=self.kind == DecisionKind.ALLOW):
                 return Decision(kind=self.kind, rule=f"{self.kind} {rule.text}", reason=self.reason)
         return None
 

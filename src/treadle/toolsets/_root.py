@@ -13,10 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from treadle.errors import ConfigurationError, Rejected
+from treadle.tools import Subject
 
 __all__ = ["Entry", "Opened", "Root", "refusal", "shown", "spelled", "split"]
 
@@ -100,6 +102,38 @@ class Root:
         if "\0" in path or len(path) > _MAX_PATH_CHARS or not _is_encodable(path):
             raise refusal(f"Not a path: {shown(path)}", "invalid_path")
         return self._below(path, asked=path) if path.startswith("/") else split(path)
+
+    def canonical(self, path: str) -> tuple[str, ...]:
+        """Return the names below the root of what a path really is: links and `..` resolved, also where it does not exist yet.
+
+        Raises:
+            Rejected: It lies outside the root, or can be no path.
+        """
+        try:
+            with self.open(path) as opened:
+                return opened.names
+        except Rejected:
+            place = os.path.realpath(Path(self._path, *self.names(path)))
+            return self._below(place, asked=path)
+
+    def subject(
+        self, path: str, *, extent: Literal["itself", "children", "tree"] = "itself", below: Sequence[str] = ()
+    ) -> Subject:
+        """Return what rules on paths see: the path relative to the root, and from `/`.
+
+        A path that is outside keeps its own spelling from `/`: the tool will refuse it.
+
+        Args:
+            extent: How much below it the call may reach.
+            below: Names of folders below it to which the call confines itself.
+        """
+        try:
+            names = self.canonical(path)
+        except Rejected:
+            names = (*self._spellings[0], *split(path)) if not path.startswith("/") else split(path)
+            return Subject(names=("/" + "/".join(names),), extent=extent, below="/".join(below))
+        whole = "/" + "/".join((*self._spellings[0], *names))
+        return Subject(names=("/".join(names) or ".", whole), extent=extent, below="/".join(below))
 
     def entries(self, opened: Opened) -> list[Entry]:
         """Return what an opened folder holds, in the order of the full paths below it."""

@@ -13,7 +13,7 @@ from treadle.errors import Rejected
 from treadle.toolsets._root import Root, split
 from treadle.toolsets._seats import seated
 
-__all__ = ["SKIPPED", "Glob", "walk"]
+__all__ = ["SKIPPED", "Glob", "literal_folders", "walk"]
 
 SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "venv"})
 """Folders left out beside the hidden ones (`.git`, `.venv`, `.tox`, ...)."""
@@ -85,6 +85,12 @@ class Glob:
 
     def matches(self, names: Sequence[str]) -> bool:
         return any(_matches(parts, names) for parts in self._alternatives)
+
+
+def literal_folders(pattern: str) -> tuple[str, ...]:
+    """Return the folders at the beginning of a glob that it names literally: all that it matches lies below them."""
+    *folders, _ = split(pattern) or ("",)
+    return tuple(takewhile(lambda name: not set(name) & set("*?[]{}\\"), folders)) if ".." not in folders else ()
 
 
 def _alternatives(pattern: str) -> list[str]:

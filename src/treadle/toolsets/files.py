@@ -11,7 +11,7 @@ from treadle.toolsets._root import Entry, Opened, Root, refusal, shown, spelled,
 from treadle.toolsets._schemas import ERROR_SCHEMA, FOLDER_ROOTED, listing_schema
 from treadle.toolsets._seats import give_way, seated
 from treadle.toolsets._text import Line, lines, text_stream
-from treadle.toolsets._walk import Glob, walk
+from treadle.toolsets._walk import Glob, literal_folders, walk
 from treadle.toolsets.search import grep_tool
 
 __all__ = ["file_tools", "glob_tool", "list_tool", "read_tool"]
@@ -72,6 +72,9 @@ def glob_tool(root: Root) -> Tool:
         effect="read",
         timeout=60.0,
         run=partial(_glob, root),
+        subjects=lambda given: {
+            "path": root.subject(given.get("path", "."), extent="tree", below=literal_folders(given.get("pattern", "")))
+        },
         examples=({"pattern": "**/*.py"},),
     )
 
@@ -110,6 +113,7 @@ def read_tool(root: Root) -> Tool:
         effect="read",
         timeout=60.0,
         run=partial(_read, root),
+        subjects=lambda given: {"path": root.subject(given["path"])},
         examples=({"path": "README.md"}, {"path": "src/main.c", "offset": 100, "limit": 50}),
     )
 
@@ -129,6 +133,7 @@ def list_tool(root: Root) -> Tool:
         effect="read",
         timeout=60.0,
         run=partial(_list, root),
+        subjects=lambda given: {"path": root.subject(given.get("path", "."), extent="children")},
     )
 
 

@@ -14,7 +14,7 @@ from treadle.toolsets._root import Opened, Root, spelled
 from treadle.toolsets._schemas import ERROR_SCHEMA, FOLDER_ROOTED, listing_schema
 from treadle.toolsets._seats import give_way, seated
 from treadle.toolsets._text import pieces, text_stream
-from treadle.toolsets._walk import Glob, walk
+from treadle.toolsets._walk import Glob, literal_folders, walk
 
 __all__ = ["grep_tool"]
 
@@ -83,8 +83,14 @@ def grep_tool(root: Root) -> Tool:
         effect="read",
         timeout=60.0,
         run=partial(_grep, root),
+        subjects=lambda given: {"path": root.subject(given.get("path", "."), extent="tree", below=_folders(given))},
         examples=({"pattern": "error", "path": "src/main.c"}, {"pattern": "TODO|FIXME", "include": "*.py"}),
     )
+
+
+def _folders(arguments: JsonObject) -> tuple[str, ...]:
+    """Return the folders to which `include` confines a search."""
+    return literal_folders(arguments.get("include") or "")
 
 
 class _Findings(msgspec.Struct, kw_only=True):
