@@ -5,7 +5,6 @@ Decides nothing about permission and nothing about other calls; always gives exa
 
 import asyncio
 import inspect
-import logging
 import math
 from collections.abc import Awaitable, Sequence
 from types import CoroutineType
@@ -32,6 +31,7 @@ from treadle.runtime.failures import (
 )
 from treadle.runtime.interrupts import Interrupt, wait_at_most
 from treadle.runtime.observations import failed_result
+from treadle.runtime.redaction import redacted_logger
 from treadle.runtime.retries import LONGEST_WAIT_SECONDS, backoff_seconds, may_retry_call
 from treadle.stops import StopReason
 from treadle.suspension import Suspended
@@ -50,7 +50,7 @@ from treadle.tools import (
 
 __all__ = ["Attempts"]
 
-logger = logging.getLogger(__name__)
+logger = redacted_logger(__name__)
 
 
 class Attempts:

@@ -5,7 +5,6 @@ Knows which calls were given up and run on. Retries nothing and makes no result:
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,12 +14,13 @@ from treadle.ledger import Ledger
 from treadle.messages import Message, ToolCall
 from treadle.runtime.failures import Cut, contained, describe, kept_inside
 from treadle.runtime.interrupts import Interrupt, wait_at_most
+from treadle.runtime.redaction import redacted_logger
 from treadle.runtime.threads import Threads
 from treadle.tools import CheckedCall, JsonObject, SessionSnapshot, ToolContext
 
 __all__ = ["GRACE_SECONDS", "Abandoned", "CallContext", "Calling"]
 
-logger = logging.getLogger(__name__)
+logger = redacted_logger(__name__)
 
 GRACE_SECONDS = 0.2
 """How long a call that was told to stop may take to end before it is left behind."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -16,12 +15,13 @@ from treadle.ports import Decision, DecisionKind, Interceptor, Policy, SessionVi
 from treadle.runtime.failures import describe, pass_interrupts, words_of
 from treadle.runtime.observations import failed_result
 from treadle.runtime.permission import decide, failed_policy, held_to_port, stricter
+from treadle.runtime.redaction import redacted_logger
 from treadle.toolbox import Toolbox
 from treadle.tools import CallStatus, CheckedCall, JsonObject, Tool, ToolResult
 
 __all__ = ["Checked", "Checker", "Decided", "Refused"]
 
-logger = logging.getLogger(__name__)
+logger = redacted_logger(__name__)
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):

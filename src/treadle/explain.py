@@ -28,6 +28,7 @@ from treadle.events import (
 )
 from treadle.history import effects_after
 from treadle.messages import ToolCall
+from treadle.runtime.redaction import Redactor
 from treadle.state import SessionState
 
 __all__ = ["Approved", "Changed", "Explanation", "Failed", "Rerun", "RunTrace", "Stopped", "Tried", "Used", "explain"]
@@ -177,6 +178,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 def explain(session_id: str, events: Iterable[AnyEvent], children: Sequence[Explanation] = ()) -> Explanation:
     """Answer what was tried, on what data, what changed, who approved, what failed, why it stopped, and what a rerun does.
 
+    Secrets are redacted.
+
     Args:
         children: The same on the sessions that carried out its calls.
     """
@@ -186,9 +189,22 @@ def explain(session_id: str, events: Iterable[AnyEvent], children: Sequence[Expl
         state.apply(event)
         reading.take(event)
         reading.count(state)
+    return _redacted(_explanation(events, state, reading, children))
+
+
+def _redacted(about: Explanation) -> Explanation:
+    """Take the secrets out: an explanation is read, and nothing of it is executed."""
+    plain = msgspec.to_builtins(about)
+    hidden = Redactor().value(plain)
+    return about if hidden == plain else msgspec.convert(hidden, Explanation)
+
+
+def _explanation(
+    events: Sequence[AnyEvent], state: SessionState, reading: "_Reading", children: Sequence[Explanation]
+) -> Explanation:
     changed = _changed(events, reading.calls)
     return Explanation(
-        session_id=session_id,
+        session_id=state.id,
         status=state.status,
         state=state.phase,
         parent_id=state.parent_id,
@@ -240,8 +256,11 @@ class _Reading:
                 self._answered(event)
             case CallDecided(call_id=str(call_id)):
                 self._decided(call_id, event)
-            case ToolStarted(call=ToolCall() as call):  # it began before its response was whole
-                self._call(call, event).digest = event.digest
+            case ToolStarted(
+                call=ToolCall() as call
+            ):  # it began before its response was whole, which may never have been
+                tried = self._call(call, event)
+                tried.arguments, tried.digest = call.arguments, event.digest
             case ToolFinished(call_id=str(call_id)):
                 self._finished(call_id, event)
             case _:
@@ -310,11 +329,15 @@ class _Reading:
 
     def _call(self, call: ToolCall, event: AnyEvent) -> Tried:
         tried = Tried(call_id=call.id, tool=call.name, run_id=event.run_id, step=event.step, arguments=call.arguments)
-        return self.calls.setdefault(call.id, tried)
+        known = self.calls.setdefault(call.id, tried)
+        known.arguments = known.arguments or call.arguments
+        return known
 
     def _decided(self, call_id: str, event: CallDecided) -> None:
-        if (tried := self.calls.get(call_id)) is None:
+        if call_id not in self.calls and not event.early:
             return
+        # Of a call that began before its response was whole, the decision is the first that is recorded.
+        tried = self._call(ToolCall(id=call_id, name=event.tool, arguments=""), event)
         tried.digest, tried.decision = event.digest, event.decision
         tried.rule, tried.reason, tried.effect = event.rule, event.reason, event.effect
         if event.decision in ("allow", "deny", "sandbox") and not self._is_answered(call_id):

@@ -4,7 +4,6 @@ It decides nothing: what to record is the loop's and the pipeline's business.
 """
 
 import asyncio
-import logging
 import sys
 from collections.abc import Sequence
 
@@ -21,11 +20,12 @@ from treadle.events import (
     Subscriber,
 )
 from treadle.ports import Clock, Journal, Randomness
+from treadle.runtime.redaction import redacted_logger, scrubbed
 from treadle.state import SessionState
 
 __all__ = ["Ledger"]
 
-logger = logging.getLogger(__name__)
+logger = redacted_logger(__name__)
 
 _TURNS = {RunStarted, RunResumed, RunPaused, RunFinished, SessionChanged, SessionRewound}
 """Events that may change what the session's state is."""
@@ -104,7 +104,7 @@ class Ledger:
 
     def _stamped(self, event: AnyEvent, *, seq: int, step: int, at: float) -> AnyEvent:
         return msgspec.structs.replace(
-            event,
+            scrubbed(event),
             session_id=self.state.id,
             run_id=self.run_id,
             step=step,

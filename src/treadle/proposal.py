@@ -32,6 +32,7 @@ from treadle.runtime.consumption import cost_of, estimate, money, together
 from treadle.runtime.endings import limit_stop, unstarted_calls_stop
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.naming import ResponseCalls
+from treadle.runtime.redaction import shown_error
 from treadle.runtime.retries import asked_wait, model_wait_seconds
 from treadle.runtime.texts import encodable, encodable_call, encodable_part
 from treadle.stops import Stop, StopReason
@@ -326,7 +327,7 @@ class Proposer:
         failed = ModelFailed(
             step=step,
             error="Interrupted" if error is None else type(error).__name__,
-            message=self._interrupted if error is None else encodable(str(error)),
+            message=self._interrupted if error is None else encodable(shown_error(error)),
             attempt=attempt,
             status=None if error is None else error.status,
             retry_in_seconds=wait,
@@ -384,7 +385,9 @@ class Proposer:
         if is_used_up and self._allowed is not None:
             reached = BudgetReached(budget="max_retries_per_model_call", used=attempt - 1, limit=self._allowed)
         details = {"error": type(error).__name__, "status": error.status, "attempts": attempt}
-        return Stop(reason=reason, message=encodable(str(error)) + asked_wait(error), reached=reached, details=details)
+        return Stop(
+            reason=reason, message=encodable(shown_error(error)) + asked_wait(error), reached=reached, details=details
+        )
 
 
 def _refusal(end: ModelEnd, *, closing: bool) -> str | None:

@@ -192,7 +192,7 @@ def _reach(dialect: str, vendor: Vendor, base_url: str | None, api_key: str | No
 
 def _checked_url(url: str) -> str:
     if not url.startswith(("http://", "https://")) or not url.partition("://")[2].strip("/"):
-        raise ConfigurationError(f"The base URL {url!r} is none: write it as http://HOST:PORT/v1 or https://HOST/v1.")
+        raise ConfigurationError("The base URL is invalid: write it as http://HOST:PORT/v1 or https://HOST/v1.")
     return url.rstrip("/")
 
 

@@ -4,7 +4,6 @@ The loop is elsewhere; this is its handle.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
@@ -23,6 +22,7 @@ from treadle.ports import Model
 from treadle.reports import RunResult, conclude
 from treadle.runtime.endings import time_stop
 from treadle.runtime.interrupts import Interrupt, see_through
+from treadle.runtime.redaction import redacted_logger
 from treadle.session import Session
 from treadle.settling import settle
 from treadle.stops import Status, Stop, StopReason
@@ -30,7 +30,7 @@ from treadle.views import ReadOnlyView
 
 __all__ = ["Run", "Step"]
 
-logger = logging.getLogger(__name__)
+logger = redacted_logger(__name__)
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,10 +25,11 @@ from treadle.history import Rewind, fold
 from treadle.ledger import Ledger
 from treadle.messages import Message
 from treadle.ports import Clock, Degradation, HasClock, InboxMessage, Journal, Lease, Randomness
+from treadle.runtime.redaction import Redactor
 from treadle.settling import end_children
 from treadle.state import Approval, SessionState
 from treadle.tools import JsonObject
-from treadle.transfer import pack
+from treadle.transfer import pack, pack_redacted
 from treadle.waiting import answer_id, instant, is_cancelled, waiting_approvals
 
 __all__ = ["Approvals", "Session", "SessionEvents", "fold"]
@@ -354,9 +355,16 @@ class Session:
             if purge:
                 self.ledger.state = await keeping.purge(self.ledger)
 
-    async def export(self) -> Sequence[bytes]:
-        """Return the whole session as lines of JSON, for `import_session`."""
-        return tuple(pack(await keeping.parcel_of(self.ledger)))
+    async def export(self, *, redactor: Redactor | None = None) -> Sequence[bytes]:
+        """Return the whole session as lines of JSON, for `import_session`.
+
+        The lines are exact, so that the session can go on elsewhere: keep them as private as the journal.
+
+        Args:
+            redactor: Takes the secrets out, for lines that other people read. A session with an open call cannot be imported then.
+        """
+        parcel = await keeping.parcel_of(self.ledger)
+        return tuple(pack(parcel) if redactor is None else pack_redacted(parcel, redactor))
 
     async def explain(self) -> Explanation:
         """Say what was tried, on what, what it changed, who approved, what failed, why it stopped, and what a rerun does."""

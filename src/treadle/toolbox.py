@@ -2,7 +2,6 @@
 
 import asyncio
 import difflib
-import logging
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import msgspec
 from treadle.effects import Effect
 from treadle.errors import InvalidArguments, InvalidJson, ToolDefinitionError, ToolNameConflict
 from treadle.ports import SessionView, ToolSpec
+from treadle.runtime.redaction import redacted_logger
 from treadle.runtime.turns import in_turns
 from treadle.tools import JsonObject, Tool
 
@@ -25,7 +25,7 @@ __all__ = ["PARALLEL_HINT", "Plain", "Toolbox"]
 PARALLEL_HINT = "This call is independent and may be issued in parallel with others."
 """What the descriptions of tools that only read say to the model (seed 000: it nudges towards batches)."""
 
-logger = logging.getLogger(__name__)
+logger = redacted_logger(__name__)
 
 
 class Plain(msgspec.Struct, frozen=True, kw_only=True):

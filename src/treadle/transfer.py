@@ -15,10 +15,11 @@ from treadle.errors import JournalError, NoSuchPoint
 from treadle.events import AnyEvent, decode_event, encode_event
 from treadle.history import fold, renamed
 from treadle.ports import InboxMessage
+from treadle.runtime.redaction import Redactor
 from treadle.state import SessionState
 from treadle.tools import JsonObject
 
-__all__ = ["FORMAT", "Parcel", "pack", "unpack"]
+__all__ = ["FORMAT", "Parcel", "pack", "pack_redacted", "unpack"]
 
 FORMAT = 1
 """Version of the form of an export. Events have versions of their own."""
@@ -58,6 +59,8 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
     events: int
     inbox: int = 0
     blobs: int = 0
+    redacted: bool = False
+    """Whether secrets were taken out: then it can be read and imported, but no open call of it may run."""
 
 
 class _Blob(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="export.blob"):
@@ -83,10 +86,58 @@ class _Kind(msgspec.Struct):
 _kinds = msgspec.json.Decoder(_Kind)
 
 
+def _header(parcel: Parcel) -> _Header:
+    return _Header(
+        format=FORMAT,
+        session_id=parcel.session_id,
+        events=len(parcel.events),
+        inbox=len(parcel.inbox),
+        blobs=len(parcel.blobs),
+    )
+
+
 def pack(parcel: Parcel) -> Iterator[bytes]:
-    """Return the lines of an export, without line feeds."""
-    counts = {"events": len(parcel.events), "inbox": len(parcel.inbox), "blobs": len(parcel.blobs)}
-    yield msgspec.json.encode(_Header(format=FORMAT, session_id=parcel.session_id, **counts))
+    """Return the lines of an export, without line feeds. They are exact, secrets included."""
+    yield msgspec.json.encode(_header(parcel))
+    yield from _contents(parcel)
+
+
+def pack_redacted(parcel: Parcel, redactor: Redactor) -> Iterator[bytes]:
+    """Return the lines of an export without secrets. Where there are none, they are those of `pack`."""
+    blobs, renamed_blobs = _redacted_blobs(parcel, redactor)
+    exact = list(_contents(msgspec.structs.replace(parcel, blobs=blobs)))
+    lines = [_redacted(line, redactor, renamed_blobs) for line in exact]
+    is_changed = lines != exact or bool(renamed_blobs)
+    yield msgspec.json.encode(msgspec.structs.replace(_header(parcel), redacted=is_changed, blobs=len(blobs)))
+    yield from lines
+
+
+def _redacted(line: bytes, redactor: Redactor, renamed_blobs: Mapping[str, str]) -> bytes:
+    plain = msgspec.json.decode(line)
+    if plain.get("type") == "export.blob":
+        return line
+    hidden = redactor.value(plain)
+    line = line if hidden == plain else msgspec.json.encode(hidden)
+    for old, new in renamed_blobs.items():
+        line = line.replace(old.encode(), new.encode())
+    return line
+
+
+def _redacted_blobs(parcel: Parcel, redactor: Redactor) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Return the stored texts without secrets, and the new digests of those that changed."""
+    blobs: dict[str, bytes] = {}
+    changed: dict[str, str] = {}
+    for digest, content in parcel.blobs.items():
+        text = content.decode("utf-8", "surrogateescape")
+        hidden = redactor.text(text).encode("utf-8", "surrogateescape")
+        name = digest if hidden == content else hashlib.sha256(hidden).hexdigest()
+        blobs[name] = hidden
+        if name != digest:
+            changed[digest] = name
+    return blobs, changed
+
+
+def _contents(parcel: Parcel) -> Iterator[bytes]:
     for event in parcel.events:
         yield encode_event(event)
     for message in parcel.inbox:
@@ -110,6 +161,11 @@ def unpack(lines: Iterable[bytes | str]) -> Parcel:
         raise _wrong(number, f"a newer Treadle wrote it (form {header.format}; this one knows {FORMAT})")
     parcel = _collect(header, numbered)
     _check_whole(header, parcel)
+    if header.redacted and (parcel.state().has_open_calls or parcel.state().early):
+        raise JournalError(
+            "The export is redacted and has a call without a result, which would run with other arguments. "
+            "Export it again with --exact, or with export() in Python."
+        )
     return parcel
 
 

@@ -171,3 +171,19 @@ def test_it_never_prompts_even_at_a_terminal(paying):
     os.close(theirs)
 
     assert process.returncode == 11, error
+
+
+@pytest.mark.row("H12")
+def test_what_ran_beside_a_call_that_waits_is_shown_and_explained_with_its_decision(paying):
+    calls = [{"name": "read", "arguments": {"path": "a.txt"}}, {"name": "pay", "arguments": {"amount": 40}}]
+    paying.script("s.json", [{"calls": calls}])
+    paying("run", "-m", "script:s.json", "--tools", "paying.py", "--tools", "read", "--session", "s", "x", code=11)
+
+    shown = paying("sessions", "show", "s", code=0).stdout
+    explained = paying("sessions", "explain", "s", code=0).stdout
+
+    assert 'read(path="a.txt")\n  read, allow (default for read)' in shown
+    assert '{"output":"one error","count":1}' in shown
+    assert "pay(amount=40)\n  unsafe, ask (default for unsafe)" in shown
+    assert 'read(path="a.txt") -> ok [read, allow by default for read]' in explained
+    assert "pay(amount=40) -> no result yet [unsafe, ask by default for unsafe]" in explained

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from session_tools import look_tool, pay_tool, payer, stored_session, waiting_session
 
-from treadle import Agent, Budget, Explanation, Price, Tool, ToolContext, ask, open_session
+from treadle import Agent, Budget, Decision, Explanation, Price, Tool, ToolContext, ask, open_session
 from treadle.effects import Effect
 from treadle.events import (
     AnyEvent,
@@ -213,3 +213,58 @@ def test_a_task_whose_only_changes_are_idempotent_can_be_given_again() -> None:
     assert [(one.tool, one.status) for one in about.changed] == [("label", "outcome_unknown")]
     assert about.rerun.is_safe
     assert about.rerun.why == "What was changed is idempotent: the task can be given again."
+
+
+# --- calls beside one that waits, early calls, denials ---------------------------------------------------------------
+
+
+@pytest.mark.row("H12")
+async def test_calls_that_ran_beside_one_that_waits_are_explained_and_reported(journal: Journal) -> None:
+    calls = [call("look", id="beside"), call("pay", id="waiting", amount=40)]
+    async with open_session(journal, id="s") as session:
+        agent = Agent(ScriptedModel([calls]), tools=[look_tool(), pay_tool([])], policy=ask("pay"))
+        result = await agent.run("go", session=session)
+    about = await told(journal, "s")
+
+    assert result.reason == "approval_required"
+    assert [(one["id"], one["status"]) for one in result.report()["tool_calls"]] == [("beside", "ok")]
+    tried = {one.call_id: (one.decision, one.effect, one.status) for one in about.tried}
+    assert tried == {"beside": ("allow", "read", "ok"), "waiting": ("ask", "unsafe", None)}
+    assert [one.call_id for one in about.data_used] == ["beside"]
+
+
+@pytest.mark.row("H12")
+def test_an_early_call_of_a_response_that_broke_off_is_explained_with_its_decision() -> None:
+    early = ToolCall(id="c1", name="look", arguments='{"at": 1}')
+    result = ToolResult(call_id="c1", name="look", status=CallStatus.OK, content="seen", attempts=1)
+    events: list[AnyEvent] = [
+        RunStarted(seq=1, run_id="r", task="go"),
+        CallDecided(seq=2, run_id="r", step=1, call_id="c1", tool="look", decision="allow", rule="default for read",
+                    effect=Effect.READ, digest="d", early=True),
+        ToolStarted(seq=3, run_id="r", step=1, call_id="c1", tool="look", effect=Effect.READ, early=True, call=early, digest="d"),
+        ToolFinished(seq=4, run_id="r", step=1, call_id="c1", result=result),
+    ]  # fmt: skip
+
+    about = explain("s", events)
+
+    (tried,) = about.tried
+    assert (tried.decision, tried.rule, tried.effect, tried.status) == ("allow", "default for read", "read", "ok")
+    assert tried.arguments == '{"at": 1}'
+    assert [one.arguments for one in about.data_used] == ['{"at": 1}']
+    assert [one.call_id for one in about.approved] == ["c1"]
+
+
+@pytest.mark.row("H12")
+async def test_a_call_that_needs_a_sandbox_is_among_the_denials(journal: Journal) -> None:
+    class Boxed:
+        def decide(self, call: object, session: object) -> Decision:
+            return Decision(kind="sandbox", rule="boxed", reason="It needs a box.")
+
+    async with open_session(journal, id="s") as session:
+        agent = Agent(ScriptedModel([call("look"), text("No.")]), tools=[look_tool()], policy=Boxed())
+        result = await agent.run("go", session=session)
+    about = await told(journal, "s")
+
+    assert [(one["rule"], one["reason"]) for one in result.report()["denials"]] == [("boxed", "It needs a box.")]
+    assert [(one.decision, one.by) for one in about.approved] == [("sandbox", "rule boxed")]
+    assert [one.status for one in about.failed] == ["denied"]

@@ -39,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _guarded(options: Options | TreadleError, terminal: Terminal) -> int:
     is_debugged = os.environ.get("TREADLE_DEBUG") == "1"
+    if is_debugged:
+        _show_logs(terminal)
     try:
         if isinstance(options, TreadleError):
             raise options  # noqa: TRY301 - one place tells all failures
@@ -48,17 +50,28 @@ def _guarded(options: Options | TreadleError, terminal: Terminal) -> int:
         return 130
     except TreadleError as exc:
         if is_debugged:
-            traceback.print_exc()
+            terminal.say_lines(traceback.format_exc().splitlines())
         terminal.say(f"treadle: {one_line(str(exc), 2000)}")
         return code_of(exc)
     except Exception as exc:  # noqa: BLE001 - the last border: people get a sentence, not a traceback
         if is_debugged:
-            traceback.print_exc()
+            terminal.say_lines(traceback.format_exc().splitlines())
         terminal.say(
             f"treadle: unexpected {type(exc).__name__}: {one_line(str(exc), 500)}. "
             "This is a fault of Treadle's; TREADLE_DEBUG=1 shows the traceback."
         )
         return 1
+
+
+def _show_logs(terminal: Terminal) -> None:
+    """Show the logs of operators, redacted as all else is."""
+    import logging  # noqa: PLC0415 - for those who debug
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            terminal.say_lines(self.format(record).splitlines())
+
+    logging.getLogger().addHandler(Handler())
 
 
 def _told(code: int, terminal: Terminal) -> int:

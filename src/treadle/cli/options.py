@@ -56,6 +56,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     file: str | None = None
     older_than_days: float | None = None
     is_purged: bool = False
+    is_exact: bool = False
     shows_deleted: bool = False
     is_last: bool = False
     script: str | None = None

@@ -50,8 +50,22 @@ class LinesScreen:
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
+        self._held = ""
+        """The end of a streamed text that may be half a secret: it opens the next piece."""
+        self._last: ModelDelta | None = None
 
     def hear(self, event: AnyEvent) -> None:
+        if isinstance(event, ModelDelta) and event.text:
+            text = self._held + event.text
+            settled = self._terminal.redactor.settled(text)
+            self._held, self._last = text[settled:], event
+            event = msgspec.structs.replace(event, text=text[:settled])
+        elif self._held and self._last is not None:
+            rest, self._held = self._held, ""
+            self._write(msgspec.structs.replace(self._last, text=rest))
+        self._write(event)
+
+    def _write(self, event: AnyEvent) -> None:
         # The journal leaves out what is as usual; who reads lines should need no table of defaults.
         common = {name: getattr(event, name) for name in Event.__struct_fields__}
         self._terminal.data({"type": event.type, **common, **msgspec.to_builtins(event)})

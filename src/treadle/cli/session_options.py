@@ -70,6 +70,9 @@ def _add_rewind(parser: _Flags) -> None:
 def _add_export(parser: _Flags) -> None:
     _add_one(parser)
     parser.add_argument("file", nargs="?", metavar="FILE", help="a new file; else standard output")
+    parser.flag(
+        "--exact", dest="is_exact", action="store_true", help="keep secrets, for a session that goes on elsewhere"
+    )
 
 
 def _add_import(parser: _Flags) -> None:

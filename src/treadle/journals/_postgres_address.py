@@ -9,6 +9,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from treadle.errors import ConfigurationError
+from treadle.runtime.redaction import remember
 
 __all__ = ["Address", "parse_address"]
 
@@ -61,6 +62,7 @@ def parse_address(url: str) -> Address:
         raise _unreadable()
     found = [value for name, value in given.items() if value and ("password" in name or "secret" in name)]
     secrets = {form for secret in found for form in (secret, quote(secret, safe=""))}
+    remember(secrets)
     return Address(
         parameters={**_DEFAULTS, **given, **_ALWAYS},
         location=_location(given),

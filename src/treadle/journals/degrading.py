@@ -5,7 +5,6 @@ memory. It knows nothing of how the store works, and repairs nothing in it.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,11 +13,12 @@ from treadle.errors import IntentNotStored, JournalError, SessionConflict
 from treadle.events import AnyEvent, JournalDegraded, ToolStarted
 from treadle.journals._blobs import digest_of
 from treadle.ports import HasClock, InboxMessage, Journal, Lease, SessionInfo
+from treadle.runtime.redaction import redacted_logger
 from treadle.state import Approval
 
 __all__ = ["DegradingJournal"]
 
-logger = logging.getLogger(__name__)
+logger = redacted_logger(__name__)
 
 
 class DegradingJournal:

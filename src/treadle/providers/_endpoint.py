@@ -9,6 +9,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from treadle.errors import ConfigurationError
+from treadle.runtime.redaction import is_secret_name, remember, secrets_of_address
 
 __all__ = ["Endpoint", "Timeouts", "check_header", "secrets_of"]
 
@@ -66,7 +67,9 @@ class Endpoint:
         self.timeouts = timeouts
         self.shown = str(parsed.with_user(None).with_query(None).with_fragment(None))
         """The base URL without user name, password and query."""
-        self.redact = _redactor((*secrets, parsed.password or ""))
+        own = _secrets_of(base_url, parsed)
+        remember([*own, *_secret_headers(self.headers)])
+        self.redact = _redactor((*secrets, *own))
         """Hides the secrets in a text."""
         if parsed.user is not None:
             self._log_in(parsed)
@@ -113,6 +116,28 @@ def _parse(base_url: str) -> URL:
         # The text itself may hold a password, so only its shape is shown.
         raise ConfigurationError("The base URL must look like https://host/v1 or http://127.0.0.1:8080/v1.")
     return url
+
+
+def _secrets_of(base_url: str, url: URL) -> list[str]:
+    """Name what of an address no message may show, in each form that a server may echo: user, password and query."""
+    found = [url.user or "", url.password or "", url.raw_user or "", url.raw_password or "", url.raw_query_string]
+    if url.user is not None:
+        found.append(_basic(url.user, url.password or "").partition(" ")[2])
+    return [
+        *found,
+        *secrets_of_address(base_url),
+        *(value for value in url.query.values() if len(value) >= _MIN_SECRET),
+    ]
+
+
+def _secret_headers(headers: Mapping[str, str]) -> list[str]:
+    """Return the values of the headers that hold a key by their name, with and without the scheme before it."""
+    values = [value for name, value in headers.items() if is_secret_name(name)]
+    return [form for value in values for form in (value, value.partition(" ")[2]) if form]
+
+
+_MIN_SECRET = 4
+"""A shorter value of a query is a version or a switch."""
 
 
 def _join(base: URL, path: str) -> URL:

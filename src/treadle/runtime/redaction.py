@@ -5,15 +5,43 @@ a private key, and fields by name such as `password=...`. Work is linear in the 
 none can begin anew at each character.
 """
 
+import logging
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote
 
-from treadle.errors import ConfigurationError
+import msgspec
 
-__all__ = ["MARK", "Redactor", "is_secret_name", "known", "remember", "secrets_of_address", "without_known"]
+from treadle.errors import ConfigurationError
+from treadle.events import (
+    AnyEvent,
+    ContractViolated,
+    DecisionRejected,
+    ModelDelta,
+    ModelDiscarded,
+    ModelFailed,
+    ModelFinished,
+    RunFinished,
+    ToolAttemptFailed,
+    ToolFinished,
+    ToolLate,
+    ToolProgress,
+)
+
+__all__ = [
+    "MARK",
+    "Redactor",
+    "is_secret_name",
+    "known",
+    "redacted_logger",
+    "remember",
+    "scrubbed",
+    "secrets_of_address",
+    "shown_error",
+    "without_known",
+]
 
 MARK = "[redacted]"
 """What stands where a secret stood."""
@@ -21,6 +49,7 @@ MARK = "[redacted]"
 _MIN_KNOWN_CHARS = 8
 """A shorter value is an ordinary word too often to be hidden wherever it occurs."""
 _MAX_KNOWN = 1000
+_FEW = 64
 _MAX_PATTERN_CHARS = 200
 
 # --- values that this process uses -----------------------------------------------------------------------------------
@@ -45,8 +74,20 @@ class _Known:
             longest_first = sorted(self._values, key=len, reverse=True)
             self._pattern = re.compile("|".join(map(re.escape, longest_first)))
 
+    @property
+    def values(self) -> Collection[str]:
+        return self._values.keys()
+
+    def is_in(self, text: str) -> bool:
+        """Whether one of them is in a text: for few values quicker than the pattern is."""
+        values = tuple(self._values)
+        return any(value in text for value in values) if len(values) <= _FEW else self._found(text)
+
     def hide(self, text: str) -> str:
-        return text if self._pattern is None else self._pattern.sub(MARK, text)
+        return self._pattern.sub(MARK, text) if self._pattern is not None and self.is_in(text) else text
+
+    def _found(self, text: str) -> bool:
+        return self._pattern is not None and self._pattern.search(text) is not None
 
 
 _known = _Known()
@@ -79,9 +120,12 @@ def secrets_of_address(address: str) -> list[str]:
     return [form for one in found for form in (one, unquote(one)) if form]
 
 
-def without_known(text: str) -> str:
-    """Return a text without the values that were given to `remember`. Costs one search."""
-    return _known.hide(text)
+def without_known(content: bytes) -> bytes:
+    """Return stored bytes without the values that were given to `remember`. Costs one search a value."""
+    for value in tuple(_known.values):
+        if (secret := value.encode("utf-8", "replace")) in content:
+            content = content.replace(secret, MARK.encode())
+    return content
 
 
 def _forms(value: str) -> Iterable[str]:
@@ -96,7 +140,7 @@ def _forms(value: str) -> Iterable[str]:
 
 _NAMES = frozenset({"authorization", "bearer", "cookie", "passphrase", "passwd", "proxyauthorization", "setcookie"})
 _QUERY_NAMES = frozenset({"auth", "code", "key", "sig", "signature", "subscription-key"})
-_ENDINGS = ("password", "secret", "apikey", "accesskey", "secretkey", "privatekey", "token", "credentials")
+_ENDINGS = ("auth", "password", "secret", "apikey", "accesskey", "secretkey", "privatekey", "token", "credentials")
 
 
 def is_secret_name(name: str) -> bool:
@@ -146,6 +190,7 @@ _HINT = re.compile(
     "|eyJ|bearer|://|pass|secret|key|token|authorization|credential|cookie|[?&]sig"
 )
 """What every form holds somewhere: a text without any of it is passed over in one quick search."""
+_KEY_END = re.compile(r"-----END [A-Z0-9 ]{1,60}-----")
 _LAST_WORD = re.compile(r"[^\s]{0,8192}+\Z")
 _LEADS = re.compile(
     r"""(?i)(?<!\S)\S{0,60}(?:bearer|basic|=>?|:|password["']?|secret["']?|key["']?|token["']?|credentials["']?)[ \t]{1,4}\Z"""
@@ -155,6 +200,72 @@ _MAX_HELD_CHARS = 24_000
 _HARMLESS = re.compile(r"(?i)\[redacted|\*+$|none$|null$|true$|false$|undefined$|string$|str$")
 _PLAIN = re.compile(r"[\w.~+/=:@%!#^*-]*")
 """Characters with which a hidden value cannot act: nothing of a command line, a query or a second field."""
+
+
+def shown_error(error: BaseException) -> str:
+    """Return what an error says, without secrets: a library may quote an address or a header in it."""
+    return Redactor().text(str(error))
+
+
+class _Redacting(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        redactor = Redactor()
+        record.msg, record.args = redactor.text(record.getMessage()), None
+        if record.exc_info and not record.exc_text:  # formatted here, so that no handler formats it as it is
+            record.exc_text = redactor.text(logging.Formatter().formatException(record.exc_info))
+        return True
+
+
+def redacted_logger(name: str) -> logging.Logger:
+    """Return a module's logger, which redacts: the errors of tools and servers may quote anything."""
+    logger = logging.getLogger(name)
+    logger.addFilter(_Redacting())
+    return logger
+
+
+def scrubbed(event: AnyEvent) -> AnyEvent:
+    """Return an event as it is recorded and published: without the secrets that this process uses.
+
+    A server may echo the key that it was sent, and a tool may print its environment. Arguments stay exact, because they are
+    executed; so does thinking with a signature, because its server checks it.
+    """
+    if not _known.values or type(event) not in _ECHOING:
+        return event
+    plain = msgspec.to_builtins(event)
+    if not _known.is_in(msgspec.json.encode(plain).decode()):
+        return event
+    return msgspec.convert(_without(plain), type(event))
+
+
+_ECHOING = frozenset(
+    {
+        ModelDelta,
+        ModelFinished,
+        ModelFailed,
+        ModelDiscarded,
+        DecisionRejected,
+        RunFinished,
+        ToolAttemptFailed,
+        ToolFinished,
+        ToolLate,
+        ToolProgress,
+        ContractViolated,
+    }
+)
+
+
+def _without(value: Any) -> Any:  # Any: JSON
+    match value:
+        case str():
+            return _known.hide(value)
+        case {"arguments": str()} | {"signature": str()}:
+            return value
+        case dict():
+            return {key: _without(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_without(item) for item in value]
+        case _:
+            return value
 
 
 class Redactor:
@@ -205,6 +316,8 @@ class Redactor:
         end = len(text)
         if end > _MAX_HELD_CHARS:
             return end
+        if (begun := text.rfind("-----BEGIN")) >= 0 and _KEY_END.search(text, begun) is None:
+            return begun
         for found in _HIDING.finditer(text):
             if found.end() == end:
                 return found.start()

@@ -101,9 +101,12 @@ async def _calls(session: Session, journal: Journal) -> list[dict[str, Any]]:
 
 
 def _entry(calls: dict[str, dict[str, Any]], call_id: str, name: str) -> dict[str, Any]:
+    return calls.setdefault(call_id, _empty(call_id, name))
+
+
+def _empty(call_id: str, name: str) -> dict[str, Any]:
     empty: dict[str, Any] = {"id": call_id, "name": name, "arguments": "", "decision": None, "effect": None}
-    empty |= {"result": None, "children": []}  # sessions that carried it out, where the tool is an agent
-    return calls.setdefault(call_id, empty)
+    return empty | {"result": None, "children": []}  # sessions that carried it out, where the tool is an agent
 
 
 async def _whole_result(event: ToolFinished, journal: Journal) -> dict[str, Any]:
@@ -128,32 +131,50 @@ def _print(shown: dict[str, Any], messages: tuple[Message, ...], terminal: Termi
     terminal.line(f"session {shown['id']} ({shown['state']}), {len(messages)} messages, {len(shown['calls'])} calls")
     if shown["caller"] is not None:
         terminal.line(
-            f"carries out call {one_line(shown['caller']['parent_call'])} of session {shown['caller']['parent_id']}"
+            f"carries out call {shown_name(shown['caller']['parent_call'])} of session {shown['caller']['parent_id']}"
         )
-    results = {call["id"]: call["result"] for call in shown["calls"]}
-    children = {call["id"]: call["children"] for call in shown["calls"]}
+    calls = {call["id"]: call for call in shown["calls"]}
     for message in messages:
         if message.text.strip():
             terminal.line()
             terminal.titled(f"[{message.role}]", message.text.strip())
-        for call in message.calls:
-            terminal.line()
-            terminal.call(f"[call {shown_name(call.id)}] ", call.name, call.arguments, is_answer=True)
-            for child_id in children.get(call.id, ()):
-                terminal.line(f"[carried out in session {child_id}: treadle sessions show {child_id}]")
+        for proposed in message.calls:
+            _print_call(calls.get(proposed.id) or _empty(proposed.id, proposed.name), proposed.arguments, terminal)
         for told in message.results:
-            result = results.get(told.call_id) or {}
-            full = result.get("full")
-            terminal.line()
-            terminal.line(f"[result {shown_name(told.call_id)}] {result.get('status', 'ok')}")
-            terminal.quote(told.content)
-            if full is not None:
-                terminal.line(f"[the whole text, {len(full)} characters]")
-                terminal.quote(full)
+            _print_result(told.call_id, told.content, (calls.get(told.call_id) or {}).get("result") or {}, terminal)
+    # No message holds these yet, or ever: what ran beside a call that waits, and calls of a response that broke off.
+    proposed_ids = {call.id for message in messages for call in message.calls}
+    told_ids = {told.call_id for message in messages for told in message.results}
+    for call in shown["calls"]:
+        if call["id"] not in proposed_ids:
+            _print_call(call, call["arguments"], terminal)
+        if call["result"] is not None and call["id"] not in told_ids:
+            _print_result(call["id"], call["result"]["content"], call["result"], terminal)
     for approval in shown["approvals"]:
         terminal.line()
         then = f": treadle approve {approval['id']}"
         terminal.call("[waits] ", approval["tool"], approval["arguments"], then=then, is_answer=True)
+
+
+def _print_call(call: dict[str, Any], arguments: str, terminal: Terminal) -> None:
+    terminal.line()
+    terminal.call(f"[call {shown_name(call['id'])}] ", call["name"], arguments, is_answer=True)
+    decision = call["decision"]
+    if decision is not None:
+        reason = f": {one_line(decision['reason'])}" if decision["reason"] else ""
+        effect = f"{call['effect']}, " if call["effect"] else ""
+        terminal.line(f"  {effect}{decision['kind']} ({one_line(decision['rule'])}){reason}")
+    for child_id in call["children"]:
+        terminal.line(f"[carried out in session {child_id}: treadle sessions show {child_id}]")
+
+
+def _print_result(call_id: str, content: str, result: dict[str, Any], terminal: Terminal) -> None:
+    terminal.line()
+    terminal.line(f"[result {shown_name(call_id)}] {result.get('status', 'ok')}")
+    terminal.quote(content)
+    if (full := result.get("full")) is not None:
+        terminal.line(f"[the whole text, {len(full)} characters]")
+        terminal.quote(full)
 
 
 _ACTS: dict[str, Callable[[Options, Terminal], Coroutine[Any, Any, int]]] = {

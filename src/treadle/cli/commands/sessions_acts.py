@@ -62,13 +62,19 @@ async def export(options: Options, terminal: Terminal) -> int:
     """Write a whole session as lines of JSON."""
     path, session_id = _named(options)
     async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
-        lines = await session.export()
+        lines = await session.export(redactor=None if options.is_exact else terminal.redactor)
     if options.file is None:
         for line in lines:
             terminal.raw(line.decode())
     else:
         _write_new(options.file, lines)
         terminal.say(f"Exported {session_id} to {options.file}: {len(lines)} lines.")
+    if options.is_exact:
+        terminal.say(
+            "note: the export is exact: it holds whatever secrets the session holds. Keep it as private as the journal."
+        )
+    elif b'"redacted":true' in lines[0]:
+        terminal.say("note: secrets were redacted. `--exact` keeps them, for a session that goes on elsewhere.")
     return 0
 
 

@@ -1,6 +1,7 @@
 """`treadle sessions explain`: seven answers on one session, for people or as one JSON object."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from treadle import Explanation
 from treadle.cli.options import Options
@@ -28,7 +29,7 @@ async def explain(options: Options, terminal: Terminal) -> int:
 def _print(about: Explanation, terminal: Terminal) -> None:
     parent = "" if about.parent_id is None else f", forked from {about.parent_id} after event {about.parent_seq}"
     if about.caller_id is not None:
-        parent = f", carries out call {one_line(about.caller_call or '')} of session {about.caller_id}, step {about.caller_step}"
+        parent = f", carries out call {shown_name(about.caller_call or '')} of session {about.caller_id}, step {about.caller_step}"
     terminal.line(f"session {about.session_id} ({about.status}; last run {about.state}){parent}")
     for run in about.runs:
         terminal.line(
@@ -41,7 +42,7 @@ def _print(about: Explanation, terminal: Terminal) -> None:
         for line in lines or ["nothing"]:
             terminal.line(f"  {line}")
     for child in about.children:
-        terminal.line("")
+        terminal.line()
         _print(child, terminal)
 
 
@@ -72,6 +73,13 @@ def _answers(about: Explanation) -> dict[str, list[str]]:
     }
 
 
+def _decided(one: Any) -> str:  # Any: one of the calls tried
+    """Return the effect, the decision and its rule, where the call came so far."""
+    words = [word for word in (one.effect, one.decision) if word]
+    rule = f" by {one_line(one.rule)}" if one.rule else ""
+    return f" [{', '.join(words)}{rule}]" if words else ""
+
+
 def _by(who: str) -> str:
     """Return who answered: a rule as it is written, a person's name so that it cannot pass for more."""
     return one_line(who) if who.startswith("rule ") else shown_name(who)
@@ -81,7 +89,7 @@ def _tried(about: Explanation, indent: str = "") -> Iterator[str]:
     """Yield a line for each call, and below it one for each call that an agent made to carry it out."""
     for one in about.tried:
         call = f"{shown_name(one.call_id)}: {shown_call(one.tool, one.arguments)}"
-        yield f"{indent}{call} -> {one.status or 'no result yet'}"
+        yield f"{indent}{call} -> {one.status or 'no result yet'}{_decided(one)}"
         for child in about.children:
             if child.caller_call == one.call_id:
                 yield f"{indent}  carried out in session {child.session_id}:"
