@@ -281,7 +281,7 @@ def test_a_prompt_hides_no_value_that_could_act():
 
 def test_ordinary_text_is_no_secret():
     for words in (
-        "max_output_tokens=500000", "token: str | None = None", "keyboard: qwertz", "cat /etc/passwd: No such file", "PWD=/home/ada",
+        "max_output_tokens=500000", "token: str | None = None", "keyboard: qwertz", "cat /etc/passwd: No such file", "PWD=/srv/ada",
         "the secret: it is simple", "bearer certificates are certificates", "password=${PASSWORD}", "https://example.org/x?page=2#top", "task-list and risk-free",
         "ada@example.org", '{"input_tokens": 5, "usage": {"tokens": 7}}',
     ):  # fmt: skip
