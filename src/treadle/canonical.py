@@ -6,7 +6,16 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["copied", "digest", "encode", "encoded", "find_unencodable", "idempotency_key", "text_key"]
+__all__ = [
+    "MAX_SCHEMA_VALUES",
+    "copied",
+    "digest",
+    "encode",
+    "encoded",
+    "find_unencodable",
+    "idempotency_key",
+    "text_key",
+]
 
 _ordered = msgspec.json.Encoder(order="sorted")
 
@@ -70,12 +79,35 @@ def _fold_numbers(value: Any) -> Any:
 _FOLDED = {float, dict, list, tuple}
 
 
-def find_unencodable(value: Any, *, max_depth: int = 200) -> str | None:
+MAX_SCHEMA_VALUES = 100_000
+"""Values that a JSON Schema may hold, all its parts together."""
+
+
+def find_unencodable(value: Any, *, max_depth: int = 200, max_values: int | None = None) -> str | None:
     """Say what keeps a value from being plain JSON, and where; None when nothing does.
 
     Finds what encoders change in silence: NaN and infinities, sets, bytes, lone surrogates, cycles, keys that are no text.
+
+    Args:
+        max_depth: Levels of nesting; a value that contains itself has too many.
+        max_values: Values that it may hold; None for any number.
     """
+    if max_values is not None and _holds_more(value, max_values):
+        return f"$ holds more than {max_values:,} values, or contains itself"
     return _find(value, "$", max_depth)
+
+
+def _holds_more(value: Any, values: int) -> bool:
+    """Whether a value holds more values than this. One that contains itself does."""
+    pending, seen = [value], 0
+    while pending:
+        one = pending.pop()
+        seen += 1
+        held = one.values() if isinstance(one, dict) else one if isinstance(one, list | tuple) else ()
+        if seen + len(pending) + len(held) > values:
+            return True
+        pending.extend(held)
+    return False
 
 
 def _find(value: Any, path: str, depth: int) -> str | None:

@@ -1,5 +1,6 @@
 """Decorators: `@tool`, which makes a Tool of a typed Python function. Runs nothing, and decides nothing about a call."""
 
+import difflib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import FrameType, FunctionType, MethodType
@@ -75,10 +76,16 @@ def tool(
     """
     known = _Words.__annotations__
     if unknown := sorted(set(words) - set(known)):
-        raise ToolDefinitionError(f"@tool does not know {', '.join(unknown)}. It knows name, {', '.join(known)}.")
+        raise ToolDefinitionError(_unknown_options(unknown, ["name", *known]))
     if function is not None:
         return _made(function, inspect.currentframe(), name, words)
     return lambda decorated: _made(decorated, inspect.currentframe(), name, words)
+
+
+def _unknown_options(unknown: Sequence[str], known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(unknown[0], known, n=1, cutoff=0.6)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"@tool does not know {', '.join(unknown)}.{hint} Its options are: {', '.join(known)}."
 
 
 def _made(function: Function, frame: FrameType | None, name: str | None, words: _Words) -> Tool:

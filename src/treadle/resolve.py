@@ -1,5 +1,6 @@
 """Resolve: the one composition root. Adapters by name, imported on first use; nothing else in the core knows any of them."""
 
+import difflib
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -44,8 +45,18 @@ def check_model_name(name: str) -> tuple[str, str]:
     is_known = dialect in VENDORS or dialect in _OTHERS
     if not is_known or (dialect != "demo" and not model):
         known = ", ".join([*(f"{vendor}:NAME" for vendor in VENDORS), "script:FILE", "demo"])
-        raise UnknownModel(f"Unknown model {name!r:.200}. Write one of: {known}.")
+        raise UnknownModel(f"Unknown model {name!r:.200}.{_meant(dialect, model)} Write one of: {known}.")
     return dialect, model
+
+
+def _meant(dialect: str, model: str) -> str:
+    """Return the question what was meant, where a name is near to a known one or stands alone."""
+    if dialect in VENDORS:  # the model is missing
+        return f" Name a model behind the colon, as in '{dialect}:NAME'."
+    near = difflib.get_close_matches(dialect.casefold(), [*VENDORS, *_OTHERS], n=1, cutoff=0.6)
+    if not near:
+        return ""
+    return f" Did you mean '{near[0]}{':' + model[:100] if model else ''}'?"
 
 
 def resolve_model(

@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from treadle.canonical import MAX_SCHEMA_VALUES, find_unencodable
 from treadle.effects import Effect
 from treadle.errors import ToolDefinitionError
 from treadle.messages import Media, Message, ToolCall
@@ -287,6 +288,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 raise ToolDefinitionError(
                     f"Tool {self.name!r}: {word} must be a JSON Schema or None; got {schema!r:.80}."
                 )
+        for word in ("parameters", "output_schema", "error_schema"):
+            if (problem := find_unencodable(getattr(self, word), max_values=MAX_SCHEMA_VALUES)) is not None:
+                raise ToolDefinitionError(f"Tool {self.name!r}: {word} cannot be a JSON Schema: {problem}.")
 
     def _check_words(self) -> None:
         if not callable(self.effect) and self.effect not in set(Effect):

@@ -1,6 +1,7 @@
 """Processes: what a tool starts ends with its call, grandchildren too; whoever holds the pipe shows who still lives."""
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import pytest
 from treadle import Agent, ProcessResult, Tool, ToolContext, open_session, run_process
 from treadle.testing import FakeClock, ScriptedModel, call, text
 from treadle.tools import JsonObject
+from treadle.toolsets.processes import clean_environment
 
 
 @pytest.mark.row("S16", "TF2")
@@ -80,3 +82,64 @@ async def test_a_line_is_not_taken_for_a_list_of_one_letter_words(
 ) -> None:
     with pytest.raises(error, match="run_process"):
         await run_process(arguments)
+
+
+PRINTS = "import os, json; print(json.dumps(dict(os.environ)))"
+
+
+async def test_a_program_sees_no_key_of_ours_unless_it_is_given() -> None:
+    keys = {
+        "OPENAI_API_KEY": "sk-1",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "HTTPS_PROXY": "http://user:password@proxy",
+        "MY_VAR": "1",
+    }
+    outer = (
+        "import asyncio, sys\nfrom treadle import run_process\n"
+        f"print(asyncio.run(run_process([sys.executable, '-c', {PRINTS!r}])).stdout)"
+    )
+    # A process of its own, which has the keys: ours stays as it is.
+    seen = json.loads((await run_process([sys.executable, "-c", outer], env={**os.environ, **keys})).stdout)
+
+    assert not keys.keys() & seen.keys()
+    assert seen["PATH"] == os.environ["PATH"]
+    assert set(seen) <= set(clean_environment()) | {"LC_CTYPE", "__CF_USER_TEXT_ENCODING"}
+
+
+async def test_an_environment_that_is_given_is_the_whole_one() -> None:
+    env = {**clean_environment(), "NAME": "value"}
+    seen = json.loads((await run_process([sys.executable, "-c", PRINTS], env=env)).stdout)
+
+    assert seen["NAME"] == "value"
+    assert set(seen) <= set(env) | {"LC_CTYPE", "__CF_USER_TEXT_ENCODING"}
+
+
+@pytest.mark.parametrize("pieces", [1, 1000])
+async def test_of_a_long_output_the_beginning_and_the_end_are_kept(pieces: int) -> None:
+    code = (
+        "import sys\nsys.stdout.write('first line\\n')\n"
+        f"for _ in range({pieces}):\n sys.stdout.write('x' * (2_000_000 // {pieces})); sys.stdout.flush()\n"
+        "sys.stdout.write('\\nError: the last line')"
+    )
+    result = await run_process([sys.executable, "-c", code], max_bytes=1000)
+
+    assert result.is_shortened
+    assert result.stdout.startswith("first line\nxxx")
+    assert result.stdout.endswith("xxx\nError: the last line")
+    assert "[... 1,999,032 bytes left out ...]" in result.stdout
+    assert len(result.stdout) < 1100
+
+
+@pytest.mark.parametrize("limit", range(300, 310))
+async def test_no_character_is_divided_where_the_middle_is_left_out(limit: int) -> None:
+    code = "import sys; sys.stdout.buffer.write('ä€😀'.encode() * 1000)"
+
+    result = await run_process([sys.executable, "-c", code], max_bytes=limit)
+
+    assert "\ufffd" not in result.stdout
+
+
+async def test_an_output_as_long_as_the_limit_is_whole() -> None:
+    result = await run_process([sys.executable, "-c", "print('x' * 998, end='ää')"], max_bytes=1002)
+
+    assert (result.stdout, result.is_shortened) == ("x" * 998 + "ää", False)

@@ -323,7 +323,35 @@ def _tidied(key: str, part: Any) -> Any:
     return _tidy(part)
 
 
+_BYTES = (bytes, bytearray, memoryview)
+_BYTES_SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {"base64": {"type": "string"}, "size": {"type": "integer", "minimum": 0}},
+    "required": ["base64", "size"],
+    "additionalProperties": False,
+}
+"""What the runtime makes of returned bytes."""
+
+
+def _inside(hint: Annotation) -> Iterator[Annotation]:
+    """Yield a type and all types in its brackets, however deep."""
+    yield hint
+    for part in get_args(hint):
+        yield from _inside(part)
+
+
 def _output_schema(tool: str, hint: Annotation) -> JsonObject | None:
+    """Return the contract of what the runtime makes of a returned value; None where it promises nothing."""
+    members = get_args(hint) if _is_union(hint) else (hint,)
+    others = [member for member in members if member not in _BYTES]
+    if len(others) < len(members):
+        rest = [_output_schema(tool, member) for member in others]
+        return None if None in rest else {"anyOf": [_BYTES_SCHEMA, *rest]} if rest else _BYTES_SCHEMA
+    if any(part in _BYTES for part in _inside(hint)):
+        raise ToolDefinitionError(
+            f"Tool {tool!r}: its return annotation has bytes inside another type, which JSON cannot hold. "
+            "Return bytes by themselves, text, or ToolOutput with media."
+        )
     if any(part in (Any, object, ToolOutput, typing.NoReturn, typing.Never) for part in _parts(hint)):
         return None
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):

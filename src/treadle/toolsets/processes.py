@@ -1,6 +1,7 @@
 """Processes: run a program for a tool so that nothing of it outlives the call. No shell, no permission, no sandbox."""
 
 import asyncio
+import codecs
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["ProcessResult", "run_process"]
+__all__ = ["ProcessResult", "clean_environment", "run_process"]
 
 _TERM_SECONDS = 0.1
 """How long a program that was told to end may take before it is killed: a call that was cut has 0.2 seconds in all."""
@@ -23,7 +24,7 @@ class ProcessResult(msgspec.Struct, frozen=True, kw_only=True):
     stdout: str
     stderr: str
     is_shortened: bool = False
-    """Whether more was written than is kept here."""
+    """Whether more was written than is kept here: the middle is left out then."""
 
 
 async def run_process(
@@ -43,8 +44,9 @@ async def run_process(
 
     Args:
         arguments: The program and its arguments; no shell reads them.
-        env: Its whole environment; None for ours.
-        max_bytes: What is kept of each output; the rest is read and dropped.
+        env: Its whole environment; None for a clean one: path, home, user, locale, time zone and temporary directory of
+            ours, and nothing that may hold a key. Pass `{**clean_environment(), "NAME": value}` to add to it.
+        max_bytes: Bytes kept of each output: its beginning and its end. What is between them is read and left out.
 
     Raises:
         OSError: The program cannot be started.
@@ -65,7 +67,7 @@ async def run_process(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         cwd=cwd,
-        env=env,
+        env=clean_environment() if env is None else env,
         start_new_session=True,
     )
     group = transport.get_pid()
@@ -83,6 +85,20 @@ async def run_process(
     return watch.result(transport.get_returncode())
 
 
+_HANDED_DOWN = frozenset(
+    {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TEMP", "TERM", "TMP", "TMPDIR", "TZ", "USER"}
+)
+
+
+def clean_environment() -> dict[str, str]:
+    """Return the part of our environment that every program may see: no keys, tokens, addresses or options.
+
+    Example:
+        await run_process(["make"], env={**clean_environment(), "CC": "clang"})
+    """
+    return {name: value for name, value in os.environ.items() if name in _HANDED_DOWN or name.startswith("LC_")}
+
+
 class _Watch(asyncio.SubprocessProtocol):
     """Keeps what a program writes, and tells when it has ended and when nobody holds its pipes any more."""
 
@@ -90,15 +106,11 @@ class _Watch(asyncio.SubprocessProtocol):
         loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
-        self._limit = limit
-        self._kept = {1: bytearray(), 2: bytearray()}
-        self._is_shortened = False
+        self._kept = {1: _Ends(limit), 2: _Ends(limit)}
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Read on to the end, so that the program never waits for us; keep the beginning."""
-        room = self._limit - len(self._kept[fd])
-        self._kept[fd] += data[:room]
-        self._is_shortened = self._is_shortened or len(data) > room
+        """Read on to the end, so that the program never waits for us."""
+        self._kept[fd].add(data)
 
     def process_exited(self) -> None:
         self.exited.set_result(None)
@@ -107,8 +119,52 @@ class _Watch(asyncio.SubprocessProtocol):
         self.closed.set_result(None)
 
     def result(self, exit_code: int | None) -> ProcessResult:
-        out, err = (bytes(self._kept[fd]).decode("utf-8", "replace") for fd in (1, 2))
-        return ProcessResult(exit_code=exit_code or 0, stdout=out, stderr=err, is_shortened=self._is_shortened)
+        out, err = self._kept[1].text(), self._kept[2].text()
+        is_shortened = any(ends.left_out for ends in self._kept.values())
+        return ProcessResult(exit_code=exit_code or 0, stdout=out, stderr=err, is_shortened=is_shortened)
+
+
+class _Ends:
+    """The beginning and the end of what a program writes: what it was about, and how it ended."""
+
+    def __init__(self, limit: int) -> None:
+        self._room = limit - limit // 2
+        self._tail_room = limit // 2
+        self._has_room_for_words = limit >= _LEAST_FOR_WORDS
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.left_out = 0
+        """Bytes between the two."""
+
+    def add(self, data: bytes) -> None:
+        room = self._room - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:]
+        # Cut now and then, not at every piece: a program may write a million short ones.
+        if len(self._tail) > 2 * self._tail_room + _SLACK:
+            self._cut()
+
+    def _cut(self) -> None:
+        over = len(self._tail) - self._tail_room
+        if over > 0:
+            self.left_out += over
+            del self._tail[:over]
+
+    def text(self) -> str:
+        self._cut()
+        if not self.left_out:
+            return bytes(self._head + self._tail).decode("utf-8", "replace")
+        # A character that the cut has divided is left out with the rest.
+        head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))
+        tail = bytes(self._tail)
+        divided = next((at for at in range(min(3, len(tail))) if tail[at] & 0xC0 != 0x80), 0)
+        words = f"\n[... {self.left_out:,} bytes left out ...]\n" if self._has_room_for_words else ""
+        return head + words + tail[divided:].decode("utf-8", "replace")
+
+
+_SLACK = 65_536
+_LEAST_FOR_WORDS = 200
+"""Bytes of a limit below which nothing is said between beginning and end: the words would be longer than both."""
 
 
 def _write(pipe: asyncio.BaseTransport | None, content: bytes | None) -> None:

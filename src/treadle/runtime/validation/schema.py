@@ -9,7 +9,7 @@ import msgspec
 from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 
-from treadle.canonical import find_unencodable
+from treadle.canonical import MAX_SCHEMA_VALUES, find_unencodable
 from treadle.errors import ToolDefinitionError
 from treadle.runtime.validation.compiling import Validator, compiled
 from treadle.runtime.validation.defaults import Defaults, declaring, definitions
@@ -48,13 +48,13 @@ class Schema:
     """
 
     def __init__(self, schema: JsonObject, *, where: str) -> None:
-        try:
-            _encoder.encode(schema)
-            problem = find_unencodable(schema)  # an encoder writes NaN as null
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ToolDefinitionError(f"The {where} cannot be used: it cannot be written as JSON: {error}.") from error
+        problem = find_unencodable(schema, max_values=MAX_SCHEMA_VALUES)  # an encoder writes NaN as null
         if problem is not None:
             raise ToolDefinitionError(f"The {where} cannot be used: it cannot be written as JSON: {problem}.")
+        try:
+            _encoder.encode(schema)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ToolDefinitionError(f"The {where} cannot be used: it cannot be written as JSON: {error}.") from error
         self._schema = schema
         self._validator: Validator = compiled(schema, where=where)
         self._defaults = Defaults(schema)
