@@ -319,6 +319,7 @@ class _Reader:
         if call.starts:
             self._started_again(event, call)
         call.starts.append(event)
+        call.promised_attempt = 0  # of a process that died: the call begins anew
         call.segment, call.may_repeat, call.approval = self._segment, False, None
 
     def _started_again(self, event: ToolStarted, call: _Call) -> None:

@@ -109,7 +109,7 @@ class _Point:
     def __init__(self, event: AnyEvent, state: SessionState) -> None:
         self.event = event
         # The task's message enters in the same commit as `run.started`: between the two there is no point.
-        self.is_whole = not (state.has_open_calls or state.early or isinstance(event, RunStarted))
+        self.is_whole = state.is_whole and not isinstance(event, RunStarted)
         self.messages = len(state.messages)
         self.step = state.step
 

@@ -39,6 +39,10 @@ class Inbox:
             return False
         self._next = now + self._every
         waiting = await self._ledger.journal.inbox(self._ledger.state.id)
+        if self._ledger.state.has_open_calls and any(message.kind == "message" for message in waiting):
+            # Invariant: nothing comes between calls and their results, so a message waits for those of the open step.
+            waiting = [message for message in waiting if message.kind != "message"]
+            self.nudge()
         if not waiting:
             return False
         cancels = {message.id for message in waiting if applies_to(message, self._ledger.run_id)}

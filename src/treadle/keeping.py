@@ -42,7 +42,7 @@ async def mark(ledger: Ledger, name: str) -> int:
     if not name or len(name) > _LONGEST_MARK or not name.isprintable():
         raise ConfigurationError(f"A mark is 1 to {_LONGEST_MARK} printable characters; got {name!r:.120}.")
     state = ledger.state
-    if state.has_open_calls or state.early:
+    if not state.is_whole:
         raise NoSuchPoint(f"Session {state.id!r} has a call without a result: let its run go on, then mark it.")
     await ledger.record(SessionMarked(name=name), durable=True)
     return state.marks[name]

@@ -234,6 +234,11 @@ class SessionState:
         return bool(self.open)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether every call has its result, early calls of responses that broke off included: a point to fork or move."""
+        return not (self.open or self.early or any(one.result is None for one in self.salvaged))
+
+    @property
     def unanswered(self) -> list[CallState]:
         return [state for state in self.open.values() if state.result is None]
 

@@ -44,8 +44,7 @@ class Parcel(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             NoSuchPoint: A call is open.
         """
-        state = self.state()
-        if state.has_open_calls or state.early:
+        if not self.state().is_whole:
             raise NoSuchPoint(
                 f"Session {self.session_id!r} has a call without a result: under another id it could be done twice. "
                 "Import it under its own id, or let its run go on first."

@@ -6,8 +6,9 @@ import pytest
 from session_tools import payer, stored_session, waiting_session
 
 from treadle import Agent, NoSuchPoint, SessionExists, SessionHeld, Tool, ToolContext, open_session
+from treadle.archives import import_session
 from treadle.effects import Effect
-from treadle.events import AnyEvent, MessageAdded, SessionForked, SessionRewound, ToolStarted
+from treadle.events import AnyEvent, MessageAdded, ModelDiscarded, SessionForked, SessionRewound, ToolStarted
 from treadle.messages import ToolCall, user_message
 from treadle.ports import Journal
 from treadle.state import SessionState
@@ -227,6 +228,23 @@ async def test_a_read_that_started_early_before_a_crash_hinders_no_mark_after_a_
         await session.mark("here")
 
     assert not session.state.early
+
+
+@pytest.mark.row("H22")
+@pytest.mark.unchecked("it records a start by hand, without a run and its decision")
+async def test_no_fork_mark_or_copy_shares_an_early_call_of_a_response_that_broke_off(journal: Journal) -> None:
+    await stored_session(journal)
+    async with open_session(journal, id="s") as session:
+        early = ToolCall(id="e1", name="look", arguments="{}")
+        started = ToolStarted(call_id="e1", tool="look", effect=Effect.READ, early=True, call=early)
+        await session.ledger.record(started, ModelDiscarded(calls=("e1",)))
+
+        with pytest.raises(NoSuchPoint, match="has no result yet"):
+            await session.fork(id="s2")
+        with pytest.raises(NoSuchPoint, match="without a result"):
+            await session.mark("here")
+        with pytest.raises(NoSuchPoint, match="without a result"):
+            await import_session(journal, await session.export(), id="s3")
 
 
 async def test_a_rewound_run_goes_on_and_what_it_spent_stays_spent(journal: Journal) -> None:
