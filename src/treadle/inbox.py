@@ -47,8 +47,9 @@ class Inbox:
             return False
         cancels = {message.id for message in waiting if applies_to(message, self._ledger.run_id)}
         facts = [fact for message in waiting if (fact := self._fact(message)) is not None]
-        if facts:
-            await self._ledger.record(*facts, durable=True)
+        # Also where there are no facts: a run whose session was taken over is refused here, and must consume nothing. What it
+        # takes for an answer to no question may answer one that it has not seen.
+        await self._ledger.record(*facts, durable=True)
         await self._consume(message.id for message in waiting if message.id not in cancels)
         return bool(cancels)
 

@@ -1,11 +1,17 @@
 """Steering a session that waits: what people say enters after the results of the open step, never between call and result."""
 
+import sqlite3
+from pathlib import Path
+
 import pytest
 from session_tools import payer, waiting_session
 
 from invariants import check_session
 from treadle import ask, open_session
-from treadle.ports import Journal
+from treadle.errors import SessionConflict
+from treadle.inbox import Inbox
+from treadle.journals.sqlite import SqliteJournal
+from treadle.ports import InboxMessage, Journal
 from treadle.testing import ScriptedModel, text
 
 
@@ -37,3 +43,22 @@ async def test_a_message_stays_while_a_session_still_waits_for_a_person(journal:
 
     assert [message.text for message in done.messages if message.role == "user"] == ["Pay 7", "Hurry up"]
     assert await journal.inbox("w") == ()
+
+
+@pytest.mark.row("H22")
+async def test_a_run_whose_session_was_taken_over_consumes_no_answer(tmp_path: Path) -> None:
+    """Found by the simulator: it woke up, found answers to questions that it had never seen, and consumed them."""
+    path = tmp_path / "journal.db"
+    journal = SqliteJournal(path)
+    async with open_session(journal, id="s") as session:
+        await journal.append("s", (), state="running", durable=True)
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE session SET epoch = epoch + 1")
+        connection.close()
+        await journal.put("s", InboxMessage(id="answer:ap_1", kind="answer", body={"answer": "allow"}))
+
+        with pytest.raises(SessionConflict, match="taken over"):
+            await Inbox(session.ledger).read()
+
+    assert [message.id for message in await journal.inbox("s")] == ["answer:ap_1"]
+    await journal.close()

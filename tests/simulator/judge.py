@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from invariants import find_violations
 from simulator.world import Deed, canonical
 from treadle.effects import Effect
 from treadle.events import (
     AnyEvent,
     ApprovalAnswered,
-    ApprovalRequested,
     MessageAdded,
     RunFinished,
     RunPaused,
@@ -23,10 +23,12 @@ from treadle.events import (
     ToolInDoubt,
     ToolStarted,
 )
+from treadle.history import fold
 from treadle.messages import Finish, ToolCall
 from treadle.ports import ModelRequest
 from treadle.recovery import IN_DOUBT
 from treadle.reports import RunResult
+from treadle.state import Approval
 from treadle.stops import Status
 from treadle.tools import CallStatus, ToolContext, ToolResult
 
@@ -103,7 +105,8 @@ class Judge:
         if len(keys) > 1 and place not in self._edited:
             self.blame(f"{tool} of {place} was sent under {len(keys)} keys")
         if shelf is None:
-            return  # of an agent as a tool, whose session is in no journal yet
+            self.blame(f"{tool} of {place} is sent from a session that is in no journal")
+            return
         if process.journal.is_fenced(session_id):
             self._life.world.excused.add(place)
             return
@@ -155,9 +158,9 @@ class Judge:
 
     # --- what people say
 
-    def answered(self, session_id: str, request: ApprovalRequested | Any, answer: str, arguments: Any) -> None:
+    def answered(self, request: Approval, answer: str, arguments: Any) -> None:
         """A person answers. Noted before it is stored: from then on it may count."""
-        place = (session_id, request.call_id)
+        place = (request.session_id, request.call_id)
         if answer != "allow":
             return
         if arguments is not None:
@@ -214,6 +217,10 @@ class Judge:
         for message_id, count in _steered(shelf.events).items():
             if count > 1:
                 self.blame(f"session {session_id}: the steered message {message_id} was added {count} times")
+        if unanswered := [*fold(session_id, shelf.events).unanswered]:
+            self.blame(f"session {session_id} is at rest and has open calls {[one.call.id for one in unanswered]}")
+        for sentence in find_violations(shelf.events):
+            self.blame(f"the checker says of {session_id}: {sentence}")
         for fault in _doubts(shelf.events):
             self.blame(f"session {session_id}: {fault}")
 

@@ -162,7 +162,7 @@ class People:
                 arguments = chance.choice(({"to": "eve", "ref": life.next_ref()}, {"to": 1}))
             if life.is_healed:
                 answer = chance.choice(("allow", "deny"))
-            life.judge.answered(approval.session_id, approval, answer, arguments)
+            life.judge.answered(approval, answer, arguments)
             life.trace(process, f"answers {approval.id} of {approval.call_id}: {answer} {arguments or ''}")
             try:
                 await session.answer(approval.id, answer, arguments=arguments)

@@ -183,7 +183,7 @@ class SimJournal:
         shelf = self._shelf(session_id)
         head = shelf.head + sum(len(one[1]) for one in self._waiting if one[0] == session_id)
         if self.is_fenced(session_id) or (events and events[0].seq != head + 1):
-            raise conflict(session_id, head, events[0].seq)
+            raise conflict(session_id, head, events[0].seq if events else head + 1)
         self._waiting.append((session_id, events, state))
         if durable:
             self._drain()
