@@ -203,11 +203,10 @@ class Judge:
 
     def _sum_up(self, session_id: str, shelf: "Shelf") -> None:
         by_call = self._life.world.by_call
-        line = self._life.lineage(session_id)
-        for call_id, (_, event) in shelf.finished.items():
+        for call_id, (seq, event) in shelf.finished.items():
             started = shelf.started.get(call_id)
             result = event.result
-            deeds = next((by_call[(one, call_id)] for one in line if (one, call_id) in by_call), ())
+            deeds = by_call.get((self._life.owner(session_id, seq), call_id), ())
             effect = Effect.READ if started is None else started[1].effect
             if (fault := _lie(result, len(deeds), effect)) is not None:
                 self.blame(f"{result.name} of {(session_id, call_id)} {fault}")

@@ -82,7 +82,7 @@ class Life:
         self._is_verbose = is_verbose
         self._refs = 0
         self._minds: dict[str, Mind] = {}
-        self._parents: dict[str, str] = {}
+        self._parents: dict[str, tuple[str, int]] = {}
         self._director = ProcessLoop(self.timeline, None)
         self._ends: dict[Process, asyncio.Future[None]] = {}
         self.people = People(self)
@@ -262,15 +262,14 @@ class Life:
             case _:
                 return "ask"
 
-    def lineage(self, session_id: str) -> list[str]:
-        """Return the session and those that it was forked from: their past is its own."""
-        line = [session_id]
-        while (parent := self._parents.get(line[-1])) is not None:
-            line.append(parent)
-        return line
+    def owner(self, session_id: str, seq: int) -> str:
+        """Return the session in which this event happened: a fork shares what its parent did before."""
+        parent, shared = self._parents.get(session_id, ("", 0))
+        return self.owner(parent, seq) if seq <= shared else session_id
 
-    def forked(self, parent_id: str, session_id: str) -> None:
-        self._parents[session_id] = parent_id
+    def forked(self, parent_id: str, session_id: str, shared: int) -> None:
+        """Note that a session shares so many events of another."""
+        self._parents[session_id] = (parent_id, shared)
 
 
 def _with_model(agent: Agent, model: Any) -> Agent:

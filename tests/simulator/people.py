@@ -267,7 +267,7 @@ class People:
         except NoSuchPoint:
             return
         self._life.trace(process, f"forked {session.id} as {name}")
-        self._life.forked(session.id, name)
+        self._life.forked(session.id, name, process.store.shelves[name].head - 1)
         self._sessions.append(name)
 
     async def _move(self) -> None:
