@@ -181,7 +181,56 @@ async def in_fork(journal: Journal) -> None:
     await journal.close()
 
 
-ACTS = (append_durably, append_for_ever, crash, leave, leave_when_told, make, open_as_nobody, write_session, fill, hold)
+async def append_for_ever_held(path: str) -> None:
+    """Hold a session, and say the number of each event once its append has returned."""
+    journal = await open_journal(path)
+    await journal.create("s")
+    await journal.acquire("s", on_lost=lambda: None, on_message=lambda: None)
+    seq = 0
+    while True:
+        seq += 1
+        await journal.append("s", [note(seq)], state="running", durable=True)
+        print(seq)
+
+
+async def acquire_on_full_disk(path: str) -> None:
+    """Fail to take a session five times, since no file may grow; then take it. Say what was left open."""
+    journal = await open_journal(path)
+    await journal.create("s")
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - the folder of the descriptors is one itself
+    refused = 0
+    for _ in range(5):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        try:
+            await journal.acquire("s", on_lost=lambda: None, on_message=lambda: None)
+        except JournalError:
+            refused += 1
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    print("refused", refused)
+    print("descriptors", len(os.listdir("/proc/self/fd")) - before)  # noqa: PTH208 - as above
+    lease = await journal.acquire("s", on_lost=lambda: None, on_message=lambda: None)
+    print("taken")
+    await lease.release()
+    await journal.close()
+
+
+ACTS = (
+    append_for_ever_held,
+    acquire_on_full_disk,
+    append_durably,
+    append_for_ever,
+    crash,
+    leave,
+    leave_when_told,
+    make,
+    open_as_nobody,
+    write_session,
+    fill,
+    hold,
+)
 
 if __name__ == "__main__":
     if sys.argv[1] == "fork":

@@ -87,6 +87,7 @@ def _make_file(path: Path) -> None:
     if path.exists():
         _check_regular(path)
         _check_writable(path)
+        _check_single(path)
         return
     _make_folder(path.parent)
     try:
@@ -129,6 +130,14 @@ def _check_regular(path: Path) -> None:
         raise JournalError(f"{path} is no regular file. Name another file for the journal.")
     if 0 < status.st_size < _SMALLEST_BYTES:  # SQLite would take it for an empty one, and write over it
         raise JournalError(f"{path} is not a Treadle journal. Name another file; this one was not changed.")
+
+
+def _check_single(path: Path) -> None:
+    if path.stat().st_nlink > 1:  # SQLite keeps a log for each name: two of them would damage the file
+        raise JournalError(
+            f"The journal {path} has {path.stat().st_nlink} names (hard links), and a journal is written by one name only. "
+            "Remove the others, or copy the file in place of linking it."
+        )
 
 
 def _check_writable(path: Path) -> None:

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from treadle.errors import SessionHeld
 from treadle.forks import bury, watch
-from treadle.journals._lease_file import LockFile, beat_of, holder_of, is_locked, remove, try_lock
+from treadle.journals._lease_file import LockFile, beat_of, holder_of, is_locked, remove, try_lock, untakeable
+from treadle.journals._seen import Seen
 
 __all__ = ["LEASE_SECONDS", "Claimed", "FileLease", "LeaseRows", "Leases"]
 
@@ -38,6 +39,8 @@ class Claimed(NamedTuple):
     """Number of its last event."""
     has_messages: bool
     """Whether anything lay in its inbox."""
+    journal: str
+    """The journal's own name."""
 
 
 class LeaseRows(NamedTuple):
@@ -62,6 +65,7 @@ class FileLease:
         self,
         session_id: str,
         lock: LockFile,
+        seen: Seen,
         *,
         claimed: Claimed,
         on_lost: Callable[[], None],
@@ -69,7 +73,8 @@ class FileLease:
         let_go: Callable[["FileLease"], None],
     ) -> None:
         self.session_id = session_id
-        self.head, self.has_messages = claimed
+        self.head, self.has_messages = claimed.head, claimed.has_messages
+        self.seen = seen
         self._lock = lock
         self._on_lost = on_lost
         self._on_message = on_message
@@ -86,6 +91,7 @@ class FileLease:
         if not self._is_released:
             self._is_released = True
             self._lock.leave_to_parent()
+            self.seen.close()
 
     @property
     def is_orphaned(self) -> bool:
@@ -130,6 +136,7 @@ class FileLease:
                 return False
             self._is_released = True
             self._lock.drop()
+            self.seen.close()
             return True
 
 
@@ -169,15 +176,17 @@ class Leases:
             epoch, lock = await self._next_free(session_id, files, seen)
             try:
                 claimed = await self._rows.claim(session_id, seen, epoch)
+                known = None if claimed is None else self._checked(session_id, files, claimed)
             except BaseException:
                 lock.drop()
                 raise
-            if claimed is not None:
+            if claimed is not None and known is not None:
                 for past in range(seen, epoch):
                     remove(f"{files}{past}")
                 lease = FileLease(
                     session_id,
                     lock,
+                    known,
                     claimed=claimed,
                     on_lost=on_lost,
                     on_message=on_message,
@@ -186,6 +195,29 @@ class Leases:
                 self._heart.keep(lease)
                 return lease
             lock.drop()  # another one was faster: look again, and find it alive
+
+    def _checked(self, session_id: str, files: str, claimed: Claimed) -> Seen:
+        """Return the file of what was seen of a session, once the journal is known to hold that.
+
+        Raises:
+            JournalError: It holds less.
+        """
+        try:
+            seen = Seen(f"{files}seen", claimed.journal)
+        except OSError as exc:
+            raise untakeable(f"{files}seen", exc) from exc
+        try:
+            seen.check(session_id, claimed.head)
+        except BaseException:
+            seen.close()
+            raise
+        return seen
+
+    def note(self, heads: Mapping[str, int]) -> None:
+        """Note what is stored durably of the sessions that are held here. For the writer's thread."""
+        for lease in self._heart.leases:
+            if (head := heads.get(lease.session_id)) is not None:
+                lease.seen.note(head)
 
     def _let_go(self, epoch: int, lease: FileLease) -> None:
         self._heart.leave(lease)

@@ -15,7 +15,7 @@ import msgspec
 
 from treadle.errors import JournalError
 
-__all__ = ["Holder", "LockFile", "beat_of", "holder_of", "is_locked", "remove", "try_lock"]
+__all__ = ["Holder", "LockFile", "beat_of", "holder_of", "is_locked", "remove", "try_lock", "untakeable"]
 
 _BEAT_BYTES = 20
 
@@ -78,7 +78,7 @@ def try_lock(path: str) -> LockFile | None:
                 return _signed(LockFile(path, descriptor))
             os.close(descriptor)  # it was removed between our opening and our locking it
     except OSError as exc:
-        raise _untakeable(path, exc) from exc
+        raise untakeable(path, exc) from exc
     return None
 
 
@@ -98,7 +98,7 @@ def is_locked(path: str) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as exc:
-        raise _untakeable(path, exc) from exc
+        raise untakeable(path, exc) from exc
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -127,7 +127,8 @@ def remove(path: str) -> None:
         os.unlink(path)  # noqa: PTH108 - a Path costs more than the call, and every run makes and removes one such file
 
 
-def _untakeable(path: str, fault: OSError) -> JournalError:
+def untakeable(path: str, fault: OSError) -> JournalError:
+    """Return the error of a lock that cannot be made."""
     return JournalError(
         f"The lock {path} of a session cannot be taken: {fault.strerror or fault}. Check the rights of the journal's "
         "folder, and that its file system has locks."

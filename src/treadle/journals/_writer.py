@@ -6,7 +6,7 @@ after a power cut the last such commits may be gone, always from the end. kill -
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from treadle.journals._deferred import Deferred, again
 from treadle.journals._faults import OWN_FAULTS, describe
 from treadle.journals._files import open_writer
 from treadle.journals._lease import Claimed
+from treadle.journals._place import Place
 from treadle.journals._sequence import forked
 from treadle.journals._worker import Job
 
@@ -30,6 +31,8 @@ class Writer:
 
     def __init__(self, path: Path, busy_seconds: float) -> None:
         self.deferred = Deferred()
+        self.note: Callable[[Mapping[str, int]], None] = lambda _: None
+        """Told the last numbers of sessions once they are on the disk."""
         self._path = path
         self._busy_seconds = busy_seconds
         self._connection: sqlite3.Connection | None = None
@@ -37,6 +40,8 @@ class Writer:
         self._epochs: dict[str, int] = {}
         self._held: set[str] = set()
         self._last: dict[str, _statements.Last] = {}
+        self._heads: dict[str, int] = {}  # of sessions with events that are not known to be on the disk
+        self._place = Place(path)
         self._followers: dict[str, Followers] = {}  # of each session's first append in the transaction under way
         self._foreign: set[str] = set()  # sessions that the process holds from which this one was forked
         watch(self)
@@ -47,7 +52,7 @@ class Writer:
         self._connection = None
         self._foreign |= self._held
         self.deferred = Deferred()
-        for known in (self._epochs, self._held, self._last, self._followers):
+        for known in (self._epochs, self._held, self._last, self._heads, self._followers):
             known.clear()
 
     # --- acts of jobs
@@ -68,7 +73,9 @@ class Writer:
         self._held.add(session_id)
         self._foreign.discard(session_id)
         return Claimed(
-            _statements.select_head(connection, session_id), _statements.has_messages(connection, session_id)
+            _statements.select_head(connection, session_id),
+            _statements.has_messages(connection, session_id),
+            _statements.name_of(connection),
         )
 
     def give_back(self, connection: sqlite3.Connection, session_id: str, epoch: int) -> None:
@@ -94,6 +101,7 @@ class Writer:
 
     def purge(self, connection: sqlite3.Connection, job: Append, blobs: Sequence[str]) -> None:
         self._last.pop(job.session_id, None)
+        self._heads[job.session_id] = job.rows[-1][0]
         _statements.purge(connection, job, blobs)
 
     def _append(self, connection: sqlite3.Connection, append: Append) -> None:
@@ -101,6 +109,7 @@ class Writer:
         last = _statements.append(connection, append, self._epochs[session_id], self._last.pop(session_id, None))
         if last is not None:
             self._last[session_id] = last
+            self._heads[session_id] = last.seq
 
     # --- from other threads
 
@@ -139,13 +148,19 @@ class Writer:
         connection = self._open()
         if all(job.act is None for job in jobs):
             return
-        self._set_synchronous(connection, "FULL" if any(job.is_durable for job in jobs) else "NORMAL")
+        is_durable = any(job.is_durable for job in jobs)
+        if is_durable:
+            self._place.check(connection)
+        self._set_synchronous(connection, "FULL" if is_durable else "NORMAL")
         connection.execute("BEGIN IMMEDIATE")
         self._followers.clear()
         for job in jobs:
             self._do(job, connection)
         self._write_followers(connection)
         connection.execute("COMMIT")
+        if is_durable and self._heads:
+            self.note(self._heads)
+            self._heads.clear()
 
     def _write_followers(self, connection: sqlite3.Connection) -> None:
         """Write what was taken without asking the store: the transaction keeps all others out, so it is right still."""
@@ -156,7 +171,10 @@ class Writer:
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
+            self._place.check()  # a file that was there before is never made anew
+            self._place.reopened()
             self._connection = open_writer(self._path, self._busy_seconds)
+            self._place.check(self._connection)
             self._synchronous = ""
         return self._connection
 
@@ -167,6 +185,7 @@ class Writer:
 
     def _roll_back(self) -> None:
         self._last.clear()
+        self._heads.clear()
         if self._connection is not None and self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 

@@ -11,7 +11,7 @@ import socket
 import sqlite3
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -112,6 +112,7 @@ class SqliteJournal:
             look=self._look,
         )
         self._leases = Leases(self._path, rows, lease_seconds)
+        self._writer.note = _weakly(self._leases.note)  # the thread must not keep a journal that nobody reaches
         weakref.finalize(self, _forsake, self._writing, self._reading).atexit = False  # workers end themselves then
 
     @property
@@ -283,6 +284,17 @@ async def _done(
     return await future
 
 
+def _weakly(method: Callable[[Mapping[str, int]], None]) -> Callable[[Mapping[str, int]], None]:
+    """Return what calls a method for as long as its object lives."""
+    weak = weakref.WeakMethod(method)
+
+    def call(heads: Mapping[str, int]) -> None:
+        if (strong := weak()) is not None:
+            strong(heads)
+
+    return call
+
+
 def _forsake(*workers: Worker) -> None:
     """Let the threads of a journal that nobody closed and nobody can reach end, once they have stored what is queued."""
     for worker in workers:
@@ -293,4 +305,10 @@ def _path_of(path: str | os.PathLike[str]) -> Path:
     text = os.fspath(path)
     if not text or "\0" in text:
         raise JournalError(f"{text!r} is no file name. Name a file for the journal.")
-    return Path(text).absolute()  # the folder of work may change before the file is opened
+    path = Path(text).absolute()  # the folder of work may change before the file is opened
+    if path.is_symlink() and not path.exists():  # it leads nowhere, perhaps to a disk that is away: opening will tell
+        return path
+    try:
+        return path.resolve()  # a journal that is reached by two names has one log, and one set of locks
+    except (OSError, RuntimeError):  # links in a circle: opening will tell
+        return path
