@@ -136,7 +136,7 @@ class Planner:
 
     async def _check(self, state: CallState, batch: Batch) -> Checked | None:
         """Return the checked call with a person's word on it, where there is one; None when the run was stopped meanwhile."""
-        checked = _doubted(await self._checked(state, batch), state, batch)
+        checked = _unchanged(_doubted(await self._checked(state, batch), state, batch), state)
         answer = state.approval.answer if state.approval is not None else None
         if checked is None or answer is None or isinstance(checked, Refused):
             return checked
@@ -407,6 +407,18 @@ def _doubted(checked: Checked | None, state: CallState, batch: Batch) -> Checked
     )
     decision = Decision(kind=DecisionKind.ASK, rule=_REPORTED_TWICE, reason=reason)
     return msgspec.structs.replace(checked, decision=decision)
+
+
+def _unchanged(checked: Checked | None, state: CallState) -> Checked | None:
+    """Refuse a call that was allowed before, where what would start now is not what was allowed."""
+    decided = state.decision
+    if not isinstance(checked, Decided) or decided is None or decided.decision != DecisionKind.ALLOW:
+        return checked
+    if decided.digest in ("", checked.call.digest) or decided.arguments is not None:
+        return checked  # a person's or an interceptor's arguments are compared where they are put in
+    message = "Not executed: this call is not the one that was decided on; its arguments have changed. Issue it again."
+    result = _unstarted(state, CallStatus.SKIPPED, message, "changed_since_decision")
+    return Refused(result=result, position=state.position, rule="changed since its decision")
 
 
 _REPORTED_TWICE = "possible repetition of a call"

@@ -181,6 +181,21 @@ async def in_fork(journal: Journal) -> None:
     await journal.close()
 
 
+async def contend(url: str, lease_seconds: str) -> None:
+    """Try to take a session, and say what came of it; hold it until told to end."""
+    from treadle.journals.postgres import open_postgres
+
+    journal = await open_postgres(url, lease_seconds=float(lease_seconds))
+    await journal.create("s")
+    try:
+        await journal.acquire("s", on_lost=lambda: print("lost"), on_message=lambda: None)
+        print("goes on")
+    except SessionHeld:
+        print("held")
+    await asyncio.to_thread(sys.stdin.readline)
+    await journal.close()
+
+
 async def append_for_ever_held(path: str) -> None:
     """Hold a session, and say the number of each event once its append has returned."""
     journal = await open_journal(path)
@@ -218,6 +233,7 @@ async def acquire_on_full_disk(path: str) -> None:
 
 
 ACTS = (
+    contend,
     append_for_ever_held,
     acquire_on_full_disk,
     append_durably,

@@ -1,0 +1,131 @@
+"""One PostgreSQL server for many: sessions that share connections, processes that resume one session, a pooler, a crash."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+pytest.importorskip("psycopg", reason="a journal in PostgreSQL needs the extra `postgres`")
+
+from journal_events import notes
+from pooling_proxy import PoolingProxy
+
+from postgres_server import PostgresServer, connect
+from treadle import Agent, open_session
+from treadle.errors import JournalError, SessionConflict
+from treadle.journals.postgres import PostgresJournal, open_postgres
+from treadle.testing import ScriptedModel, text
+
+StartChild = Callable[..., subprocess.Popen[str]]
+
+
+def nothing() -> None:
+    """Hear of nothing."""
+
+
+@asynccontextmanager
+async def opened(url: str, **words: float) -> AsyncIterator[PostgresJournal]:
+    journal = await open_postgres(url, **words)
+    try:
+        yield journal
+    finally:
+        await journal.close()
+
+
+@pytest.mark.row("ST08")
+async def test_a_hundred_sessions_of_one_process_share_at_most_four_connections(url: str):
+    async with AsyncExitStack() as stack:
+        for number in range(100):
+            session = await stack.enter_async_context(open_session(url, id=f"s{number}"))
+            await Agent(ScriptedModel([text("Hello.")])).run("Hello", session=session)
+        with connect(url) as connection:
+            row = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'treadle'"
+            ).fetchone()
+    assert row is not None
+    assert row[0] <= 4
+
+
+@pytest.mark.row("ST08")
+def test_of_many_processes_that_resume_a_dead_session_one_goes_on_and_the_others_are_told(
+    url: str, start_child: StartChild
+):
+    holder = start_child("hold", url, 3)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "holds\n"
+    holder.kill()
+    children = [start_child("contend", url, 3) for _ in range(6)]
+    said = []
+    for child in children:
+        assert child.stdout is not None
+        said.append(child.stdout.readline().strip())  # the one that goes on holds it until it is told to end
+    for child in children:
+        child.communicate("end\n", timeout=60)
+    assert sorted(said) == ["goes on", *["held"] * 5]
+
+
+@pytest.mark.row("SF10")
+@pytest.mark.row("ST08")
+async def test_what_the_server_lost_in_a_crash_of_its_own_is_stored_once_more(
+    server: PostgresServer, url: str, caplog: pytest.LogCaptureFixture
+):
+    async with opened(url, patience_seconds=60) as journal:
+        await journal.create("s")
+        lease = await journal.acquire("s", on_lost=nothing, on_message=nothing)
+        await journal.append("s", notes(1, 1), state="running", durable=True)
+        await journal.append("s", notes(2, 9), state="running", durable=False)
+        await journal.flush()
+        await asyncio.to_thread(server.crash)
+        await asyncio.to_thread(server.restart)
+        with connect(url) as connection:
+            row = connection.execute("SELECT head FROM session WHERE id = 's'").fetchone()
+        assert row == (1,)  # the server has confirmed more than it has
+
+        await journal.append("s", notes(10, 10), state="running", durable=True)
+
+        assert await journal.read("s") == notes(1, 10)
+        await lease.release()
+    assert "lost the last events" in caplog.text
+
+
+async def test_an_outage_longer_than_the_lease_is_not_reported_as_another_process(server: PostgresServer, url: str):
+    async with opened(url, lease_seconds=0.5, patience_seconds=60) as journal:
+        await journal.create("s")
+        lost = asyncio.Event()
+        lease = await journal.acquire("s", on_lost=lost.set, on_message=nothing)
+        await asyncio.to_thread(server.crash)
+        try:
+            await lost.wait()
+        finally:
+            await asyncio.to_thread(server.restart)
+        assert "was not renewed" in lease.loss
+        with pytest.raises(SessionConflict, match="lease on session 's' has ended"):
+            await journal.append("s", notes(1, 1), state="running", durable=True)
+        await lease.release()
+
+
+@pytest.mark.row("SF11")
+async def test_a_pooler_in_transaction_mode_changes_nothing(server: PostgresServer, url: str):
+    async with PoolingProxy(server, url, backends=3) as pooler, opened(pooler.url(url)) as journal:
+        names = [f"s{number}" for number in range(6)]
+
+        async def live(name: str) -> None:
+            await journal.create(name)
+            lease = await journal.acquire(name, on_lost=nothing, on_message=nothing)
+            for seq in range(1, 31):
+                await journal.append(name, notes(seq, seq), state="running", durable=seq % 3 == 0)
+            await lease.release()
+
+        await asyncio.gather(*(live(name) for name in names))
+        for name in names:
+            assert await journal.read(name) == notes(1, 30)
+    assert pooler.changes > 10
+
+
+@pytest.mark.row("SF11")
+async def test_a_pooler_that_drops_the_search_path_is_found_at_opening(server: PostgresServer, url: str):
+    async with PoolingProxy(server, server.url("public"), backends=1) as pooler:
+        with pytest.raises(JournalError, match="a pooler between drops the options"):
+            await open_postgres(pooler.url(url))
