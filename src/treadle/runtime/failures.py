@@ -3,6 +3,7 @@
 import asyncio
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from treadle.effects import Effect
@@ -24,6 +25,9 @@ __all__ = [
 
 LONGEST_DESCRIPTION = 500
 LONGEST_TRACEBACK = 8000
+LONGEST_WORDS = 2000
+_MAX_ERRORS = 10
+_MAX_FRAMES = 50
 
 
 class Cut(Exception):
@@ -142,9 +146,43 @@ def traceback_of(error: BaseException) -> str | None:
     if isinstance(error, Cut | Rejected | Unfinished):
         return None
     try:
-        text = "".join(traceback.format_exception(error))
+        text = "".join(_formatted(error))
     except KeyboardInterrupt:
         raise
     except BaseException:  # noqa: BLE001 - a hostile exception must not take the run with it
         return None
     return text[-LONGEST_TRACEBACK:].encode("utf-8", "replace").decode()
+
+
+def _formatted(error: BaseException) -> Iterator[str]:
+    """Format an error with what caused it, as Python does, but with bounded words: a message may have 50 MB and as many lines."""
+    chain = _chain(error)
+    for number, one in enumerate(reversed(chain)):
+        if number:
+            yield "\nThe exception above led to this one:\n\n"
+        yield from _formatted_one(one)
+        if isinstance(one, BaseExceptionGroup):
+            for leaf in islice(_leaves(one), _MAX_ERRORS):
+                yield "\nOne of its exceptions:\n\n"
+                yield from _formatted_one(leaf)
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return an error, its cause, the cause of that, and so on."""
+    chain: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and all(current is not one for one in chain) and len(chain) < _MAX_ERRORS:
+        chain.append(current)
+        context = None if current.__suppress_context__ else current.__context__
+        current = current.__cause__ or context
+    return chain
+
+
+def _formatted_one(error: BaseException) -> Iterator[str]:
+    if error.__traceback__ is not None:
+        yield "Traceback (most recent call last):\n"
+        yield from traceback.format_tb(error.__traceback__, limit=-_MAX_FRAMES)
+    words = words_of(error)[:LONGEST_WORDS]
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    yield f"{name}: {words}\n" if words else f"{name}\n"
