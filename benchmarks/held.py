@@ -102,6 +102,14 @@ BODIES: dict[str, Callable[[], bytes]] = {
         _chunk({"tool_calls": [{"index": n, "id": f"c{n}", "function": {"name": "echo", "arguments": "{}"}}]})
         for n in range(20_000)
     ) + _chunk({}, "tool_calls"),
+    "a thousand calls": lambda: b"".join(
+        _chunk({"tool_calls": [{"index": n, "id": f"c{n}", "function": {"name": "echo", "arguments": f'{{"x":[{n}]}}'}}]})
+        for n in range(1000)
+    ) + _chunk({}, "tool_calls"),
+    "arguments in pieces": lambda: b"".join(
+        _chunk({"tool_calls": [{"index": 0, "function": {"arguments": piece}} | ({"id": "c"} if not n else {})]})
+        for n, piece in enumerate(['{"x":[', *["1," * 1000] * 60, "1]}"])
+    ).replace(b'"arguments": "{', b'"name": "echo", "arguments": "{', 1) + _chunk({}, "tool_calls"),
     "long arguments": lambda: _whole(
         {"tool_calls": [{"id": "c", "function": {"name": "echo", "arguments": '{"x":[' + "1," * (5 * _MIB) + "1]}"}}]}
     ),

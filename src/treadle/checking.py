@@ -23,6 +23,9 @@ __all__ = ["Checked", "Checker", "Decided", "Refused"]
 
 logger = redacted_logger(__name__)
 
+_LONG_ARGUMENTS = 16 * 1024
+"""Characters."""
+
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
     """A valid call and the word on it."""
@@ -139,7 +142,10 @@ class Checker:
         tool = self._toolbox.find(call.name, self._session)
         if tool is None:
             raise _Unfit(self._unknown(call))
-        arguments = self._complete(tool, call, self._parse(call))
+        parsed = self._parse(call)
+        await _give_turn(call)
+        arguments = self._complete(tool, call, parsed)
+        await _give_turn(call)
         try:
             if tool.validate is not None and inspect.isawaitable(checking := tool.validate(copied(arguments))):
                 await checking
@@ -151,6 +157,7 @@ class Checker:
             # The tool's author erred, not the model: nothing ran, and the model may try another way.
             logger.warning("Checking the arguments of %s raised", tool.name, exc_info=True)
             raise _Unfit(_unchecked(call, error)) from error
+        await _give_turn(call)
         canonical = encoded(arguments)
         return CheckedCall(
             call=call,
@@ -196,6 +203,12 @@ class Checker:
             elif answer.arguments != call.arguments:
                 call = msgspec.structs.replace(call, arguments=answer.arguments)
         return strictest, call
+
+
+async def _give_turn(call: ToolCall) -> None:
+    """Let others have a turn of the event loop between two looks at long arguments."""
+    if len(call.arguments) > _LONG_ARGUMENTS:
+        await asyncio.sleep(0)
 
 
 class _Unfit(Exception):

@@ -3,6 +3,7 @@
 Reads answers that persons gave; starts nothing. All calls of a response are looked at before anything becomes of one.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -26,6 +27,8 @@ from treadle.stops import Stop, StopReason
 from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
 
 __all__ = ["Batch", "Plan", "Planner", "abandoned", "unknown_outcome"]
+
+_CALLS_A_TURN = 64
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +98,11 @@ class Planner:
                 )
                 self._refuse(plan, result, state.position, rule=failure.code)
             return plan
-        found = [await self._look(batch, index, state) for index, state in enumerate(batch.calls)]
+        found = []
+        for index, state in enumerate(batch.calls):
+            if index % _CALLS_A_TURN == _CALLS_A_TURN - 1:
+                await asyncio.sleep(0)  # others have a turn: a batch may have a thousand calls
+            found.append(await self._look(batch, index, state))
         repetition = self._repetition(found)
         if repetition is not None and repetition.is_over:
             self._stop_repeating(plan, found, repetition)

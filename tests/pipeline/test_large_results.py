@@ -130,3 +130,38 @@ def test_the_place_of_what_is_not_data_is_named():
         with pytest.raises(NotData) as caught:
             walked(value)
         assert str(caught.value).startswith(place)
+
+
+@pytest.mark.row("N10")
+async def test_an_error_of_megabytes_is_told_in_a_few_words_with_the_place_where_it_was_raised():
+    @tool(effect="read", retries=0)
+    async def produce() -> str:
+        """Return it."""
+        raise ValueError("no\n" * 5_000_000) from OSError("x" * 1_000_000)
+
+    result = await Agent(ScriptedModel([call("produce"), text("done")]), tools=[produce]).run("go")
+    (failed,) = [event for event in await result.session.events() if event.type == "tool.attempt_failed"]
+
+    assert len(failed.message) <= 500
+    assert len(failed.traceback) <= 8000
+    assert "in produce" in failed.traceback
+    assert "OSError: xxx" in failed.traceback
+    assert "ValueError: no" in failed.traceback
+
+
+async def test_arguments_of_too_many_values_are_told_before_anything_looks_at_them():
+    ran = []
+
+    @tool(effect="read")
+    async def take(numbers: list[int]) -> int:
+        """Count them."""
+        ran.append(len(numbers))
+        return len(numbers)
+
+    many = '{"numbers":[' + "1," * 200_000 + "1]}"
+    model = ScriptedModel([call("take", arguments=many), call("take", numbers=[1] * 60_000), text("done")])
+    result = await Agent(model, tools=[take]).run("go")
+
+    assert [one.status for one in result.tool_calls] == ["invalid_json", "ok"]
+    assert "more than 100000 values" in model.requests[1].messages[-1].parts[0].content
+    assert ran == [60_000]

@@ -157,3 +157,19 @@ async def test_others_have_turns_of_the_event_loop_while_a_small_answer_unpacks(
         watching.cancel()
 
     assert len(set(seen)) > 20
+
+
+@pytest.mark.row("N10", "PF26")
+async def test_a_response_of_more_calls_than_anybody_means_is_refused_and_a_thousand_are_not():
+    call = '{"index":%d,"id":"c%d","function":{"name":"look","arguments":"{}"}}'
+    for count, is_refused in ((1000, False), (2000, True)):
+        calls = ",".join(call % (number, number) for number in range(count))
+        body = '{"choices":[{"message":{"tool_calls":[' + calls + ']},"finish_reason":"tool_calls"}]}'
+        async with serving(answer(body.encode())) as server:
+            model = resolve_model("openai-chat:m", base_url=server.url, api_key="k")
+            if is_refused:
+                with pytest.raises(ModelResponseInvalid, match="more than 1024 calls"):
+                    [part async for part in model.stream(ASK)]
+            else:
+                parts = [part async for part in model.stream(ASK)]
+                assert len(parts[-1].parts) == count

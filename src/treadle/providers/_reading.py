@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Protocol
 
 from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid, ModelUnavailable
-from treadle.messages import Usage
-from treadle.ports import ModelEnd, ModelPart
+from treadle.messages import ToolCall, Usage
+from treadle.ports import CallReady, ModelEnd, ModelPart
 from treadle.providers._answer import Answer
 from treadle.providers._failures import ModelRefused, event_failure, not_the_protocol
 from treadle.providers._lenient import mended_end
@@ -20,6 +20,9 @@ _MAX_WHOLE_BYTES = 16 * 1024 * 1024
 """Bytes of an answer that is one JSON object: it is decoded in one go."""
 _MAX_BLANKS = 1024 * 1024
 """Blank bytes before an answer: some servers send them to keep the connection."""
+
+_MAX_CALLS = 1024
+"""Calls that one response may propose."""
 
 _BLANKS = b" \t\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -93,18 +96,22 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
             for part in _take_whole(body, answer, response):
                 yield part
         else:
-            events = SseReader()
+            events, calls = SseReader(), 0
             while piece:
                 for data in events.feed(piece):
                     for part in response.add(data):
+                        calls += type(part) is CallReady
                         yield part
+                _check_calls(calls, answer)
                 piece = await _next(answer, response)
             for part in _take_last(events, response):
                 yield part
             if not response.is_whole:
                 raise _incomplete(head, answer, response)
         await answer.give_turn()
-        yield mended_end(response.end())
+        end = mended_end(response.end())
+        _check_calls(sum(isinstance(part, ToolCall) for part in end.parts), answer)
+        yield end
     except (AnswerError, ModelError) as exc:
         yield _refusal(exc, answer, response)
     finally:
@@ -139,6 +146,13 @@ def _take_whole(body: bytes, answer: Answer, response: Response) -> list[ModelPa
         return response.add_whole(body.removeprefix(_BYTE_ORDER_MARK))
     except ModelResponseInvalid as exc:
         raise not_the_protocol(body, answer) from exc
+
+
+def _check_calls(calls: int, answer: Answer) -> None:
+    if calls > _MAX_CALLS:
+        raise ModelResponseInvalid(
+            f"{answer.endpoint.shown} sent a response of more than {_MAX_CALLS} calls. None of them was executed."
+        )
 
 
 async def _next(answer: Answer, response: Response) -> bytes:

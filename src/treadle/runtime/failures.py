@@ -1,6 +1,7 @@
 """Failures: what an exception of a tool means, and the bounded words for it. Values only; retries and records nothing."""
 
 import asyncio
+import reprlib
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
@@ -28,6 +29,10 @@ LONGEST_TRACEBACK = 8000
 LONGEST_WORDS = 2000
 _MAX_ERRORS = 10
 _MAX_FRAMES = 50
+
+
+_bounded_repr = reprlib.Repr()
+_bounded_repr.maxstring = _bounded_repr.maxother = LONGEST_DESCRIPTION
 
 
 class Cut(Exception):
@@ -128,6 +133,8 @@ def words_of(error: BaseException) -> str:
     try:
         if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
             return str(error.strerror)  # str() of the error would show the file's path
+        if isinstance(error, Rejected):
+            return _bounded_repr.repr(error.body)  # a body may have megabytes
         return str(error)
     except KeyboardInterrupt:
         raise

@@ -15,6 +15,8 @@ from treadle.tools import JsonObject
 __all__ = ["NotJson", "parse_arguments"]
 
 _SNIPPET_CHARS = 60
+_MAX_VALUES = 100_000
+"""Values in one call's arguments. A model that may write 128,000 tokens cannot write as many."""
 _MARK = "<HERE>"
 
 # Strings are matched as wholes first, so that what they hold is not taken for brackets or numbers.
@@ -59,6 +61,9 @@ def parse_arguments(text: str, *, max_chars: int = 1_000_000, max_depth: int = 6
     if len(text) > max_chars:
         reason = f"too long: {len(text)} characters, where {max_chars} are allowed,"
         raise NotJson(reason, "Send less, or in several calls.", text, max_chars)
+    if len(text) > _MAX_VALUES and text.count(",") > _MAX_VALUES:
+        reason = f"too large: more than {_MAX_VALUES} values"
+        raise NotJson(reason, "Send fewer, or in several calls.", text, len(text))
     if not text or text.isspace():
         return {}
     value = _parsed(text)

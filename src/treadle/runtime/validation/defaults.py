@@ -23,6 +23,8 @@ class Defaults:
         self._root = schema
         self._declares_any = _holds_default(schema)
         self._branches: dict[int, Validator] = {}
+        self._reaching: dict[int, bool] = {}
+        """By the id of a part of the schema: whether a default may stand in it."""
 
     def fill(self, arguments: JsonObject) -> JsonObject:
         """Return the arguments with the defaults of what is absent: the same object where there are none, else a copy."""
@@ -38,6 +40,8 @@ class Defaults:
             opened: The defaults that it stands in: one that holds itself is filled once.
             applied: The parts of the schema that have had this value: one that refers to itself has it once.
         """
+        if not self._reaches(schema):  # most items of large arrays
+            return value
         schema = resolved(schema, self._root)
         parts = [*schema.get("allOf", ()), *self._branch(value, schema)]
         for part in parts:
@@ -50,6 +54,15 @@ class Defaults:
                 return self._array(value, schema, opened)
             case _:
                 return value
+
+    def _reaches(self, schema: Any) -> bool:
+        """Whether a part of the schema holds a default, or refers to what may hold one."""
+        if not isinstance(schema, dict) or not schema:
+            return False
+        known = self._reaching.get(id(schema))
+        if known is None:
+            known = self._reaching[id(schema)] = _holds_default(schema) or _refers(schema)
+        return known
 
     def _object(self, value: JsonObject, schema: JsonObject, opened: frozenset[int]) -> JsonObject:
         properties = schema.get("properties", {})
@@ -100,6 +113,16 @@ def declaring(schema: Any, root: JsonObject) -> Iterator[JsonObject]:  # Any: an
         parts = part if isinstance(part, list) else list(part.values()) if word in _NAMED else [part]
         for one in parts:
             yield from declaring(one, root)
+
+
+def _refers(schema: Any) -> bool:
+    match schema:
+        case dict():
+            return "$ref" in schema or any(map(_refers, schema.values()))
+        case list():
+            return any(map(_refers, schema))
+        case _:
+            return False
 
 
 def _holds_default(schema: Any) -> bool:
