@@ -30,7 +30,7 @@ from treadle.runtime.failures import (
     traceback_of,
 )
 from treadle.runtime.interrupts import Interrupt, wait_at_most
-from treadle.runtime.observations import failed_result
+from treadle.runtime.observations import after_earlier_attempt, failed_result
 from treadle.runtime.redaction import redacted_logger
 from treadle.runtime.retries import LONGEST_WAIT_SECONDS, backoff_seconds, may_retry_call
 from treadle.stops import StopReason
@@ -101,9 +101,16 @@ class Attempts:
             break
         seconds = round(clock.monotonic() - started, 6)
         result = msgspec.structs.replace(result, attempts=attempt, duration_seconds=seconds)
+        if self._may_have_acted_before(checked, attempt):
+            result = after_earlier_attempt(result)
         for interceptor in self._interceptors:
             result = await self._after(interceptor, checked, result)
         return result
+
+    def _may_have_acted_before(self, checked: CheckedCall, attempt: int) -> bool:
+        """Whether an attempt before the last one may have been carried out, here or in a process that died."""
+        state = self._ledger.state.open.get(checked.id)
+        return not checked.effect.is_read and (attempt > 1 or (state is not None and state.starts > 1))
 
     async def ask_check(self, checked: CheckedCall, attempt: int = 1) -> ToolResult | type[NotDone] | type[Unknown]:
         """Ask the tool's own `check` whether a call of unknown outcome was done: its result if so.

@@ -98,6 +98,8 @@ class CallState(msgspec.Struct, kw_only=True):
     decision: CallDecided | None = None
     approval: Approval | None = None
     started: ToolStarted | None = None
+    starts: int = 0
+    """How often it has started: more than once where a process died in it."""
     suspended: ToolSuspended | None = None
     """What it waits for since it started; None where it does not wait."""
     result: ToolResult | None = None
@@ -433,6 +435,7 @@ class SessionState:
             )
         elif (state := self._find(event.call_id)) is not None:
             state.started = event
+            state.starts += 1
             if state.approval is not None:  # single use
                 self.approvals.pop(state.approval.id, None)
 

@@ -546,3 +546,25 @@ async def test_the_first_violation_is_told_in_a_sentence_in_the_models_own_notat
 
     assert content(run)["message"].endswith(sentence)
     assert recorder.runs == 0
+
+
+@pytest.mark.row("H22")
+@pytest.mark.parametrize("effect", ["idempotent", "keyed"])
+async def test_a_refusal_after_an_attempt_that_may_have_acted_says_so(effect):
+    """Found by the simulator: the first attempt was carried out and its answer lost; the second was refused."""
+    answers: list[BaseException] = [ConnectionError("lost"), Rejected({"error": "closed"})]
+
+    async def run(arguments, ctx):
+        raise answers[ctx.attempt - 1]
+
+    async with on_fake_clock() as session:
+        tool = act(run, effect=effect)
+        agent = Agent(ScriptedModel([call("act"), text("I see.")]), tools=[tool])
+        result = await agent.run("go", session=session)
+
+        (finished,) = [event for event in await session.events() if event.type == "tool.finished"]
+        assert (finished.result.status, finished.result.may_have_acted) == ("rejected", True)
+        told = json.loads(result.messages[2].results[0].content)
+        assert told["may_have_acted"] is True
+        assert told["details"] == [{"error": "closed"}]
+        assert "may have been carried out" in told["message"]

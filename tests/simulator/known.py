@@ -5,7 +5,6 @@ import re
 __all__ = ["is_known"]
 
 _KNOWN: tuple[tuple[str, str], ...] = (
-    (r"is told \w+ without may_have_acted", "rejected after an earlier attempt that acted"),
     (r"had not started early", "an early start that could not be stored is named as discarded"),
 )
 _patterns = [re.compile(pattern) for pattern, _ in _KNOWN]

@@ -10,7 +10,7 @@ from treadle.canonical import find_unencodable
 from treadle.messages import ToolCall
 from treadle.tools import CallStatus, ToolResult
 
-__all__ = ["error_content", "failed_result", "may_follow"]
+__all__ = ["after_earlier_attempt", "error_content", "failed_result", "may_follow"]
 
 LONGEST_MESSAGE = 4000
 """Characters of a message; it may quote what a policy, a person or a tool's author wrote."""
@@ -84,6 +84,21 @@ def failed_result(
         may_have_acted=may_have_acted,
         data={"details": list(details)} if details else None,
     )
+
+
+def after_earlier_attempt(result: ToolResult) -> ToolResult:
+    """Return the result of a call of which an earlier attempt may have acted: no later refusal may hide that."""
+    if not result.is_error or result.may_have_acted or result.code == "not_done":
+        return result  # `not_done`: the tool's own check has looked
+    words = "An earlier attempt may have been carried out: check before you repeat it."
+    try:
+        told = msgspec.json.decode(result.content, type=dict[str, Any])
+    except msgspec.DecodeError:  # shortened to what fits, which is no JSON any more
+        content = f"{words} {result.content}"
+    else:
+        told |= {"message": f"{told.get('message', '')} {words}", "may_have_acted": True}
+        content = msgspec.json.encode(told).decode()
+    return msgspec.structs.replace(result, content=content, may_have_acted=True)
 
 
 def _tamed(value: Any, depth: int = 20) -> Any:
