@@ -39,6 +39,8 @@ NOUNS = (
     "breakers",
     "guards",
     "budgets",
+    "doubts",
+    "waiting",
     "stops",
     "tools",
     "events",

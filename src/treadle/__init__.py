@@ -10,9 +10,11 @@ if TYPE_CHECKING:
     from treadle.agent import Agent as Agent
     from treadle.archives import expire_sessions as expire_sessions
     from treadle.archives import import_session as import_session
+    from treadle.archives import list_doubts as list_doubts
     from treadle.budgets import Budget as Budget
     from treadle.budgets import Price as Price
     from treadle.decorators import tool as tool
+    from treadle.doubts import Doubt as Doubt
     from treadle.drivers.native import NativeDriver as NativeDriver
     from treadle.drivers.react import ReActDecision as ReActDecision
     from treadle.drivers.react import ReActDriver as ReActDriver
@@ -23,17 +25,22 @@ if TYPE_CHECKING:
     from treadle.errors import InvalidArguments as InvalidArguments
     from treadle.errors import JournalError as JournalError
     from treadle.errors import ModelError as ModelError
+    from treadle.errors import NoRunYet as NoRunYet
     from treadle.errors import NoSuchPoint as NoSuchPoint
     from treadle.errors import NothingToResume as NothingToResume
     from treadle.errors import Rejected as Rejected
+    from treadle.errors import RunCompleted as RunCompleted
     from treadle.errors import SessionConflict as SessionConflict
     from treadle.errors import SessionError as SessionError
     from treadle.errors import SessionExists as SessionExists
     from treadle.errors import SessionHeld as SessionHeld
+    from treadle.errors import SessionMoved as SessionMoved
     from treadle.errors import SessionNotActive as SessionNotActive
     from treadle.errors import Transient as Transient
     from treadle.errors import TreadleError as TreadleError
     from treadle.errors import UnknownApproval as UnknownApproval
+    from treadle.errors import UnknownDoubt as UnknownDoubt
+    from treadle.errors import UnknownSession as UnknownSession
     from treadle.explain import Explanation as Explanation
     from treadle.guards import Guards as Guards
     from treadle.messages import Message as Message
@@ -63,6 +70,7 @@ if TYPE_CHECKING:
     from treadle.runtime.redaction import Redactor as Redactor
     from treadle.session import Session as Session
     from treadle.state import Approval as Approval
+    from treadle.stops import EXIT_IN_DOUBT as EXIT_IN_DOUBT
     from treadle.stops import EXIT_NOT_STORED as EXIT_NOT_STORED
     from treadle.stops import EXIT_SESSION_HELD as EXIT_SESSION_HELD
     from treadle.stops import EXIT_USAGE as EXIT_USAGE
@@ -94,6 +102,8 @@ _HOMES = {
     "Decision": "ports",
     "Done": "tools",
     "EXIT_NOT_STORED": "stops",
+    "Doubt": "doubts",
+    "EXIT_IN_DOUBT": "stops",
     "EXIT_SESSION_HELD": "stops",
     "EXIT_USAGE": "stops",
     "Effect": "effects",
@@ -105,6 +115,7 @@ _HOMES = {
     "Message": "messages",
     "ModelError": "errors",
     "NativeDriver": "drivers.native",
+    "NoRunYet": "errors",
     "NoSuchPoint": "errors",
     "NotDone": "tools",
     "NothingToResume": "errors",
@@ -118,6 +129,7 @@ _HOMES = {
     "Rejected": "errors",
     "ReplayModel": "providers.recorded",
     "Run": "run",
+    "RunCompleted": "errors",
     "RunResult": "reports",
     "ScriptedDriver": "drivers.scripted",
     "Sections": "runtime.context",
@@ -126,6 +138,7 @@ _HOMES = {
     "SessionError": "errors",
     "SessionExists": "errors",
     "SessionHeld": "errors",
+    "SessionMoved": "errors",
     "SessionNotActive": "errors",
     "StopReason": "stops",
     "Subject": "tools",
@@ -139,6 +152,8 @@ _HOMES = {
     "TreadleError": "errors",
     "Unknown": "tools",
     "UnknownApproval": "errors",
+    "UnknownDoubt": "errors",
+    "UnknownSession": "errors",
     "WholeHistory": "runtime.context",
     "Window": "runtime.context",
     "allow": "runtime.permission",
@@ -151,6 +166,7 @@ _HOMES = {
     "first_of": "runtime.permission",
     "http_rejection": "toolsets.http_answers",
     "import_session": "archives",
+    "list_doubts": "archives",
     "local_servers": "resolve",
     "open_journal": "resolve",
     "open_session": "resolve",

@@ -1,13 +1,23 @@
 """Archives: bring exported sessions into a journal, and let old ones go. Looks into no session's run."""
 
+import logging
 from collections.abc import Iterable
 
+import msgspec
+
+from treadle.doubts import Doubt
 from treadle.errors import SessionHeld
+from treadle.events import SessionChanged
+from treadle.history import fold
 from treadle.ports import Journal
 from treadle.resolve import open_session
-from treadle.transfer import unpack
+from treadle.transfer import Parcel, unpack
+from treadle.waiting import UNREADABLE, unreadable
+from treadle.world import SystemClock
 
-__all__ = ["expire_sessions", "import_session"]
+__all__ = ["expire_sessions", "import_session", "list_doubts"]
+
+logger = logging.getLogger(__name__)
 
 
 async def import_session(
@@ -15,8 +25,12 @@ async def import_session(
     lines: Iterable[bytes | str],
     *,
     id: str | None = None,  # noqa: A002 - the face's word (design section 6)
+    take_open: bool = False,
 ) -> str:
-    """Bring a session that `session.export()` wrote into this journal, whole or not at all. Return its id.
+    """Bring a session that `session.export()` or `move()` wrote into this journal, whole or not at all. Return its id.
+
+    A session that was moved goes on here. One that was only exported may go on at its source too: where a call of it may still
+    act, it arrives suspended, and `session.change(status="active")` takes it up once its source is closed.
 
     Whoever wrote the lines is trusted like the journal itself: consent that they hold counts.
 
@@ -24,6 +38,7 @@ async def import_session(
         await import_session(journal, Path("invoice-7.jsonl").read_bytes().splitlines())
 
     Args:
+        take_open: Take it up at once, although a call of it may still act: its source is closed, as you know.
         id: Another id for it; its idempotency keys are others then, so no call of it may be open.
 
     Raises:
@@ -34,17 +49,40 @@ async def import_session(
     parcel = unpack(lines)
     if id is not None and id != parcel.session_id:
         parcel = parcel.named(id)
+    events = [*parcel.events, *_arrival(parcel, take_open=take_open)]
     for content in parcel.blobs.values():  # first: bytes that nobody names do no harm
         await journal.put_blob(content)
-    await journal.adopt(parcel.session_id, parcel.events, state=parcel.state().phase, inbox=parcel.inbox)
+    phase = fold(parcel.session_id, events).phase
+    await journal.adopt(parcel.session_id, events, state=phase, inbox=parcel.inbox)
     return parcel.session_id
 
 
-async def expire_sessions(journal: Journal, *, before: float, purge: bool = False) -> tuple[str, ...]:
-    """Delete the sessions that have not changed since `before` (seconds since 1970); running ones stay.
+def _arrival(parcel: Parcel, *, take_open: bool) -> list[SessionChanged]:
+    """Return what is recorded of an arrival: a moved session is active here; one that may act at two places is not."""
+    state = parcel.state()
+    arrived = SessionChanged(
+        session_id=parcel.session_id, seq=len(parcel.events) + 1, at=SystemClock().now(), status="active", by="import"
+    )
+    if state.moved_to:
+        return [msgspec.structs.replace(arrived, reason="It was moved here.")]
+    if take_open or state.status != "active" or not state.open_effects():
+        return []
+    calls = ", ".join(f"{one.call.name} ({one.call.id})" for one in state.open_effects())
+    reason = f"Imported with calls that may still act: {calls}. Activate it once its source is closed."
+    return [msgspec.structs.replace(arrived, status="suspended", reason=reason)]
+
+
+async def expire_sessions(
+    journal: Journal, *, before: float, purge: bool = False, even_open: bool = False
+) -> tuple[str, ...]:
+    """Delete the sessions that have not changed since `before` (seconds since 1970).
+
+    Sessions that run stay, those that cannot be read, and those in which something waits for a person: an approval, or a call
+    in doubt.
 
     Args:
         purge: Also remove their events, and those of sessions that were deleted before.
+        even_open: Also those in which something waits for a person: the question, or the doubt, is lost.
 
     Returns:
         The ids of the sessions that are gone.
@@ -54,10 +92,30 @@ async def expire_sessions(journal: Journal, *, before: float, purge: bool = Fals
         is_stone = info.status == "deleted" and (info.head <= 1 or not purge)
         if info.updated_at >= before or is_stone:
             continue
-        async with open_session(journal, id=info.id) as session:
-            try:
+        try:
+            async with open_session(journal, id=info.id) as session:
+                if not even_open and (await session.approvals() or session.doubts()):
+                    continue
                 await session.delete(purge=purge)
-            except SessionHeld:
-                continue
+        except (SessionHeld, *UNREADABLE) as error:
+            logger.info("Session %r stays: %s", info.id, error)
+            continue
         gone.append(info.id)
     return tuple(gone)
+
+
+async def list_doubts(journal: Journal) -> tuple[Doubt, ...]:
+    """Return the calls in doubt of all sessions, the sessions that changed last first. Reads every session whole.
+
+    A call without a result is among them; where its run is live in another process, it is under way and in no doubt. Sessions
+    that cannot be read are left out with a warning.
+    """
+    found: list[Doubt] = []
+    for info in await journal.sessions():
+        if info.status == "deleted":
+            continue
+        try:
+            found += fold(info.id, await journal.read(info.id)).open_doubts()
+        except UNREADABLE as error:
+            logger.warning("%s", unreadable(info.id, error))
+    return tuple(found)

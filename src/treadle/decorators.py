@@ -30,6 +30,7 @@ class _Words(TypedDict, total=False):
     retries: int | None
     resources: Callable[[JsonObject], Mapping[str, str]] | None
     check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None
+    key: Callable[[JsonObject], Any] | None
     permission: Permission | None
     result_limit: int | None
     visible: bool | Callable[[Any], bool]
@@ -68,7 +69,7 @@ def tool(
     Args:
         function: The function; left out when there are words to say.
         name: What the model calls it; None for the function's own name.
-        **words: effect, timeout, retries, resources, check, permission, result_limit, visible, guidance, ends_run,
+        **words: effect, timeout, retries, resources, check, key, permission, result_limit, visible, guidance, ends_run,
             polling, interrupt, examples.
 
     Raises:

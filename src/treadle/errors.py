@@ -11,11 +11,15 @@ TreadleError
 │   ├── SessionHeld             another process (or task) runs this session
 │   ├── SessionConflict         the journal has moved on: this writer is fenced
 │   ├── NothingToResume         the session has no paused or stopped run
+│   │   ├── NoRunYet            no task was ever given to it
+│   │   └── RunCompleted        its last run is completed: give it a new task
 │   ├── UnknownSession          no session by that id
 │   ├── UnknownApproval         no pending approval by that id, or it has been answered
 │   │   └── ApprovalExpired     the request was not answered in time; `resume` asks anew
+│   ├── UnknownDoubt            no call by that id is in doubt, or a person has resolved it
 │   ├── SessionExists           a session by that id is there already
 │   ├── SessionNotActive        people have suspended, closed or deleted the session
+│   │   └── SessionMoved        the session goes on elsewhere; the message says where
 │   └── NoSuchPoint             no point to fork from or rewind to: a call is open there, or there is none
 ├── JournalError                the store failed: full, read-only, corrupt, newer than this program
 │   └── IntentNotStored         a call that changes the world may not start: that cannot be stored
@@ -49,13 +53,16 @@ __all__ = [
     "ModelRejected",
     "ModelResponseInvalid",
     "ModelUnavailable",
+    "NoRunYet",
     "NoSuchPoint",
     "NothingToResume",
     "Rejected",
+    "RunCompleted",
     "SessionConflict",
     "SessionError",
     "SessionExists",
     "SessionHeld",
+    "SessionMoved",
     "SessionNotActive",
     "ToolDefinitionError",
     "ToolNameConflict",
@@ -63,6 +70,7 @@ __all__ = [
     "TreadleError",
     "UnknownApproval",
     "UnknownBudget",
+    "UnknownDoubt",
     "UnknownModel",
     "UnknownSession",
 ]
@@ -112,6 +120,14 @@ class NothingToResume(SessionError):
     """The session has no paused, stopped or interrupted run."""
 
 
+class NoRunYet(NothingToResume):
+    """No task was ever given to the session. Start one with `run`."""
+
+
+class RunCompleted(NothingToResume):
+    """The last run of the session is completed. Give it a new task."""
+
+
 class UnknownSession(SessionError):
     """The journal holds no session by that id."""
 
@@ -124,12 +140,20 @@ class ApprovalExpired(UnknownApproval):
     """The request was not answered in time. Resume the session to be asked anew."""
 
 
+class UnknownDoubt(SessionError):
+    """No call by that id is in doubt in the session, or a person has said already how it ended."""
+
+
 class SessionExists(SessionError):
     """A session by that id is there already, perhaps deleted: an id is never used twice."""
 
 
 class SessionNotActive(SessionError):
     """People have suspended, completed, failed or deleted the session: no run may begin in it."""
+
+
+class SessionMoved(SessionNotActive):
+    """The session was moved and goes on elsewhere. The message says where."""
 
 
 class NoSuchPoint(SessionError):

@@ -51,6 +51,7 @@ __all__ = [
     "ToolInDoubt",
     "ToolLate",
     "ToolProgress",
+    "ToolResolved",
     "ToolResumed",
     "ToolStarted",
     "ToolSuspended",
@@ -97,6 +98,8 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
     """Digest of the agent's instructions; empty for none."""
     deadline: float | None = None
     """Seconds since 1970 at which the run must have ended; None for no such time."""
+    origin: JsonObject | None = None
+    """How whoever started the run had set it up, in words of theirs: folder, tools, address. No secrets."""
 
 
 class RunPaused(Event, frozen=True, kw_only=True, tag="run.paused"):
@@ -112,6 +115,8 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
     model: str = ""
     instructions: str = ""
     deadline: float | None = None
+    origin: JsonObject | None = None
+    """As in `run.started`; None where it stays."""
 
 
 class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):
@@ -245,6 +250,8 @@ class ToolStarted(Event, frozen=True, kw_only=True, tag="tool.started"):
     call: ToolCall | None = None
     """Of an early call, which starts before its message is recorded."""
     digest: str = ""
+    business_key: str = ""
+    """What the tool's `key` says that the call is about, such as an invoice; empty without one."""
     timeout: float | None = None
     """Seconds that the tool gave this attempt: after a crash a request of it may act for so long. None for no limit."""
 
@@ -331,6 +338,21 @@ class ToolInDoubt(Event, frozen=True, kw_only=True, tag="tool.in_doubt"):
     answer: str | None = None
 
 
+class ToolResolved(Event, frozen=True, kw_only=True, tag="tool.resolved"):
+    """A person has said how a call in doubt ended, before the model was told of it or later."""
+
+    is_of_run: ClassVar[bool] = False
+    tool: str
+    outcome: Literal["done", "not_done", "unknown"]
+    """`unknown`: nobody will find out."""
+    by: str = "person"
+    reason: str = ""
+    key: str = ""
+    """The idempotency key of the call."""
+    value: Any = None
+    """The result that the person has given, where the call was done."""
+
+
 class RepeatNoticed(Event, frozen=True, kw_only=True, tag="repeat.noticed"):
     tool: str
     digest: str
@@ -389,6 +411,8 @@ class SessionChanged(Event, frozen=True, kw_only=True, tag="session.changed"):
     """The new status; None where it stays."""
     metadata: JsonObject | None = None
     """Keys with their new values, null for a key that is removed; None where all stay."""
+    moved_to: str = ""
+    """Where the session goes on from now on; empty where it was not moved."""
     by: str = ""
     reason: str = ""
 
@@ -468,6 +492,7 @@ AnyEvent: TypeAlias = (
     | ToolFinished
     | ToolLate
     | ToolInDoubt
+    | ToolResolved
     | RepeatNoticed
     | BudgetWarned
     | BudgetReachedEvent

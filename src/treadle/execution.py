@@ -26,7 +26,7 @@ from treadle.runtime.scheduling import conflicts, group
 from treadle.runtime.tries import Tries
 from treadle.stops import Stop, StopReason
 from treadle.suspension import Suspended
-from treadle.tools import CallStatus, CheckedCall, ToolResult
+from treadle.tools import CallStatus, CheckedCall, ToolResult, business_key
 
 __all__ = ["Batch", "Execution"]
 
@@ -186,6 +186,7 @@ class Execution:
             position=call.position,
             effect=call.effect,
             digest=call.digest,
+            business_key="" if call.effect.is_read else business_key(call.tool, call.arguments) or "",
             timeout=None if call.effect.is_read else call.tool.timeout,
         )
 

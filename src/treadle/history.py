@@ -83,6 +83,7 @@ def find_point(
     """
     if sum(given is not None for given in (at, step, message)) > 1:
         raise NoSuchPoint("Name one point: an event or mark, a step, or a message.")
+    _check_kinds(at, step=step, message=message)
     state, points = SessionState(session_id), []
     for event in events:
         state.apply(event)
@@ -99,6 +100,15 @@ def find_point(
     if seq and not points[seq - 1].is_whole:
         raise _open_call(session_id, seq, points)
     return seq
+
+
+def _check_kinds(at: object, *, step: object, message: object) -> None:
+    """Refuse what names no point: taken for nothing, it would mean the end."""
+    if at is not None and (isinstance(at, bool) or not isinstance(at, int | str)):
+        raise NoSuchPoint(f"A point is a mark or the number of an event; got {at!r:.80}.")
+    for word, value in (("step", step), ("message", message)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise NoSuchPoint(f"{word} is a whole number; got {value!r:.80}.")
 
 
 class _Point:

@@ -3,18 +3,48 @@
 Each act but fork and export needs the session's lease; whoever calls holds it.
 """
 
+from typing import Literal
+
 from treadle import canonical
-from treadle.errors import ConfigurationError, NoSuchPoint, SessionConflict, SessionNotActive
-from treadle.events import AnyEvent, MessageAdded, SessionChanged, SessionMarked, SessionRewound, SessionStatus
+from treadle.errors import (
+    ConfigurationError,
+    NoSuchPoint,
+    SessionConflict,
+    SessionMoved,
+    SessionNotActive,
+    UnknownDoubt,
+)
+from treadle.events import (
+    AnyEvent,
+    MessageAdded,
+    SessionChanged,
+    SessionMarked,
+    SessionRewound,
+    SessionStatus,
+    ToolResolved,
+)
 from treadle.history import Rewind, artifacts_of, effects_after, find_point, fold, forked
 from treadle.ledger import Ledger
 from treadle.messages import user_message
 from treadle.settling import settle
 from treadle.state import SessionState
-from treadle.tools import JsonObject
+from treadle.tools import Done, JsonObject, NotDone, Unknown
 from treadle.transfer import Parcel
+from treadle.waiting import instant
 
-__all__ = ["change", "check_text", "check_there", "fork", "mark", "parcel_of", "purge", "rewind"]
+__all__ = [
+    "change",
+    "check_here",
+    "check_text",
+    "check_there",
+    "fork",
+    "mark",
+    "move",
+    "parcel_of",
+    "purge",
+    "resolve",
+    "rewind",
+]
 
 _LONGEST_MARK = 100
 
@@ -23,6 +53,35 @@ def check_there(state: SessionState) -> None:
     """Raise SessionNotActive where the session has been deleted."""
     if state.status == "deleted":
         raise SessionNotActive(f"Session {state.id!r} has been deleted.")
+
+
+def check_here(state: SessionState) -> None:
+    """Raise SessionMoved where the session goes on elsewhere: what is left here would reach nobody."""
+    if state.moved_to:
+        raise SessionMoved(
+            f"Session {state.id!r} was moved to {state.moved_to} and goes on there. To take it back, where it has not gone on: "
+            f"`treadle sessions activate {state.id}`, or session.change(status='active')."
+        )
+
+
+async def move(ledger: Ledger, to: str, *, by: str, reason: str) -> Parcel:
+    """Close the session for good here, durably, and return everything of it for the place where it goes on.
+
+    A session that was moved there already is only packed again: whatever broke off in between can be repeated.
+    """
+    state = ledger.state
+    check_there(state)
+    if state.moved_to != to:
+        check_here(state)
+    below = [] if state.run is None else [child for child in state.run.children.values() if not child.is_over]
+    if below:
+        raise NoSuchPoint(
+            f"Session {state.id!r} has a call that session {below[0].session_id!r} carries out, and the two are not parted. "
+            "Let its run go on to its end, then move it."
+        )
+    if not state.moved_to:
+        await ledger.record(SessionChanged(status="suspended", moved_to=to, by=by, reason=reason), durable=True)
+    return await parcel_of(ledger)
 
 
 def check_text(word: str, value: object) -> None:
@@ -108,6 +167,10 @@ async def change(
             f"Session {state.id!r} stands at event {state.head}, not {if_head}: somebody was faster. "
             "Nothing was written; look at it again."
         )
+    check_text("reason", reason)
+    check_text("by", by)
+    if metadata is not None and not isinstance(metadata, dict):
+        raise ConfigurationError(f"The metadata must be an object, by key; got {metadata!r:.80}.")
     if metadata is not None and (fault := canonical.find_unencodable(metadata)) is not None:
         raise ConfigurationError(f"The metadata cannot be stored: {fault}.")
     event = SessionChanged(status=status, metadata=metadata, reason=reason, by=by)
@@ -133,3 +196,38 @@ async def parcel_of(ledger: Ledger) -> Parcel:
     stored = [(digest, await journal.blob(digest)) for digest in artifacts_of(events)]
     blobs = {digest: content for digest, content in stored if content is not None}
     return Parcel(session_id=session_id, events=events, inbox=inbox, blobs=blobs)
+
+
+async def resolve(
+    ledger: Ledger, call_id: str, outcome: "Done | type[NotDone | Unknown]", *, by: str, reason: str
+) -> None:
+    """Record how a call in doubt ended, as a person found out. The next run tells the model.
+
+    What was resolved as unknown may be resolved again: a receipt may turn up late.
+    """
+    state = ledger.state
+    open_one = state.open.get(call_id)
+    is_correctable = (
+        open_one is not None and open_one.resolution is not None and open_one.resolution.outcome == "unknown"
+    )
+    doubt = next((one for one in state.open_doubts() if one.call_id == call_id), None) or state.doubts.get(call_id)
+    if doubt is None and is_correctable and open_one is not None:
+        doubt = open_one.doubt(state.id)
+    if doubt is None:
+        raise UnknownDoubt(await _why_no_doubt(ledger, call_id))
+    word: Literal["done", "not_done", "unknown"] = (
+        "done" if isinstance(outcome, Done) else "not_done" if outcome is NotDone else "unknown"
+    )
+    value = outcome.value if isinstance(outcome, Done) else None
+    resolved = ToolResolved(
+        call_id=call_id, tool=doubt.tool, outcome=word, by=by, reason=reason, key=doubt.key, value=value
+    )
+    await ledger.record(resolved, durable=True)
+
+
+async def _why_no_doubt(ledger: Ledger, call_id: str) -> str:
+    for event in reversed(await ledger.journal.read(ledger.state.id)):
+        if isinstance(event, ToolResolved) and event.call_id == call_id:
+            return f"Call {call_id!r} has been resolved already: {event.outcome}, by {event.by} at {instant(event.at)}."
+    known = ", ".join(one.call_id for one in ledger.state.open_doubts()) or "none"
+    return f"No call {call_id!r:.80} is in doubt in session {ledger.state.id!r}. In doubt: {known}."

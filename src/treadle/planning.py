@@ -11,20 +11,21 @@ from typing import Any
 import msgspec
 
 from treadle.checking import Checked, Checker, Decided, Refused
+from treadle.doubts import Doubt
 from treadle.early import EarlyCalls
+from treadle.effects import Effect
 from treadle.events import AnyEvent, ApprovalRequested, CallDecided, ModelFinished, RepeatNoticed
 from treadle.ledger import Ledger
 from treadle.messages import ToolCall
 from treadle.outcomes import Outcomes
 from treadle.ports import Decision, DecisionFailure, DecisionKind
-from treadle.runtime.choices import forbidden_by
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.observations import failed_result
 from treadle.runtime.permission import action_digest
 from treadle.runtime.tries import NOT_STARTED, Repetition, Tries
 from treadle.state import BUDGET_EXCEEDED, CallState
 from treadle.stops import Stop, StopReason
-from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
+from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult, business_key
 
 __all__ = ["Batch", "Plan", "Planner", "abandoned", "unknown_outcome"]
 
@@ -54,8 +55,6 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Why the response holds no usable decision; its one call stands for that."""
     stop: Stop | None = None
     """Why the run ends after this batch, none of whose calls may start; None when that depends on the calls."""
-    tool_choice: str = "auto"
-    """What the request had permitted. A server may ignore it; then the calls that it forbade do not start."""
 
 
 class Plan(msgspec.Struct, kw_only=True):
@@ -129,8 +128,8 @@ class Planner:
         )
 
     def _skip_reason(self, batch: Batch, index: int, call: ToolCall) -> tuple[str, str] | None:
-        if (refusal := batch.refusal or forbidden_by(batch.tool_choice, call.name)) is not None:
-            return NOT_STARTED, refusal
+        if batch.refusal is not None:
+            return NOT_STARTED, batch.refusal
         if call.id in batch.cut_calls:
             return NOT_STARTED, "Not executed: this call was cut off before its end. Issue it again."
         if batch.allowance is not None and index >= batch.allowance:
@@ -143,7 +142,8 @@ class Planner:
 
     async def _check(self, state: CallState, batch: Batch) -> Checked | None:
         """Return the checked call with a person's word on it, where there is one; None when the run was stopped meanwhile."""
-        checked = _unchanged(_doubted(await self._checked(state, batch), state, batch), state)
+        found = self._like_doubt(await self._checked(state, batch), state)
+        checked = _unchanged(_doubted(found, state, batch), state)
         answer = state.approval.answer if state.approval is not None else None
         if checked is None or answer is None or isinstance(checked, Refused):
             return checked
@@ -154,6 +154,23 @@ class Planner:
         if answer.arguments is None:
             return _ruled(checked, DecisionKind.ALLOW, state)
         return await self._edited(checked, answer.arguments, state, batch)
+
+    def _like_doubt(self, checked: Checked | None, state: CallState) -> Checked | None:
+        """Ask a person about a call that equals one in doubt: run under a new key, it could act a second time."""
+        if not isinstance(checked, Decided) or checked.decision.kind != DecisionKind.ALLOW or state.started is not None:
+            return checked
+        if checked.call.effect not in (Effect.KEYED, Effect.UNSAFE):
+            return checked
+        doubt = next((one for one in self._ledger.state.doubts.values() if _is_equal(one, checked.call)), None)
+        if doubt is None:
+            return checked
+        what = f"its key {doubt.business_key}" if doubt.business_key else "its arguments"
+        reason = (
+            f"It equals call {doubt.call_id} of {doubt.tool} in {what}, whose outcome is unknown: allowed, it may act a "
+            "second time. Find out first how that call ended."
+        )
+        decision = Decision(kind=DecisionKind.ASK, rule=EQUALS_DOUBT, reason=reason)
+        return msgspec.structs.replace(checked, decision=decision)
 
     async def _edited(self, asked: Decided, arguments: JsonObject, state: CallState, batch: Batch) -> Checked | None:
         """Return the call with the arguments that a person has put in the place of the model's."""
@@ -348,6 +365,18 @@ def _repeated_words(found: Sequence[_Found], repetition: Repetition) -> str:
     return f"{', '.join(names[:5])} were called {times} with the same arguments{results}; the last calls were not run."
 
 
+EQUALS_DOUBT = "equals a call in doubt"
+"""Rule of a request for consent to a call that equals one of unknown outcome."""
+
+
+def _is_equal(doubt: Doubt, call: CheckedCall) -> bool:
+    """Whether a call means what a call in doubt meant: the same tool and key, or the same arguments."""
+    if doubt.tool != call.name:
+        return False
+    key = business_key(call.tool, call.arguments)
+    return key is None or doubt.digest == call.digest or (key != "" and key == doubt.business_key)
+
+
 def unknown_outcome(call: ToolCall) -> ToolResult:
     """Return the result of a call that may have acted, and nobody knows."""
     message = (
@@ -355,7 +384,8 @@ def unknown_outcome(call: ToolCall) -> ToolResult:
         "Check before you repeat it."
     )
     extra = {"outcome": "unknown"}
-    return failed_result(call, CallStatus.OUTCOME_UNKNOWN, message, extra=extra, may_have_acted=True)
+    result = failed_result(call, CallStatus.OUTCOME_UNKNOWN, message, extra=extra, may_have_acted=True)
+    return msgspec.structs.replace(result, attempts=1)
 
 
 def abandoned(state: CallState) -> ToolResult:

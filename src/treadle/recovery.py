@@ -3,13 +3,14 @@
 Not a second pipeline: a call that may run again goes back into the batch, and is planned like any other.
 """
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from treadle.attempts import Attempts
 from treadle.checking import Checker, Decided
-from treadle.events import ApprovalRequested, ToolInDoubt, ToolProgress
+from treadle.doubts import IN_DOUBT
+from treadle.events import ApprovalRequested, ToolInDoubt, ToolProgress, ToolResolved
 from treadle.ledger import Ledger
 from treadle.outcomes import Outcomes
 from treadle.planning import Batch, abandoned, unknown_outcome
@@ -17,15 +18,12 @@ from treadle.ports import DecisionKind
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.permission import action_digest
 from treadle.state import CallState
-from treadle.tools import CheckedCall, NotDone, ToolResult, Unknown
+from treadle.tools import CallStatus, CheckedCall, NotDone, ToolResult, Unknown
 
-__all__ = ["IN_DOUBT", "InDoubt", "Recovery", "in_doubt", "may_have_acted"]
+__all__ = ["InDoubt", "Recovery", "in_doubt", "may_have_acted"]
 
 InDoubt: TypeAlias = Literal["ask", "tell"]
 """Who decides on a call of unknown outcome: a person is asked, or the model is told."""
-
-IN_DOUBT = "in doubt"
-"""Rule of a request for consent to run a call again whose outcome is unknown."""
 
 
 class Recovery:
@@ -61,6 +59,9 @@ class Recovery:
         if not may_have_acted(state):
             return True
         assert state.started is not None
+        resolved = state.resolution
+        if resolved is not None and (resolved.outcome != "not_done" or self._interrupt.stop is None):
+            return await self._resolved(state, resolved, outcomes)
         decided = await self._same(state, step)
         if decided is None and state.suspended is not None:
             await self._ledger.record(outcomes.finished(state.call, abandoned(state)))
@@ -73,6 +74,17 @@ class Recovery:
             return False
         is_unsafe = not (state.started.effect.is_repeatable and decided.call.effect.is_repeatable)
         return not is_unsafe or await self._resolve(state, decided, outcomes)
+
+    async def _resolved(self, state: CallState, resolved: ToolResolved, outcomes: Outcomes) -> bool:
+        """Take over how a call ended, as a person has said. Return whether to run it: it was not done."""
+        await self._doubt(state, asked="person", answer=resolved.outcome)
+        if resolved.outcome == "not_done":
+            return True
+        if resolved.outcome == "unknown":
+            await self._tell(state, outcomes)
+            return False
+        await self._ledger.record(outcomes.finished(state.call, _result_of(state, resolved.value)), durable=True)
+        return False
 
     async def _same(self, state: CallState, step: int) -> Decided | None:
         """Return the call as it stands today, if it is still the very one that started and may run now."""
@@ -190,6 +202,14 @@ class Recovery:
 
     async def _tell(self, state: CallState, outcomes: Outcomes) -> None:
         await self._ledger.record(outcomes.finished(state.call, unknown_outcome(state.call)))
+
+
+def _result_of(state: CallState, value: Any) -> ToolResult:
+    """Return the result of a call that was done, as a person has given it. `Outcomes` bounds it."""
+    content = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return ToolResult(
+        call_id=state.call.id, name=state.call.name, status=CallStatus.OK, content=content, data=value, attempts=1
+    )
 
 
 def may_have_acted(state: CallState) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from treadle.budgets import Spent, plain
+from treadle.doubts import Doubt
 from treadle.messages import Message, Usage
 from treadle.state import Approval, CallRecord, Denial, SessionState
 from treadle.stops import Status, Stop, StopReason
@@ -32,6 +33,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     approvals: tuple[Approval, ...] = ()
     """Requests for consent that wait for an answer."""
     denials: tuple[Denial, ...] = ()
+    in_doubt: tuple[Doubt, ...] = ()
+    """Calls of the session that may have acted, whose outcome nobody knows, and that no person has resolved."""
     messages: tuple[Message, ...] = ()
     """The whole transcript of the session."""
     degraded: bool = False
@@ -57,6 +60,15 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.stop.message
 
     @property
+    def next_safe_action(self) -> str:
+        """What a person or program may safely do next."""
+        if not self.in_doubt:
+            return self.reason.next_safe_action
+        calls = ", ".join(f"{doubt.tool} ({doubt.call_id})" for doubt in self.in_doubt)
+        first = f"Find out how {calls} ended, and record it: `treadle resolve` or session.resolve()."
+        return first if self.completed else f"{first} {self.reason.next_safe_action}"
+
+    @property
     def usage(self) -> Usage:
         return self.spent.usage
 
@@ -67,7 +79,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
             "status": self.status.value,
             "reason": self.reason.value,
             "completed": self.completed,
-            "next_safe_action": self.reason.next_safe_action,
+            "next_safe_action": self.next_safe_action,
             "message": self.message,
             "details": self.stop.details,
             "phase": self.stop.phase,
@@ -91,6 +103,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
             "tool_calls": [msgspec.structs.asdict(call) for call in self.tool_calls],
             "failed_tool_calls": sum(call.status != "ok" for call in self.tool_calls),
             "approvals": [_approval(approval) for approval in self.approvals],
+            "in_doubt": [msgspec.to_builtins(doubt) for doubt in self.in_doubt],
             "denials": [msgspec.structs.asdict(denial) for denial in self.denials],
         }
 
@@ -132,6 +145,7 @@ def conclude(state: SessionState, stop: Stop, session: Any, *, has_price: bool) 
         tool_calls=state.call_records(),
         approvals=state.pending_approvals(),
         denials=tuple(run.denials),
+        in_doubt=state.open_doubts(),
         messages=tuple(state.messages),
         degraded=session.is_degraded,
         unstored=session.unstored,

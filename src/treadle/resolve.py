@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from treadle.drivers.native import NativeDriver
-from treadle.errors import ConfigurationError, MissingCredential, UnknownModel
+from treadle.errors import ConfigurationError, MissingCredential, UnknownModel, UnknownSession
 from treadle.ports import Capability, Clock, Driver, HasCapabilities, Journal, Model, Pricing, Randomness
 from treadle.session import Session, fold
 from treadle.vendors import LOCAL_SERVERS, VENDORS, Vendor
@@ -282,6 +282,7 @@ async def open_session(
     clock: Clock | None = None,
     randomness: Randomness | None = None,
     on_store_failure: Literal["degrade", "stop"] | None = None,
+    must_exist: bool = False,
 ) -> AsyncIterator[Session]:
     """Open a session, new or old, by its id; one is made when left out.
 
@@ -294,10 +295,12 @@ async def open_session(
             when the store is back, and says so (`result.degraded`, `journal.degraded`); a call that changes the world then
             does not start. `stop` ends the run with the JournalError. None degrades where a path is given, and stops where
             the caller has opened the journal: its faults are the caller's to see.
+        must_exist: Make no session: one that is misspelt is an error then, instead of a new one.
 
     Raises:
         JournalError: The journal cannot be opened.
         ConfigurationError: The id is none.
+        UnknownSession: There is no session by that id, and it must exist.
     """
     chance = randomness or SystemRandomness()
     session_id = _checked_id(id) if id is not None else "s_" + chance.token()
@@ -307,6 +310,8 @@ async def open_session(
     try:
         if on_store_failure not in (None, "degrade", "stop"):
             raise ConfigurationError(f"on_store_failure is 'degrade' or 'stop'; got {on_store_failure!r:.80}.")
+        if must_exist:
+            await _check_exists(store, None if id is None else session_id)
         is_new = await store.create(session_id)
         state = fold(session_id, () if is_new else await store.read(session_id))
         degrades = is_ours if on_store_failure is None else on_store_failure == "degrade"
@@ -322,6 +327,13 @@ async def open_session(
     finally:
         if is_ours:
             await (degradation or store).close()
+
+
+async def _check_exists(store: Journal, session_id: str | None) -> None:
+    if session_id is None:
+        raise ConfigurationError("open_session(must_exist=True) needs the id of the session.")
+    if not await store.read(session_id) and session_id not in [info.id for info in await store.sessions()]:
+        raise UnknownSession(f"There is no session {session_id!r} in the journal {store.location}.")
 
 
 def _degrading(store: Journal) -> "DegradingJournal | None":

@@ -12,6 +12,8 @@ import msgspec
 
 from treadle.assembly import Description, Host, assemble
 from treadle.budgets import Budget, BudgetReached, Deadline, Meter, Spent, budget_from, epoch_seconds, plain
+from treadle.canonical import find_unencodable
+from treadle.doubts import resolution_message
 from treadle.errors import ConfigurationError, JournalError
 from treadle.events import AnyEvent, MessageAdded, RunResumed, RunStarted, Subscriber
 from treadle.inbox import Inbox
@@ -26,6 +28,7 @@ from treadle.runtime.redaction import redacted_logger
 from treadle.session import Session
 from treadle.settling import settle
 from treadle.stops import Status, Stop, StopReason
+from treadle.tools import JsonObject
 from treadle.views import ReadOnlyView
 
 __all__ = ["Run", "Step"]
@@ -86,6 +89,7 @@ class Run:
         self._looks: set[asyncio.Task[None]] = set()
         self._shown = 0  # steps that have been put into the queue
         self._subscribers: list[Subscriber] = []
+        self._origin: JsonObject | None = None
         self._wanted: Stop | None = None  # what `stop` asked for before there was anything to interrupt
 
     # --- the result
@@ -193,6 +197,19 @@ class Run:
         """Have a function called with every event of this run, at once; to be said before the run begins."""
         self._subscribers.append(subscriber)
 
+    def remember(self, origin: JsonObject) -> None:
+        """Have it recorded how this run was set up, in words of yours, for whoever resumes it; to be said before it begins.
+
+        `session.state.run.origin` has it. It must hold no secrets.
+
+        Raises:
+            ConfigurationError: It is no JSON object.
+        """
+        if not isinstance(origin, dict) or (fault := find_unencodable(origin)) is not None:
+            words = "it is no object" if not isinstance(origin, dict) else fault
+            raise ConfigurationError(f"What a run is to remember must be a JSON object: {words}.")
+        self._origin = origin
+
     # --- from other processes
 
     def _lose(self) -> None:
@@ -250,6 +267,7 @@ class Run:
             ledger.subscribers = [*self._description.subscribers, *self._subscribers]
             if self._queue is not None:
                 ledger.subscribers.append(self._show)
+            self._check_name()
             self._check_price()
             budget = self._budget(session)
             self._inbox = Inbox(ledger, is_empty=not may_have_messages)
@@ -299,6 +317,11 @@ class Run:
         end, limit = run.spent.wall_seconds + min(left), budget.max_wall_time_seconds
         return msgspec.structs.replace(budget, max_wall_time_seconds=end if limit is None else min(end, limit))
 
+    def _check_name(self) -> None:
+        name = self._model.name
+        if not isinstance(name, str) or find_unencodable(name) is not None:
+            raise ConfigurationError(f"A model's name must be a text that can be stored; got {name!r:.80}.")
+
     def _check_price(self) -> None:
         budget = self._own_budget or self._description.budget
         is_limited = budget.max_total_cost is not None or (self._above is not None and self._above.meter.has_cost_limit)
@@ -326,9 +349,12 @@ class Run:
                 model=self._model.name,
                 instructions=description.instructions_digest,
                 deadline=self._deadline,
+                origin=self._origin,
             )
             await ledger.record(resumed, durable=True)
             await settle(ledger, session.state.salvaged)
+            if told := _resolutions(session):
+                await ledger.record(*told, durable=True)
             await self._go_on(session)
             return
         message = _task_message(self._task_text)
@@ -343,9 +369,10 @@ class Run:
             tools=tuple(tool.name for tool in description.toolbox.visible(ReadOnlyView(session))),
             instructions=description.instructions_digest,
             deadline=self._deadline,
+            origin=self._origin,
         )
         await ledger.record(
-            started, MessageAdded(message=message, source="task"), durable=True
+            started, MessageAdded(message=message, source="task"), *_resolutions(session), durable=True
         )  # a task that was given is never lost
 
     async def _go_on(self, session: Session) -> None:
@@ -380,6 +407,11 @@ class Run:
         self._shown = run.steps
         if (step := _step_of(session)) is not None:
             self._put(step)
+
+
+def _resolutions(session: Session) -> list[MessageAdded]:
+    """Return what the model must be told of calls that it was told to be of unknown outcome."""
+    return [resolution_message(one) for one in session.state.untold_resolutions()]
 
 
 def _step_of(session: Session) -> Step | None:

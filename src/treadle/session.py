@@ -10,11 +10,13 @@ from typing import Any, Literal, Self, get_args
 
 from treadle import keeping
 from treadle.canonical import find_unencodable
+from treadle.doubts import Doubt
 from treadle.errors import (
     ApprovalExpired,
     ConfigurationError,
     JournalError,
-    NothingToResume,
+    NoRunYet,
+    RunCompleted,
     SessionHeld,
     SessionNotActive,
     UnknownApproval,
@@ -28,7 +30,7 @@ from treadle.ports import Clock, Degradation, HasClock, InboxMessage, Journal, L
 from treadle.runtime.redaction import Redactor
 from treadle.settling import end_children
 from treadle.state import Approval, SessionState
-from treadle.tools import JsonObject
+from treadle.tools import Done, JsonObject, NotDone, Unknown, answer_of_check
 from treadle.transfer import pack, pack_redacted
 from treadle.waiting import answer_id, instant, is_cancelled, waiting_approvals
 
@@ -159,6 +161,8 @@ class Session:
             UnknownApproval: Nothing by that id waits, or it has been answered: the first answer wins, and the message names it.
         """
         _check_answer(answer, reason=reason, arguments=arguments, by=by)
+        await self.refresh()
+        keeping.check_here(self.state)
         approval = await self._find_waiting(approval_id)
         at = await self._store_time()
         if at > approval.expires_at:
@@ -213,8 +217,53 @@ class Session:
             found += [message for message in await self.journal.inbox(asks) if message.kind == "answer"]
         return tuple(found)
 
+    def doubts(self) -> tuple[Doubt, ...]:
+        """Return the calls that may have acted, whose outcome nobody knows, and that no person has resolved.
+
+        Calls without a result are among them where no run of this object is under way; in another process one may be.
+        """
+        found = self.state.open_doubts()
+        return tuple(one for one in found if one.is_told) if self.is_running else found
+
+    async def resolve(
+        self, call_id: str, outcome: "Done | type[NotDone | Unknown]", *, reason: str = "", by: str = "person"
+    ) -> None:
+        """Say how a call in doubt ended, with the receipt in hand. The model is told with its next request.
+
+        Before a `resume`, `Done(value)` becomes the call's result, and after `NotDone` the call may run, decided anew. Where the
+        model has been told already that the outcome is unknown, it gets a message.
+
+        Args:
+            outcome: `Done(value)`, `NotDone`, or `Unknown` where nobody will find out: the doubt is listed no longer then.
+            by: Who says so, for the record.
+
+        Raises:
+            ConfigurationError: The outcome is none of these, or its value is no JSON.
+            UnknownDoubt: No call by that id is in doubt, or it has been resolved.
+            SessionHeld: A run is under way.
+        """
+        said = answer_of_check(outcome)
+        if said is None or (isinstance(said, Done) and not isinstance(outcome, Done)):
+            raise ConfigurationError(f"A doubt is resolved with Done(value), NotDone or Unknown; got {outcome!r:.80}.")
+        if isinstance(said, Done) and (fault := find_unencodable(said.value)) is not None:
+            raise ConfigurationError(f"The result of Done(...) must be JSON: {fault}.")
+        keeping.check_text("reason", reason)
+        keeping.check_text("by", by)
+        async with self._held():
+            keeping.check_there(self.state)
+            keeping.check_here(self.state)
+            await keeping.resolve(self.ledger, call_id, said, by=by, reason=reason)
+
     async def steer(self, text: str) -> None:
-        """Leave a message for the run: it is added after the results of the step that is under way."""
+        """Leave a message for the run: it is added after the results of the step that is under way.
+
+        Raises:
+            ConfigurationError: It is no text.
+            SessionMoved: The session goes on elsewhere.
+        """
+        keeping.check_text("The message", text)
+        await self.refresh()
+        keeping.check_here(self.state)
         message = InboxMessage(id="m_" + self.randomness.token(), kind="message", body={"text": text})
         await self.journal.put(self.id, message)
 
@@ -228,6 +277,7 @@ class Session:
             Whether there is such a run. A run that has ended cannot be cancelled.
         """
         await self.refresh()
+        keeping.check_here(self.state)
         run = self.state.run
         if not self.is_running and (run is None or run.phase not in ("running", "paused")):
             return False
@@ -366,6 +416,26 @@ class Session:
         parcel = await keeping.parcel_of(self.ledger)
         return tuple(pack(parcel) if redactor is None else pack_redacted(parcel, redactor))
 
+    async def move(self, to: str, *, by: str = "person", reason: str = "") -> Sequence[bytes]:
+        """Close the session here, durably, and return it as lines of JSON, for `import_session` at the place where it goes on.
+
+        From then on nothing begins, is answered or is cancelled here: `SessionMoved` names the place. What waited here, also a
+        cancellation, goes along. `change(status="active")` takes the session back, where it has not gone on there.
+
+        Args:
+            to: Where it goes on, for people: no secrets. Given once more for the same place, the lines are made again.
+
+        Raises:
+            SessionHeld: A run is under way.
+            SessionMoved: It was moved elsewhere already.
+            NoSuchPoint: Another session carries out a call of it.
+        """
+        keeping.check_text("to", to)
+        if not to.strip():
+            raise ConfigurationError("Say where the session goes on: move('the other journal').")
+        async with self._held():
+            return tuple(pack(await keeping.move(self.ledger, to, by=by, reason=reason)))
+
     async def explain(self) -> Explanation:
         """Say what was tried, on what, what it changed, who approved, what failed, why it stopped, and what a rerun does."""
         return await _explained(self.journal, self.id)
@@ -430,15 +500,16 @@ class Session:
             await lease.release()
 
     def check_resumable(self) -> None:
-        """Raise NothingToResume unless a run was paused, stopped or broke off."""
+        """Raise NoRunYet or RunCompleted unless a run was paused, stopped or broke off."""
         run = self.state.run
         if run is None:
-            raise NothingToResume(f"Session {self.id!r} has no run yet. Start one with a task.")
+            raise NoRunYet(f"Session {self.id!r} has no run yet. Start one with a task.")
         if run.phase == "completed":
-            raise NothingToResume(f"The last run of session {self.id!r} is completed. Give it a new task instead.")
+            raise RunCompleted(f"The last run of session {self.id!r} is completed. Give it a new task instead.")
 
     def check_active(self) -> None:
         """Raise SessionNotActive unless a run may begin: people may have suspended, closed or deleted the session."""
+        keeping.check_here(self.state)
         status = self.state.status
         if status != "active":
             wake = "" if status == "deleted" else " `await session.change(status='active')` opens it again."
@@ -483,7 +554,7 @@ def _check_answer(answer: object, *, reason: object, arguments: object, by: obje
 
 def _answered(approval_id: str, answer: object, by: object, at: object) -> str:
     when = f" at {instant(at)}" if isinstance(at, int | float) else ""
-    return f"Approval {approval_id!r} has been answered already: {answer} by {by}{when}. The first answer wins."
+    return f"Approval {approval_id!r} waits no longer. It has been answered already ({answer}), by {by}{when}: the first answer wins."
 
 
 def _pass() -> None:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from treadle.budgets import Spent
+from treadle.doubts import IN_DOUBT, Doubt, doubt_of, resolution_id
 from treadle.effects import Effect
 from treadle.events import (
     AnyEvent,
@@ -35,6 +36,7 @@ from treadle.events import (
     SessionSpawned,
     SessionStatus,
     ToolFinished,
+    ToolResolved,
     ToolResumed,
     ToolStarted,
     ToolSuspended,
@@ -103,6 +105,14 @@ class CallState(msgspec.Struct, kw_only=True):
     suspended: ToolSuspended | None = None
     """What it waits for since it started; None where it does not wait."""
     result: ToolResult | None = None
+    resolution: ToolResolved | None = None
+    """How it ended, as a person has said since it last started."""
+
+    def doubt(self, session_id: str) -> Doubt:
+        """Return what a person must know of the call to find out how it ended. It must have started."""
+        assert self.started is not None
+        decided = None if self.decision is None else self.decision.arguments
+        return doubt_of(session_id, self.call, self.started, decided=decided, is_told=self.result is not None)
 
     @property
     def digest(self) -> str:
@@ -165,6 +175,8 @@ class RunState(msgspec.Struct, kw_only=True):
     denials: list[Denial] = msgspec.field(default_factory=list)
     text: str = ""
     """The last text that the model gave."""
+    origin: JsonObject | None = None
+    """How whoever started it had set it up, in words of theirs."""
     first_message: int = 0
     """Where in the session's messages the run begins."""
     steps: int = 0
@@ -201,11 +213,17 @@ class SessionState:
         """Early calls of discarded responses of this step: their results may answer equal calls."""
         self.approvals: dict[str, Approval] = {}
         """Pending and answered but not yet used."""
+        self.doubts: dict[str, Doubt] = {}
+        """Calls of unknown outcome of which the model was told, until a person says how they ended."""
+        self.resolutions: list[ToolResolved] = []
+        """How doubts ended of which the model had been told."""
         self.call_ids: set[str] = set()
         self.message_ids: set[str] = set()
         self.run: RunState | None = None
         self.status: SessionStatus = "active"
         """What people have made of the session, whatever became of its runs."""
+        self.moved_to = ""
+        """Where a session that was moved goes on; empty for one that is here."""
         self.metadata: JsonObject = {}
         """The application's own words on the session."""
         self.parent_id: str | None = None
@@ -280,6 +298,29 @@ class SessionState:
         """The session that a person resumes: this one, or the one at the top of those that call each other."""
         return self.id if self.caller is None else self.caller.root_id or self.caller.parent_id
 
+    def open_doubts(self) -> tuple[Doubt, ...]:
+        """Return the calls in doubt that a person has not resolved: those whose model was told, and those without a result.
+
+        While a run is live, a call without a result is under way and in no doubt: only the caller knows whether one is.
+        """
+        children = {} if self.run is None else self.run.children
+        below = {child.call_id for child in children.values()}  # an agent as a tool goes on where it broke off
+        open_ones = [
+            state.doubt(self.id)
+            for state in self.unanswered
+            if state.started is not None and state.resolution is None and not state.started.effect.is_repeatable
+            if state.suspended is None and state.call.id not in below
+        ]
+        return (*(doubt for doubt in self.doubts.values() if not doubt.resolution), *open_ones)
+
+    def open_effects(self) -> list[CallState]:
+        """Return the calls that may still act, or ask a person whether they may: those without a result that are no reads."""
+        return [state for state in self.unanswered if not _only_reads(state)]
+
+    def untold_resolutions(self) -> list[ToolResolved]:
+        """Return how doubts ended, where the model was told of the doubt and not yet of its end."""
+        return [one for one in self.resolutions if resolution_id(one) not in self.message_ids]
+
     def apply(self, event: AnyEvent) -> None:
         """Add one event. Events that change nothing here are passed over, so that new ones can be added."""
         self.head = event.seq
@@ -298,6 +339,7 @@ class SessionState:
             profile=event.profile,
             budget=event.budget,
             deadline=event.deadline,
+            origin=event.origin,
             first_message=len(self.messages),
             segment_at=event.at,
             last_at=event.at,
@@ -321,6 +363,7 @@ class SessionState:
         run.budget = event.budget or run.budget
         run.deadline = run.deadline if event.deadline is None else event.deadline
         run.profile = event.profile or run.profile
+        run.origin = event.origin or run.origin
         run.has_closed = False
         run.cut_in_calls = 0
         # Invariant: both were stamped by one process. `resume` may happen on another machine, with another clock.
@@ -434,7 +477,7 @@ class SessionState:
                 call=event.call, position=event.position, decision=decision, started=event
             )
         elif (state := self._find(event.call_id)) is not None:
-            state.started = event
+            state.started, state.resolution = event, None
             state.starts += 1
             if state.approval is not None:  # single use
                 self.approvals.pop(state.approval.id, None)
@@ -471,12 +514,36 @@ class SessionState:
         decision = state.decision
         if event.result.status is CallStatus.DENIED and decision is not None and decision.decision == "sandbox":
             self._running().denials.append(_denial(decision))
+        if event.result.status is CallStatus.OUTCOME_UNKNOWN and state.started is not None:
+            self._doubt(state)
         if state.approval is not None:
             self.approvals.pop(state.approval.id, None)
         if event.call_id in self.open:
             self._missing -= 1
             if not self._missing:
                 self._close_step()
+
+    def _doubt(self, state: CallState) -> None:
+        """The model is told that the outcome is unknown; where a person knows it already, it is told that as well."""
+        resolved = state.resolution
+        if resolved is not None and resolved.outcome != "unknown":
+            self.resolutions.append(resolved)
+            return
+        stays = "" if resolved is None else resolved.outcome
+        self.doubts[state.call.id] = msgspec.structs.replace(state.doubt(self.id), resolution=stays)
+
+    def _tool_resolved(self, event: ToolResolved) -> None:
+        """Invariant: recorded between runs only. The next run gives an open call its result, or tells the model."""
+        call_id = event.call_id or ""
+        if (told := self.doubts.pop(call_id, None)) is not None:
+            self.resolutions.append(event)
+            if event.outcome == "unknown":
+                self.doubts[call_id] = msgspec.structs.replace(told, resolution="unknown")
+        elif (state := self.open.get(call_id)) is not None:
+            state.resolution = event
+            if state.approval is not None and state.approval.rule == IN_DOUBT and state.approval.answer is None:
+                self.approvals.pop(state.approval.id, None)  # the question has found its answer elsewhere
+                state.approval = None
 
     def _close_step(self) -> None:
         """Invariant: the results enter the transcript together and in call order, whatever order they finished in."""
@@ -513,6 +580,8 @@ class SessionState:
 
     def _session_changed(self, event: SessionChanged) -> None:
         self.status = event.status or self.status
+        if event.status is not None:
+            self.moved_to = event.moved_to
         if event.metadata is not None:
             merged = {**self.metadata, **event.metadata}
             self.metadata = {key: value for key, value in merged.items() if value is not None}
@@ -572,6 +641,7 @@ class SessionState:
         SessionRewound: _session_rewound,
         SessionSpawned: _session_spawned,
         ToolFinished: _tool_finished,
+        ToolResolved: _tool_resolved,
         ToolResumed: _tool_resumed,
         ToolStarted: _tool_started,
         ToolSuspended: _tool_suspended,
@@ -617,3 +687,9 @@ def _record(result: ToolResult) -> CallRecord:
 
 def _denial(decided: CallDecided) -> Denial:
     return Denial(call_id=decided.call_id or "", tool=decided.tool, rule=decided.rule, reason=decided.reason)
+
+
+def _only_reads(state: CallState) -> bool:
+    """Whether a call surely changes nothing. One that was not decided yet may be anything."""
+    effects = [one.effect for one in (state.started, state.decision) if one is not None]
+    return bool(effects) and all(effect is Effect.READ for effect in effects)

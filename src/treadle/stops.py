@@ -7,7 +7,16 @@ import msgspec
 
 from treadle.budgets import BudgetReached
 
-__all__ = ["EXIT_NOT_STORED", "EXIT_SESSION_HELD", "EXIT_USAGE", "Status", "Stop", "StopReason", "exit_code"]
+__all__ = [
+    "EXIT_IN_DOUBT",
+    "EXIT_NOT_STORED",
+    "EXIT_SESSION_HELD",
+    "EXIT_USAGE",
+    "Status",
+    "Stop",
+    "StopReason",
+    "exit_code",
+]
 
 EXIT_USAGE = 2
 """Exit code for a wrong option or configuration."""
@@ -15,6 +24,8 @@ EXIT_SESSION_HELD = 16
 """Exit code when another process runs the session."""
 EXIT_NOT_STORED = 17
 """Exit code when the journal lacks events of the run, however that ended."""
+EXIT_IN_DOUBT = 18
+"""Exit code of a completed run that leaves a call in doubt: a person must find out how it ended."""
 
 
 class Status(StrEnum):
@@ -122,8 +133,14 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     """The payload of a tool that ends the run: a JSON value."""
 
 
-def exit_code(reason: StopReason, signal: int | None = None) -> int:
-    """Return the documented exit code. A cancelled run's is 128 plus the signal, where there was one."""
+def exit_code(reason: StopReason, signal: int | None = None, *, is_in_doubt: bool = False) -> int:
+    """Return the documented exit code. A cancelled run's is 128 plus the signal, where there was one.
+
+    Args:
+        is_in_doubt: Whether a call of the session is in doubt: a completed run ends with a code of its own then.
+    """
+    if is_in_doubt and reason.is_completed:
+        return EXIT_IN_DOUBT
     if reason is StopReason.CANCELLED and signal is not None:
         return 128 + signal
     return _MEANING[reason][1]

@@ -27,6 +27,7 @@ __all__ = [
     "Unfinished",
     "Unknown",
     "answer_of_check",
+    "business_key",
 ]
 
 JsonObject: TypeAlias = dict[str, Any]  # Any: JSON of strangers, checked against a schema before it is used
@@ -230,6 +231,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     A plain value that is neither empty nor false stands for `Done(value)`; None, False, 0, "", [] and {} are no answer.
     """
+    key: Callable[[JsonObject], Any] | None = None
+    """What a call is about, such as `lambda arguments: arguments["invoice"]`: a JSON value.
+
+    A call whose tool and key equal those of a call in doubt asks a person before it runs. Without a key, equal arguments do.
+    """
     permission: Permission | None = None
     """The author's decision where no policy speaks; None for the effect's default."""
     result_limit: int | None = None
@@ -320,6 +326,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             ("check", self.check, "(arguments, ctx)"),
             ("resources", self.resources, "the arguments"),
             ("subjects", self.subjects, "the arguments"),
+            ("key", self.key, "the arguments"),
             ("validate", self.validate, "the arguments"),
             ("convert", self.convert, "the arguments"),
         ):
@@ -351,6 +358,16 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             raise
         except BaseException:  # noqa: BLE001 - a predicate that raises, SystemExit too, means unsafe (design section 1)
             return Effect.UNSAFE
+
+
+def business_key(tool: Tool, arguments: JsonObject) -> str | None:
+    """Return what a call is about, as JSON; "" for a tool without a key, and None where its function raises."""
+    if tool.key is None:
+        return ""
+    try:
+        return msgspec.json.encode(tool.key(dict(arguments)), order="deterministic").decode()
+    except Exception:  # noqa: BLE001 - a stranger's function; who calls this errs on the safe side
+        return None
 
 
 def _takes_objects(schema: JsonObject) -> bool:

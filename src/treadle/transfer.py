@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from treadle.errors import JournalError, NoSuchPoint
-from treadle.events import AnyEvent, decode_event, encode_event
+from treadle.events import AnyEvent, ApprovalRequested, decode_event, encode_event
 from treadle.history import fold, renamed
 from treadle.ports import InboxMessage
 from treadle.runtime.redaction import Redactor
@@ -23,6 +23,10 @@ __all__ = ["FORMAT", "Parcel", "pack", "pack_redacted", "unpack"]
 
 FORMAT = 1
 """Version of the form of an export. Events have versions of their own."""
+
+
+_END_OF_TIME = 253_402_300_800.0
+"""The year 10000: no calendar of ours shows a later time."""
 
 
 class Parcel(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,6 +213,10 @@ def _check_event(number: int, event: AnyEvent, session_id: str, seq: int) -> Non
         raise _wrong(number, f"event {seq} is missing")
     if event.session_id not in ("", session_id):
         raise _wrong(number, f"the event belongs to session {event.session_id!r:.80}")
+    times = [event.at, event.expires_at] if isinstance(event, ApprovalRequested) else [event.at]
+    for at in times:
+        if not 0 <= at < _END_OF_TIME:
+            raise _wrong(number, f"{at!r} is no time in seconds since 1970")
 
 
 def _check_whole(header: _Header, parcel: Parcel) -> None:

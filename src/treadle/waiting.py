@@ -3,10 +3,15 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from treadle.errors import JournalError
 from treadle.ports import InboxMessage
 from treadle.state import Approval, SessionState
 
-__all__ = ["answer_id", "applies_to", "instant", "is_cancelled", "unreadable", "waiting_approvals"]
+__all__ = ["UNREADABLE", "answer_id", "applies_to", "instant", "is_cancelled", "unreadable", "waiting_approvals"]
+
+
+UNREADABLE = (JournalError, AssertionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What reading and adding up a damaged session may raise: it is left out of a list, and hides no other."""
 
 
 def answer_id(approval: Approval) -> str:
@@ -17,7 +22,7 @@ def answer_id(approval: Approval) -> str:
 def waiting_approvals(state: SessionState, inbox: Iterable[InboxMessage]) -> tuple[Approval, ...]:
     """Return the requests for consent that nobody has answered. A session that was closed or cancelled has none."""
     messages = tuple(inbox)
-    if state.status == "deleted" or is_cancelled(state, messages):
+    if state.status == "deleted" or state.moved_to or is_cancelled(state, messages):
         return ()
     answered = {message.id for message in messages if message.kind == "answer"}
     return tuple(one for one in state.pending_approvals() if answer_id(one) not in answered)

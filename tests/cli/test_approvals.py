@@ -55,8 +55,10 @@ def test_the_way_to_allow_a_call_and_to_go_on_names_the_journal_that_was_named(p
 
     approved = paying("approve", approval["id"], *named, code=0)
 
-    assert f"treadle approve {approval['id']} --journal own.db" in paused.stderr.splitlines()[-2]
-    assert approved.stderr.endswith(f"Go on with: treadle resume {approval['session_id']} --journal own.db\n")
+    assert f"treadle approve {approval['id']} --journal {paying.folder}/own.db" in paused.stderr.splitlines()[-2]
+    assert approved.stderr.endswith(
+        f"Go on with: treadle resume {approval['session_id']} --journal {paying.folder}/own.db\n"
+    )
 
 
 def test_what_the_model_says_before_a_call_that_waits_is_no_answer(paying):
@@ -83,7 +85,7 @@ def test_the_first_answer_wins_and_an_unknown_id_is_an_error(paying):
 def test_resume_without_an_answer_waits_on_and_without_the_tool_loses_nothing(paying):
     paused = paying.json("run", "--json", "-m", "script:pay.json", "--tools", "paying.py", "Pay", code=11)
 
-    without = paying("resume", "--last", code=2)
+    without = paying("resume", "--last", "--tools", "grep", code=2)
     again = paying.json("resume", "--last", "--json", "--tools", "paying.py", code=11)
 
     assert "Give the same --tools" in without.stderr

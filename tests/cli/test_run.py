@@ -95,8 +95,8 @@ def test_what_to_do_next_can_be_run_as_it_is_written(treadle, greps):
     then = ran.stderr.splitlines()[-1]
     address = treadle.served(greps)[-1]
     assert then == (
-        f"  then: treadle resume {session} --max-tool-calls N --journal 'my journal.db' --base-url {address} "
-        "--tools grep,read -C ."
+        f"  then: treadle resume {session} --max-tool-calls N --journal '{treadle.folder}/my journal.db' "
+        f"--base-url {address} --tools grep,read -C {treadle.folder}"
     )
     treadle(*shlex.split(then.replace("N", "2"))[2:], code=10)
 

@@ -600,7 +600,7 @@ async def test_a_caller_that_was_moved_without_its_child_starts_nothing_anew(tmp
         (state,) = await children_of(session)
         assert any(state.id.encode() in line for line in lines)
     async with open_journal(tmp_path / "b.db") as other:
-        await import_session(other, lines)
+        await import_session(other, lines, take_open=True)
     async with open_session(tmp_path / "b.db", id="top") as session:
         result = await top().resume(session)
         assert result.completed

@@ -1,14 +1,18 @@
 """Tools and whole sessions for the tests of this folder. Counts what was really done."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from treadle import Agent, Session, Tool, ToolContext, ask
+import pytest
+
+from treadle import Agent, JournalError, Session, Tool, ToolContext, ask
+from treadle.events import AnyEvent, ToolFinished
 from treadle.ports import Journal
 from treadle.resolve import open_session
-from treadle.testing import ScriptedModel, call, text
+from treadle.testing import FaultyJournal, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
-__all__ = ["EMPTY", "look_tool", "pay_tool", "payer", "stored_session", "waiting_session"]
+__all__ = ["EMPTY", "Bank", "Dying", "look_tool", "pay_tool", "payer", "stored_session", "waiting_session"]
 
 EMPTY: JsonObject = {"type": "object", "properties": {}}
 _AMOUNT: JsonObject = {
@@ -55,3 +59,41 @@ async def waiting_session(journal: Journal, name: str = "w") -> Session:
         await agent.run("Pay 7", session=session)
         await session.steer("Hurry up")
         return session
+
+
+class Dying(FaultyJournal):
+    """A journal whose process dies before the result of a call named `p` is stored, as far as the journal can tell."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal, fail_at=0)
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        if any(isinstance(event, ToolFinished) and event.call_id == "p" for event in events):
+            raise JournalError("gone")
+        await super().append(session_id, events, state=state, durable=durable)
+
+
+class Bank:
+    """A tool `pay` and what it was asked to pay, by invoice."""
+
+    def __init__(self) -> None:
+        self.paid: list[str] = []
+
+    def tool(self, effect: Any = "unsafe", **words: Any) -> Tool:
+        async def run(arguments: JsonObject, ctx: ToolContext) -> JsonObject:
+            self.paid.append(arguments["invoice"])
+            return {"receipt": len(self.paid)}
+
+        schema = {"type": "object", "properties": {"invoice": {"type": "string"}, "note": {"type": "string"}}}
+        words = {"permission": "allow", **words}
+        return Tool(name="pay", description="Pay an invoice.", parameters=schema, effect=effect, run=run, **words)
+
+    def agent(self, *turns: Any, effect: Any = "unsafe", policy: Any = None, **words: Any) -> Agent:
+        return Agent(ScriptedModel(list(turns)), tools=[self.tool(effect, **words)], policy=policy)
+
+    async def break_off(self, journal: Journal, name: str = "s", **words: Any) -> None:
+        """Leave a session in which call `p` has paid invoice 7, and nobody was told."""
+        async with open_session(Dying(journal), id=name) as session:
+            agent = self.agent([call("pay", id="p", invoice="7")], **words)
+            with pytest.raises(JournalError, match="gone"):
+                await agent.run("Pay invoice 7", session=session)

@@ -79,7 +79,7 @@ async def test_a_second_answer_is_told_who_was_first(journal: Journal, is_taken_
         if is_taken_in:
             await payer(ScriptedModel([text("Pity.")]), policy=ask("pay")).resume(session)
     async with open_session(journal, id="w") as session:
-        with pytest.raises(UnknownApproval, match=r"already: deny by ada at 20\d\d-.*\. The first answer wins"):
+        with pytest.raises(UnknownApproval, match=r"already \(deny\), by ada at 20\d\d-.*: the first answer wins"):
             await session.answer(approval, "allow", by="kim")
 
 

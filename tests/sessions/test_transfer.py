@@ -51,7 +51,7 @@ async def test_a_session_that_waits_for_a_person_goes_on_in_another_journal(jour
     lines = await exported(journal)
     other = SqliteJournal(tmp_path / "other.db")
     paid: list[tuple[int, str]] = []
-    assert await import_session(other, lines) == "s"
+    assert await import_session(other, lines, take_open=True) == "s"
     async with open_session(other, id="s") as moved:
         assert vars(moved.state) == vars(session.state)
         assert [message.kind for message in await other.inbox("s")] == ["message", "answer"]
@@ -85,7 +85,7 @@ async def test_every_beginning_of_a_session_folds_to_the_same_state_after_export
     for end in range(len(events) + 1):
         parcel = unpack(list(pack(Parcel(session_id="s", events=tuple(_own(events[:end]))))))
         journal = MemoryJournal()
-        await import_session(journal, list(pack(parcel)))
+        await import_session(journal, list(pack(parcel)), take_open=True)
 
         assert value_of(await journal.read("s")) == value_of(_own(events[:end]))
 

@@ -306,7 +306,7 @@ class People:
     async def _import(self, process: Process, lines: list[Any]) -> None:
         try:
             for one in lines:
-                await import_session(process.journal, one)
+                await import_session(process.journal, one, take_open=True)
         except JournalError as error:
             self._life.judge.ended(process, error)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from treadle import Budget, ConfigurationError
 from treadle.cli.exits import UsageError
-from treadle.cli.session_options import ACTIONS, add_actions
+from treadle.cli.session_options import ACTIONS, add_actions, add_filters
 
 __all__ = ["COMMANDS", "OnApproval", "OnLimit", "Options", "help_text", "parse"]
 
@@ -25,6 +25,9 @@ COMMANDS = {
     "sessions": "list sessions; show, explain, fork, rewind, export, import or delete one",
     "approvals": "list the calls that wait for a person",
     "approve": "allow (or --deny) a call that waits",
+    "doubts": "list the calls that may have acted, and of which nobody knows how they ended",
+    "resolve": "say how a call in doubt ended, with the receipt in hand",
+    "cancel": "cancel a run that is live, paused, or broke off",
     "budgets": "show the ten budgets, and what a session has used of them",
     "tools": "list the tools, or check their contracts",
     "config": "show what is configured, and where it comes from",
@@ -54,9 +57,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None = None
     message: int | None = None
     file: str | None = None
+    target: str | None = None
+    """The journal that a session is moved to."""
+    takes_open: bool = False
     older_than_days: float | None = None
     is_purged: bool = False
     is_exact: bool = False
+    is_open_too: bool = False
+    """Whether a deletion takes also sessions in which something waits for a person."""
     shows_deleted: bool = False
     is_last: bool = False
     script: str | None = None
@@ -64,6 +72,22 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     record: str | None = None
     is_denied: bool = False
     reason: str = ""
+    by: str | None = None
+    """Who answers; None for the login."""
+    arguments: str | None = None
+    """Edited arguments of a call, as JSON."""
+    done: str | None = None
+    """The result of a call in doubt, as JSON."""
+    is_not_done: bool = False
+    is_unknown: bool = False
+    session: str | None = None
+    """The session that a call belongs to."""
+    states: list[str] = []
+    """Only sessions in one of these states."""
+    words: str | None = None
+    """Only sessions whose task or id holds this."""
+    limit: int | None = None
+    """At most so many sessions."""
     model: str | None = None
     base_url: str | None = None
     journal: str | None = None
@@ -327,7 +351,7 @@ def _add_output(parser: _Parser) -> None:
 
 def _add_sessions(parser: _Parser) -> None:
     _add_listing(parser)
-    parser.flag("--all", dest="shows_deleted", action="store_true", help="deleted ones too")
+    add_filters(parser)
     add_actions(parser.add_subparsers(dest="action", metavar="|".join(ACTIONS)), _add_listing)
 
 
@@ -337,14 +361,38 @@ def _add_listing(parser: _Parser) -> None:
 
 
 def _add_approve(parser: _Parser) -> None:
-    parser.add_argument("id", metavar="ID", help="the approval, as `treadle approvals` lists it")
+    _add_id(parser, "the approval, as `treadle approvals` lists it", "the newest approval")
     parser.flag("--deny", dest="is_denied", action="store_true", help="deny the call")
+    parser.flag("--arguments", metavar="JSON", help="edited arguments for the call: one object")
     parser.flag("--reason", metavar="TEXT", help="why; the model is told")
+    parser.flag("--by", metavar="NAME", help="who answers, for the record (your login)")
+    _add_listing(parser)
+
+
+def _add_id(parser: _Parser, what: str, last: str) -> None:
+    parser.add_argument("id", nargs="?", metavar="ID", help=f"{what}, or the beginning of its id")
+    parser.flag("--last", dest="is_last", action="store_true", help=last)
+
+
+def _add_resolve(parser: _Parser) -> None:
+    _add_id(parser, "the call or its key, as `treadle doubts` lists it", "the newest call in doubt")
+    parser.flag("--done", metavar="JSON", help="it was done, with this result; null for a result of nothing")
+    parser.flag("--not-done", dest="is_not_done", action="store_true", help="it surely was not done: it may run")
+    parser.flag("--unknown", dest="is_unknown", action="store_true", help="nobody will find out: list it no longer")
+    parser.flag("--session", metavar="ID", help="the session, where several have a call of that id in doubt")
+    parser.flag("--reason", metavar="TEXT", help="how you know, for the record")
+    parser.flag("--by", metavar="NAME", help="who says so, for the record (your login)")
+    _add_listing(parser)
+
+
+def _add_cancel(parser: _Parser) -> None:
+    _add_id(parser, "the session", "the session that changed last")
     _add_listing(parser)
 
 
 def _add_budgets(parser: _Parser) -> None:
     parser.add_argument("id", nargs="?", metavar="SESSION", help="show what its last run has used")
+    parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
     _add_limits(parser)
     _add_places(parser)
     _add_json(parser)
@@ -387,6 +435,9 @@ _FILLERS = {
     "sessions": _add_sessions,
     "approvals": _add_listing,
     "approve": _add_approve,
+    "doubts": _add_listing,
+    "resolve": _add_resolve,
+    "cancel": _add_cancel,
     "budgets": _add_budgets,
     "tools": _add_tools,
     "config": _add_config_command,

@@ -1,5 +1,6 @@
 """Places: where state and configuration live, and how a place is shown. Makes nothing and opens nothing."""
 
+import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -8,6 +9,7 @@ from pathlib import Path
 from treadle.cli.options import Options
 
 __all__ = [
+    "absolute",
     "default_journal",
     "journal_file",
     "project_config",
@@ -77,20 +79,32 @@ def shown_address(address: str) -> str:
     return f"{scheme}{slashes}{rest}{'?***' if question else ''}"
 
 
+def absolute(path: str) -> str:
+    """Return a path that means the same from any folder."""
+    return str(Path(path).absolute())
+
+
 def same_journal(options: Options) -> str:
-    """Return the flag with which another command finds the same journal, a blank before it; "" where it needs none.
+    """Return the flag with which another command finds the same journal from any folder, a blank before it; "" where it needs none.
 
     An address with a password is left out: what is told here is read on screens and in logs.
     """
     named = options.journal
-    return "" if named is None or shown_journal(named) != named else f" --journal {shlex.quote(named)}"
+    if named is None and os.environ.get("TREADLE_JOURNAL"):  # a relative path means another file elsewhere
+        variable = os.environ["TREADLE_JOURNAL"]
+        named = None if journal_file(variable) is None or Path(variable).is_absolute() else variable
+    if named is None or shown_journal(named) != named:
+        return ""
+    return f" --journal {shlex.quote(named if journal_file(named) is None else absolute(named))}"
 
 
 def same_world(options: Options) -> str:
-    """Return the flags with which `resume` finds the same journal, model server, tools and folder."""
+    """Return the flags with which `resume` finds the same journal, model server, tools and folder, from any folder.
+
+    The session remembers all but the journal; the flags say it to whoever reads the line.
+    """
     address = options.base_url
     given = [("--base-url", address)] if address is not None and shown_address(address) == address else []
-    given += [("--tools", source) for source in options.tools]
-    # What `treadle demo` searches without -C is gone when it ends.
-    given += [("-C", options.folder)] if options.folder is not None and options.command != "demo" else []
+    given += [("--tools", absolute(source) if source.endswith(".py") else source) for source in options.tools]
+    given += [("-C", absolute(options.folder))] if options.folder is not None else []
     return same_journal(options) + "".join(f" {flag} {shlex.quote(value)}" for flag, value in given)

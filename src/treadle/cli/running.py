@@ -50,7 +50,7 @@ async def carry_out(
     if result.unstored:
         terminal.say(_not_stored(result, session))
         return EXIT_NOT_STORED
-    return exit_code(result.reason, signals.received)
+    return exit_code(result.reason, signals.received, is_in_doubt=bool(result.in_doubt))
 
 
 async def _watched(run: Run, signals: "_Signals", progress: Progress, screen: Screen, terminal: Terminal) -> RunResult:
@@ -116,11 +116,14 @@ def _listening(terminal: Terminal) -> Iterator[_Signals]:
 
 def _last_words(result: RunResult, report: dict[str, Any], options: Options, terminal: Terminal) -> None:
     """Tell, on standard error, what the answer alone does not."""
+    for doubt in result.in_doubt:
+        then = f" is in doubt: find out how it ended, then: treadle resolve {doubt.key}{same_journal(options)} ..."
+        terminal.call("  ", doubt.tool, doubt.arguments, then=then)
     if result.completed:
         if report["failed_tool_calls"]:
             terminal.say(_warning(report))
         return
-    terminal.say(f"treadle: {result.status} ({result.reason}): {_sentence(result)} {result.reason.next_safe_action}")
+    terminal.say(f"treadle: {result.status} ({result.reason}): {_sentence(result)} {result.next_safe_action}")
     for approval in result.approvals:
         then = f": treadle approve {approval.id}{same_journal(options)}"
         terminal.call("  ", approval.tool, approval.arguments, then=then)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["ACTIONS", "add_actions"]
+__all__ = ["ACTIONS", "add_actions", "add_filters"]
 
 ACTIONS = {
     "list": "list all sessions, the last changed first",
@@ -15,7 +15,10 @@ ACTIONS = {
     "mark": "give the end of a session a name",
     "rewind": "go on from an earlier point; effects are not undone",
     "export": "write a whole session as lines of JSON",
+    "move": "close a session here and let it go on in another journal",
     "import": "bring an exported session into the journal",
+    "suspend": "let no run begin in a session until it is activated",
+    "activate": "take a suspended session up again",
     "rm": "delete sessions",
 }
 
@@ -39,12 +42,29 @@ def add_actions(
         add_listing(parser)
 
 
-def _add_list(parser: _Flags) -> None:
+def add_filters(parser: _Flags) -> None:
+    """Add what chooses the sessions of a list."""
     parser.flag("--all", dest="shows_deleted", action="store_true", help="deleted ones too")
+    parser.flag(
+        "--state", dest="states", action="append", metavar="STATE", choices=_STATES,
+        help=f"only those in this state: {', '.join(_STATES)}; repeatable",
+    )  # fmt: skip
+    parser.flag("--match", dest="words", metavar="TEXT", help="only those whose id or task holds this text")
+    parser.flag("--limit", type=_count, metavar="N", help="at most N, the last changed first")
+
+
+_STATES = ("active", "running", "paused", "stopped", "completed", "failed", "suspended", "deleted", "in-doubt")
 
 
 def _add_one(parser: _Flags) -> None:
-    parser.add_argument("id", metavar="ID", help="the session")
+    parser.add_argument("id", nargs="?", metavar="ID", help="the session, or the beginning of its id")
+    parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
+
+
+def _add_change(parser: _Flags) -> None:
+    _add_one(parser)
+    parser.flag("--reason", metavar="TEXT", help="why, for the record")
+    parser.flag("--by", metavar="NAME", help="who says so, for the record (your login)")
 
 
 def _add_fork(parser: _Flags) -> None:
@@ -75,9 +95,21 @@ def _add_export(parser: _Flags) -> None:
     )
 
 
+def _add_move(parser: _Flags) -> None:
+    _add_one(parser)
+    parser.flag("--to", dest="target", metavar="JOURNAL", help="the journal where it goes on, imported there at once")
+    parser.flag("--file", dest="file", metavar="FILE", help="or a new file, for `import` on another machine")
+    parser.flag("--reason", metavar="TEXT", help="why, for the record")
+    parser.flag("--by", metavar="NAME", help="who says so, for the record (your login)")
+
+
 def _add_import(parser: _Flags) -> None:
     parser.add_argument("file", metavar="FILE", help="what `export` wrote; - for standard input")
     parser.flag("--id", dest="new_id", metavar="NEW", help="another id for the session")
+    parser.flag(
+        "--take-open", dest="takes_open", action="store_true",
+        help="take it up although a call of it may still act: its source is closed",
+    )  # fmt: skip
 
 
 def _add_rm(parser: _Flags) -> None:
@@ -85,18 +117,25 @@ def _add_rm(parser: _Flags) -> None:
     parser.flag(
         "--older-than", dest="older_than_days", type=_days, metavar="DAYS", help="all unchanged for so many days"
     )
+    parser.flag(
+        "--even-open", dest="is_open_too", action="store_true",
+        help="with --older-than: also those in which something waits for a person, or is in doubt",
+    )  # fmt: skip
     parser.flag("--purge", dest="is_purged", action="store_true", help="remove their events too; only the fact stays")
 
 
 _FILLERS: dict[str, Callable[[Any], None]] = {
-    "list": _add_list,
+    "list": add_filters,
     "show": _add_one,
     "explain": _add_one,
     "fork": _add_fork,
     "mark": _add_mark,
     "rewind": _add_rewind,
     "export": _add_export,
+    "move": _add_move,
     "import": _add_import,
+    "suspend": _add_change,
+    "activate": _add_change,
     "rm": _add_rm,
 }
 

@@ -1,18 +1,27 @@
 """Sessions: opening journals and finding what is in them, for the commands. Prints nothing."""
 
-import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import getpass
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
 
-import msgspec
-
-from treadle import Approval, JournalError, Session, open_journal, open_session
+from treadle import JournalError, Session, UnknownApproval, open_journal, open_session
 from treadle.cli.exits import UsageError
+from treadle.cli.options import Options
 from treadle.cli.places import journal_file
-from treadle.events import RunStarted
-from treadle.ports import InboxMessage, Journal, SessionInfo
+from treadle.events import ApprovalRequested, RunStarted
+from treadle.ports import Journal, SessionInfo
 
-__all__ = ["Waiting", "find_session", "is_there", "last_model", "opened", "opened_session", "waiting_approvals"]
+__all__ = [
+    "find_approval",
+    "find_session",
+    "is_there",
+    "last_model",
+    "named",
+    "one_of",
+    "opened",
+    "opened_session",
+    "person",
+]
 
 
 @asynccontextmanager
@@ -44,35 +53,61 @@ def is_there(path: str) -> bool:
 
 
 @asynccontextmanager
-async def opened_session(journal: Journal, session_id: str) -> AsyncIterator[Session]:
-    """Open a session that exists.
+async def opened_session(journal: Journal, given: str | None) -> AsyncIterator[Session]:
+    """Open a session that exists: by its id or the beginning of it; None for the one that changed last.
 
     Raises:
-        UsageError: There is none by that id.
+        UsageError: There is none by that id, or several.
     """
-    await find_session(journal, session_id)
-    async with open_session(journal, id=session_id, on_store_failure="degrade") as session:
+    info = await find_session(journal, given)
+    async with open_session(journal, id=info.id, on_store_failure="degrade") as session:
         yield session
 
 
-async def find_session(journal: Journal, session_id: str | None) -> SessionInfo:
-    """Return a session's entry; for None that of the session that changed last.
+async def find_session(journal: Journal, given: str | None) -> SessionInfo:
+    """Return a session's entry, by its id or the beginning of it; for None that of the session that changed last.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is none, or the beginning is that of several.
     """
     found = await journal.sessions()
-    if session_id is None:
+    if given is None:
         there = [info for info in found if info.status != "deleted"]
         if not there:
             raise UsageError(f"The journal {journal.location} holds no session yet. Start one with `treadle run`.")
         return there[0]
-    for info in found:
-        if info.id == session_id:
-            return info
-    raise UsageError(
-        f"There is no session {session_id!r:.80} in the journal {journal.location}. `treadle sessions` lists all."
-    )
+    by_id = {info.id: info for info in found}
+    return by_id[one_of(given, by_id, "session", f"in the journal {journal.location}. `treadle sessions` lists all")]
+
+
+def one_of(given: str, ids: Iterable[str], what: str, where: str) -> str:
+    """Return the id that was given, whole or as its beginning.
+
+    Raises:
+        UsageError: No id begins so, or several do.
+    """
+    known = list(ids)
+    if given in known:
+        return given
+    matches = [one for one in known if given and one.startswith(given)]
+    if len(matches) == 1:
+        return matches[0]
+    if not matches:
+        raise UsageError(f"There is no {what} {given!r:.80} {where}.")
+    shown = ", ".join(matches[:5]) + (", ..." if len(matches) > 5 else "")
+    raise UsageError(f"{len(matches)} ids begin with {given!r:.80}: {shown}. Write more of the id.")
+
+
+def named(options: Options) -> str | None:
+    """Return the id that a command was given; None for `--last`.
+
+    Raises:
+        UsageError: Neither was given, or both.
+    """
+    if (options.id is None) is not options.is_last:
+        what = " ".join(["treadle", options.command, *([options.action] if options.action else [])])
+        raise UsageError(f"Name one: `{what} ID`, or `{what} --last`.")
+    return options.id
 
 
 async def last_model(session: Session) -> str | None:
@@ -81,39 +116,35 @@ async def last_model(session: Session) -> str | None:
     return events[-1].model or None if events else None
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for consent, and whether somebody has answered it since."""
+async def find_approval(journal: Journal, given: str | None) -> tuple[str, str]:
+    """Return the session and the id of a request for consent, by its id or the beginning of it; None for the newest.
 
-    approval: Approval
-    answer: str | None = None
-    """What was answered and not yet taken up by `resume`."""
-
-    @property
-    def to_resume(self) -> str:
-        """The session that goes on with the answer: the one that asked, or the one at the top of those that called it."""
-        return self.approval.root_id or self.approval.session_id
-
-    @property
-    def is_expired(self) -> bool:
-        return time.time() > self.approval.expires_at
-
-
-async def waiting_approvals(journal: Journal) -> list[Waiting]:
-    """Return the requests for consent of all sessions, answered ones that nobody has taken up included."""
-    found: list[Waiting] = []
-    for info in await journal.sessions():
-        if info.state not in ("paused", "running"):
-            continue
-        async with open_session(journal, id=info.id) as session:
-            answers = _answers(await journal.inbox(info.id))
-            own = [one for one in session.approvals() if one.session_id == info.id]  # a child's are told with the child
-            found += [Waiting(approval=one, answer=answers.get(one.id)) for one in own]
-    return found
+    Raises:
+        UsageError: There is none, or the beginning is that of several.
+    """
+    waiting = await journal.approvals()
+    where = f"waits in the journal {journal.location}. `treadle approvals` lists what does"
+    if given is None:
+        if not waiting:
+            raise UsageError(f"No approval {where}.")
+        newest = max(waiting, key=lambda one: one.requested_at)
+        return newest.session_id, newest.id
+    places = {name: (one.session_id, one.id) for one in waiting for name in (one.id, one.replaces) if name}
+    if not any(name.startswith(given) for name in places):
+        for info in await journal.sessions():  # it was answered, or its run has ended: its session knows
+            with suppress(JournalError):
+                events = await journal.read(info.id)
+                if any(isinstance(one, ApprovalRequested) and one.approval_id == given for one in events):
+                    return info.id, given
+        raise UnknownApproval(f"No approval {given!r:.80} {where}.")
+    return places[one_of(given, places, "approval", where)]
 
 
-def _answers(inbox: Sequence[InboxMessage]) -> dict[str, str]:
-    return {
-        str(message.body.get("approval_id")): str(message.body.get("answer"))
-        for message in inbox
-        if message.kind == "answer"
-    }
+def person(options: Options) -> str:
+    """Return who acts: `--by`, else the login of this machine."""
+    if options.by is not None:
+        return options.by.encode("utf-8", "replace").decode()
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container's user may have no name
+        return "person"

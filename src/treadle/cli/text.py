@@ -1,6 +1,7 @@
 """Text of strangers made fit for a terminal: what is invisible is escaped, long things are shortened. Prints nothing."""
 
 import re
+import time
 import unicodedata
 from collections.abc import Iterator
 
@@ -16,6 +17,7 @@ __all__ = [
     "shown_call",
     "shown_json",
     "shown_name",
+    "shown_time",
     "whole_call",
     "wrapped",
 ]
@@ -72,6 +74,19 @@ def one_line(text: str, limit: int = 120) -> str:
 def shown_name(name: str, limit: int = _MAX_NAME) -> str:
     """Return a name that somebody else chose, of a tool or a call: quoted where it is more than one plain word."""
     return name if len(name) <= limit and _PLAIN_NAME.fullmatch(name) else shown_json(name, limit)
+
+
+def shown_time(at: float) -> str:
+    """Return a time as a clock on this machine shows it; the number itself where no calendar has it.
+
+    Example:
+        >>> shown_time(1e300)
+        'second 1e+300'
+    """
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+    except (ValueError, OverflowError, OSError):
+        return f"second {at:.6g}"
 
 
 def indented(text: str, mark: str = "  | ") -> str:

@@ -3,10 +3,9 @@
 import logging
 from collections.abc import Sequence
 
-from treadle.errors import JournalError
 from treadle.ports import Journal
 from treadle.state import Approval, SessionState
-from treadle.waiting import is_cancelled, unreadable
+from treadle.waiting import UNREADABLE, is_cancelled, unreadable
 from treadle.waiting import waiting_approvals as waiting_of
 
 __all__ = ["waiting_approvals"]
@@ -23,14 +22,13 @@ async def waiting_approvals(journal: Journal) -> Sequence[Approval]:
     for info in await journal.sessions():
         if info.state not in ("paused", "running"):
             continue
+        state = SessionState(info.id)
         try:
-            events = await journal.read(info.id)
-        except JournalError as error:
+            for event in await journal.read(info.id):
+                state.apply(event)
+        except UNREADABLE as error:
             logger.warning("%s", unreadable(info.id, error))
             continue
-        state = SessionState(info.id)
-        for event in events:
-            state.apply(event)
         if state.pending_approvals() and not await _is_withdrawn(journal, state):
             own = waiting_of(state, await journal.inbox(info.id))
             waiting += [one for one in own if one.session_id == info.id]  # a child's are listed with the child

@@ -2,13 +2,15 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
+from treadle import Approval, Doubt, list_doubts
 from treadle.cli.options import Options
-from treadle.cli.sessions import Waiting, is_there, opened, waiting_approvals
+from treadle.cli.sessions import is_there, opened
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
-from treadle.cli.text import one_line
+from treadle.cli.text import one_line, shown_time
 
 __all__ = ["command", "described"]
 
@@ -20,34 +22,37 @@ def command(options: Options, terminal: Terminal) -> int:
 
 async def _list(options: Options, terminal: Terminal) -> int:
     path = settings_of(options).journal
-    found: list[Waiting] = []
+    found: Sequence[Approval] = ()
+    doubts: Sequence[Doubt] = ()
     if is_there(path):
         async with opened(path) as journal:
-            found = [waiting for waiting in await waiting_approvals(journal) if waiting.answer is None]
+            found, doubts = await journal.approvals(), await list_doubts(journal)
     if options.as_json:
-        terminal.data([described(waiting) for waiting in found])
+        terminal.data([described(approval) for approval in found])
         return 0
-    for waiting in found:
-        approval = waiting.approval
+    for approval in found:
         terminal.call(f"{approval.id}  {approval.effect:<10}  ", approval.tool, approval.arguments, is_answer=True)
-        until = time.strftime("%Y-%m-%d %H:%M", time.localtime(approval.expires_at))
-        below = "" if waiting.to_resume == approval.session_id else f" (asked by {approval.session_id})"
+        until = shown_time(approval.expires_at)
+        to_resume = approval.root_id or approval.session_id
+        below = "" if to_resume == approval.session_id else f" (asked by {approval.session_id})"
         why = f"; {one_line(approval.reason or approval.rule)}" if approval.reason or approval.rule else ""
         terminal.line(
-            f"    session {waiting.to_resume}{below}, until {until}{'  EXPIRED' if waiting.is_expired else ''}{why}"
+            f"    session {to_resume}{below}, until {until}{'  EXPIRED' if time.time() > approval.expires_at else ''}{why}"
         )
     if not found:
-        terminal.say("Nothing waits for a person.")
+        terminal.say("No call waits for consent.")
+    if doubts:
+        calls = "1 call is" if len(doubts) == 1 else f"{len(doubts)} calls are"
+        terminal.say(f"{calls} in doubt: nobody knows how it ended. `treadle doubts` lists what to look into.")
     return 0
 
 
-def described(waiting: Waiting) -> dict[str, Any]:
+def described(approval: Approval) -> dict[str, Any]:
     """Return a request as plain JSON values."""
-    approval = waiting.approval
     return {
         "id": approval.id,
         "session_id": approval.session_id,
-        "resume": waiting.to_resume,
+        "resume": approval.root_id or approval.session_id,
         "call_id": approval.call_id,
         "tool": approval.tool,
         "arguments": approval.arguments,

@@ -1,16 +1,17 @@
 """`treadle approve`: record a person's answer. Runs nothing: `treadle resume` goes on with it."""
 
 import asyncio
-from typing import Literal
+from typing import Any, Literal
 
-from treadle import UnknownApproval
+import msgspec
+
 from treadle.cli.commands.approvals import described
+from treadle.cli.exits import UsageError
 from treadle.cli.options import Options
 from treadle.cli.places import same_journal
-from treadle.cli.sessions import Waiting, opened, opened_session, waiting_approvals
+from treadle.cli.sessions import find_approval, named, opened, opened_session, person
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
-from treadle.ports import Journal
 
 __all__ = ["command"]
 
@@ -21,36 +22,32 @@ def command(options: Options, terminal: Terminal) -> int:
 
 
 async def _answer(options: Options, terminal: Terminal) -> int:
-    assert options.id is not None  # the parser requires it
     answer: Literal["allow", "deny"] = "deny" if options.is_denied else "allow"
-    named = same_journal(options)
+    arguments = _edited(options)
+    by, reason = person(options), options.reason.encode("utf-8", "replace").decode()
     async with opened(settings_of(options).journal, must_exist=True) as journal:
-        waiting = await _find(journal, options.id, named)
-        async with opened_session(journal, waiting.approval.session_id) as session:
-            reason = options.reason.encode("utf-8", "replace").decode()
-            await session.answer(waiting.approval.id, answer, reason=reason)
+        session_id, approval_id = await find_approval(journal, named(options))
+        async with opened_session(journal, session_id) as session:
+            waiting = {name: one for one in await session.approvals() for name in (one.id, one.replaces)}
+            await session.answer(approval_id, answer, reason=reason, arguments=arguments, by=by)
+    approval = waiting[approval_id]
     if options.as_json:
-        terminal.data({**described(waiting), "answer": answer})
-    title = "Allowed: " if answer == "allow" else "Denied: "
-    then = f". Go on with: treadle resume {waiting.to_resume}{named}"
-    terminal.call(title, waiting.approval.tool, waiting.approval.arguments, then=then)
+        terminal.data({**described(approval), "answer": answer, "approved_by": by, "edited": arguments})
+    title = f"{'Allowed' if answer == 'allow' else 'Denied'} by {by}: "
+    then = f". Go on with: treadle resume {approval.root_id or session_id}{same_journal(options)}"
+    terminal.call(title, approval.tool, approval.arguments if arguments is None else arguments, then=then)
     return 0
 
 
-async def _find(journal: Journal, approval_id: str, named: str) -> Waiting:
-    found = {waiting.approval.id: waiting for waiting in await waiting_approvals(journal)}
-    waiting = found.get(approval_id)
-    if waiting is None:
-        raise UnknownApproval(
-            f"No approval {approval_id!r:.80} waits in the journal {journal.location}. `treadle approvals` lists what does."
-        )
-    if waiting.answer is not None:
-        raise UnknownApproval(
-            f"Approval {approval_id!r} has been answered already ({waiting.answer}): the first answer wins. "
-            f"Go on with: treadle resume {waiting.to_resume}{named}"
-        )
-    if waiting.is_expired:
-        raise UnknownApproval(
-            f"Approval {approval_id!r} has expired. `treadle resume {waiting.to_resume}{named}` asks anew."
-        )
-    return waiting
+def _edited(options: Options) -> dict[str, Any] | None:
+    if options.arguments is None:
+        return None
+    if options.is_denied:
+        raise UsageError("--arguments edits a call that is allowed; leave out --deny.")
+    try:
+        found = msgspec.json.decode(options.arguments)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
+        raise UsageError(f"--arguments must be JSON: {exc}.") from exc
+    if not isinstance(found, dict):
+        raise UsageError(f"--arguments must be one JSON object, by name; got {options.arguments!r:.80}.")
+    return found

@@ -9,7 +9,7 @@ import msgspec
 from treadle import Budget, Session
 from treadle.cli.commands.run import resumed_budget
 from treadle.cli.options import Options
-from treadle.cli.sessions import opened, opened_session
+from treadle.cli.sessions import named, opened, opened_session
 from treadle.cli.settings import Settings, settings_of
 from treadle.cli.terminal import Terminal
 
@@ -19,14 +19,13 @@ __all__ = ["command"]
 def command(options: Options, terminal: Terminal) -> int:
     """Show the ten budgets."""
     settings = settings_of(options)
-    if options.id is None:
+    if options.id is None and not options.is_last:
         return _show(settings.budget, {}, settings, options, terminal)
     return asyncio.run(_of_session(settings, options, terminal))
 
 
 async def _of_session(settings: Settings, options: Options, terminal: Terminal) -> int:
-    assert options.id is not None
-    async with opened(settings.journal, must_exist=True) as journal, opened_session(journal, options.id) as session:
+    async with opened(settings.journal, must_exist=True) as journal, opened_session(journal, named(options)) as session:
         settings = _with_own_limits(session, settings)
         return _show(settings.budget, _used(session), settings, options, terminal)
 

@@ -1,14 +1,15 @@
 """`treadle demo`: a whole run at work, on a person's folder or on a sample: no key, no network, no language model."""
 
 import asyncio
-import tempfile
-from contextlib import AbstractContextManager, nullcontext
+import os
 from pathlib import Path
 
 import msgspec
 
 from treadle.cli.commands.run import make_agent, start
+from treadle.cli.exits import UsageError
 from treadle.cli.options import Options
+from treadle.cli.places import default_journal
 from treadle.cli.running import quiet_logs
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
@@ -39,29 +40,27 @@ def command(options: Options, terminal: Terminal) -> int:
     """Show a run with searches side by side, a call that breaks its schema and is mended, and a limit."""
     quiet_logs()
     limits = {"max_tool_calls": _CALLS, **options.limits}
-    with _folder(options) as folder:
-        options = msgspec.structs.replace(options, folder=str(folder), limits=limits)
-        settings = settings_of(options)
-        _introduce(settings.root, settings.budget.max_tool_calls, terminal)
-        agent = make_agent(settings, "demo")
-        code = asyncio.run(start(agent, _TASK, settings=settings, options=options, terminal=terminal))
+    folder = _sample(default_journal(os.environ).parent / "demo") if options.folder is None else Path(options.folder)
+    options = msgspec.structs.replace(options, folder=str(folder), limits=limits)
+    settings = settings_of(options)
+    _introduce(settings.root, settings.budget.max_tool_calls, terminal)
+    agent = make_agent(settings, "demo")
+    code = asyncio.run(start(agent, _TASK, settings=settings, options=options, terminal=terminal, model="demo"))
     return _outro(code, terminal)
 
 
-def _folder(options: Options) -> AbstractContextManager[Path | str]:
-    return _Sample() if options.folder is None else nullcontext(options.folder)
-
-
-class _Sample(tempfile.TemporaryDirectory[str]):
-    """A folder of small files, there while the demonstration runs."""
-
-    def __enter__(self) -> str:
-        folder = Path(super().__enter__())
+def _sample(folder: Path) -> Path:
+    """Write the folder of small files. It stays, so that what the demonstration suggests finds it."""
+    try:
         for name, content in _SAMPLE.items():
             path = folder / name
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.write_text(content, encoding="utf-8")
-        return str(folder)
+    except OSError as exc:
+        raise UsageError(
+            f"The sample folder {str(folder)!r:.200} cannot be written: {exc.strerror}. Name one with -C."
+        ) from exc
+    return folder
 
 
 def _introduce(root: Path, calls: int | None, terminal: Terminal) -> None:

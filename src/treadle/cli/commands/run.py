@@ -9,12 +9,14 @@ from treadle import Agent, Budget, Session, open_session, resolve_model
 from treadle.cli.consent import policy_of
 from treadle.cli.exits import UsageError
 from treadle.cli.options import Options
+from treadle.cli.origins import absolute_model, origin_of, restored, tell_other_folder
 from treadle.cli.running import carry_out, quiet_logs
 from treadle.cli.sessions import find_session, last_model, opened, opened_session
 from treadle.cli.settings import Settings, settings_of
 from treadle.cli.standard_input import check_given, read_task
 from treadle.cli.terminal import Terminal
 from treadle.cli.tool_sources import load_tools
+from treadle.events import CallDecided
 
 __all__ = ["command", "go_on", "make_agent", "start"]
 
@@ -43,7 +45,7 @@ def make_agent(settings: Settings, model: str | None) -> Agent:
             "-m demo needs no key and no network."
         )
     agent = Agent(
-        resolve_model(model, base_url=settings.base_url, price=settings.price),
+        resolve_model(absolute_model(model), base_url=settings.base_url, price=settings.price),
         tools=load_tools(settings),
         policy=policy_of(settings),
         budget=settings.budget,
@@ -55,8 +57,14 @@ def make_agent(settings: Settings, model: str | None) -> Agent:
     return agent
 
 
-async def start(agent: Agent, task: str, *, settings: Settings, options: Options, terminal: Terminal) -> int:
-    """Give a session one task; return the exit code."""
+async def start(
+    agent: Agent, task: str, *, settings: Settings, options: Options, terminal: Terminal, model: str | None = None
+) -> int:
+    """Give a session one task; return the exit code.
+
+    Args:
+        model: The model's name, where it is not that of the settings.
+    """
     async with (
         opened(settings.journal) as journal,
         open_session(journal, id=options.id, on_store_failure="degrade") as session,
@@ -65,7 +73,9 @@ async def start(agent: Agent, task: str, *, settings: Settings, options: Options
             _tell_restored(session, terminal)
         else:
             terminal.progress(f"session: {session.id}")
+        tell_other_folder(options, session, terminal)
         run = agent.stream(task, session=session, budget=settings.budget, deadline=options.deadline)
+        run.remember(origin_of(settings, model or settings.model))
         return await carry_out(run, session, settings=settings, options=options, terminal=terminal)
 
 
@@ -75,11 +85,16 @@ async def go_on(options: Options, terminal: Terminal) -> int:
     async with opened(settings.journal, must_exist=True) as journal:
         info = await find_session(journal, options.id)
         async with opened_session(journal, info.id) as session:
+            session.check_active()
             session.check_resumable()
-            agent = make_agent(settings, options.model or await last_model(session) or settings.model)
+            options = restored(options, session, terminal)
+            settings = settings_of(options)
+            model = options.model or await last_model(session) or settings.model
+            agent = make_agent(settings, model)
             _check_tools(agent, session)
             _tell_restored(session, terminal)
             run = agent.stream_resume(session, budget=resumed_budget(session, settings), deadline=options.deadline)
+            run.remember(origin_of(settings, model))
             return await carry_out(run, session, settings=settings, options=options, terminal=terminal)
 
 
@@ -93,15 +108,23 @@ def resumed_budget(session: Session, settings: Settings) -> Budget:
 
 
 def _check_tools(agent: Agent, session: Session) -> None:
-    """Refuse to lose a call that waits because its tool was left out this time."""
+    """Refuse to lose an open call because its tool was left out this time: it waits, had started, or was about to."""
     known = {tool.name for tool in agent.tools}
-    waiting = {approval.tool for approval in session.approvals()}
-    waiting |= {state.call.name for state in session.state.unanswered if state.approval is not None}
+    waiting = {approval.tool for approval in session.approvals() if approval.session_id == session.id}
+    waiting |= {
+        state.call.name
+        for state in session.state.unanswered
+        if state.approval is not None or state.started is not None or _may_start(state.decision)
+    }
     if missing := sorted(waiting - known):
         raise UsageError(
-            f"The call that waits needs the tool {', '.join(missing)}, which is not among {', '.join(sorted(known))}. "
+            f"An open call needs the tool {', '.join(missing)}, which is not among {', '.join(sorted(known))}. "
             "Give the same --tools as the run had."
         )
+
+
+def _may_start(decision: CallDecided | None) -> bool:
+    return decision is not None and decision.decision in ("allow", "ask")
 
 
 def _tell_restored(session: Session, terminal: Terminal) -> None:

@@ -1,8 +1,7 @@
 """`treadle sessions`: list all, or show one: what was said, and everything that was received and executed."""
 
 import asyncio
-import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -10,13 +9,14 @@ import msgspec
 from treadle import Message, Session, ToolCall
 from treadle.cli.commands import sessions_acts
 from treadle.cli.commands.sessions_explain import explain
+from treadle.cli.commands.sessions_list import list_sessions
 from treadle.cli.options import Options
-from treadle.cli.sessions import is_there, opened, opened_session
+from treadle.cli.sessions import named, opened, opened_session
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
 from treadle.cli.text import one_line, shown_name
 from treadle.events import CallDecided, ChildStarted, ModelFinished, ToolFinished, ToolStarted
-from treadle.ports import Journal, SessionInfo
+from treadle.ports import Journal
 
 __all__ = ["command"]
 
@@ -26,28 +26,9 @@ def command(options: Options, terminal: Terminal) -> int:
     return asyncio.run(_ACTS[options.action or "list"](options, terminal))
 
 
-async def _list(options: Options, terminal: Terminal) -> int:
-    path = settings_of(options).journal
-    found: Sequence[SessionInfo] = ()
-    if is_there(path):
-        async with opened(path) as journal:
-            found = await journal.sessions()
-    found = [info for info in found if options.shows_deleted or info.status != "deleted"]
-    if options.as_json:
-        terminal.data(found)
-        return 0
-    for info in found:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.updated_at))
-        terminal.line(f"{info.id}  {info.state:<9}  {when}  {one_line(info.task, 80)}")
-    if not found:
-        terminal.say("No sessions yet.")
-    return 0
-
-
 async def _show(options: Options, terminal: Terminal) -> int:
-    assert options.id is not None  # the parser requires it
-    journal_path = settings_of(options).journal
-    async with opened(journal_path, must_exist=True) as journal, opened_session(journal, options.id) as session:
+    path = settings_of(options).journal
+    async with opened(path, must_exist=True) as journal, opened_session(journal, named(options)) as session:
         shown = await _described(session, journal)
     if options.as_json:
         terminal.data(shown)
@@ -71,7 +52,8 @@ async def _described(session: Session, journal: Journal) -> dict[str, Any]:
             for message in session.messages
         ],
         "calls": await _calls(session, journal),
-        "approvals": [msgspec.to_builtins(approval) for approval in session.approvals()],
+        "approvals": [msgspec.to_builtins(approval) for approval in await session.approvals()],
+        "in_doubt": [msgspec.to_builtins(doubt) for doubt in session.doubts()],
     }
 
 
@@ -178,13 +160,16 @@ def _print_result(call_id: str, content: str, result: dict[str, Any], terminal: 
 
 
 _ACTS: dict[str, Callable[[Options, Terminal], Coroutine[Any, Any, int]]] = {
-    "list": _list,
+    "list": list_sessions,
     "show": _show,
     "explain": explain,
     "fork": sessions_acts.fork,
     "mark": sessions_acts.mark,
     "rewind": sessions_acts.rewind,
     "export": sessions_acts.export,
+    "move": sessions_acts.move,
     "import": sessions_acts.take_in,
+    "suspend": sessions_acts.suspend,
+    "activate": sessions_acts.activate,
     "rm": sessions_acts.remove,
 }

@@ -1,21 +1,24 @@
 """`treadle sessions fork|mark|rewind|export|import|rm`: what is done to sessions between their runs."""
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
-from treadle import JournalError, expire_sessions, import_session
+from treadle import JournalError, Session, expire_sessions, import_session
 from treadle.cli.exits import UsageError
 from treadle.cli.options import Options
-from treadle.cli.sessions import find_session, opened, opened_session
+from treadle.cli.places import journal_file, same_journal, shown_journal
+from treadle.cli.sessions import find_session, named, opened, opened_session, person
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
+from treadle.ports import Journal
 
-__all__ = ["export", "fork", "mark", "remove", "rewind", "take_in"]
+__all__ = ["activate", "export", "fork", "mark", "move", "remove", "rewind", "suspend", "take_in"]
 
 _DAY_SECONDS = 86_400
 
@@ -24,6 +27,7 @@ async def fork(options: Options, terminal: Terminal) -> int:
     """Make a session that shares the past of another."""
     path, session_id = _named(options)
     async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
+        session_id = session.id
         child = await session.fork(options.at, step=options.step, message=options.message, id=options.new_id)
     state = child.state
     if options.as_json:
@@ -39,6 +43,7 @@ async def mark(options: Options, terminal: Terminal) -> int:
     path, session_id = _named(options)
     assert options.name is not None
     async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
+        session_id = session.id
         seq = await session.mark(options.name)
     if options.as_json:
         terminal.data({"id": session_id, "mark": options.name, "seq": seq})
@@ -58,10 +63,33 @@ async def rewind(options: Options, terminal: Terminal) -> int:
     return 0
 
 
+async def suspend(options: Options, terminal: Terminal) -> int:
+    """Let no run begin in a session until it is activated."""
+    return await _change(options, terminal, "suspended")
+
+
+async def activate(options: Options, terminal: Terminal) -> int:
+    """Take a suspended session up again."""
+    return await _change(options, terminal, "active")
+
+
+async def _change(options: Options, terminal: Terminal, status: Literal["active", "suspended"]) -> int:
+    path, given = _named(options)
+    async with opened(path, must_exist=True) as journal, opened_session(journal, given) as session:
+        reason = options.reason.encode("utf-8", "replace").decode()
+        await session.change(status=status, reason=reason, by=person(options))
+        session_id = session.id
+    if options.as_json:
+        terminal.data({"id": session_id, "status": status})
+    terminal.say(f"Session {session_id} is {status}.")
+    return 0
+
+
 async def export(options: Options, terminal: Terminal) -> int:
     """Write a whole session as lines of JSON."""
     path, session_id = _named(options)
     async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
+        session_id = session.id
         lines = await session.export(redactor=None if options.is_exact else terminal.redactor)
     if options.file is None:
         for line in lines:
@@ -84,14 +112,75 @@ async def take_in(options: Options, terminal: Terminal) -> int:
     with closing(_opened_file(options.file)) as file:
         async with opened(settings_of(options).journal) as journal:
             try:
-                session_id = await import_session(journal, _lines_of(file), id=options.new_id)
+                session_id = await import_session(
+                    journal, _lines_of(file), id=options.new_id, take_open=options.takes_open
+                )
             except JournalError as exc:
                 raise UsageError(f"{options.file}: {exc}") from exc
+            is_closed = (await find_session(journal, session_id)).status == "suspended"
     if options.as_json:
-        terminal.data({"id": session_id})
+        terminal.data({"id": session_id, "suspended": is_closed})
     else:
         terminal.line(session_id)
+    if is_closed:
+        terminal.say(
+            f"A call of {session_id} may still act, here and where it comes from, so it is suspended. Close its source "
+            f"(`treadle sessions suspend`), then: treadle sessions activate {session_id}{same_journal(options)}"
+        )
     return 0
+
+
+async def move(options: Options, terminal: Terminal) -> int:
+    """Close a session here, durably, and let it go on elsewhere."""
+    path, given = _named(options)
+    if (options.target is None) is (options.file is None):
+        raise UsageError("Say where the session goes on: --to JOURNAL, or --file FILE for `treadle sessions import`.")
+    async with opened(path, must_exist=True) as journal, opened_session(journal, given) as session:
+        if options.file is None:
+            there = await _move_to_journal(session, options)
+        else:
+            there = await _move_to_file(session, options.file, options)
+        moved_to = session.state.moved_to
+    if options.as_json:
+        terminal.data({"id": session.id, "moved_to": moved_to})
+    terminal.say(f"Session {session.id} is closed here. It goes on with: {there}")
+    return 0
+
+
+async def _move_to_journal(session: Session, options: Options) -> str:
+    named_journal = _absolute(str(options.target))
+    place = shown_journal(named_journal)
+    async with opened(named_journal) as target:
+        if await _is_in(target, session.id) and session.state.moved_to != place:
+            raise UsageError(f"The journal {target.location} has a session {session.id!r} already.")
+        lines = await session.move(place, by=person(options), reason=options.reason)
+        try:
+            if not await _is_in(target, session.id):
+                await import_session(target, lines)
+        except Exception:
+            if not await _is_in(target, session.id):  # it has arrived nowhere; where nobody knows, it stays closed here
+                await session.change(status="active", reason="The move failed.")
+            raise
+    return f"treadle resume {session.id}" + (f" --journal {shlex.quote(place)}" if place == named_journal else "")
+
+
+async def _move_to_file(session: Session, name: str, options: Options) -> str:
+    lines = await session.move(_absolute(name), by=person(options), reason=options.reason)
+    try:
+        _write_new(name, lines)
+    except UsageError:
+        await session.change(status="active", reason="The move failed.")
+        raise
+    return f"treadle sessions import {shlex.quote(name)}"
+
+
+async def _is_in(journal: Journal, session_id: str) -> bool:
+    return any(info.id == session_id for info in await journal.sessions())
+
+
+def _absolute(journal: str) -> str:
+    file = journal_file(journal)
+    return journal if file is None else str(file.absolute())
 
 
 async def remove(options: Options, terminal: Terminal) -> int:
@@ -101,11 +190,10 @@ async def remove(options: Options, terminal: Terminal) -> int:
     async with opened(settings_of(options).journal, must_exist=True) as journal:
         if options.older_than_days is not None:
             before = time.time() - options.older_than_days * _DAY_SECONDS
-            gone = await expire_sessions(journal, before=before, purge=options.is_purged)
+            gone = await expire_sessions(journal, before=before, purge=options.is_purged, even_open=options.is_open_too)
         else:
-            gone = tuple(dict.fromkeys(options.ids))
-            for session_id in gone:  # all are looked up first: a misspelt one deletes none
-                await find_session(journal, session_id)
+            # All are looked up first: a misspelt one deletes none.
+            gone = tuple(dict.fromkeys([(await find_session(journal, one)).id for one in options.ids]))
             for session_id in gone:
                 async with opened_session(journal, session_id) as session:
                     await session.delete(purge=options.is_purged)
@@ -115,9 +203,8 @@ async def remove(options: Options, terminal: Terminal) -> int:
     return 0
 
 
-def _named(options: Options) -> tuple[str, str]:
-    assert options.id is not None  # the parser requires it
-    return settings_of(options).journal, options.id
+def _named(options: Options) -> tuple[str, str | None]:
+    return settings_of(options).journal, named(options)
 
 
 def _write_new(name: str, lines: Sequence[bytes]) -> None:

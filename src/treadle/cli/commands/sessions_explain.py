@@ -5,7 +5,7 @@ from typing import Any
 
 from treadle import Explanation
 from treadle.cli.options import Options
-from treadle.cli.sessions import opened, opened_session
+from treadle.cli.sessions import named, opened, opened_session
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
 from treadle.cli.text import one_line, shown_call, shown_name
@@ -15,9 +15,8 @@ __all__ = ["explain"]
 
 async def explain(options: Options, terminal: Terminal) -> int:
     """Answer what happened in a session."""
-    assert options.id is not None  # the parser requires it
     path = settings_of(options).journal
-    async with opened(path, must_exist=True) as journal, opened_session(journal, options.id) as session:
+    async with opened(path, must_exist=True) as journal, opened_session(journal, named(options)) as session:
         explanation = await session.explain()
     if options.as_json:
         terminal.data(explanation)

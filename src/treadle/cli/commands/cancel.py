@@ -1,0 +1,35 @@
+"""`treadle cancel`: cancel a run: one that is live, in whatever process, or one that was paused or broke off."""
+
+import asyncio
+
+from treadle.cli.exits import UsageError
+from treadle.cli.options import Options
+from treadle.cli.places import same_journal
+from treadle.cli.sessions import named, opened, opened_session
+from treadle.cli.settings import settings_of
+from treadle.cli.terminal import Terminal
+
+__all__ = ["command"]
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """Leave a cancellation, which holds until the run has ended."""
+    return asyncio.run(_cancel(options, terminal))
+
+
+async def _cancel(options: Options, terminal: Terminal) -> int:
+    async with (
+        opened(settings_of(options).journal, must_exist=True) as journal,
+        opened_session(journal, named(options)) as session,
+    ):
+        if not await session.cancel():
+            raise UsageError(f"Session {session.id} has no run to cancel: it is {session.state.phase}.")
+        was_paused = session.state.phase == "paused"
+        if options.as_json:
+            terminal.data({"id": session.id, "cancelled": True, "state": session.state.phase})
+    resume = f"treadle resume {session.id}{same_journal(options)}"
+    live = "" if was_paused else "A live run stops within a second. "
+    terminal.say(
+        f"Cancelled {session.id}: it asks nobody any more and starts nothing. {live}To record its end: {resume}"
+    )
+    return 0

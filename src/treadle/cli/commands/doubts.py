@@ -1,0 +1,47 @@
+"""`treadle doubts`: the calls of all sessions that may have acted, and of which nobody knows how they ended."""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from treadle import Doubt, list_doubts
+from treadle.cli.options import Options
+from treadle.cli.places import same_journal
+from treadle.cli.sessions import is_there, opened
+from treadle.cli.settings import settings_of
+from treadle.cli.terminal import Terminal
+from treadle.cli.text import shown_name, shown_time
+
+__all__ = ["command"]
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """List the calls in doubt, with what one needs to look into them."""
+    return asyncio.run(_list(options, terminal))
+
+
+async def _list(options: Options, terminal: Terminal) -> int:
+    path = settings_of(options).journal
+    found: Sequence[Doubt] = ()
+    if is_there(path):
+        async with opened(path) as journal:
+            found = await list_doubts(journal)
+    if options.as_json:
+        terminal.data([msgspec.to_builtins(doubt) for doubt in found])
+        return 0
+    for doubt in found:
+        terminal.call(f"{doubt.key}  {doubt.effect:<10}  ", doubt.tool, doubt.arguments, is_answer=True)
+        told = "the model was told" if doubt.is_told else "it has no result yet: its process died, or still runs it"
+        about = f", about {shown_name(doubt.business_key)}" if doubt.business_key else ""
+        terminal.line(
+            f"    call {shown_name(doubt.call_id)} of session {doubt.session_id}, started {shown_time(doubt.since)}{about}; {told}"
+        )
+    if found:
+        terminal.say(
+            "The id is the idempotency key that the tool was given. Find out how the call ended, then: "
+            f"treadle resolve ID --done JSON | --not-done | --unknown{same_journal(options)}"
+        )
+    else:
+        terminal.say("No call is in doubt.")
+    return 0

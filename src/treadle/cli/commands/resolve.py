@@ -1,0 +1,91 @@
+"""`treadle resolve`: record how a call in doubt ended, with the receipt in hand. Runs nothing."""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from treadle import Done, Doubt, NotDone, Unknown, UnknownDoubt, list_doubts
+from treadle.cli.exits import UsageError
+from treadle.cli.options import Options
+from treadle.cli.places import same_journal
+from treadle.cli.sessions import find_session, named, one_of, opened, opened_session, person
+from treadle.cli.settings import settings_of
+from treadle.cli.terminal import Terminal
+from treadle.ports import Journal
+
+__all__ = ["command"]
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """Say that the call was done, that it was not, or that nobody will find out."""
+    return asyncio.run(_resolve(options, terminal))
+
+
+async def _resolve(options: Options, terminal: Terminal) -> int:
+    outcome, by = _outcome(options), person(options)
+    reason = options.reason.encode("utf-8", "replace").decode()
+    async with opened(settings_of(options).journal, must_exist=True) as journal:
+        session_id, call_id = await _find(journal, options)
+        async with opened_session(journal, session_id) as session:
+            about = next((one for one in session.doubts() if one.call_id == call_id), None)
+            await session.resolve(call_id, outcome, reason=reason, by=by)
+            is_over, root_id = session.state.phase == "completed", session.state.root_id
+    word = "done" if isinstance(outcome, Done) else "not_done" if outcome is NotDone else "unknown"
+    if options.as_json:
+        terminal.data({"session_id": session_id, "call_id": call_id, "outcome": word, "by": by})
+    named_journal = same_journal(options)
+    is_child = root_id != session_id
+    then = (
+        f'run --session {root_id}{named_journal} "..."'
+        if is_over and not is_child
+        else f"resume {root_id}{named_journal}"
+    )
+    title, tail = f"Resolved by {by} as {word}: ", f". The model is told with: treadle {then}"
+    if about is None:
+        terminal.say(f"{title}{call_id}{tail}")
+    else:
+        terminal.call(title, about.tool, about.arguments, then=tail)
+    return 0
+
+
+def _outcome(options: Options) -> "Done | type[NotDone | Unknown]":
+    given = [options.done is not None, options.is_not_done, options.is_unknown]
+    if sum(given) != 1:
+        raise UsageError("Say how the call ended: --done with its result as JSON, --not-done, or --unknown.")
+    if options.done is None:
+        return NotDone if options.is_not_done else Unknown
+    try:
+        return Done(msgspec.json.decode(options.done))
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
+        raise UsageError(
+            f"--done takes the result as JSON, such as '{{\"receipt\": 7}}' or '\"paid\"'; got {options.done!r:.80}: {exc}."
+        ) from exc
+
+
+async def _find(journal: Journal, options: Options) -> tuple[str, str]:
+    """Return the session and call of a doubt: by its key, its call, or the beginning of one; the newest for `--last`."""
+    given = named(options)
+    doubts: Sequence[Doubt] = await list_doubts(journal)
+    if options.session is not None:
+        session_id = (await find_session(journal, options.session)).id
+        doubts = [one for one in doubts if one.session_id == session_id]
+    where = f"is in doubt in the journal {journal.location}. `treadle doubts` lists those that are"
+    if given is None:
+        if not doubts:
+            raise UnknownDoubt(f"No call {where}.")
+        newest = max(doubts, key=lambda one: one.since)
+        return newest.session_id, newest.call_id
+    calls = [one for one in doubts if one.call_id == given]
+    if len(calls) > 1:
+        sessions = ", ".join(one.session_id for one in calls)
+        raise UsageError(f"Several calls {given!r:.80} are in doubt, of {sessions}. Give the key, or --session ID.")
+    if calls:
+        return calls[0].session_id, given
+    if options.session is not None and not doubts:
+        return session_id, given  # the session knows why there is no such doubt
+    by_name = {name: one for one in doubts for name in (one.key, one.call_id)}
+    if not any(name.startswith(given) for name in by_name):
+        raise UnknownDoubt(f"No call {given!r:.80} {where}.")
+    found = by_name[one_of(given, by_name, "call", where)]
+    return found.session_id, found.call_id

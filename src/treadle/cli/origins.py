@@ -1,0 +1,103 @@
+"""Origins: how a session's run was set up, so that `resume` sets it up again from any folder. Runs nothing."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from treadle import Session
+from treadle.cli.exits import UsageError
+from treadle.cli.options import Options
+from treadle.cli.places import absolute, shown_address
+from treadle.cli.settings import Settings, ToolSource
+from treadle.cli.terminal import Terminal
+from treadle.cli.text import one_line
+
+__all__ = ["absolute_model", "origin_of", "restored", "tell_other_folder"]
+
+_SCRIPT = "script:"
+
+
+def origin_of(settings: Settings, model: str | None) -> dict[str, Any]:
+    """Return what a session is to remember of its run: folder, tools, model and its address. No secret is part of it."""
+    address = settings.base_url
+    is_shown = address is not None and shown_address(address) == address
+    return {
+        "folder": absolute(str(settings.root)),
+        "working_folder": str(Path.cwd()),
+        "tools": [_tool_text(source) for source in settings.tools],
+        "model": None if model is None else absolute_model(model),
+        "base_url": address if is_shown else None,
+        "has_secret_address": address is not None and not is_shown,
+    }
+
+
+def absolute_model(model: str) -> str:
+    """Return a model's name as any folder understands it."""
+    if not model.startswith(_SCRIPT):
+        return model
+    return _SCRIPT + absolute(model.removeprefix(_SCRIPT))
+
+
+def _tool_text(source: ToolSource) -> str:
+    text = source.text.strip()
+    return absolute(str(source.folder / text)) if text.endswith(".py") else text
+
+
+def restored(options: Options, session: Session, terminal: Terminal) -> Options:
+    """Return the options with what the session remembers of its run, where nothing else was given. Tells what differs.
+
+    Raises:
+        UsageError: What it remembers is gone, and nothing was given in its place.
+    """
+    run = session.state.run
+    origin = (run.origin if run is not None else None) or {}
+    tell_other_folder(options, session, terminal)
+    found = msgspec.structs.replace(
+        options,
+        folder=options.folder or _folder(origin, session.id),
+        tools=options.tools or _tools(origin, session.id),
+        model=options.model or origin.get("model"),
+        base_url=options.base_url or origin.get("base_url"),
+    )
+    if origin.get("has_secret_address") and options.base_url is None:
+        terminal.say(
+            f"treadle: session {session.id} ran with an address that holds a secret, which is not stored. Give it with --base-url."
+        )
+    return found
+
+
+def tell_other_folder(options: Options, session: Session, terminal: Terminal) -> None:
+    """Say, before anything runs, that a session is to work in another folder than before."""
+    run = session.state.run
+    before = (run.origin or {}).get("folder") if run is not None else None
+    is_new_task = options.command != "resume"
+    now = absolute(options.folder) if options.folder is not None else str(Path.cwd()) if is_new_task else before
+    if before is not None and now is not None and Path(now).resolve() != Path(before).resolve():
+        terminal.say(
+            f"treadle: session {session.id} worked in {one_line(before, 400)}; now it works in {one_line(now, 400)}."
+        )
+
+
+def _folder(origin: dict[str, Any], session_id: str) -> str | None:
+    folder = origin.get("folder")
+    if folder is not None and not Path(folder).is_dir():
+        raise UsageError(
+            f"Session {session_id} worked in {folder!r:.200}, which does not exist here. Name its folder with -C."
+        )
+    return folder
+
+
+def _tools(origin: dict[str, Any], session_id: str) -> list[str]:
+    """Return the sources of the tools, and let modules of the folder be found in which the run was started."""
+    tools = [str(text) for text in origin.get("tools") or []]
+    for text in tools:
+        if text.endswith(".py") and not Path(text).is_file():
+            raise UsageError(
+                f"The tools of session {session_id} came from {text!r:.200}, which does not exist here. Name them with --tools."
+            )
+    working = origin.get("working_folder")
+    if working and any(":" in text for text in tools) and working not in sys.path:
+        sys.path.append(working)
+    return tools

@@ -1,0 +1,325 @@
+"""The person's side of a doubt: a payment of unknown outcome is found, looked into and ended, and the model goes on from there."""
+
+import asyncio
+import re
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from session_tools import Bank, waiting_session
+
+from invariants import check_session
+from treadle import (
+    Agent,
+    ConfigurationError,
+    Done,
+    NotDone,
+    SessionHeld,
+    StopReason,
+    Tool,
+    ToolContext,
+    Unknown,
+    UnknownDoubt,
+    ask,
+    expire_sessions,
+    list_doubts,
+    open_journal,
+    open_session,
+)
+from treadle.events import ToolResolved
+from treadle.ports import Journal
+from treadle.testing import Gate, ScriptedModel, call, text
+from treadle.tools import JsonObject
+
+
+@pytest.fixture
+def bank() -> Bank:
+    return Bank()
+
+
+def told(done: Any) -> JsonObject:
+    """What the model was told of call `p`."""
+    results = [part for message in done.messages for part in message.results if part.call_id == "p"]
+    value: JsonObject = msgspec.json.decode(results[-1].content)
+    return value
+
+
+async def resolutions(session: Any) -> list[ToolResolved]:
+    return [event for event in await session.events() if isinstance(event, ToolResolved)]
+
+
+@pytest.mark.row("ST10", "HF3")
+async def test_a_payment_in_doubt_is_listed_with_what_one_needs_to_look_into_it(journal: Journal, bank: Bank) -> None:
+    await bank.break_off(journal, key=lambda arguments: arguments["invoice"])
+    async with open_session(journal, id="s") as session:
+        [doubt] = session.doubts()
+    assert (doubt.call_id, doubt.tool, doubt.arguments, doubt.is_told) == ("p", "pay", {"invoice": "7"}, False)
+    assert (doubt.business_key, doubt.key[:3], doubt.session_id) == ('"7"', "tk_", "s")
+
+
+@pytest.mark.row("ST10", "HF3")
+async def test_the_receipt_becomes_the_result_when_the_model_was_not_told_yet(journal: Journal, bank: Bank) -> None:
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as session:
+        await session.resolve("p", Done({"receipt": 4711}), by="ada", reason="Seen in the bank's list.")
+        assert session.doubts() == ()
+        done = await bank.agent(text("Paid.")).resume(session)
+        [resolved] = await resolutions(session)
+        await check_session(session)
+
+    assert (done.reason, done.text, bank.paid, told(done)) == ("completed", "Paid.", ["7"], {"receipt": 4711})
+    assert (done.in_doubt, done.next_safe_action) == ((), StopReason.COMPLETED.next_safe_action)
+    assert (resolved.outcome, resolved.by, resolved.reason, resolved.value) == (
+        "done", "ada", "Seen in the bank's list.", {"receipt": 4711},
+    )  # fmt: skip
+    assert resolved.at > 0
+
+
+@pytest.mark.row("ST10", "HF3")
+@pytest.mark.parametrize("value", [None, False, "", [], "text"])
+async def test_a_result_of_nothing_can_be_said(journal: Journal, bank: Bank, value: Any) -> None:
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as session:
+        await session.resolve("p", Done(value))
+        done = await bank.agent(text("Paid.")).resume(session)
+    assert ([(one.id, one.status, one.attempts) for one in done.tool_calls], bank.paid) == ([("p", "ok", 1)], ["7"])
+
+
+@pytest.mark.row("ST10", "HF3")
+@pytest.mark.parametrize(("policy", "reason", "paid"), [(None, "completed", 2), (ask("pay"), "approval_required", 1)])
+async def test_what_was_not_done_may_run_and_is_decided_anew(
+    journal: Journal, bank: Bank, policy: Any, reason: str, paid: int
+) -> None:
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as session:
+        await session.resolve("p", NotDone)
+        done = await bank.agent(text("Paid."), policy=policy).resume(session)
+    assert (done.reason, len(bank.paid)) == (reason, paid)
+
+
+@pytest.mark.row("ST10", "HF3")
+async def test_after_an_unknown_payment_the_report_says_what_is_to_do(journal: Journal, bank: Bank) -> None:
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as session:
+        done = await bank.agent(text("I do not know.")).resume(session)
+    report = done.report()
+
+    assert (report["status"], report["completed"]) == ("completed", True)
+    assert "pay (p)" in report["next_safe_action"]
+    assert "None needed" not in report["next_safe_action"]
+    assert [(one["name"], one["status"], one["attempts"]) for one in report["tool_calls"]] == [
+        ("pay", "outcome_unknown", 1)
+    ]
+    assert [(one["call_id"], one["tool"], one["arguments"], one["is_told"]) for one in report["in_doubt"]] == [
+        ("p", "pay", {"invoice": "7"}, True)
+    ]
+
+
+@pytest.mark.row("ST10", "HF3")
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [(Done({"receipt": 4711}), 'was carried out.*{"receipt":4711}'), (NotDone, "was not carried out"), (Unknown, "stays unknown")],
+)  # fmt: skip
+async def test_a_model_that_was_told_unknown_is_told_the_resolution_with_its_next_request(
+    journal: Journal, bank: Bank, outcome: Any, words: str
+) -> None:
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as session:
+        await bank.agent(text("I do not know.")).resume(session)
+        [doubt] = session.doubts()
+        assert doubt.is_told
+        await session.resolve("p", outcome, by="ada")
+        assert session.doubts() == ()
+    async with open_session(journal, id="s") as session:
+        assert session.doubts() == ()
+        model = ScriptedModel([text("I see.")])
+        done = await Agent(model, tools=[bank.tool()]).run("And now?", session=session)
+        await check_session(session)
+    said = [message.text for message in model.requests[0].messages if message.role == "user"]
+    assert any(re.search(words, one) for one in said), said
+    assert (done.in_doubt, bank.paid) == ((), ["7"])
+
+
+@pytest.mark.row("HF3")
+async def test_a_second_resolution_is_told_who_was_first_and_unknown_may_be_corrected(
+    journal: Journal, bank: Bank
+) -> None:
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as session:
+        await session.resolve("p", Unknown, by="ada")
+        await session.resolve("p", Done(1), by="kim")
+        with pytest.raises(UnknownDoubt, match=r"already: done, by kim at 20\d\d-"):
+            await session.resolve("p", NotDone)
+        with pytest.raises(UnknownDoubt, match="In doubt: none"):
+            await session.resolve("q", NotDone)
+        assert [(one.by, one.outcome) for one in await resolutions(session)] == [("ada", "unknown"), ("kim", "done")]
+
+
+@pytest.mark.parametrize("outcome", [None, "done", True, Done(float("nan")), Done({1})])
+async def test_what_resolves_nothing_is_refused_and_nothing_is_written(
+    journal: Journal, bank: Bank, outcome: Any
+) -> None:
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as session:
+        with pytest.raises(ConfigurationError, match="Done"):
+            await session.resolve("p", outcome)
+        assert [doubt.call_id for doubt in session.doubts()] == ["p"]
+        assert await resolutions(session) == []
+
+
+async def test_a_call_that_is_under_way_is_in_no_doubt_and_cannot_be_resolved(journal: Journal) -> None:
+    entered, gate = Gate(), Gate()
+
+    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+        entered.open()
+        await gate.wait()
+        return "paid"
+
+    tool = Tool(name="pay", description="Pay.", parameters={}, effect="unsafe", permission="allow", run=run)
+    async with open_session(journal, id="s") as session:
+        agent = Agent(ScriptedModel([call("pay", id="p"), text("Paid.")]), tools=[tool])
+        running = asyncio.create_task(agent.run("go", session=session))
+        await entered.wait()
+        assert session.doubts() == ()
+        with pytest.raises(SessionHeld):
+            await session.resolve("p", Done("paid"))
+        gate.open()
+        assert (await running).in_doubt == ()
+
+
+@pytest.mark.row("ST10", "HF3")
+async def test_a_doubt_that_a_person_is_asked_about_can_be_resolved_instead(journal: Journal, bank: Bank) -> None:
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as session:
+        agent = Agent(ScriptedModel([text("Paid.")]), tools=[bank.tool()], in_doubt="ask")
+        paused = await agent.resume(session)
+        assert (paused.reason, [one.call_id for one in paused.in_doubt]) == ("approval_required", ["p"])
+        await session.resolve("p", Done({"receipt": 1}))
+        assert await session.approvals() == ()
+        done = await agent.resume(session)
+        await check_session(session)
+    assert (done.reason, bank.paid, told(done)) == ("completed", ["7"], {"receipt": 1})
+
+
+@pytest.mark.row("ST10", "HF3")
+async def test_the_operators_walk_on_postgresql(postgres_url: str, bank: Bank) -> None:
+    async with open_journal(postgres_url) as journal:
+        await bank.break_off(journal)
+        [doubt] = await list_doubts(journal)
+        async with open_session(journal, id=doubt.session_id) as session:
+            await session.resolve(doubt.call_id, Done({"receipt": 4711}), by="ada")
+        assert await list_doubts(journal) == ()
+        async with open_session(journal, id="s") as session:
+            done = await bank.agent(text("Paid.")).resume(session)
+            await check_session(session)
+    assert (done.reason, told(done), bank.paid) == ("completed", {"receipt": 4711}, ["7"])
+
+
+@pytest.mark.row("ST10")
+async def test_a_doubt_that_a_new_task_leaves_behind_is_told_with_its_resolution(journal: Journal, bank: Bank) -> None:
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as session:
+        await session.resolve("p", Done({"receipt": 4711}))
+        model = ScriptedModel([text("I see.")])
+        await Agent(model, tools=[bank.tool()]).run("Something else", session=session)
+        await check_session(session)
+        assert session.doubts() == ()
+    said = [message.text for message in model.requests[0].messages if message.role == "user"]
+    assert any("was carried out" in one and "4711" in one for one in said)
+
+
+@pytest.mark.row("ST11", "ST10")
+@pytest.mark.parametrize("purge", [False, True])
+async def test_retention_keeps_what_waits_for_a_person_or_is_in_doubt(
+    journal: Journal, bank: Bank, purge: bool
+) -> None:
+    await bank.break_off(journal, "crashed")
+    await bank.break_off(journal, "told")
+    await waiting_session(journal, "waits")
+    for name, turns in (("told", [text("Unknown.")]), ("over", [text("Hello.")])):
+        async with open_session(journal, id=name) as session:
+            agent = bank.agent(*turns)
+            await (agent.resume(session) if name == "told" else agent.run("Hi", session=session))
+    late = time.time() + 1e6
+    assert await expire_sessions(journal, before=late, purge=purge) == ("over",)
+    assert {doubt.session_id for doubt in await list_doubts(journal)} == {"crashed", "told"}
+    gone = await expire_sessions(journal, before=late, purge=purge, even_open=True)
+    assert set(gone) - {"over"} == {"crashed", "told", "waits"}
+    assert await list_doubts(journal) == ()
+
+
+# --- a call that equals one in doubt
+
+
+def by_invoice(arguments: JsonObject) -> Any:
+    return arguments["invoice"]
+
+
+def broken(arguments: JsonObject) -> Any:
+    raise KeyError("invoice")
+
+
+@pytest.mark.row("ST10")
+@pytest.mark.parametrize(
+    ("key", "arguments", "asks"),
+    [
+        (None, {"invoice": "7"}, True),
+        (None, {"invoice": "8"}, False),
+        (None, {"invoice": "7", "note": "again"}, False),
+        (by_invoice, {"invoice": "7"}, True),
+        (by_invoice, {"invoice": "7", "note": "again"}, True),
+        (by_invoice, {"invoice": "8"}, False),
+        (broken, {"invoice": "8"}, True),
+    ],
+)
+@pytest.mark.parametrize("effect", ["unsafe", "keyed"])
+async def test_a_call_that_equals_one_in_doubt_asks_before_it_runs(
+    journal: Journal, bank: Bank, key: Any, arguments: JsonObject, asks: bool, effect: Any
+) -> None:
+    await bank.break_off(journal, key=key)
+    async with open_session(journal, id="s") as session:
+        again = call("pay", id="again", arguments=arguments)
+        agent = bank.agent(again, text("Paid."), effect=effect, key=key)
+        done = await agent.resume(session)
+        assert (done.reason, len(bank.paid)) == (("approval_required", 1) if asks else ("completed", 2))
+        if not asks:
+            return
+        [approval] = done.approvals
+        assert (approval.rule, approval.arguments) == ("equals a call in doubt", arguments)
+        assert "p of pay" in approval.reason
+        await session.answer(approval.id, "allow", by="ada")
+        done = await agent.resume(session)
+        assert (done.reason, len(bank.paid)) == ("completed", 2)
+        await check_session(session)
+
+
+@pytest.mark.row("ST10")
+@pytest.mark.parametrize(("outcome", "asks"), [(Done(1), False), (NotDone, False), (Unknown, True)])
+async def test_a_resolved_doubt_asks_no_more_unless_it_stays_unknown(
+    journal: Journal, bank: Bank, outcome: Any, asks: bool
+) -> None:
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as session:
+        await bank.agent(text("Unknown.")).resume(session)
+        await session.resolve("p", outcome)
+        done = await bank.agent(call("pay", id="q", invoice="7"), text("Paid.")).run("Again", session=session)
+    assert (done.reason == "approval_required") is asks
+
+
+@pytest.mark.row("ST10")
+async def test_a_doubt_outlives_a_rewind_and_is_in_a_fork(journal: Journal, bank: Bank) -> None:
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as session:
+        await bank.agent(text("Unknown.")).resume(session)
+        fork = await session.fork(id="f")
+        await session.rewind(0)
+        for one in (session, fork):
+            assert [doubt.call_id for doubt in one.doubts()] == ["p"]
+            done = await bank.agent(call("pay", id="q", invoice="7"), text("Paid.")).run("Again", session=one)
+            assert done.reason == "approval_required"
+
+
+def test_a_key_that_is_no_function_is_refused(bank: Bank) -> None:
+    with pytest.raises(ConfigurationError, match="key must be a function"):
+        bank.tool(key="invoice")

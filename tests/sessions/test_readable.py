@@ -1,0 +1,138 @@
+"""What is written to a session can be read again, and one session that cannot be read never hides the others."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from session_tools import Bank, stored_session, waiting_session
+
+from treadle import (
+    Agent,
+    ConfigurationError,
+    JournalError,
+    NoRunYet,
+    NoSuchPoint,
+    NothingToResume,
+    RunCompleted,
+    UnknownSession,
+    expire_sessions,
+    import_session,
+    list_doubts,
+    open_journal,
+    open_session,
+)
+from treadle.events import SessionChanged
+from treadle.journals.memory import MemoryJournal
+from treadle.journals.sqlite import SqliteJournal
+from treadle.ports import Journal
+from treadle.testing import ScriptedModel, text
+
+
+@pytest.mark.row("ST07", "SF15")
+@pytest.mark.parametrize(
+    "words",
+    [{"reason": 5}, {"by": 5}, {"reason": "\ud800"}, {"metadata": []}, {"metadata": "x"}, {"metadata": {"a": "\ud800"}}, {"metadata": {1: 2}}],
+)  # fmt: skip
+async def test_a_change_that_could_not_be_read_back_is_refused(journal: Journal, words: dict[str, Any]) -> None:
+    async with open_session(journal, id="s") as session:
+        with pytest.raises(ConfigurationError):
+            await session.change(status="suspended", **words)
+        assert session.state.head == 0
+    async with open_session(journal, id="s") as session:
+        assert session.state.status == "active"
+
+
+@pytest.mark.row("ST07", "SF15")
+@pytest.mark.parametrize("name", [5, None, "\ud800"])
+async def test_a_model_whose_name_is_no_text_is_refused_before_anything_is_written(journal: Journal, name: Any) -> None:
+    async with open_session(journal, id="s") as session:
+        with pytest.raises(ConfigurationError, match="name must be a text"):
+            await Agent(ScriptedModel([text("x")], name=name)).run("go", session=session)
+        assert await session.events() == ()
+
+
+@pytest.mark.row("ST07", "SF15")
+async def test_a_store_refuses_an_event_that_it_could_not_read_back(tmp_path: Path) -> None:
+    store = SqliteJournal(tmp_path / "a.db")
+    await store.create("s")
+    wrong = SessionChanged(session_id="s", seq=1, at=1.0, reason=5)  # type: ignore[arg-type]  # what a mistake would store
+    with pytest.raises(JournalError, match="cannot store"):
+        await store.append("s", [wrong], state="active", durable=True)
+    assert await store.read("s") == ()
+    await store.close()
+
+
+@pytest.mark.row("ST07")
+@pytest.mark.parametrize("words", [{"at": 2.5}, {"at": True}, {"at": b"x"}, {"step": 1.5}, {"message": "1"}])
+async def test_what_names_no_point_is_refused_and_never_means_the_end(journal: Journal, words: dict[str, Any]) -> None:
+    await stored_session(journal)
+    async with open_session(journal, id="s") as session:
+        with pytest.raises(NoSuchPoint):
+            await session.fork(**words)
+        if "at" in words:
+            with pytest.raises(NoSuchPoint):
+                await session.rewind(words["at"])
+
+
+@pytest.mark.row("ST07", "SF15")
+@pytest.mark.parametrize("at", ["1e300", "-1", "253402300800.0"])
+async def test_an_import_with_an_absurd_time_is_refused(journal: Journal, at: str) -> None:
+    session = await waiting_session(journal, "s")
+    lines = [line.decode() for line in await session.export()]
+    for number, line in enumerate(lines):
+        if '"approval.requested"' in line:
+            expires = line.partition('"expires_at":')[2].split(",")[0].rstrip("}")
+            with pytest.raises(JournalError, match="is no time"):
+                await import_session(
+                    MemoryJournal(), [*lines[:number], line.replace(expires, at), *lines[number + 1 :]]
+                )
+            return
+    pytest.fail("nothing waits")
+
+
+@pytest.mark.row("ST07")
+async def test_one_session_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    path, bank = tmp_path / "a.db", Bank()
+    async with open_journal(path) as journal:
+        await waiting_session(journal, "good")
+        await waiting_session(journal, "bad")
+        await bank.break_off(journal, "doubtful")
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TRIGGER event_is_never_changed")
+        connection.execute("UPDATE event SET body = '{}' WHERE session_id = 'bad' AND seq = 2")
+    connection.close()
+    async with open_journal(path) as journal:
+        assert [one.session_id for one in await journal.approvals()] == ["good"]
+        assert [one.session_id for one in await list_doubts(journal)] == ["doubtful"]
+        assert {info.id for info in await journal.sessions()} == {"good", "bad", "doubtful"}
+        gone = await expire_sessions(journal, before=1e12, even_open=True)
+        assert set(gone) == {"good", "doubtful"}
+
+
+@pytest.mark.row("ST12")
+async def test_a_session_that_must_exist_is_not_made(journal: Journal) -> None:
+    with pytest.raises(UnknownSession, match="no session 'mispelt'"):
+        async with open_session(journal, id="mispelt", must_exist=True):
+            pass
+    assert await journal.sessions() == ()
+    with pytest.raises(ConfigurationError, match="must_exist"):
+        async with open_session(journal, must_exist=True):
+            pass
+    async with open_session(journal, id="empty"):
+        pass
+    async with open_session(journal, id="empty", must_exist=True) as session:
+        assert session.state.head == 0
+
+
+@pytest.mark.row("ST12")
+async def test_why_there_is_nothing_to_resume_is_told_apart(journal: Journal) -> None:
+    agent = Agent(ScriptedModel([text("x")]))
+    async with open_session(journal, id="s") as session:
+        with pytest.raises(NoRunYet):
+            await agent.resume(session)
+        await agent.run("go", session=session)
+        with pytest.raises(RunCompleted):
+            await agent.resume(session)
+    assert issubclass(NoRunYet, NothingToResume)
+    assert issubclass(RunCompleted, NothingToResume)
