@@ -13,11 +13,14 @@ from pathlib import Path
 
 from treadle import Agent, Budget, open_journal, open_session, tool
 from treadle.events import MessageAdded
+from treadle.journals._rows import rows_of
+from treadle.journals._sums import chain
 from treadle.messages import Text, ToolCall, Usage, user_message
 from treadle.ports import Journal, ModelEnd, ModelRequest
 
 CROWD = 100
 TURNS = 100
+ROUNDS_OF_SUMS = 100
 EVENTS = 10_000
 POINTS = (100, 1_000, 10_000)
 SPAN = 100
@@ -56,6 +59,7 @@ async def main(*, rounds: int, steps: int) -> None:
             rates = [await _events_per_second(journal, f"crowd{at}") for at in range(rounds)]
             bare = min([await _seconds_per_turn(None, "") for _ in range(rounds)])
             journaled = min([await _seconds_per_turn(journal, f"turns{at}") for at in range(rounds)])
+            sums = await _seconds_of_sums(journal, "turns0")
             opening = await _seconds_to_open(journal)
         kept = await _seconds_per_step(None, steps)
         async with open_journal(Path(folder) / "long.db") as journal:
@@ -65,6 +69,7 @@ async def main(*, rounds: int, steps: int) -> None:
     print(f"| Durable events a second, {CROWD} sessions side by side | {max(rates):,.0f} |")
     print(f"| CPU of a turn, in memory | {bare * 1e3:.2f} ms |")
     print(f"| CPU that the journal adds to a turn | {(journaled - bare) * 1e3:.2f} ms |")
+    print(f"| CPU of the checksums of a turn | {sums * 1e6:.0f} us, {sums / journaled:.1%} of a journaled turn |")
     print(f"| Opening a session of {EVENTS:,} events, wall time | {opening * 1e3:.0f} ms |")
     for point, seconds in kept.items():
         print(f"| CPU of a step at step {point:,}, in memory | {seconds * 1e3:.2f} ms |")
@@ -100,6 +105,15 @@ async def _seconds_per_turn(journal: Journal | None, session_id: str) -> float:
     begun = time.process_time()
     await _run(journal, session_id, TURNS)
     return (time.process_time() - begun) / TURNS
+
+
+async def _seconds_of_sums(journal: Journal, session_id: str) -> float:
+    """Return the CPU of the checksums that a turn's events get."""
+    rows = [(row[0], row[4]) for row in rows_of(await journal.read(session_id))]
+    begun = time.process_time()
+    for _ in range(ROUNDS_OF_SUMS):
+        chain(session_id, None, rows)
+    return (time.process_time() - begun) / ROUNDS_OF_SUMS / TURNS
 
 
 async def _seconds_to_open(journal: Journal) -> float:

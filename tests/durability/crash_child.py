@@ -77,11 +77,11 @@ class Reaper:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class DyingJournal(SqliteJournal):
-    """Dies right before or after an append. `CP9` and the like by what it holds, `append:7:after` by its number."""
+class Dying:
+    """What makes a journal die right before or after an append. `CP9` and the like by what it holds, `append:7:after` by its number."""
 
     def __init__(self, job: Job, reaper: Reaper) -> None:
-        super().__init__(job.journal, lease_seconds=job.lease_seconds)
+        super().__init__(job.journal, lease_seconds=job.lease_seconds)  # type: ignore[call-arg]  # of the store beside it
         self._reaper = reaper
         self._count = 0
         self.second_stored = asyncio.Event()
@@ -91,13 +91,26 @@ class DyingJournal(SqliteJournal):
         self._count += 1
         for point in (f"append:{self._count}:before", *map(_point_before, events)):
             self._reaper.pass_by(point)
-        await super().append(session_id, events, state=state, durable=durable)
+        await super().append(session_id, events, state=state, durable=durable)  # type: ignore[misc]  # as above
         if any(isinstance(event, ToolFinished) and event.call_id == "act_2" for event in events):
             self.second_stored.set()
         for point in (f"append:{self._count}:after", *map(_point_after, events)):
             if self._reaper.waits_at(point):
-                await self.flush()  # what is to have been stored is stored; a deferred append may not be yet
+                await self.flush()  # type: ignore[attr-defined]  # as above: what is to have been stored is stored; a deferred append may not be yet
             self._reaper.pass_by(point)
+
+
+class DyingJournal(Dying, SqliteJournal):
+    """A journal in a file."""
+
+
+def dying_journal(job: Job, reaper: Reaper) -> Any:
+    """Make the journal that the job names."""
+    if not job.journal.startswith("postgresql:"):
+        return DyingJournal(job, reaper)
+    from treadle.journals.postgres import PostgresJournal
+
+    return type("DyingPostgres", (Dying, PostgresJournal), {})(job, reaper)
 
 
 def _point_before(event: AnyEvent) -> str:
@@ -283,7 +296,7 @@ def build_tables(job: Job) -> dict[str, Any]:
 
 async def carry_out(job: Job) -> dict[str, Any]:
     reaper = Reaper(job.point)
-    journal = DyingJournal(job, reaper)
+    journal = dying_journal(job, reaper)
     agent = agent_of(job, reaper, journal.second_stored)
     try:
         async with open_session(journal, id=job.session) as session:

@@ -127,7 +127,7 @@ async def world(path: Path) -> AsyncIterator[World]:
 
 async def stored(journal: str | Path, session: str = "s") -> tuple[Sequence[AnyEvent], SessionState]:
     """Return what a journal holds of the session, as a process that starts now sees it."""
-    store = await open_sqlite(journal)
+    store = await (treadle.open_journal(journal) if str(journal).startswith("postgresql:") else open_sqlite(journal))
     try:
         events = await store.read(session)
     finally:

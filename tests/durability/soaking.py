@@ -59,6 +59,7 @@ class Life:
         where: str,
         *,
         chance: random.Random,
+        url: str = "",
     ) -> None:
         assert effect in EFFECTS
         assert where in WHERES
@@ -68,7 +69,8 @@ class Life:
         self._where = where
         self._chance = chance
         self._job = Job(
-            journal=str(folder / f"{name}.db"),
+            journal=url or str(folder / f"{name}.db"),
+            lease_seconds=1.0 if url else 10.0,  # there a killed holder is waited for
             port=world.port,
             out=str(folder / f"{name}.out"),
             session=name,
@@ -132,7 +134,7 @@ class Life:
 
     async def _look(self, tally: Tally) -> None:
         """Assert that what was stored before is still there, to the letter."""
-        if not Path(self._job.journal).exists():
+        if not (self._job.journal.startswith("postgresql:") or Path(self._job.journal).exists()):
             return
         events, _ = await stored(self._job.journal, self._name)
         if list(events[: len(self._seen)]) != list(self._seen):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from journal_events import notes, whole_session
 
@@ -258,4 +259,15 @@ async def test_an_edited_event_is_reported_with_its_place(path: Path, change: st
     with pytest.raises(JournalError, match=r"Session 's' is damaged: event 3 .*checksum"):
         await journal.read("s")
     assert len(await journal.sessions()) == 1
+    await journal.close()
+
+
+@pytest.mark.row("SF15")
+@pytest.mark.parametrize("at", [1e300, -1e300, 253_402_300_800.0])
+async def test_an_event_with_a_time_that_no_calendar_has_is_not_stored(path: Path, at: float):
+    journal = await open_sqlite(path)
+    event = msgspec.structs.replace(notes(1, 1)[0], at=at)
+    with pytest.raises(JournalError, match="which no calendar has"):
+        await journal.adopt("s", [event], state="active")
+    assert await journal.sessions() == ()
     await journal.close()

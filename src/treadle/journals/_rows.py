@@ -36,8 +36,16 @@ def rows_of(events: Sequence[AnyEvent]) -> list[EventRow]:
 
 _SAID_OUTSIDE = (ApprovalAnswered, RunResumed, RunStarted, SessionChanged, SessionMarked, ToolResolved)
 
+_EARLIEST, _LATEST = -62_135_596_800.0, 253_402_300_799.0
+"""The years 1 to 9999, in seconds since 1970: a time that no calendar has cannot be shown."""
+
 
 def _body_of(event: AnyEvent) -> str:
+    if not _EARLIEST <= event.at <= _LATEST:
+        raise JournalError(
+            f"Event {event.seq} ({event.type}) has the time {event.at!r}, which no calendar has. Correct it; nothing was "
+            "stored."
+        )
     try:
         body = encode_event(event)
         # The encoder turns NaN and infinity into null, and a number field that is null would never open again.

@@ -1,11 +1,13 @@
 """Consumption: what a response used, in tokens and money. Estimates where nobody counted; spends nothing."""
 
-from collections.abc import Iterable
+import weakref
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from typing import NamedTuple
 
 import msgspec
 
-from treadle.messages import Media, Part, Result, Usage
+from treadle.messages import Media, Message, Part, Result, Usage
 from treadle.ports import ModelRequest, Pricing
 
 __all__ = ["cost_of", "estimate", "money", "together"]
@@ -34,9 +36,47 @@ def estimate(request: ModelRequest, parts: Iterable[Part]) -> Usage:
 
     What is no text counts a fixed number: its bytes would be hundreds of times too many.
     """
-    told = len(request.instructions or "") + sum(_length(message.parts) for message in request.messages)
+    told = len(request.instructions or "") + _told(request.messages)
     told += sum(len(spec.description) + len(msgspec.json.encode(spec.parameters)) for spec in request.tools)
     return Usage(input_tokens=told // 4 + 1, output_tokens=_length(parts) // 4 + 1, estimated=True)
+
+
+class _Known(NamedTuple):
+    """The characters of a history up to a message."""
+
+    last: "weakref.ref[Message]"
+    first: "weakref.ref[Message]"
+    length: int
+    chars: int
+
+
+_known: dict[int, _Known] = {}
+"""Histories that were counted, by the identity of their last message: the next request of a run only adds to one."""
+
+_LOOK_BACK = 16
+"""Messages that one step may add."""
+
+
+def _told(messages: Sequence[Message]) -> int:
+    """Return the characters of a history. The CPU does not grow with it: what was counted in the step before is kept."""
+    start, chars = _counted(messages)
+    chars += sum(_length(message.parts) for message in messages[start:])
+    if messages:
+        key = id(messages[-1])
+        last = weakref.ref(messages[-1], lambda _: _known.pop(key, None))
+        _known[key] = _Known(last, weakref.ref(messages[0]), len(messages), chars)
+    return chars
+
+
+def _counted(messages: Sequence[Message]) -> tuple[int, int]:
+    """Return how many messages at the beginning have been counted, and their characters."""
+    for count in range(len(messages), max(len(messages) - _LOOK_BACK, 0), -1):
+        known = _known.get(id(messages[count - 1]))
+        if known is None or known.length != count:
+            continue
+        if known.last() is messages[count - 1] and known.first() is messages[0]:
+            return count, known.chars
+    return 0, 0
 
 
 def _length(parts: Iterable[Part]) -> int:
