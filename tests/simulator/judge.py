@@ -190,7 +190,7 @@ class Judge:
     def ended(self, process: "Process", error: BaseException) -> None:
         """A run raised. Only what the store or another process has done to it may be the reason."""
         name = type(error).__name__
-        if name not in self._life.excuses:
+        if self._life.excuses.isdisjoint(kind.__name__ for kind in type(error).__mro__):
             self.blame(f"a run raised {name}: {error}"[:300])
 
     # --- the whole
