@@ -11,6 +11,7 @@ from treadle.background import run_in_background
 from treadle.budgets import Budget, Deadline
 from treadle.canonical import digest
 from treadle.children import carry_out
+from treadle.conditions import DoneWhen
 from treadle.effects import Effect
 from treadle.errors import ConfigurationError
 from treadle.events import Subscriber
@@ -58,6 +59,11 @@ class Agent:
         in_doubt: On resume, an unsafe call that had started and that no `check` can tell of: `ask` a person, `tell` the
             model that its outcome is unknown; None asks where a person had consented to the call.
         approval_seconds: How long a person may take to answer a request for consent: 7 days, where nothing else is said.
+        batch_seconds: Seconds that the calls of one response may take together; None for each tool's own limit only. When
+            they have passed, calls under way are cut off as by their own limit, those that wait are `skipped`, and every
+            result that is there stays.
+        done_when: A function of the session that says when the work is done. It is asked after each batch of calls: with
+            `Done(payload)` or True the run ends as `done_condition_satisfied`, and with False or None it goes on.
         unpriced: With max_total_cost and a model whose price nobody knows: `refuse` to run, or `warn` and run.
         parallel_hint: Whether the descriptions of tools that only read say that calls may be issued in parallel.
         subscribers: Called with every event; what they do or raise changes nothing.
@@ -88,6 +94,8 @@ class Agent:
         parallel_hint: bool = True,
         in_doubt: InDoubt | None = None,
         approval_seconds: float = APPROVAL_LIFETIME_SECONDS,
+        batch_seconds: float | None = None,
+        done_when: DoneWhen | None = None,
         subscribers: Sequence[Subscriber] = (),
         interceptors: Sequence[Interceptor] = (),
     ) -> None:
@@ -95,9 +103,7 @@ class Agent:
         _check_values(instructions=instructions, budget=budget, guards=guards, profile=profile)
         _check_ports(policy=policy, driver=driver, compiler=compiler)
         _check_listeners(subscribers, interceptors)
-        _check_word("on_limit", on_limit, ("summarize", "report"))
-        _check_word("unpriced", unpriced, ("refuse", "warn"))
-        _check_word("in_doubt", in_doubt, ("ask", "tell", None))
+        _check_words(on_limit=on_limit, unpriced=unpriced, in_doubt=in_doubt)
         if compactor is not None:
             raise ConfigurationError("Agent(compactor=...) is not built yet; leave it out.")
         if compiler is not None and history != "all":
@@ -108,9 +114,7 @@ class Agent:
         self._description = Description(
             toolbox=self._toolbox,
             instructions=instructions,
-            instructions_digest=""
-            if instructions is None
-            else digest(instructions.encode("utf-8", "replace").decode()),
+            instructions_digest=_digest_of(instructions),
             policy=policy,
             driver=driver if driver is not None or isinstance(model, str) else driver_for(model),
             budget=budget or Budget(),
@@ -123,6 +127,8 @@ class Agent:
             unpriced=unpriced,
             in_doubt=in_doubt,
             approval_seconds=_checked_seconds("approval_seconds", approval_seconds),
+            batch_seconds=None if batch_seconds is None else _checked_seconds("batch_seconds", batch_seconds),
+            done_when=_checked_condition(done_when),
             subscribers=tuple(subscribers),
             interceptors=tuple(interceptors),
         )
@@ -329,6 +335,22 @@ def _check_listeners(subscribers: Sequence[object], interceptors: Sequence[objec
     for one in interceptors:
         _require("interceptors", one, "before")
         _require("interceptors", one, "after")
+
+
+def _check_words(*, on_limit: object, unpriced: object, in_doubt: object) -> None:
+    _check_word("on_limit", on_limit, ("summarize", "report"))
+    _check_word("unpriced", unpriced, ("refuse", "warn"))
+    _check_word("in_doubt", in_doubt, ("ask", "tell", None))
+
+
+def _digest_of(instructions: str | None) -> str:
+    return "" if instructions is None else digest(instructions.encode("utf-8", "replace").decode())
+
+
+def _checked_condition(function: DoneWhen | None) -> DoneWhen | None:
+    if function is not None and not callable(function):
+        raise ConfigurationError(f"done_when must be a function of the session; got {function!r:.80}.")
+    return function
 
 
 def _checked_seconds(word: str, value: object) -> float:

@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
+from treadle.actions import Actions
 from treadle.answers import Answers
 from treadle.attempts import Attempts
 from treadle.budgets import Budget, Meter, Spent
 from treadle.calling import Calling
 from treadle.checking import Checker
+from treadle.conditions import DoneCondition, DoneWhen
 from treadle.early import EarlyCalls
 from treadle.events import Subscriber
 from treadle.execution import Execution
@@ -21,6 +23,7 @@ from treadle.ports import Compiler, Driver, Interceptor, Model, Policy, SessionV
 from treadle.proposal import Proposer
 from treadle.recovery import InDoubt, Recovery
 from treadle.requests import Requests
+from treadle.runtime.batches import BatchTime
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.permission import under
 from treadle.runtime.tries import Tries
@@ -55,6 +58,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     unpriced: Literal["refuse", "warn"]
     in_doubt: InDoubt | None
     approval_seconds: float
+    batch_seconds: float | None
+    done_when: DoneWhen | None
     subscribers: tuple[Subscriber, ...]
     interceptors: tuple[Interceptor, ...]
 
@@ -173,11 +178,17 @@ class _Parts(NamedTuple):
 
 
 def _parts(about: Description, session: Session, interrupt: Interrupt, budget: Budget, deps: Any, host: Host) -> _Parts:
-    ledger, toolbox = session.ledger, about.toolbox
-    checker = Checker(
-        toolbox=toolbox, policy=about.policy, interceptors=about.interceptors, session=ReadOnlyView(session)
+    ledger, toolbox, view = session.ledger, about.toolbox, ReadOnlyView(session)
+    checker = Checker(toolbox=toolbox, policy=about.policy, interceptors=about.interceptors, session=view)
+    calling = Calling(
+        ledger=ledger,
+        interrupt=interrupt,
+        deps=deps,
+        abandoned=session.abandoned,
+        batch_time=BatchTime(ledger.clock, about.batch_seconds),
+        decide=Actions(ledger=ledger, checker=checker).decide,
+        host=host,
     )
-    calling = Calling(ledger=ledger, interrupt=interrupt, deps=deps, abandoned=session.abandoned, host=host)
     attempts = Attempts(
         ledger=ledger,
         toolbox=toolbox,
@@ -211,6 +222,7 @@ def _parts(about: Description, session: Session, interrupt: Interrupt, budget: B
         early=early,
         interrupt=interrupt,
         tries=tries,
+        condition=DoneCondition(about.done_when, session=view, toolbox=toolbox, interrupt=interrupt),
         result_chars=budget.max_tool_result_chars,
         end_children=partial(end_children, ledger),
     )

@@ -72,6 +72,7 @@ class Attempts:
         self._budget = budget
         self._interceptors = interceptors
         self._calling = calling
+        self.batch_time = calling.batch_time
         self.slots = asyncio.Semaphore(budget.max_parallel_tool_calls or _NO_CAP)
         """One for each call that may run now. Whoever starts a call takes one, and gives it back."""
 
@@ -178,7 +179,7 @@ class Attempts:
         if self._calling.is_running_on(checked) and not checked.effect.is_read:
             return None  # the attempt before still runs: a second one beside it would act twice
         wait = backoff_seconds(attempt, self._ledger.randomness.random())
-        asked, left = _asked_wait(error) or 0.0, self._interrupt.seconds_left
+        asked, left = _asked_wait(error) or 0.0, self.batch_time.within(self._interrupt.seconds_left)
         wait = max(wait, asked)
         return None if asked > LONGEST_WAIT_SECONDS or (left is not None and wait >= left) else wait
 

@@ -5,13 +5,16 @@ Knows which calls were given up and run on. Retries nothing and makes no result:
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple, TypeAlias
 
 from treadle.canonical import copied
+from treadle.effects import Effect
 from treadle.events import ToolLate, ToolProgress
 from treadle.ledger import Ledger
 from treadle.messages import Message, ToolCall
+from treadle.ports import Decision
+from treadle.runtime.batches import BatchTime
 from treadle.runtime.failures import Cut, contained, describe, kept_inside
 from treadle.runtime.interrupts import Interrupt, wait_at_most
 from treadle.runtime.redaction import redacted_logger
@@ -25,6 +28,9 @@ logger = redacted_logger(__name__)
 GRACE_SECONDS = 0.2
 """How long a call that was told to stop may take to end before it is left behind."""
 
+Decide: TypeAlias = Callable[[CheckedCall, str, JsonObject, Effect], Coroutine[Any, Any, Decision]]
+"""Decides on an action of a call: the call, the action, its arguments, its effect."""
+
 Abandoned: TypeAlias = dict["asyncio.Future[Any]", CheckedCall]
 
 _threads = Threads()
@@ -35,7 +41,10 @@ _background: set["asyncio.Task[None]"] = set()
 class CallContext:
     """What one attempt of one call may know: the `ToolContext` that tools are given."""
 
-    def __init__(self, checked: CheckedCall, attempt: int, deps: Any, ledger: Ledger, host: object = None) -> None:
+    def __init__(
+        self, checked: CheckedCall, attempt: int, deps: Any, ledger: Ledger, decide: Decide, host: object = None
+    ) -> None:
+        self._decide = decide
         self.host = host
         """The run of the call, for a tool that is an agent; its kind is known to `assembly.py`."""
         self._checked = checked
@@ -66,6 +75,13 @@ class CallContext:
             self._session = SessionSnapshot(id=state.id, run_id=self._ledger.run_id, step=step, messages=messages)
         return self._session
 
+    async def decide(self, action: str, arguments: JsonObject, *, effect: Effect | str = Effect.UNSAFE) -> Decision:
+        deciding = self._decide(self._checked, action, arguments, Effect(effect))
+        if _running_loop() is self._loop:
+            return await deciding
+        # A blocking tool asks in a loop of its own thread, such as asyncio.run(ctx.decide(...)).
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(deciding, self._loop))
+
     def progress(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
         event = ToolProgress(call_id=self._checked.id, message=str(message), done=done, total=total)
         if _running_loop() is self._loop:
@@ -83,11 +99,23 @@ class Calling:
     Args:
         abandoned: Calls that earlier runs of the session gave up.
         host: The run itself, as a tool that is an agent sees it.
+        batch_time: What the calls of one response may take together.
+        decide: Decides on what a tool is about to do by itself.
     """
 
     def __init__(
-        self, *, ledger: Ledger, interrupt: Interrupt, deps: Any, abandoned: Abandoned | None, host: object = None
+        self,
+        *,
+        ledger: Ledger,
+        interrupt: Interrupt,
+        deps: Any,
+        abandoned: Abandoned | None,
+        batch_time: BatchTime,
+        decide: Decide,
+        host: object = None,
     ) -> None:
+        self.batch_time = batch_time
+        self._decide = decide
         self._host = host
         self._ledger = ledger
         self._interrupt = interrupt
@@ -103,8 +131,9 @@ class Calling:
             Cut: The time was up or the run was interrupted; the call has been told to stop.
             BaseException: Whatever the tool raised.
         """
-        context = CallContext(checked, attempt, self._deps, self._ledger, self._host)
-        clock, limit = self._ledger.clock, checked.tool.timeout
+        context = CallContext(checked, attempt, self._deps, self._ledger, self._decide, self._host)
+        self.batch_time.begin()
+        clock, limit = self._ledger.clock, self.batch_time.within(checked.tool.timeout)
         begun = clock.monotonic()
         value = await self._watched(self._start(checked, context, attempt), limit)
         if not inspect.isawaitable(value):
@@ -117,7 +146,7 @@ class Calling:
         self, check: Callable[[JsonObject, ToolContext], Awaitable[Any]], checked: CheckedCall, attempt: int
     ) -> Any:
         """Ask a tool's `check` about a call, within the tool's own limit. Raises as `call` does."""
-        context = CallContext(checked, attempt, self._deps, self._ledger)
+        context = CallContext(checked, attempt, self._deps, self._ledger, self._decide)
         answer = _awaited(check, copied(checked.arguments), context)
         return await self._watched(_task(checked, context, answer), checked.tool.timeout)
 

@@ -85,18 +85,27 @@ class Checker:
         """Whether a check may take its time, because somebody else's code has a say in it."""
         return self._policy is not None or bool(self._interceptors) or self._validates
 
-    async def check(self, call: ToolCall, *, position: int, step: int, edited: JsonObject | None = None) -> Checked:
+    async def check(
+        self,
+        call: ToolCall,
+        *,
+        position: int,
+        step: int,
+        edited: JsonObject | None = None,
+        otherwise: Tool | None = None,
+    ) -> Checked:
         """Return the decided call, or why it can never run. Never raises for what the model wrote.
 
         Args:
             edited: Arguments that an approver put in the place of the model's; checked like any others.
+            otherwise: What the call means where no tool has its name; None to refuse it.
         """
         try:
             call = call if edited is None else _edited(call, edited)
-            checked = await self._fitting(call, position=position, step=step)
+            checked = await self._fitting(call, position=position, step=step, otherwise=otherwise)
             blocked, changed = await self._intercept(call)
             if changed is not call:
-                checked = await self._fitting(changed, position=position, step=step)
+                checked = await self._fitting(changed, position=position, step=step, otherwise=otherwise)
         except _Unfit as unfit:
             return unfit.refused(position)
         decision = blocked
@@ -137,14 +146,14 @@ class Checker:
             extra={"name": name, "did_you_mean": near},
         )
 
-    async def _fitting(self, call: ToolCall, *, position: int, step: int) -> CheckedCall:
+    async def _fitting(self, call: ToolCall, *, position: int, step: int, otherwise: Tool | None = None) -> CheckedCall:
         """Return the call with its tool and valid arguments. Raises _Unfit where it has none."""
-        tool = self._toolbox.find(call.name, self._session)
+        tool = self._toolbox.find(call.name, self._session) or otherwise
         if tool is None:
             raise _Unfit(self._unknown(call))
         parsed = self._parse(call)
         await _give_turn(call)
-        arguments = self._complete(tool, call, parsed)
+        arguments = parsed if tool is otherwise else self._complete(tool, call, parsed)
         await _give_turn(call)
         try:
             if tool.validate is not None and inspect.isawaitable(checking := tool.validate(copied(arguments))):

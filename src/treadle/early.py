@@ -85,6 +85,7 @@ class EarlyCalls:
 
     def listen(self, room: int) -> None:
         """Begin a response of which at most `room` calls may start early."""
+        self._attempts.batch_time.end()
         self.room, self._seen = room, 0
         self._checked.clear()
 

@@ -14,6 +14,7 @@ from treadle.messages import Finish, Message, ToolCall, Usage
 from treadle.tools import JsonObject, ToolResult
 
 __all__ = [
+    "ActionDecided",
     "AnyEvent",
     "ApprovalAnswered",
     "ApprovalRequested",
@@ -212,6 +213,22 @@ class CallDecided(Event, frozen=True, kw_only=True, tag="call.decided"):
     arguments: JsonObject | None = None
     """The arguments that were decided on, where they differ from the model's."""
     early: bool = False
+
+
+class ActionDecided(Event, frozen=True, kw_only=True, tag="action.decided"):
+    """A tool has asked about an action of its own, in the middle of its call (`call_id`)."""
+
+    tool: str
+    """The tool that asked."""
+    action: str
+    arguments: JsonObject
+    decision: str
+    """allow, deny, ask or sandbox. The tool acts on `allow` only."""
+    rule: str
+    reason: str = ""
+    effect: Effect | None = None
+    digest: str = ""
+    """Of action and canonical arguments; empty for an action whose arguments are refused."""
 
 
 class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval.requested"):
@@ -480,6 +497,7 @@ AnyEvent: TypeAlias = (
     | ModelFailed
     | ModelDiscarded
     | CallDecided
+    | ActionDecided
     | ApprovalRequested
     | ApprovalAnswered
     | ToolStarted

@@ -12,6 +12,7 @@ import msgspec
 
 from treadle.attempts import Attempts
 from treadle.calling import Calling
+from treadle.conditions import DoneCondition
 from treadle.early import EarlyCalls
 from treadle.errors import IntentNotStored
 from treadle.events import AnyEvent, ToolResumed, ToolStarted
@@ -37,6 +38,7 @@ class Execution:
     """Carries out the batches of one run.
 
     Args:
+        condition: The user's own end of the run.
         end_children: Ends the sessions that carry out calls which have a result by now: none outlives its call.
     """
 
@@ -51,6 +53,7 @@ class Execution:
         early: EarlyCalls,
         interrupt: Interrupt,
         tries: Tries,
+        condition: DoneCondition,
         result_chars: int | None,
         end_children: Callable[[], Awaitable[None]],
     ) -> None:
@@ -60,9 +63,11 @@ class Execution:
         self._planner = planner
         self._attempts = attempts
         self._calling = calling
+        self._batch_time = calling.batch_time
         self._early = early
         self._interrupt = interrupt
         self._tries = tries
+        self._condition = condition
         self._slots = attempts.slots
         self._result_chars = result_chars
         self._outcomes = Outcomes(run_id="", step=0, last_id="")
@@ -83,7 +88,8 @@ class Execution:
         batch = await self._recovery.settle(batch, self._outcomes)
         plan = await self._planner.plan(batch, self._outcomes)
         await self._carry_out_plan(batch, plan)
-        stop = self._interrupt.stop or plan.stop or self._done or self._guarded()
+        self._batch_time.end()
+        stop = self._interrupt.stop or plan.stop or self._done or await self._concluded(batch)
         if stop is not None:  # nobody is asked any more: what waited for a person ends with the run
             await self._leave([state.call for state in self._ledger.state.unanswered])
         await self._end_children()
@@ -91,6 +97,8 @@ class Execution:
 
     async def _carry_out_plan(self, batch: Batch, plan: Plan) -> None:
         await self._early.drop(but=[early.id for _, early in plan.adopted])
+        if plan.ready:
+            self._batch_time.begin()
         groups = group(plan.ready)
         first = groups[0] if groups else []
         taken = await self._take_slots(first) if self._may_start(first) else 0
@@ -119,7 +127,7 @@ class Execution:
 
     @property
     def _has_ended(self) -> bool:
-        return self._interrupt.stop is not None or self._done is not None
+        return self._interrupt.stop is not None or self._done is not None or self._batch_time.is_over
 
     def _may_start(self, calls: Sequence[CheckedCall]) -> bool:
         """Whether a group may start at once, in the commit of its decisions."""
@@ -197,7 +205,7 @@ class Execution:
     async def _in_slot(self, call: CheckedCall) -> None:
         """Carry out a call that holds a slot and is recorded as started."""
         try:
-            if self._interrupt.stop is not None:  # it came while the start was being stored
+            if self._interrupt.stop is not None or self._batch_time.is_over:  # it came while the start was being stored
                 await self._leave([call.call])
                 return
             result = await self._attempts.run(call)
@@ -218,12 +226,20 @@ class Execution:
         stop = self._interrupt.stop
         is_cancel = stop is not None and stop.reason is StopReason.CANCELLED
         status = CallStatus.CANCELLED if is_cancel else CallStatus.SKIPPED
-        code = "run_stopped" if stop is not None else "run_ended"
-        message = "Not executed: the run was stopped." if stop is not None else "Not executed: the run has ended."
+        code, message = self._why_not_started()
         results = [self._left_open(call) or failed_result(call, status, message, code=code) for call in calls]
         if results:
             pairs = zip(calls, results, strict=True)
             await self._ledger.record(*(self._outcomes.finished(call, result) for call, result in pairs))
+
+    def _why_not_started(self) -> tuple[str, str]:
+        """Return the code and the sentence for calls that will not start."""
+        if self._interrupt.stop is not None:
+            return "run_stopped", "Not executed: the run was stopped."
+        if self._done is None and self._batch_time.is_over:
+            words = f"the calls of one response may take {self._batch_time.seconds:g} seconds together, and these have passed"
+            return "batch_deadline", f"Not executed: {words}. Issue the call again, beside fewer others."
+        return "run_ended", "Not executed: the run has ended."
 
     def _left_open(self, call: ToolCall) -> ToolResult | None:
         """Return the result of a call that had started before and goes no further; None where it never started."""
@@ -242,7 +258,7 @@ class Execution:
         await self._early.wait_idle()
         while blocking := self._blocking(calls):
             logger.info("Waiting for %d abandoned calls before the next one that acts", len(blocking))
-            if not await self._interrupt.wait_for(blocking[0]):
+            if not await self._interrupt.wait_for(blocking[0], self._batch_time.left):
                 return
             await asyncio.sleep(0)  # let the future's own callback take it off the list
 
@@ -263,6 +279,13 @@ class Execution:
             if call.id != early.id:
                 reused = msgspec.structs.replace(result, call_id=call.id)
                 await self._ledger.record(self._outcomes.finished(call, reused, reused_from=early.id))
+
+    async def _concluded(self, batch: Batch) -> Stop | None:
+        """Return the end of a run that is done by its user's own condition, or that a guard stops."""
+        guarded = self._guarded()
+        if batch.finished is not None and batch.finished.closing:
+            return guarded
+        return await self._condition.stop() or self._interrupt.stop or guarded
 
     def _guarded(self) -> Stop | None:
         """Count the finished batch as a try. Return the stop of a guard that it has tripped."""

@@ -10,6 +10,7 @@ import msgspec
 from treadle.budgets import plain
 from treadle.effects import Effect
 from treadle.events import (
+    ActionDecided,
     AnyEvent,
     ApprovalAnswered,
     ApprovalRequested,
@@ -256,6 +257,8 @@ class _Reading:
                 self._answered(event)
             case CallDecided(call_id=str(call_id)):
                 self._decided(call_id, event)
+            case ActionDecided():
+                self._action(event)
             case ToolStarted(
                 call=ToolCall() as call
             ):  # it began before its response was whole, which may never have been
@@ -347,6 +350,18 @@ class _Reading:
                     call_id=call_id, tool=event.tool, decision=event.decision, by=by, reason=event.reason, at=event.at
                 )
             )
+
+    def _action(self, event: ActionDecided) -> None:
+        self.approved.append(
+            Approved(
+                call_id=event.call_id or "",
+                tool=f"{event.action} (asked by {event.tool})",
+                decision=event.decision,
+                by=f"rule {event.rule}",
+                reason=event.reason,
+                at=event.at,
+            )
+        )
 
     def _is_answered(self, call_id: str) -> bool:
         """Whether a person has spoken on this call: the decision that follows is theirs."""

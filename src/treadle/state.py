@@ -13,6 +13,7 @@ from treadle.budgets import Spent
 from treadle.doubts import IN_DOUBT, Doubt, doubt_of, resolution_id
 from treadle.effects import Effect
 from treadle.events import (
+    ActionDecided,
     AnyEvent,
     ApprovalAnswered,
     ApprovalRequested,
@@ -448,6 +449,11 @@ class SessionState:
         if event.decision == "deny":
             self._running().denials.append(_denial(event))
 
+    def _action_decided(self, event: ActionDecided) -> None:
+        if event.decision in ("deny", "sandbox"):
+            denial = Denial(call_id=event.call_id or "", tool=event.action, rule=event.rule, reason=event.reason)
+            self._running().denials.append(denial)
+
     def _approval_requested(self, event: ApprovalRequested) -> None:
         approval = _approval(event, self.id, self.root_id)
         state = self._find(event.call_id)
@@ -620,6 +626,7 @@ class SessionState:
 
     # Any: a table by type; each function names the type that it takes.
     _folds: ClassVar[dict[type[Any], Callable[["SessionState", Any], None]]] = {
+        ActionDecided: _action_decided,
         ApprovalAnswered: _approval_answered,
         ApprovalRequested: _approval_requested,
         CallDecided: _call_decided,

@@ -12,6 +12,7 @@ from treadle.errors import ToolDefinitionError
 from treadle.messages import Media, Message, ToolCall
 
 __all__ = [
+    "ActionDecision",
     "CallStatus",
     "CheckedCall",
     "Done",
@@ -84,9 +85,54 @@ class ToolContext(Protocol):
         """The session as it stands: frozen values, nothing of it can be changed."""
         ...
 
+    async def decide(
+        self,
+        action: str,
+        arguments: JsonObject,
+        *,
+        effect: Effect | Literal["read", "idempotent", "keyed", "unsafe"] = Effect.UNSAFE,
+    ) -> "ActionDecision":
+        """Ask the permission engine about an action of the tool's own, before it is carried out. The decision is recorded.
+
+        The policy, its rules and the interceptors look at it as at a call of that name: of the agent's tool, where one has
+        it, else of a tool with this effect. No person is asked. Carry it out only if `kind` is "allow".
+
+        Example:
+            decision = await ctx.decide("delete", {"path": path})
+            if decision.kind == "allow":
+                os.remove(path)
+
+        Args:
+            effect: What the action does to the world, where no tool of the agent has its name.
+
+        Returns:
+            A `treadle.ports.Decision`, with `kind`, `rule` and `reason`.
+
+        Raises:
+            ConfigurationError: The action has no name, or its arguments are not a JSON object.
+        """
+        ...
+
     def progress(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
         """Tell people how far the call is. Never sent to the model."""
         ...
+
+
+class ActionDecision(Protocol):
+    """The word on an action of a tool's own."""
+
+    @property
+    def kind(self) -> str:
+        """allow, deny, ask or sandbox."""
+        ...
+
+    @property
+    def rule(self) -> str:
+        """Which rule spoke."""
+        ...
+
+    @property
+    def reason(self) -> str: ...
 
 
 class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):

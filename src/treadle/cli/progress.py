@@ -4,6 +4,7 @@ from treadle import ToolCall, ToolResult
 from treadle.cli.terminal import Terminal
 from treadle.cli.text import one_line, shown_call, shown_json, shown_name
 from treadle.events import (
+    ActionDecided,
     AnyEvent,
     ApprovalRequested,
     BudgetReachedEvent,
@@ -87,6 +88,12 @@ class Progress:
                 reason = f": {one_line(event.reason)}" if event.reason else ""
                 self._terminal.detail(
                     f"[decision] {event.decision} {self._name(event.call_id, event.tool)} ({one_line(event.rule)}){reason}"
+                )
+            case ActionDecided():
+                reason = f": {one_line(event.reason)}" if event.reason else ""
+                self._terminal.detail(
+                    f"[decision] {event.decision} {shown_name(event.action)} of {self._name(event.call_id, event.tool)} "
+                    f"({one_line(event.rule)}){reason}"
                 )
             case ModelFailed():
                 wait = "" if event.retry_in_seconds is None else f"; again in {event.retry_in_seconds:.1f} s"
