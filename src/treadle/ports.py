@@ -133,7 +133,10 @@ class ModelEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     cut_calls: frozenset[str] = frozenset()
     """Ids of calls that the response may have cut off: they must not run."""
     unnamed_calls: frozenset[str] = frozenset()
-    """Ids that the adapter made up because the server sent none. Equal calls without ids may be one call or two."""
+    """Ids that the adapter made up because the server sent none. A call without an id may be any equal call of the response."""
+    is_retold: bool = False
+    """Whether the server began its message again or sent part of it in a second form. Equal calls may then be one call or two, whatever
+    their ids."""
     has_damaged_text: bool = False
     """Whether the text lost a character that the server sent broken: what is read from it must not be carried out."""
     origin: str | None = None

@@ -258,7 +258,12 @@ class Proposer:
         end = response.end
         assert end is not None
         now = self._ledger.clock.monotonic()
-        collected = response.calls.collect(map(encodable_part, end.parts), cut=end.cut_calls, unnamed=end.unnamed_calls)
+        collected = response.calls.collect(
+            map(encodable_part, end.parts),
+            cut=end.cut_calls,
+            unnamed=end.unnamed_calls,
+            is_retold=end.is_retold,
+        )
         parts = collected.parts
         usage = end.usage or estimate(request, parts)
         cost = together(response.cost, cost_of(end.price or self._model.price, usage))

@@ -36,6 +36,11 @@ BROKEN_OFF = {
         f"gemini: {word}": ("gemini", Geminis.chunk({"text": "Half"}, finish=word), sse(Geminis.chunk({"text": "Half"}, finish=word)))
         for word in ("OTHER", "SOMETHING_NEW", "UNEXPECTED_TOOL_CALL")
     },
+    "responses: an item that is not whole": (
+        "responses",
+        Responseses.completed({**Responseses.message("Half"), "status": "incomplete"})["response"],
+        sse(Responseses.completed({**Responseses.message("Half"), "status": "incomplete"})),
+    ),
     "anthropic: something new": (
         "anthropic",
         {"type": "message", "content": [{"type": "text", "text": "Half"}], "stop_reason": "something_new"},

@@ -104,6 +104,10 @@ ONCE = {
         "anthropic",
         claude(*Anthropics.call(0, "a", ONE), Anthropics.start, *Anthropics.call(0, "x", ONE)),
     ),
+    "chat: two messages": (
+        "chat",
+        stream(Chats.message(tool_calls=[Chats.call("a", ONE)]), Chats.message("tool_calls", tool_calls=[Chats.call("x", ONE)]), "[DONE]"),
+    ),
     "anthropic: a second start alone": ("anthropic", claude(Anthropics.start, *Anthropics.call(0, "a", ONE))),
     "anthropic: a second start inside a block": (
         "anthropic",
@@ -233,6 +237,43 @@ MAYBE = {
     "responses: another action in the final output": ("responses", stream(Responseses.done(0, A), Responseses.completed({**B, "call_id": "a"}))),
     "chat: one id, two actions": ("chat", chat(Chats.calls(Chats.call("a", ONE)), Chats.calls(Chats.call("a", TWO, index=1)))),
     "chat: no ids": ("chat", chat(Chats.calls(Chats.call(None, ONE)), Chats.calls(Chats.call(None, ONE, index=1)))),
+    "chat: a call of the old form and one of the new": (
+        "chat",
+        chat(Chats.delta(function_call={"name": "pay", "arguments": ONE}), Chats.calls(Chats.call("a", ONE))),
+    ),
+    "chat: deltas after a message": (
+        "chat",
+        chat(Chats.message(tool_calls=[Chats.call("a", ONE)]), Chats.calls(Chats.call("x", ONE, index=1))),
+    ),
+    "chat: a message with one more": (
+        "chat",
+        chat(Chats.calls(Chats.call("a", ONE)), Chats.message(tool_calls=[Chats.call("x", ONE), Chats.call("y", ONE)])),
+    ),
+    **{f"chat: one with an id and one without, {form}": ("chat", made) for form, made in {
+        "streamed": chat(Chats.calls(Chats.call(None, ONE)), Chats.calls(Chats.call("a", ONE, index=1))),
+        "whole": whole(Chats.message("tool_calls", tool_calls=[Chats.call("a", ONE), Chats.call(None, ONE)])),
+    }.items()},
+    "anthropic: the message starts again at another index": (
+        "anthropic",
+        claude(*Anthropics.text(0, "I pay."), *Anthropics.call(1, "a", ONE), Anthropics.start, *Anthropics.call(0, "x", ONE)),
+    ),
+    "anthropic: one with an id and one without": ("anthropic", claude(*Anthropics.call(0, "", ONE), *Anthropics.call(1, "a", ONE))),
+    "responses: the response starts again": (
+        "responses",
+        stream(Responseses.done(0, A), {"type": "response.created", "response": {}}, Responseses.done(0, Responseses.call("x", ONE)), Responseses.completed()),
+    ),
+    "responses: a final output with one more": (
+        "responses",
+        stream(Responseses.done(0, A), Responseses.completed(Responseses.call("x", ONE), Responseses.call("y", ONE))),
+    ),
+    "responses: one with an id and one without": (
+        "responses",
+        stream(Responseses.done(0, {**A, "call_id": None, "id": None}), Responseses.done(1, A), Responseses.completed()),
+    ),
+    "gemini: one with an id and one without": (
+        "gemini",
+        stream(Geminis.chunk(Geminis.call(None, {"sum": 1}), Geminis.call("a", {"sum": 1}), finish="STOP")),
+    ),
     "anthropic: one id, two actions": ("anthropic", claude(*Anthropics.call(0, "a", ONE), *Anthropics.call(1, "a", TWO))),
     "gemini: one id, two actions": ("gemini", stream(Geminis.chunk(Geminis.call("a", {"sum": 1}), Geminis.call("a", {"sum": 2}), finish="STOP"))),
     "gemini: no ids": ("gemini", stream(Geminis.chunk(Geminis.call(None, {"sum": 1}), Geminis.call(None, {"sum": 1}), finish="STOP"))),
@@ -251,6 +292,27 @@ async def test_where_two_calls_may_be_meant_a_person_is_asked_about_the_second(d
     (approval,) = result.session.approvals()
     assert approval.rule == "possible repetition of a call"
     await check_session(result.session)
+
+
+@pytest.mark.row("N02", "PF21")
+async def test_equal_calls_under_different_ids_are_two_calls_where_nothing_is_reported_twice():
+    till = Till()
+
+    result = await play("chat", chat(Chats.calls(Chats.call("a", ONE), Chats.call("b", ONE, index=1))), till=till)
+
+    assert outcome(result) == (True, ["ok", "ok"])
+
+
+@pytest.mark.row("N02", "PF21")
+async def test_a_call_that_was_cut_off_and_comes_again_under_new_ids_runs_once_and_nobody_is_asked():
+    till = Till()
+    again = Responseses.call("x", ONE)
+    script = stream(Responseses.added(0, A), Responseses.piece(0, "fc_a", ONE), Responseses.completed(again))
+
+    result = await play("responses", script, till=till)
+
+    assert outcome(result) == (True, ["skipped", "ok"])
+    assert till.paid == [{"sum": 1}]
 
 
 @pytest.mark.row("N02")

@@ -78,7 +78,7 @@ class AnthropicResponse(Response):
         self._by_id: dict[str, AnswerBlock] = {}
         self._twins: dict[AnswerBlock, AnswerBlock] = {}
         """Blocks that may be the repetition of an earlier one: what they say is held until that is known."""
-        self._has_started = False
+        self._has_started = self._is_retold = False
         self._told = 0
         self._stop_reason = ""
         self._usage: dict[str, Any] = {}
@@ -146,6 +146,7 @@ class AnthropicResponse(Response):
             usage=self.counted,
             cut_calls=frozenset(cut),
             unnamed_calls=frozenset(unnamed),
+            is_retold=self._is_retold,
             finish_reason=self._stop_reason or None,
         )
 
@@ -199,6 +200,7 @@ class AnthropicResponse(Response):
         """Take the start of the message. A second one may begin it again: each block is then compared with the earlier one."""
         if self._has_started:
             self._at, self._begun = self._begun, {}
+            self._is_retold = self._is_retold or bool(self._calls)
         self._has_started = True
 
     def _begin(self, event: _Event) -> list[ModelPart]:

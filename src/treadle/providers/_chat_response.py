@@ -79,8 +79,10 @@ class ChatResponse(Response):
         self._thinking: list[str] = []
         self._details: ReasoningDetails | None = None
         self._is_refused = False
-        self._has_deltas = False
-        """Whether the response came in pieces: a whole message then repeats them."""
+        self._has_begun = False
+        """Whether something came already: a whole message then repeats it."""
+        self._has_message = False
+        self._is_retold = False
         self._calls = Calls()
         self._finish = Finish.UNKNOWN
         self._finish_reason: str | None = None
@@ -130,6 +132,7 @@ class ChatResponse(Response):
             usage=self.counted,
             cut_calls=frozenset(cut),
             unnamed_calls=frozenset(slot.given_id for slot in slots if not slot.id),
+            is_retold=self._is_retold,
             finish_reason=self._finish_reason,
         )
 
@@ -168,8 +171,8 @@ class ChatResponse(Response):
             self.is_whole = True
 
     def _take_message(self, message: _Delta, parts: list[ModelPart]) -> None:
-        """Take a whole message. After deltas it reports once more what they said, and only what is new in it counts."""
-        if self._has_deltas:
+        """Take a whole message. After others it reports once more what they said, and only what is new in it counts."""
+        if self._has_begun:
             message.content = _rest(_said(message), "".join(self._text))
             message.refusal = bool(message.refusal)
             message.reasoning_content = _rest(_thinking(message), "".join(self._thinking))
@@ -177,15 +180,20 @@ class ChatResponse(Response):
             message.reasoning_details = None if self._details else message.reasoning_details
         self._take_words(message, parts, is_whole=True)
         if calls := _calls(message):
-            self._calls.add_whole(calls, is_again=self._has_deltas)
+            before = self._calls.size
+            self._calls.add_whole(calls, is_again=self._has_begun)
+            self._is_retold = self._is_retold or (self._has_begun and self._calls.size > before)
+            self._has_message = True
             parts += self._ready()
+        self._has_begun = self._has_begun or bool(calls or self._text or self._thinking)
 
     def _take_delta(self, delta: _Delta, parts: list[ModelPart]) -> None:
         before = len(parts)
         self._take_words(delta, parts, is_whole=False)
         calls = _calls(delta)
-        self._has_deltas = self._has_deltas or bool(calls) or len(parts) > before
+        self._has_begun = self._has_begun or bool(calls) or len(parts) > before
         if calls:
+            self._is_retold = self._is_retold or self._has_message
             for fragment in calls:
                 self._calls.add(fragment)
             parts += self._ready()

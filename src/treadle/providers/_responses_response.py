@@ -140,6 +140,7 @@ class ResponsesResponse(Response):
             usage=self.counted,
             cut_calls=frozenset(cut),
             unnamed_calls=frozenset(unnamed),
+            is_retold=self._slots.is_retold,
             finish_reason=self._finish_reason,
         )
 
@@ -154,6 +155,8 @@ class ResponsesResponse(Response):
 
     def _take(self, kind: str, event: _Event, parts: list[ModelPart]) -> None:
         match kind:
+            case "response.created":
+                self._slots.begin_again()
             case "response.output_item.added":
                 self._slots.begin(event.output_index, read_item(event.item))
             case "response.output_item.done":
@@ -208,15 +211,22 @@ class ResponsesResponse(Response):
     def _conclude(self, body: _Body, parts: list[ModelPart], *, status: str | None = None) -> None:
         """Take the end of the response: its status, and the items that no event brought."""
         self._body, self.counted = body, _usage(body.usage)
-        status = self._worst(text_or_nothing(body.status), status)
-        _check_status(status, body)
+        told = self._worst(text_or_nothing(body.status), status)
+        _check_status(told, body)
         for slot, item in self._slots.missing([read_item(raw) for raw in body.output or ()]):
             self._close(slot, item, parts)
+        status = self._worst(told, "incomplete" if self._has_half_a_message else None)
         self.is_whole = self.is_done = True
         self.is_empty = False
         if status != "completed":
             self._finish_reason = self._incomplete_reason or status
         self._finish = self._judge([slot.final() for slot in self._slots.in_order()])
+
+    @property
+    def _has_half_a_message(self) -> bool:
+        """Whether a message says of itself that it is not whole. Calls that do are refused one by one."""
+        items = (slot.final() for slot in self._slots.in_order())
+        return any(item.kind == "message" and item.value.get("status") == "incomplete" for item in items)
 
     @property
     def _incomplete_reason(self) -> str | None:

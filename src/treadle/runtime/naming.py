@@ -1,11 +1,13 @@
 """Naming: the calls of one response, each once and under an id that is unique in its session. Values only.
 
 An id names a call, whatever its index or its wrapping: a call with the same id, name and arguments is the same call, reported again.
-Where two calls may be meant (one id with two sets of arguments, or equal calls without ids), both are kept and the second is marked.
+Where two calls may be meant, both are kept and the second is marked: one id with two sets of arguments, equal calls of which one has no
+id, and equal calls in a response that the server told twice.
 """
 
 from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
+from typing import TypeAlias
 
 import msgspec
 
@@ -16,6 +18,10 @@ __all__ = ["CallNames", "Collected", "ResponseCalls"]
 
 LONGEST_ID = 40
 """What the strictest dialect takes for a call id."""
+
+
+_Action: TypeAlias = tuple[str, bytes]
+_Identity: TypeAlias = tuple[str, str, bytes]
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,20 +40,22 @@ class ResponseCalls:
 
     def __init__(self, taken: AbstractSet[str], step: int) -> None:
         self._names = CallNames(taken, step)
-        self._early: dict[str, list[_Reported]] = {}
+        self._early: dict[_Identity, list[_Reported]] = {}
         self.early_count = 0
 
     def ready(self, call: ToolCall) -> ToolCall | None:
         """Return a call that is ready early, under its own id; None for one that was reported already."""
-        twins = self._early.setdefault(call.id, [])
-        if call.id and any(twin.is_again(call) for twin in twins):
+        twins = self._early.setdefault(_identity(call), [])
+        if call.id and twins:
             return None
         named = msgspec.structs.replace(call, id=self._names.give(self.early_count, call.id))
         twins.append(_Reported(raw=call, named=named))
         self.early_count += 1
         return named
 
-    def collect(self, parts: Iterable[Part], *, cut: Collection[str], unnamed: Collection[str]) -> Collected:
+    def collect(
+        self, parts: Iterable[Part], *, cut: Collection[str], unnamed: Collection[str], is_retold: bool = False
+    ) -> Collected:
         """Return the final message: each call once, under the id that it had when it was ready early.
 
         A call that was ready early and is missing from the final message comes last: it was proposed, so it gets its result.
@@ -55,38 +63,45 @@ class ResponseCalls:
         Args:
             cut: The provider's ids of calls that the response may have cut off.
             unnamed: Ids that the provider did not send.
+            is_retold: Whether the provider may have reported one call under two ids.
         """
         kept: list[Part] = []
-        known: dict[object, list[_Reported]] = {}
+        known: dict[_Identity, _Reported] = {}
+        ids: set[str] = set()
+        actions: dict[_Action, bool] = {}
         repeated: list[str] = []
-        position = 0
+        reported: list[_Reported] = []
         for part in parts:
             if not isinstance(part, ToolCall):
                 kept.append(part)
                 continue
             is_named = bool(part.id) and part.id not in unnamed
-            twins = known.setdefault(part.id if is_named else _action(part), [])
-            if is_named and (again := next((twin for twin in twins if twin.is_again(part)), None)) is not None:
+            identity = _identity(part)
+            if is_named and (again := known.get(identity)) is not None:
                 kept[again.place] = again.with_signature(part)
                 continue
-            one = _Reported(raw=part, named=self._named(part, position), place=len(kept))
-            if twins:
+            one = _Reported(raw=part, named=self._named(part, identity, len(reported)), place=len(kept))
+            action = identity[1:]
+            may_be_known = action in actions and (is_retold or not (is_named and actions[action]))
+            if (is_named and part.id in ids) or may_be_known:
                 repeated.append(one.named.id)
-            twins.append(one)
+            if part.id not in cut:  # a call that does not start is no first of two
+                actions[action] = actions.get(action, True) and is_named
+            if is_named:
+                known[identity] = one
+            ids.add(part.id)
+            reported.append(one)
             kept.append(one.named)
-            position += 1
-        reported = [one for twins in known.values() for one in twins]
-        ids = {one.raw.id for one in reported}
         kept += [
             one.named for early in self._early.values() for one in early if not one.is_final and one.raw.id not in ids
         ]
         cut_ids = frozenset(one.named.id for one in reported if one.raw.id in cut)
         return Collected(parts=tuple(kept), cut=cut_ids, repeated=frozenset(repeated))
 
-    def _named(self, call: ToolCall, position: int) -> ToolCall:
+    def _named(self, call: ToolCall, identity: _Identity, position: int) -> ToolCall:
         """Return the call under its id. One that went on after it looked complete is another call, with another id."""
-        for early in self._early.get(call.id, ()):
-            if not early.is_final and early.is_again(call):
+        for early in self._early.get(identity, ()):
+            if not early.is_final:
                 early.is_final = True
                 return msgspec.structs.replace(call, id=early.named.id)
         return msgspec.structs.replace(call, id=self._names.give(position, call.id))
@@ -103,13 +118,6 @@ class _Reported(msgspec.Struct, kw_only=True):
     is_final: bool = False
     """Whether the final message holds this early call."""
 
-    def is_again(self, call: ToolCall) -> bool:
-        """Whether the call is this one, reported again."""
-        mine = self.raw
-        if mine.id != call.id or mine.name != call.name:
-            return False
-        return mine.arguments == call.arguments or _action(mine) == _action(call)
-
     def with_signature(self, again: ToolCall) -> ToolCall:
         """Return the call with its proof of origin, which only one of its reports may carry."""
         if self.named.signature is None and again.signature is not None:
@@ -117,9 +125,9 @@ class _Reported(msgspec.Struct, kw_only=True):
         return self.named
 
 
-def _action(call: ToolCall) -> tuple[str, bytes]:
-    """Return what a call does: its name and its arguments, however their JSON is written."""
-    return call.name, text_key(call.arguments.strip() or "{}")
+def _identity(call: ToolCall) -> _Identity:
+    """Return what makes a call the same as another: its id and what it does, however the JSON of its arguments is written."""
+    return call.id, call.name, text_key(call.arguments.strip() or "{}")
 
 
 class CallNames:
