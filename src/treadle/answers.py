@@ -11,13 +11,14 @@ import msgspec
 
 from treadle.events import ModelFinished
 from treadle.messages import Finish, Message, Text
+from treadle.runtime.choices import forbidden_by, was_refused
 from treadle.runtime.endings import answer_stop
 from treadle.stops import Stop, StopReason
 
 if TYPE_CHECKING:
     from treadle.runtime.validation.typed import Typed
 
-__all__ = ["CONTINUE", "MAX_CONTINUATIONS", "MAX_CORRECTIONS", "Answers", "is_reminder"]
+__all__ = ["CONTINUE", "MAX_CONTINUATIONS", "MAX_CORRECTIONS", "Answers", "has_ignored_choice", "ignored_choice_stop"]
 
 MAX_CONTINUATIONS = 3
 MAX_CORRECTIONS = 2
@@ -62,9 +63,27 @@ class Answers:
         return "".join([*_pieces(messages), finished.message.text])
 
 
-def is_reminder(messages: Sequence[Message]) -> bool:
-    """Whether the model was just told that it must call a tool."""
-    return bool(messages) and messages[-1].role == "user" and messages[-1].text.startswith(_MUST_CALL)
+def has_ignored_choice(messages: Sequence[Message]) -> bool:
+    """Whether the model was just told what the choice of tools asks of it: to call a tool, another one, or none."""
+    is_reminded = bool(messages) and messages[-1].role == "user" and messages[-1].text.startswith(_MUST_CALL)
+    return is_reminded or was_refused(messages)
+
+
+def ignored_choice_stop(finished: ModelFinished, messages: Sequence[Message], tool_choice: str) -> Stop | None:
+    """Return the end of a run whose model has called forbidden tools only, for the second time in a row; else None.
+
+    Args:
+        messages: The transcript before this response.
+    """
+    calls = finished.message.calls
+    if not calls or not has_ignored_choice(messages) or not all(forbidden_by(tool_choice, one.name) for one in calls):
+        return None
+    message = f"tool_choice is {tool_choice!r}, and the model called another tool twice."
+    return Stop(
+        reason=StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL,
+        message="tool_choice is 'none', and the model called a tool twice." if tool_choice == "none" else message,
+        details={"class": "tool_choice_ignored", "tool_choice": tool_choice},
+    )
 
 
 def _pieces(messages: Sequence[Message]) -> list[str]:
@@ -79,7 +98,7 @@ def _pieces(messages: Sequence[Message]) -> list[str]:
 
 def _without_call(messages: Sequence[Message], tool_choice: str) -> Stop | str:
     wanted = "any of them." if tool_choice == "required" else f"{tool_choice}."
-    if not is_reminder(messages[-1:]):
+    if not has_ignored_choice(messages):
         return _MUST_CALL + wanted
     return Stop(
         reason=StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL,

@@ -17,6 +17,7 @@ from treadle.ledger import Ledger
 from treadle.messages import ToolCall
 from treadle.outcomes import Outcomes
 from treadle.ports import DecisionKind
+from treadle.runtime.choices import forbidden_by
 from treadle.runtime.observations import failed_result
 from treadle.runtime.tries import Tries
 from treadle.tools import CallStatus, CheckedCall, ToolResult
@@ -83,15 +84,16 @@ class EarlyCalls:
                 raise
             logger.warning("The end of an early call could not be recorded", exc_info=True)
 
-    def listen(self, room: int) -> None:
-        """Begin a response of which at most `room` calls may start early."""
+    def listen(self, room: int, *, tool_choice: str = "auto") -> None:
+        """Begin a response of which at most `room` calls may start early, and those only that its request permits."""
         self._attempts.batch_time.end()
+        self._choice = tool_choice
         self.room, self._seen = room, 0
         self._checked.clear()
 
     async def offer(self, call: ToolCall, *, position: int, step: int, attempt: int) -> None:
         """Start the call if it may start now; else it and all after it wait for the whole response."""
-        if position != self._seen or position >= self.room:
+        if position != self._seen or position >= self.room or forbidden_by(self._choice, call.name) is not None:
             return
         checked = await self._checker.check(call, position=position, step=step)
         self._checked[call.id] = (call, checked)

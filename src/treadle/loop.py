@@ -151,6 +151,7 @@ class Loop:
             repeated_calls=frozenset() if proposal is None else proposal.repeated_calls,
             failure=None if proposal is None else proposal.failure,
             stop=None if proposal is None else proposal.stop,
+            tool_choice="auto" if proposal is None else proposal.tool_choice,
         )
         stop = await self._execution.execute(batch)
         state = self._ledger.state

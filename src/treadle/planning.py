@@ -19,6 +19,7 @@ from treadle.ledger import Ledger
 from treadle.messages import ToolCall
 from treadle.outcomes import Outcomes
 from treadle.ports import Decision, DecisionFailure, DecisionKind
+from treadle.runtime.choices import forbidden_by
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.observations import failed_result
 from treadle.runtime.permission import action_digest
@@ -55,6 +56,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Why the response holds no usable decision; its one call stands for that."""
     stop: Stop | None = None
     """Why the run ends after this batch, none of whose calls may start; None when that depends on the calls."""
+    tool_choice: str = "auto"
+    """What the request had permitted. A server may ignore it; then the calls that it forbade do not start."""
 
 
 class Plan(msgspec.Struct, kw_only=True):
@@ -128,8 +131,8 @@ class Planner:
         )
 
     def _skip_reason(self, batch: Batch, index: int, call: ToolCall) -> tuple[str, str] | None:
-        if batch.refusal is not None:
-            return NOT_STARTED, batch.refusal
+        if (refusal := batch.refusal or forbidden_by(batch.tool_choice, call.name)) is not None:
+            return NOT_STARTED, refusal
         if call.id in batch.cut_calls:
             return NOT_STARTED, "Not executed: this call was cut off before its end. Issue it again."
         if batch.allowance is not None and index >= batch.allowance:

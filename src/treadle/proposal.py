@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from treadle.answers import MAX_CONTINUATIONS
+from treadle.answers import MAX_CONTINUATIONS, ignored_choice_stop
 from treadle.budgets import BudgetReached, Meter, Spent
 from treadle.early import EarlyCalls, Offers
 from treadle.errors import ContextOverflow, IncompleteStream, ModelError
@@ -115,7 +115,7 @@ class Proposer:
             await self._ledger.record(self._started(request, step=step, attempt=attempt, closing=closing))
             calls = ResponseCalls(self._ledger.state.call_ids, step)
             response = _Response(calls=calls, begun=self._ledger.clock.monotonic())
-            self._early.listen(0 if closing else room)
+            self._early.listen(0 if closing else room, tool_choice=request.tool_choice)
             error = await self._attempt(request, response, step=step, attempt=attempt)
             if response.stop is not None:
                 return response.stop
@@ -286,7 +286,8 @@ class Proposer:
             cut_calls=collected.cut,
             repeated_calls=collected.repeated,
             failure=end.failure,
-            stop=self._stop_after(end) or (None if closing else self._stop_of_calls(end)),
+            stop=self._stop_after(end)
+            or (None if closing else self._stop_of_calls(end, finished, request.tool_choice)),
             tool_choice=request.tool_choice,
         )
 
@@ -304,11 +305,13 @@ class Proposer:
         message = f"The model's response ended with {word!r}, which was to end the run."
         return Stop(reason=StopReason.REFUSED, message=message, details={"finish_reason": word})
 
-    def _stop_of_calls(self, end: ModelEnd) -> Stop | None:
+    def _stop_of_calls(self, end: ModelEnd, finished: ModelFinished, tool_choice: str) -> Stop | None:
         """Return the stop of a response none of whose calls may start, where asking again leads nowhere."""
         run = self._ledger.state.run
-        if run is None or not any(isinstance(part, ToolCall) for part in end.parts):
+        if run is None or not finished.message.calls:
             return None
+        if (stop := ignored_choice_stop(finished, self._ledger.state.messages, tool_choice)) is not None:
+            return stop
         return unstarted_calls_stop(end.finish, cut_before=run.cut_in_calls, allowed=MAX_CONTINUATIONS)
 
     # --- a failed one

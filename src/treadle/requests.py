@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from treadle.answers import is_reminder
+from treadle.answers import has_ignored_choice
 from treadle.events import HistoryRepaired
 from treadle.ledger import Ledger
 from treadle.ports import Compiler, ModelRequest, SessionView, ToolSpec
@@ -78,5 +78,5 @@ class Requests:
         if self._choice in ("auto", "none"):
             return self._choice
         run = self._ledger.state.run
-        is_first = run is None or run.spent.model_turns == 0 or is_reminder(self._session.messages[-1:])
+        is_first = run is None or run.spent.model_turns == 0 or has_ignored_choice(self._session.messages)
         return self._choice if is_first else "auto"
