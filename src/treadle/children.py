@@ -5,13 +5,14 @@ session, and so nothing in it is done twice.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from treadle.assembly import Description, Host
 from treadle.canonical import digest
-from treadle.errors import ConfigurationError, SessionExists
+from treadle.errors import ConfigurationError, SessionExists, SessionHeld
 from treadle.events import ChildStarted, RunFinished, SessionSpawned
-from treadle.history import fold
+from treadle.history import EffectRecord, fold
 from treadle.ports import Model
 from treadle.run import Run
 from treadle.session import Session
@@ -33,7 +34,7 @@ async def carry_out(description: Description, model: Model, task: str, ctx: Tool
     """Give an agent the task of a call, or go on with it, and return its answer.
 
     Raises:
-        Suspended: The agent waits for something.
+        Suspended: The agent waits for something, or another process still runs its session.
         Unfinished: It did not complete.
         ConfigurationError: The context is not that of a run.
     """
@@ -118,6 +119,9 @@ async def _run(host: Host, description: Description, model: Model, child: Sessio
         is_cut = True
         if (this := asyncio.current_task()) is not None:
             this.uncancel()
+    except SessionHeld as held:  # by the process that lost the caller's session: it may still act in the child's
+        _leave(run)
+        raise Suspended(f"session {child.id}, which another process still holds") from held
     except BaseException:
         _leave(run)
         raise
@@ -138,14 +142,17 @@ async def _outcome(host: Host, child: Session, name: str, *, is_cut: bool) -> An
     """Return the child's answer, or raise what became of it."""
     run = child.state.run
     if run is not None and run.phase == "paused":
-        raise Suspended(f"session {child.id}", approvals=child.state.pending_approvals())
+        approvals = child.state.pending_approvals()
+        outside = [one.suspended.waits_for for one in child.state.suspended if one.suspended is not None]
+        waits_for = ", ".join(outside) if outside and not approvals else f"session {child.id}"
+        raise Suspended(waits_for, approvals=approvals)
     if not child.abandoned:
         host.session.children.pop(child.id, None)
     events = await child.events()
     end = next((event for event in reversed(events) if isinstance(event, RunFinished)), None)
-    if end is not None and end.completed:
-        return end.text if end.output is None else end.output
     effects = await effects_of(host.session.journal, events)
+    if end is not None and end.completed:
+        return _answer(end, effects)
     reason = StopReason.CANCELLED.value if end is None else end.reason
     body = {
         "error": "The run did not begin." if end is None else end.message,
@@ -158,6 +165,18 @@ async def _outcome(host: Host, child: Session, name: str, *, is_cut: bool) -> An
     done = " What it did before stays done, see `may_have_done`." if effects else ""
     message = f"The agent {name} did not complete its task: {body['error']}{done}"
     raise Unfinished(status, message, body=body, code=f"subagent_{reason}", may_have_acted=bool(effects))
+
+
+def _answer(end: RunFinished, effects: Sequence[EffectRecord]) -> Any:
+    """Return the child's answer. Where it left calls of unknown outcome, they are named beside it: the answer may hide them."""
+    answer = end.text if end.output is None else end.output
+    doubts = [f"{one.tool} ({one.status})" for one in effects if one.status == CallStatus.OUTCOME_UNKNOWN]
+    if not doubts:
+        return answer
+    message = (
+        "The agent completed its task, but these of its calls may have been carried out. Check before you repeat them."
+    )
+    return {"answer": answer, "outcome_unknown": doubts, "message": message}
 
 
 def _cut_status(host: Host) -> CallStatus:

@@ -15,6 +15,7 @@ from treadle.events import (
     RunStarted,
     SessionForked,
     ToolFinished,
+    ToolResolved,
     ToolStarted,
 )
 from treadle.state import SessionState
@@ -158,9 +159,10 @@ def _open_call(session_id: str, seq: int, points: Sequence[_Point]) -> NoSuchPoi
 
 
 def effects_after(events: Iterable[AnyEvent], seq: int) -> tuple[EffectRecord, ...]:
-    """Return the calls that started after this event and may have changed the world."""
+    """Return the calls that started after this event and may have changed the world. What a person has found out counts."""
     started: dict[str, ToolStarted] = {}
     results: dict[str, ToolResult] = {}
+    found_out: dict[str, str] = {}
     for event in events:
         if event.seq <= seq:
             continue
@@ -169,12 +171,14 @@ def effects_after(events: Iterable[AnyEvent], seq: int) -> tuple[EffectRecord, .
                 started[call_id] = event
             case ToolFinished(call_id=str(call_id)):
                 results[call_id] = event.result
+            case ToolResolved(call_id=str(call_id), outcome="done" | "not_done"):
+                found_out[call_id] = event.outcome
             case _:
                 pass
     return tuple(
-        _effect(call_id, event, results.get(call_id))
+        _effect(call_id, event, results.get(call_id), is_done=found_out.get(call_id) == "done")
         for call_id, event in started.items()
-        if _may_have_acted(results.get(call_id))
+        if _may_have_acted(results.get(call_id)) and found_out.get(call_id) != "not_done"
     )
 
 
@@ -184,8 +188,8 @@ def _may_have_acted(result: ToolResult | None) -> bool:
     return result.attempts > 0 and result.status not in _UNTOUCHED
 
 
-def _effect(call_id: str, started: ToolStarted, result: ToolResult | None) -> EffectRecord:
-    status = CallStatus.OUTCOME_UNKNOWN if result is None else result.status
+def _effect(call_id: str, started: ToolStarted, result: ToolResult | None, *, is_done: bool) -> EffectRecord:
+    status = CallStatus.OK if is_done else CallStatus.OUTCOME_UNKNOWN if result is None else result.status
     return EffectRecord(call_id=call_id, tool=started.tool, effect=started.effect, status=status.value)
 
 

@@ -68,6 +68,8 @@ class Plan(msgspec.Struct, kw_only=True):
     ready: list[CheckedCall] = msgspec.field(default_factory=list)
     adopted: list[tuple[ToolCall, CheckedCall]] = msgspec.field(default_factory=list)
     stop: Stop | None = None
+    acts: bool = False
+    """Whether one that is ready may change something. What was read before it is no answer to a read after it."""
 
 
 class Planner:
@@ -226,10 +228,12 @@ class Planner:
                 self._refuse_repeat(plan, found, message, nth)
             case DecisionKind.ALLOW:
                 plan.events.append(checked.event())
-                if (kept := self._early.take(checked.call)) is not None:
+                kept = None if plan.acts else self._early.take(checked.call)
+                if kept is not None:
                     plan.adopted.append((state.call, kept))
                 else:
                     plan.ready.append(checked.call)
+                    plan.acts = plan.acts or not checked.call.effect.is_read
             case DecisionKind.ASK:
                 plan.events.append(checked.event())
                 self._request(plan, state, checked)

@@ -15,6 +15,7 @@ from treadle import (
     Agent,
     Budget,
     Decision,
+    Done,
     Session,
     SessionNotActive,
     Tool,
@@ -644,3 +645,79 @@ async def test_the_memory_of_a_process_holds_a_child_like_a_file_does() -> None:
     assert result.completed
     assert len(world.paid) == 1
     await check_family(result.session)
+
+
+# --- what the caller's model is told, and other processes
+
+
+def doubtful() -> Agent:
+    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+        raise ConnectionError("The line broke.")
+
+    pay = Tool(name="pay", description="Pay.", parameters=ANYTHING, effect="unsafe", run=run)
+    return Agent(Told([proposed("pay")], "I paid."), tools=[pay], policy=allow("pay"))
+
+
+@pytest.mark.row("N07")
+@pytest.mark.parametrize("is_grandchild", [False, True])
+async def test_a_child_that_completes_tells_its_callers_model_which_calls_may_have_acted(is_grandchild: bool) -> None:
+    child = lead(doubtful(), policy=allow("clerk")) if is_grandchild else doubtful()
+
+    result = await lead(child, policy=allow("clerk")).run("Pay")
+
+    (told,) = (one for message in result.messages for one in message.results)
+    value = json.loads(told.content)
+    assert value["answer"] == ("All is done." if is_grandchild else "I paid.")
+    assert value["outcome_unknown"] == ["pay (outcome_unknown)"]
+    assert [one.status for one in result.tool_calls] == ["ok"]
+    await check_family(result.session)
+
+
+@pytest.mark.row("N07")
+async def test_a_child_whose_doubt_a_person_has_ended_tells_its_answer_alone() -> None:
+    journal = MemoryJournal()
+    child = Agent(
+        Told([proposed("pay")], [proposed("ask_first")], "I paid."),
+        tools=[*doubtful().tools, World().pay("ask_first")],
+        policy=allow("pay"),
+    )
+    top = lead(child, policy=allow("clerk"))
+    async with open_session(journal, id="top") as session:
+        await top.run("Pay", session=session)
+        (state,) = await children_of(session)
+        async with open_session(journal, id=state.id) as opened:
+            await opened.resolve("pay_1", Done("paid"))
+        await session.answer(session.approvals()[0].id, "allow")
+
+        result = await top.resume(session)
+
+        (told,) = (one for message in result.messages for one in message.results)
+        assert told.content == "I paid."
+
+
+@pytest.mark.row("N07")
+@pytest.mark.parametrize("is_grandchild", [False, True])
+async def test_a_child_that_another_process_still_holds_is_waited_for_and_not_told_as_failed(
+    is_grandchild: bool,
+) -> None:
+    world, journal = World(), MemoryJournal()
+    child = payer(world, policy=ask("pay"))
+    if is_grandchild:
+        child = lead(child, policy=allow("clerk"))
+    top = lead(child, policy=allow("clerk"))
+    async with open_session(journal, id="top") as session:
+        await top.run("Pay", session=session)
+        (approval,) = session.approvals()
+        await session.answer(approval.id, "allow")
+        lease = await journal.acquire(approval.session_id, on_lost=lambda: None, on_message=lambda: None)
+
+        waiting = await top.resume(session)
+
+        assert waiting.reason == "input_required"
+        assert approval.session_id in waiting.stop.message
+        assert world.paid == []
+        await lease.release()
+        done = await top.resume(session)
+        assert (done.reason, len(world.paid)) == ("completed", 1)
+        assert done.text == "All is done."
+        await check_family(session)

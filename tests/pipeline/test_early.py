@@ -108,6 +108,26 @@ async def test_the_results_of_a_response_that_broke_off_answer_equal_calls_of_th
     await check_session(session)
 
 
+@pytest.mark.row("S08")
+async def test_what_a_broken_response_read_answers_no_read_of_the_retry_that_comes_after_an_act():
+    recorder = Recorder()
+    begun = Gate()
+    broken = Turn(calls=(call("look", n=1),), cut="before-terminal", gate=begun, hold_after_call=0)
+    model = ScriptedModel([broken, [call("act", n=2), call("look", n=1)], text("Done.")])
+
+    def watch(event):
+        if event.type == "tool.started":
+            begun.open()
+
+    async with on_fake_clock() as session:
+        agent = Agent(model, tools=[read(recorder), act(recorder)], subscribers=[watch])
+        run = await agent.run("go", session=session)
+
+        assert [n for word, n in recorder.log if word == "begin"] == [1, 2, 1]
+        assert statuses(run) == ["ok", "ok"]
+        await check_session(session)
+
+
 async def test_early_calls_of_a_cancelled_task_are_stopped_and_recorded():
     begun = asyncio.Event()
 
