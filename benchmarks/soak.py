@@ -23,15 +23,15 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "tests" / name) for name in ("durability", "")]
 
 from crash_child import Job
-from crashing import EFFECTS, Children, World, children, world
-from soaking import WHERES, Life, Tally
+from crashing import Children, World, children, world
+from soaking import SCENES, WHERES, Life, Tally
 
 
 async def main() -> int:
     words = parse()
     chance = random.Random(words.seed)
     wheres = [where for where in WHERES if words.store == "sqlite" or where != "CP16"]  # that is about making a file
-    cells = {(effect, where): Tally() for effect in EFFECTS for where in wheres}
+    cells = {(scene, where): Tally() for scene in SCENES for where in wheres}
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="treadle-soak-") as folder:
         async with AsyncExitStack() as stack:
@@ -96,8 +96,8 @@ def parse() -> argparse.Namespace:
 def endless(chance: random.Random, wheres: Sequence[str]) -> Iterator[tuple[int, tuple[str, str]]]:
     """Go through all cells again and again, in a new order each time; random times as often as all points together."""
     numbers = itertools.count(1)
-    points = [(effect, where) for effect in EFFECTS for where in wheres]
-    at_random = [(effect, "random") for effect in EFFECTS] * 3
+    points = [(scene, where) for scene in SCENES for where in wheres]
+    at_random = [(scene, "random") for scene in SCENES] * 3
     while True:
         cells = points + at_random
         chance.shuffle(cells)
@@ -122,19 +122,19 @@ def kills(cells: dict[tuple[str, str], Tally]) -> int:
 
 
 def show(cells: dict[tuple[str, str], Tally], seconds: float, seed: int) -> None:
-    """Print one line an effect, one a place, and all faults."""
+    """Print one line a scene, one a place, and all faults."""
     head = ("", "lives", "kills", "told unknown", "duplicates", "lost events", "broken")
     rows: list[tuple[object, ...]] = [head]
-    groups = [(effect, [tally for (one, _), tally in cells.items() if one == effect]) for effect in EFFECTS]
+    groups = [(scene, [tally for (one, _), tally in cells.items() if one == scene]) for scene in SCENES]
     groups += [(where, [tally for (_, one), tally in cells.items() if one == where]) for where in WHERES]
     groups.append(("all", list(cells.values())))
     for name, tallies in (group for group in groups if group[1]):
         counts = [(t.lives, t.kills, t.told_unknown, t.duplicates, t.lost_events, t.broken) for t in tallies]
         rows.append((name, *map(sum, zip(*counts, strict=True))))
     for row in rows:
-        print("| " + " | ".join(f"{cell!s:>{len(str(top)) or 10}}" for cell, top in zip(row, head, strict=True)) + " |")
+        print("| " + " | ".join(f"{cell!s:>{len(str(top)) or 16}}" for cell, top in zip(row, head, strict=True)) + " |")
         if row is head:
-            print("|" + "|".join("-" * (len(top) + 2 if top else 12) for top in head) + "|")
+            print("|" + "|".join("-" * (len(top) + 2 if top else 18) for top in head) + "|")
     print(f"\n{seconds:.0f} s, seed {seed}")
     for fault in itertools.chain.from_iterable(tally.faults for tally in cells.values()):
         print(f"FAULT {fault}", file=sys.stderr)

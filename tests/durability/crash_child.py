@@ -35,6 +35,12 @@ LIFE_SECONDS = 60
 
 LOOK = ToolCall(id="look", name="look", arguments="{}")
 ACTS = tuple(ToolCall(id=f"act_{n}", name="act", arguments=f'{{"n": {n}}}') for n in (1, 2))
+MIXED = "mixed"
+"""One call of each effect in one step, in place of two calls of one effect."""
+MIXED_ACTS = {
+    effect: ToolCall(id=f"act_{n}", name=f"act_{effect}", arguments=f'{{"n": {n}}}')
+    for n, effect in enumerate(("unsafe", "keyed", "idempotent", "read"), start=1)
+}
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +53,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Where the report goes."""
     session: str = "s"
     effect: str = "unsafe"
+    """The effect of both acts, or `mixed`."""
     point: str = ""
     """Where to die; empty to live."""
     act: str = "start"
@@ -115,7 +122,7 @@ def dying_journal(job: Job, reaper: Reaper) -> Any:
 
 def _point_before(event: AnyEvent) -> str:
     match event:
-        case ToolStarted(tool="act"):
+        case ToolStarted(tool=name) if name.startswith("act"):
             return "CP8"
         case ToolFinished(call_id="act_1"):
             return "CP11"
@@ -131,7 +138,7 @@ def _point_after(event: AnyEvent) -> str:
             return "CP7"
         case RunPaused():
             return "CP7:paused"
-        case ToolStarted(tool="act"):
+        case ToolStarted(tool=name) if name.startswith("act"):
             return "CP9"
         case ToolFinished(call_id="act_1"):
             return "CP12"
@@ -147,8 +154,9 @@ class PlannedModel:
     name = "planned"
     price = None
 
-    def __init__(self, reaper: Reaper) -> None:
+    def __init__(self, reaper: Reaper, acts: Sequence[ToolCall] = ACTS) -> None:
         self._reaper = reaper
+        self._acts = acts
         self._requests = ChatRequests("m", origin="x", options={}, stream=False, thinking_field=None)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
@@ -162,10 +170,10 @@ class PlannedModel:
         if is_first:
             yield CallReady(LOOK)
             self._reaper.pass_by("CP3:early")
-            for call in ACTS:
+            for call in self._acts:
                 yield CallReady(call)
         self._reaper.pass_by("CP4")
-        parts = (Text("I act."), LOOK, *ACTS) if is_first else (Text("I am done."),)
+        parts = (Text("I act."), LOOK, *self._acts) if is_first else (Text("I am done."),)
         yield ModelEnd(parts=parts, finish=Finish.CALLS if is_first else Finish.STOP)
 
 
@@ -189,7 +197,7 @@ class DyingPolicy:
         self._reaper = reaper
 
     def decide(self, call: CheckedCall, session: Any) -> Decision | None:
-        if call.name == "act":
+        if call.name.startswith("act"):
             self._reaper.pass_by("CP6")
         return None
 
@@ -197,8 +205,9 @@ class DyingPolicy:
 class Acting:
     """The tool `act`, and its check."""
 
-    def __init__(self, job: Job, reaper: Reaper, second_stored: asyncio.Event) -> None:
+    def __init__(self, job: Job, effect: str, reaper: Reaper, second_stored: asyncio.Event) -> None:
         self._job = job
+        self._effect = effect
         self._reaper = reaper
         self._second_stored = second_stored
 
@@ -209,7 +218,7 @@ class Acting:
             await wait_for_pipe(self._job.gate)
         if n == 2 and self._job.point == "CP12":
             await asyncio.Event().wait()
-        asked = {"do": ctx.idempotency_key, "effect": self._job.effect, "n": n, "session": self._job.session}
+        asked = {"do": ctx.idempotency_key, "effect": self._effect, "n": n, "session": self._job.session}
         reader, writer = await asyncio.open_connection("127.0.0.1", self._job.port)
         writer.write(json.dumps(asked).encode() + b"\n")
         await writer.drain()
@@ -245,17 +254,13 @@ async def wait_for_pipe(path: str) -> None:
     await opened
 
 
-def agent_of(job: Job, reaper: Reaper, second_stored: asyncio.Event) -> Agent:
-    async def look(arguments: JsonObject, ctx: ToolContext) -> Any:
-        return "nothing"
-
-    acting = Acting(job, reaper, second_stored)
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    act = Tool(
-        name="act",
+def act_tool(job: Job, name: str, effect: str, reaper: Reaper, second_stored: asyncio.Event) -> Tool:
+    acting = Acting(job, effect, reaper, second_stored)
+    return Tool(
+        name=name,
         description="Act.",
-        parameters=schema,
-        effect=job.effect,  # type: ignore[arg-type]  # a word of the test's
+        parameters={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
+        effect=effect,  # type: ignore[arg-type]  # a word of the test's
         permission="ask" if job.consent else "allow",
         resources=lambda arguments: {f"thing:{arguments['n']}": "write"},
         check=acting.check if job.check else None,
@@ -263,10 +268,18 @@ def agent_of(job: Job, reaper: Reaper, second_stored: asyncio.Event) -> Agent:
         timeout=job.timeout or (30.0 if job.check else None),
         run=acting.run,
     )
+
+
+def agent_of(job: Job, reaper: Reaper, second_stored: asyncio.Event) -> Agent:
+    async def look(arguments: JsonObject, ctx: ToolContext) -> Any:
+        return "nothing"
+
+    named = {call.name: effect for effect, call in MIXED_ACTS.items()} if job.effect == MIXED else {"act": job.effect}
+    acts = [act_tool(job, name, effect, reaper, second_stored) for name, effect in named.items()]
     looking = Tool(name="look", description="Look.", parameters={}, effect="read", run=look)
     agent = Agent(
-        PlannedModel(reaper),
-        tools=[looking, act],
+        PlannedModel(reaper, tuple(MIXED_ACTS.values()) if job.effect == MIXED else ACTS),
+        tools=[looking, *acts],
         policy=DyingPolicy(reaper),
         in_doubt=job.in_doubt,  # type: ignore[arg-type]
     )
@@ -318,6 +331,8 @@ def live(job: Job) -> None:
     code = 0
     try:
         report = build_tables(job) if job.act == "build" else asyncio.run(carry_out(job))
+    except NothingToResume as error:  # the kinds of it, too
+        code, report = 1, {"error": f"NothingToResume: {error}"}
     except Exception as error:  # noqa: BLE001 - whatever it was, the parent must hear of it
         code, report = 1, {"error": f"{type(error).__name__}: {error}"}
     Path(job.out).write_text(json.dumps(report))

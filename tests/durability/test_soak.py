@@ -1,4 +1,4 @@
-"""The short form of `make soak`: some forty kills, over all effects, at every crash point and at random times."""
+"""The short form of `make soak`: some forty kills, over all scenes, at every crash point and at random times."""
 
 import asyncio
 import random
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from crash_child import Job
-from crashing import EFFECTS, children, world
-from soaking import RANDOM, WHERES, Life, Tally
+from crashing import children, world
+from soaking import RANDOM, SCENES, WHERES, Life, Tally
 
 SEED = 20261121
 TYPICAL_SECONDS = 0.15
@@ -16,15 +16,15 @@ TYPICAL_SECONDS = 0.15
 @pytest.mark.row("Q04", "R04", "R05", "CP1", "CP5", "CP9", "CP13", "CP15", "CP16")
 async def test_forty_kills_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
     chance = random.Random(SEED)
-    plan = [(effect, where) for effect in EFFECTS for where in WHERES if where != RANDOM]
+    plan = [(scene, where) for scene in SCENES for where in WHERES if where != RANDOM]
     chance.shuffle(plan)
-    plan = plan[:24] + [(effect, RANDOM) for effect in EFFECTS for _ in range(3)]
+    plan = plan[:24] + [(scene, RANDOM) for scene in SCENES for _ in range(2)]
     tally = Tally()
     async with world(tmp_path / "acts") as outside, children() as one, children() as other:
 
         async def live(mother: object, lives: list[tuple[int, tuple[str, str]]]) -> None:
-            for number, (effect, where) in lives:
-                life = Life(mother, outside, tmp_path, f"life{number}", effect, where, chance=chance)  # type: ignore[arg-type]
+            for number, (scene, where) in lives:
+                life = Life(mother, outside, tmp_path, f"life{number}", scene, where, chance=chance)  # type: ignore[arg-type]
                 await life.run(tally, TYPICAL_SECONDS)
 
         numbered = list(enumerate(plan))
