@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import IO, Self
 
 from treadle.errors import Rejected
+from treadle.toolsets import _guard
 from treadle.toolsets._root import refusal, shown
 
 __all__ = ["Matcher", "matching", "weight"]
@@ -121,7 +122,7 @@ def _reason(error: Exception) -> str:
 
 
 class _Process:
-    """A process that looks at texts for us. It is killed when the search ends; without us it ends by itself."""
+    """A process that looks at texts for us. It is killed when the search ends, and when this process does."""
 
     def __init__(self, is_cancelled: Callable[[], bool]) -> None:
         self._is_cancelled = is_cancelled
@@ -139,12 +140,14 @@ class _Process:
             )
         except OSError as error:
             raise refusal(f"The search could not start a process: {error.strerror}.", "unavailable") from error
+        _guard.keep(self._popen.pid)
         return self
 
     def __exit__(self, *_: object) -> None:
         if (popen := self._popen) is not None:
             popen.kill()
             popen.communicate()
+            _guard.leave(popen.pid)
 
     def ask(self, text: str) -> bool:
         """Send a text; return what the process says of it."""

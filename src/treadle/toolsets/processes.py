@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from treadle.toolsets import _guard
+
 __all__ = ["ProcessResult", "clean_environment", "run_process"]
 
 _TERM_SECONDS = 0.1
@@ -36,6 +38,8 @@ async def run_process(
     max_bytes: int = 1_000_000,
 ) -> ProcessResult:
     """Run a program to its end, in a process group of its own. Being cancelled kills the whole group, grandchildren too.
+
+    The group is killed as well when this process ends without a word, as `kill -9` makes it.
 
     Call it from an async tool: the tool's time limit, a person's cancel and the wall-time budget then end the program.
 
@@ -71,6 +75,7 @@ async def run_process(
         start_new_session=True,
     )
     group = transport.get_pid()
+    _guard.keep(group)
     try:
         _write(transport.get_pipe_transport(0), stdin)
         # A grandchild may hold the pipes for ever: the end of the program itself is what we wait for, then we end the rest.
@@ -82,6 +87,7 @@ async def run_process(
         raise
     finally:
         transport.close()
+        _guard.leave(group)
     return watch.result(transport.get_returncode())
 
 

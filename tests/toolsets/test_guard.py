@@ -1,0 +1,131 @@
+"""A process that dies by kill -9 takes the programs of its tools with it. Real processes; a pipe that they hold shows who still lives."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from treadle.toolsets import _guard
+from treadle.toolsets.processes import run_process
+
+_PROGRAM = """
+import signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+held = open(sys.argv[1], "w")
+waits = [sys.executable, "-c", "import signal; signal.pause()"]
+children = [subprocess.Popen(waits, pass_fds=[held.fileno()]) for _ in range(2)]
+held.write("x"); held.flush()
+signal.pause()
+"""
+
+_RUNS = f"""
+import asyncio, os, signal, sys
+from treadle import run_process
+PROGRAM = {_PROGRAM!r}
+async def main():
+    if "first" in sys.argv:
+        await run_process(["true"])
+    if "unguarded" in sys.argv:  # somebody has killed the guard
+        os.kill(int(open(f"/proc/{{os.getpid()}}/task/{{os.getpid()}}/children").read().split()[0]), signal.SIGKILL)
+    await run_process([sys.executable, "-c", PROGRAM, sys.argv[1]])
+async def main_and_fork():
+    running = asyncio.ensure_future(run_process([sys.executable, "-c", PROGRAM, sys.argv[1]]))
+    await asyncio.to_thread(lambda: open(sys.argv[2]).read())  # until the program holds its pipe
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    print(child, flush=True)
+    await running
+asyncio.run(main_and_fork() if "fork" in sys.argv else main())
+"""
+
+_SEARCHES = """
+import os, sys
+from treadle.toolsets._matching import matching
+with matching("(a{1,50}){1,50}b", ignore_case=False, is_cancelled=lambda: False) as matches:
+    assert matches("a" * 10 + "b")
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def started(*command: str) -> Iterator["subprocess.Popen[str]"]:
+    popen = subprocess.Popen([sys.executable, "-c", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield popen
+    finally:
+        popen.kill()
+        popen.communicate()
+
+
+def wait_for_end(reader: int) -> None:
+    """Return when nobody holds the other end any more."""
+    while os.read(reader, 100):
+        pass
+
+
+@pytest.mark.row("ST12")
+@pytest.mark.parametrize("words", [(), ("first",), ("first", "unguarded")])
+def test_a_program_and_its_children_end_with_a_process_that_is_killed(tmp_path: Path, words: tuple[str, ...]) -> None:
+    fifo = tmp_path / "held"
+    os.mkfifo(fifo)
+    with started(_RUNS, str(fifo), *words) as popen:
+        reader = os.open(fifo, os.O_RDONLY)
+        assert os.read(reader, 1) == b"x"
+        popen.kill()
+        wait_for_end(reader)
+        os.close(reader)
+
+
+@pytest.mark.row("ST12")
+def test_a_fork_of_the_killed_process_does_not_keep_its_programs_alive(tmp_path: Path) -> None:
+    fifo, gate = tmp_path / "held", tmp_path / "gate"
+    os.mkfifo(fifo)
+    os.mkfifo(gate)
+    with started(_RUNS, str(fifo), str(gate), "fork") as popen:
+        assert popen.stdout is not None
+        reader = os.open(fifo, os.O_RDONLY)
+        assert os.read(reader, 1) == b"x"
+        gate.write_text("go")
+        child = int(popen.stdout.readline())
+        try:
+            popen.kill()
+            wait_for_end(reader)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.close(reader)
+
+
+@pytest.mark.row("ST12")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_process_of_a_heavy_search_ends_with_a_process_that_is_killed() -> None:
+    with started(_SEARCHES) as popen:
+        assert popen.stdout is not None
+        assert popen.stdout.readline() == "ready\n"
+        children = Path(f"/proc/{popen.pid}/task/{popen.pid}/children").read_text().split()
+        matchers = [
+            pid for pid in map(int, children) if b"isinstance_python" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+        (matcher,) = matchers
+        watched = os.pidfd_open(matcher)
+        try:
+            os.kill(matcher, signal.SIGSTOP)  # it cannot see the end of its input
+            popen.kill()
+            assert select.select([watched], [], [], 60)[0], "it still lives"
+        finally:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(watched, signal.SIGKILL)
+            os.close(watched)
+
+
+@pytest.mark.row("ST12")
+async def test_a_guard_is_told_of_no_group_that_has_ended() -> None:
+    await run_process(["true"])
+    assert _guard._guard.groups == set()
