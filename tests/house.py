@@ -32,6 +32,7 @@ PACKAGE = PROJECT / "src" / "treadle"
 
 NOUNS = (
     "errors",
+    "options",
     "messages",
     "effects",
     "canonical",

@@ -268,6 +268,8 @@ class _Reader:
     def _model_failed(self, event: ModelFailed) -> None:
         if self._requested is None:
             self._broken(event, "nobody asked the model")
+        if event.is_aside:
+            return
         self._requested = None
         self._promised = event if event.retry_in_seconds is not None else None
 

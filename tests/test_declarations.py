@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, ConfigurationError, Tool, ToolOutput, resolve_model, tool
+from treadle import Agent, Budget, ConfigurationError, Guards, Tool, ToolOutput, resolve_model, tool
 from treadle.errors import ToolDefinitionError, UnknownModel
 from treadle.runtime.validation import Schema
 from treadle.testing import ScriptedModel, call, text
+from treadle.tools import Subject
 
 OBJECT = {"type": "object", "properties": {}}
 
@@ -137,3 +138,41 @@ def test_a_misspelt_model_is_answered_with_the_nearest(name: str, near: str) -> 
 def test_a_model_that_is_near_to_none_lists_what_there_is() -> None:
     with pytest.raises(UnknownModel, match=r"Unknown model 'zzzzz'\. Write one of: "):
         resolve_model("zzzzz")
+
+
+@pytest.mark.row("H21")
+@pytest.mark.parametrize("word", ["parameters", "output_schema", "error_schema"])
+def test_a_raw_tools_invalid_schema_is_refused_by_the_agent_that_is_given_it(word):
+    words = {"parameters": {}, word: {"type": "object", "properties": {"a": {"type": "strnig"}}}}
+    broken = Tool(name="look", description="", run=lambda arguments, ctx: None, **words)
+
+    with pytest.raises(ToolDefinitionError, match=f"{word} of tool 'look'"):
+        Agent(ScriptedModel([text("x")]), tools=[broken])
+
+
+@pytest.mark.row("H21")
+@pytest.mark.parametrize(
+    ("make", "meant"),
+    [
+        (lambda: Agent(ScriptedModel([text("x")]), tool=[]), "tools"),
+        (lambda: Budget(max_model_turn=3), "max_model_turns"),
+        (lambda: Guards(repeat=3), "repeats"),
+        (lambda: Tool(name="a", description="", paramters={}, run=print), "parameters"),
+    ],
+)
+def test_a_misspelt_option_is_answered_with_the_one_that_was_meant(make, meant):
+    with pytest.raises(TypeError, match=f"Did you mean '{meant}'"):
+        make()
+
+
+@pytest.mark.row("H20", "H21")
+def test_a_typed_tool_says_what_its_arguments_name():
+    def named(arguments):
+        return {"path": Subject(names=(arguments["path"],))}
+
+    @tool(effect="read", subjects=named)
+    def look(path: str) -> str:
+        """Look."""
+        return path
+
+    assert look.subjects is named

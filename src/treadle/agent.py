@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
@@ -17,6 +17,7 @@ from treadle.errors import ConfigurationError
 from treadle.events import Subscriber
 from treadle.guards import Guards
 from treadle.messages import Message
+from treadle.options import check_options, parameters_of
 from treadle.ports import Compiler, Driver, Interceptor, Model, Policy
 from treadle.recovery import InDoubt
 from treadle.reports import RunResult
@@ -73,6 +74,12 @@ class Agent:
         ConfigurationError: Something in the description is wrong; the message says what to do.
     """
 
+    if not TYPE_CHECKING:  # a type checker finds a misspelt option by the signature of __init__
+
+        def __new__(cls, *_: Any, **options: Any) -> Self:
+            check_options("Agent", options, parameters_of(cls.__init__))
+            return super().__new__(cls)
+
     def __init__(
         self,
         model: str | Model,
@@ -104,13 +111,11 @@ class Agent:
         _check_ports(policy=policy, driver=driver, compiler=compiler)
         _check_listeners(subscribers, interceptors)
         _check_words(on_limit=on_limit, unpriced=unpriced, in_doubt=in_doubt)
-        if compactor is not None:
-            raise ConfigurationError("Agent(compactor=...) is not built yet; leave it out.")
-        if compiler is not None and history != "all":
-            raise ConfigurationError("Give compiler= or history=, not both: each says what the model sees.")
+        _check_context(compiler, compactor, history)
         self._model = model
         self._toolbox = Toolbox(_checked(tools), parallel_hint=parallel_hint)
-        self._check_choice(tool_choice)
+        self._toolbox.compile()
+        _check_choice(tool_choice, self._toolbox)
         self._description = Description(
             toolbox=self._toolbox,
             instructions=instructions,
@@ -293,10 +298,11 @@ class Agent:
             self._description = msgspec.structs.replace(self._description, driver=driver_for(self.model))
         return self._description
 
-    def _check_choice(self, choice: str) -> None:
-        names = [tool.name for tool in self._toolbox]
-        if choice not in ("auto", "none", "required") and choice not in names:
-            raise ConfigurationError(f"tool_choice {choice!r} is neither auto, none, required nor one of {names}.")
+
+def _check_choice(choice: str, toolbox: Toolbox) -> None:
+    names = [tool.name for tool in toolbox]
+    if choice not in ("auto", "none", "required") and choice not in names:
+        raise ConfigurationError(f"tool_choice {choice!r} is neither auto, none, required nor one of {names}.")
 
 
 _LONGEST_SECONDS = 100 * 366 * 86400.0
@@ -341,6 +347,13 @@ def _check_words(*, on_limit: object, unpriced: object, in_doubt: object) -> Non
     _check_word("on_limit", on_limit, ("summarize", "report"))
     _check_word("unpriced", unpriced, ("refuse", "warn"))
     _check_word("in_doubt", in_doubt, ("ask", "tell", None))
+
+
+def _check_context(compiler: Compiler | None, compactor: None, history: str) -> None:
+    if compactor is not None:
+        raise ConfigurationError("Agent(compactor=...) is not built yet; leave it out.")
+    if compiler is not None and history != "all":
+        raise ConfigurationError("Give compiler= or history=, not both: each says what the model sees.")
 
 
 def _digest_of(instructions: str | None) -> str:

@@ -11,11 +11,12 @@ import msgspec
 
 from treadle.errors import ConfigurationError, UnknownBudget
 from treadle.messages import Usage
+from treadle.options import NamedOptions
 
 __all__ = ["Budget", "BudgetReached", "Deadline", "Meter", "Price", "Spent", "budget_from", "epoch_seconds", "plain"]
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=NamedOptions):
     """The ten limits of one run. None means no limit.
 
     Example:

@@ -10,7 +10,7 @@ import msgspec
 
 from treadle.effects import Effect
 from treadle.errors import InvalidArguments, ToolDefinitionError
-from treadle.tools import JsonObject, Permission, Run, Tool, ToolContext
+from treadle.tools import JsonObject, Permission, Run, Subject, Tool, ToolContext
 
 if TYPE_CHECKING:
     from treadle.runtime.schemas import FunctionSchema
@@ -39,6 +39,7 @@ class _Words(TypedDict, total=False):
     polling: bool
     interrupt: Literal["cancel", "block"]
     examples: Sequence[JsonObject]
+    subjects: Callable[[JsonObject], Mapping[str, Subject]] | None
 
 
 @overload
@@ -70,7 +71,7 @@ def tool(
         function: The function; left out when there are words to say.
         name: What the model calls it; None for the function's own name.
         **words: effect, timeout, retries, resources, check, key, permission, result_limit, visible, guidance, ends_run,
-            polling, interrupt, examples.
+            polling, interrupt, examples, subjects.
 
     Raises:
         ToolDefinitionError: It cannot be described to a model, or a word is wrong.

@@ -190,6 +190,8 @@ class ModelFailed(Event, frozen=True, kw_only=True, tag="model.failed"):
     usage: Usage | None = None
     """What the failed attempt used, where it is known."""
     cost: str | None = None
+    is_aside: bool = False
+    """Whether the step goes on without this request, as with a final inference whose draft stands."""
 
 
 class ModelDiscarded(Event, frozen=True, kw_only=True, tag="model.discarded"):

@@ -3,11 +3,12 @@
 import msgspec
 
 from treadle.errors import ConfigurationError
+from treadle.options import NamedOptions
 
 __all__ = ["Guards"]
 
 
-class Guards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Guards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=NamedOptions):
     """Limits on behaviour that leads nowhere. None switches a guard off.
 
     They count tries, and a try is one response of the model, however many calls it holds. A resumed run begins anew.

@@ -7,6 +7,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from treadle.errors import ModelError
 from treadle.events import AnyEvent, JournalDegraded, SessionStatus
 from treadle.messages import Finish, Message, Part, ToolCall, Usage
 from treadle.state import Approval, SessionState
@@ -37,6 +38,7 @@ __all__ = [
     "Policy",
     "Pricing",
     "Randomness",
+    "RequestFailed",
     "ResponseSetAside",
     "SessionInfo",
     "SessionView",
@@ -158,6 +160,12 @@ class ModelEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
         return self.finish is Finish.UNKNOWN and self.finish_reason is not None
 
 
+class RequestFailed(msgspec.Struct, frozen=True, kw_only=True, tag="request_failed"):
+    """A request of the driver failed, and the step goes on without it. Recorded as `model.failed`; what it used is counted."""
+
+    error: ModelError
+
+
 class ResponseSetAside(msgspec.Struct, frozen=True, kw_only=True, tag="set_aside"):
     """A whole response that is not the step's own message; the driver asks again.
 
@@ -177,7 +185,7 @@ class ResponseSetAside(msgspec.Struct, frozen=True, kw_only=True, tag="set_aside
     """What ends the step where no further request is allowed; None to end the run at its limit."""
 
 
-ModelPart: TypeAlias = TextDelta | ThinkingDelta | CallReady | ModelEnd | ResponseSetAside
+ModelPart: TypeAlias = TextDelta | ThinkingDelta | CallReady | ModelEnd | RequestFailed | ResponseSetAside
 
 
 class Model(Protocol):

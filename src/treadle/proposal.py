@@ -24,6 +24,7 @@ from treadle.ports import (
     Model,
     ModelEnd,
     ModelRequest,
+    RequestFailed,
     ResponseSetAside,
     TextDelta,
     ThinkingDelta,
@@ -175,21 +176,26 @@ class Proposer:
                         await self._set_aside(part, request, response, step)
                         if response.stop is not None or response.end is not None:
                             break
+                    case RequestFailed(error=error):
+                        await self._tell_lost_request(error, step, attempt)
                     case CallReady():
                         self._ready(part.call, response, step, attempt)
-                    case TextDelta():
-                        response.streamed.append(Text(encodable(part.text)))
-                        is_first = response.first_at is None
-                        self._delta(response, ModelDelta(step=step, text=encodable(part.text)))
-                        if is_first and self._ledger.subscribers:
-                            await asyncio.sleep(0)  # who listens has the first word before we look further
-                    case ThinkingDelta():
-                        response.streamed.append(Thinking(text=encodable(part.text)))
-                        self._delta(response, ModelDelta(step=step, thinking=encodable(part.text)))
+                    case TextDelta(text):
+                        await self._words(response, encodable(text), step)
+                    case ThinkingDelta(text):
+                        response.streamed.append(Thinking(text=encodable(text)))
+                        self._delta(response, ModelDelta(step=step, thinking=encodable(text)))
         finally:
             await response.offers.close(is_whole=response.end is not None)
             if isinstance(stream, AsyncGenerator):
                 await stream.aclose()
+
+    async def _words(self, response: _Response, text: str, step: int) -> None:
+        response.streamed.append(Text(text))
+        is_first = response.first_at is None
+        self._delta(response, ModelDelta(step=step, text=text))
+        if is_first and self._ledger.subscribers:
+            await asyncio.sleep(0)  # who listens has the first word before we look further
 
     async def _set_aside(self, part: ResponseSetAside, request: ModelRequest, response: _Response, step: int) -> None:
         """Count a response that is not the step's own message, before the driver may ask again."""
@@ -233,6 +239,18 @@ class Proposer:
                 message=encodable(failure.message),
             )
             await self._ledger.record(rejected)
+
+    async def _tell_lost_request(self, error: ModelError, step: int, attempt: int) -> None:
+        """Record a request that failed and that the step goes on without. What it used is in the step's own response."""
+        failed = ModelFailed(
+            step=step,
+            error=type(error).__name__,
+            message=encodable(shown_error(error)),
+            attempt=attempt,
+            status=error.status,
+            is_aside=True,
+        )
+        await self._ledger.record(failed)
 
     def _delta(self, response: _Response, delta: ModelDelta) -> None:
         if response.first_at is None:

@@ -269,7 +269,7 @@ async def _open_postgres(url: str) -> Journal:
     except ImportError as error:
         raise ConfigurationError(
             f"A journal in PostgreSQL needs an extra that does not work here ({error}). "
-            "Install it: pip install 'treadle[postgres]'."
+            "Install psycopg 3: pip install 'psycopg[binary]'."
         ) from error
     return await open_postgres(url)
 

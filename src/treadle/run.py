@@ -332,8 +332,8 @@ class Run:
             logger.warning("%s The limit cannot hold.", words)
             return
         raise ConfigurationError(
-            f"{words} Give its price with resolve_model(..., price=Price(input=, output=)), install the extra "
-            "'treadle[prices]', leave the budget out, or let it pass with Agent(unpriced='warn')."
+            f"{words} Give its price with resolve_model(..., price=Price(input=, output=)), install "
+            "genai-prices, leave the budget out, or let it pass with Agent(unpriced='warn')."
         )
 
     async def _begin(self, session: Session, budget: Budget) -> None:
@@ -431,9 +431,13 @@ def _too_late(session: Session, budget: Budget) -> Stop | None:
     run, limit = session.state.run, budget.max_wall_time_seconds
     if run is None or limit is None or run.spent.wall_seconds < limit:
         return None
-    reached = BudgetReached(budget="max_wall_time_seconds", used=plain(run.spent.wall_seconds), limit=limit)
-    has_passed = run.deadline is not None and run.deadline <= session.clock.now()
-    return time_stop(reached, deadline=run.deadline if has_passed else None)
+    used = run.spent.wall_seconds
+    left = None if run.deadline is None else run.deadline - session.clock.now()
+    if left is None or left > 0:
+        return time_stop(BudgetReached(budget="max_wall_time_seconds", used=plain(used), limit=limit), deadline=None)
+    # The running time at which the deadline came: below zero where that was before the run began.
+    reached = BudgetReached(budget="max_wall_time_seconds", used=round(used, 3), limit=round(used + left, 3))
+    return time_stop(reached, deadline=run.deadline)
 
 
 def _task_message(task: str | Message) -> Message:

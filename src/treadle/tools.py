@@ -10,6 +10,7 @@ from treadle.canonical import MAX_SCHEMA_VALUES, find_unencodable
 from treadle.effects import Effect
 from treadle.errors import ToolDefinitionError
 from treadle.messages import Media, Message, ToolCall
+from treadle.options import NamedOptions
 
 __all__ = [
     "ActionDecision",
@@ -244,7 +245,7 @@ _SHAPES = {"$ref", "anyOf", "oneOf", "allOf"}
 Run: TypeAlias = Callable[[JsonObject, ToolContext], Awaitable[Any] | Any]
 
 
-class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, metaclass=NamedOptions):
     """One tool: what the model reads, what the runtime enforces, and the function that acts.
 
     Example:

@@ -379,6 +379,17 @@ async def test_a_final_inference_that_no_limit_covers_leaves_the_answer_of_the_d
     assert result.spent.model_turns == 1
 
 
+@pytest.mark.row("D11", "H21")
+async def test_a_final_inference_that_fails_is_recorded_and_leaves_the_draft() -> None:
+    worder = ScriptedModel([Turn(status=400)], name="large")
+
+    result = await Agent(ScriptedModel([answer("draft")]), driver=ReActDriver(final_via_inference=worder)).run("go")
+    failed = [event for event in await result.session.events() if event.type == "model.failed"]
+
+    assert (result.text, result.completed) == ("draft", True)
+    assert [(one.error, one.status, one.retry_in_seconds) for one in failed] == [("ModelRejected", 400, None)]
+
+
 @pytest.mark.row("D11")
 async def test_another_model_may_word_the_answer_at_its_own_price() -> None:
     usage = Usage(input_tokens=1_000_000)

@@ -19,6 +19,9 @@ async def test_a_deadline_in_the_past_lets_no_request_be_made(deadline: Any) -> 
     model = ScriptedModel([text("never")])
 
     result = await payer(model).run("Hello", deadline=deadline)
+    report = result.report()
+
+    assert report["limit"] < 0 <= report["used"]
 
     assert model.requests == []
     assert (result.reason, result.report()["budget"]) == (StopReason.BUDGET_EXCEEDED, "max_wall_time_seconds")

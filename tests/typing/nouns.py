@@ -14,6 +14,7 @@ from treadle.ports import (
     ModelEnd,
     ModelPart,
     Policy,
+    RequestFailed,
     ResponseSetAside,
     SessionView,
     TextDelta,
@@ -82,6 +83,8 @@ def words(part: ModelPart) -> str:
             return call.name
         case ModelEnd():
             return ""
+        case RequestFailed(error=error):
+            return str(error)
         case ResponseSetAside(message=message):
             return message
         case _:

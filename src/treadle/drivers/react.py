@@ -3,7 +3,6 @@
 It proposes the same calls as the native driver, and executes none: budgets, policies and guards are the pipeline's.
 """
 
-import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from treadle.ports import (
     ModelEnd,
     ModelPart,
     ModelRequest,
+    RequestFailed,
     ResponseSetAside,
     TextDelta,
     ThinkingDelta,
@@ -29,8 +29,6 @@ from treadle.ports import (
 from treadle.tools import Tool
 
 __all__ = ["BoundReActDriver", "ReActDecision", "ReActDriver"]
-
-logger = logging.getLogger(__name__)
 
 _MAX_KEPT_CHARS = 4000
 """Characters of an unreadable decision that stay in the transcript."""
@@ -185,7 +183,7 @@ class BoundReActDriver:
             async for part in stream:
                 yield _worded(part, model, decision, is_own=is_own) if isinstance(part, ModelEnd) else part
         except ModelError as error:
-            logger.warning("The final inference failed, and the answer of the decision stands: %s", error)
+            yield RequestFailed(error=error)
             yield msgspec.structs.replace(draft, usage=error.usage or Usage(), price=None if is_own else model.price)
         finally:
             if isinstance(stream, AsyncGenerator):
