@@ -306,6 +306,7 @@ async def open_session(
     session_id = _checked_id(id) if id is not None else "s_" + chance.token()
     is_ours = isinstance(journal, str | Path)
     store = await open_journal(journal) if isinstance(journal, str | Path) else journal
+    time = clock or SystemClock()
     degradation: DegradingJournal | None = None
     try:
         if on_store_failure not in (None, "degrade", "stop"):
@@ -315,11 +316,11 @@ async def open_session(
         is_new = await store.create(session_id)
         state = fold(session_id, () if is_new else await store.read(session_id))
         degrades = is_ours if on_store_failure is None else on_store_failure == "degrade"
-        degradation = _degrading(store) if degrades else None
+        degradation = _degrading(store, time) if degrades else None
         async with Session(
             state=state,
             journal=degradation or store,
-            clock=clock or SystemClock(),
+            clock=time,
             randomness=chance,
             degradation=degradation,
         ) as session:
@@ -336,14 +337,14 @@ async def _check_exists(store: Journal, session_id: str | None) -> None:
         raise UnknownSession(f"There is no session {session_id!r} in the journal {store.location}.")
 
 
-def _degrading(store: Journal) -> "DegradingJournal | None":
+def _degrading(store: Journal, clock: Clock) -> "DegradingJournal | None":
     """Return the store with a memory of its own; one that is nothing but memory needs none."""
     from treadle.journals.degrading import DegradingJournal
     from treadle.journals.memory import MemoryJournal
 
     if isinstance(store, DegradingJournal):
         return store
-    return None if isinstance(store, MemoryJournal) else DegradingJournal(store)
+    return None if isinstance(store, MemoryJournal) else DegradingJournal(store, clock=clock)
 
 
 def _checked_id(session_id: str) -> str:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 import pytest
 from journal_events import note, notes
 
+from treadle import open_session
 from treadle.errors import IntentNotStored, JournalError, SessionConflict
 from treadle.events import AnyEvent, JournalDegraded, ToolStarted
 from treadle.journals.degrading import DegradingJournal
 from treadle.journals.memory import MemoryJournal
 from treadle.ports import InboxMessage
-from treadle.testing import FaultyJournal
+from treadle.testing import FakeClock, FaultyJournal
 
 MESSAGE = InboxMessage(id="m1", kind="message", body={"text": "Hello"})
 
@@ -188,3 +189,21 @@ async def test_a_store_is_closed_though_another_process_has_gone_on_with_a_sessi
     assert "are lost" in caplog.text
     with pytest.raises(JournalError, match="closed"):
         await store.flush()
+
+
+@pytest.mark.row("H22")
+async def test_a_store_that_failed_is_left_alone_by_the_clock_of_the_session() -> None:
+    store, clock = Switchable(), FakeClock()
+    shared = FaultyJournal(store, fail_at=1000)  # what is nothing but memory would have no memory of its own
+    async with open_session(shared, id="s", clock=clock, on_store_failure="degrade") as session:
+        store.is_off = True
+        await session.journal.append("s", [note(1)], state="running", durable=True)
+        store.is_off = False
+
+        clock.advance(0.99)
+        await session.journal.append("s", [note(2)], state="running", durable=True)
+        assert await store.read("s") == ()
+
+        clock.advance(0.01)
+        await session.journal.append("s", [note(3)], state="running", durable=True)
+        assert await store.read("s") == notes(1, 3)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from treadle.errors import IntentNotStored, JournalError, SessionConflict
 from treadle.events import AnyEvent, JournalDegraded, ToolStarted
 from treadle.journals._blobs import digest_of
-from treadle.ports import HasClock, InboxMessage, Journal, Lease, SessionInfo
+from treadle.ports import Clock, HasClock, InboxMessage, Journal, Lease, SessionInfo
 from treadle.runtime.redaction import redacted_logger
 from treadle.state import Approval
 
@@ -27,10 +27,12 @@ class DegradingJournal:
     Args:
         journal: The store.
         retry_seconds: How long a store that has failed is left alone. Calls that change the world ask it at once.
+        clock: Measures that time; the time of the process where it is None.
     """
 
-    def __init__(self, journal: Journal, *, retry_seconds: float = 1.0) -> None:
+    def __init__(self, journal: Journal, *, retry_seconds: float = 1.0, clock: Clock | None = None) -> None:
         self._journal = journal
+        self._monotonic = time.monotonic if clock is None else clock.monotonic
         self._retry_seconds = retry_seconds
         self._tails: dict[str, _Tail] = {}
         self._blobs: dict[str, bytes] = {}
@@ -62,7 +64,7 @@ class DegradingJournal:
                 return
             is_intent = _is_intent(events)
             tail.keep(events, state)
-            if is_intent or tail.is_due(self._retry_seconds):
+            if is_intent or self._is_due(tail):
                 fault = await self._catch_up(session_id, tail) or None
                 if fault is None:
                     return
@@ -73,6 +75,9 @@ class DegradingJournal:
                 raise IntentNotStored(
                     f"A call that changes the world may not start: that cannot be stored. {fault}"
                 ) from fault
+
+    def _is_due(self, tail: "_Tail") -> bool:
+        return self._monotonic() - tail.tried_at >= self._retry_seconds
 
     async def _try(
         self, session_id: str, tail: "_Tail", events: Sequence[AnyEvent], state: str, *, durable: bool
@@ -90,7 +95,7 @@ class DegradingJournal:
 
     async def _catch_up(self, session_id: str, tail: "_Tail") -> JournalError | None:
         """Store what waits; return why not."""
-        tail.tried_at = time.monotonic()
+        tail.tried_at = self._monotonic()
         try:
             for content in self._blobs.values():
                 await self._journal.put_blob(content)
@@ -118,7 +123,7 @@ class DegradingJournal:
         if tail.is_degraded or fault is None:
             return
         tail.is_degraded = True
-        tail.tried_at = time.monotonic()
+        tail.tried_at = self._monotonic()
         logger.warning("The journal %s failed; the run goes on in memory where that is safe: %s", self.location, fault)
         self._tell(session_id, JournalDegraded(waiting=len(tail.events), message=str(fault)))
 
@@ -254,9 +259,6 @@ class _Tail:
         self.events.clear()
         self.consumed.clear()
         self.is_degraded = False
-
-    def is_due(self, seconds: float) -> bool:
-        return time.monotonic() - self.tried_at >= seconds
 
 
 def _is_intent(events: Sequence[AnyEvent]) -> bool:

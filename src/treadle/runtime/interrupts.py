@@ -21,7 +21,7 @@ class Interrupt:
         self.stop: Stop | None = None
         self._clock = clock
         self._is_urgent = False
-        self._on_trip: set[Callable[[], None]] = set()
+        self._on_trip: dict[Callable[[], None], None] = {}  # ordered: a run replays the same way in every process
         self._wall: Timer | None = None
         self._ends_at: float | None = None
 
@@ -46,7 +46,7 @@ class Interrupt:
     def on_trip(self, act: Callable[[], None]) -> None:
         """Call back once when the run is to end; at once where it is to already."""
         if self.stop is None:
-            self._on_trip.add(act)
+            self._on_trip[act] = None
         else:
             act()
 
@@ -87,11 +87,11 @@ class Interrupt:
         if self.stop is not None:
             return
         timer = None if seconds is None else self._clock.call_later(seconds, gate.open)
-        self._on_trip.add(gate.open)
+        self._on_trip[gate.open] = None
         try:
             await gate.opened
         finally:
-            self._on_trip.discard(gate.open)
+            self._on_trip.pop(gate.open, None)
             if timer is not None:
                 timer.cancel()
 
@@ -125,7 +125,7 @@ class Cutting:
     Like `asyncio.timeout`, it needs no task of its own.
     """
 
-    def __init__(self, on_trip: "set[Callable[[], None]]", *, is_over: bool) -> None:
+    def __init__(self, on_trip: dict[Callable[[], None], None], *, is_over: bool) -> None:
         self.has_cut = False
         """Whether the interrupt came while the body ran."""
         self._on_trip = on_trip
@@ -136,7 +136,7 @@ class Cutting:
         task = asyncio.current_task()
         assert task is not None
         self._task, self._cancelling = task, task.cancelling()
-        self._on_trip.add(self._cut)
+        self._on_trip[self._cut] = None
         if self._is_over:
             self._cut()
         return self
@@ -144,7 +144,7 @@ class Cutting:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        self._on_trip.discard(self._cut)
+        self._on_trip.pop(self._cut, None)
         if self._soon is not None:
             self._soon.cancel()
         if not self.has_cut:
