@@ -29,12 +29,14 @@ from treadle.events import (
     RunPaused,
     RunResumed,
     RunStarted,
+    SessionChanged,
     SessionForked,
     SessionRewound,
     ToolAttemptFailed,
     ToolFinished,
     ToolInDoubt,
     ToolLate,
+    ToolResolved,
     ToolResumed,
     ToolStarted,
     ToolSuspended,
@@ -131,6 +133,8 @@ class _Call:
     """Whether it has started and waits for something outside."""
     may_repeat: bool = False
     """Whether somebody has said since that an unsafe call may start again."""
+    resolution: str | None = None
+    """What a person has said of it since it last started: done, not_done or unknown."""
     promised_attempt: int = 0
     """The attempt that a retry was announced for."""
     finished: ToolFinished | None = None
@@ -151,6 +155,8 @@ class _Reader:
         self._reused: set[str] = set()
         self._run = "none"  # none, running, paused, or the status it finished with
         self._segment = 0
+        self._closed: str | None = None
+        """Why nothing may run: the session is suspended, deleted or has moved; None while it is active."""
         self._requested: ModelStarted | None = None
         self._promised: ModelFailed | None = None
         self._unkept: list[str] = []
@@ -197,14 +203,25 @@ class _Reader:
     # --- runs
 
     def _run_started(self, event: RunStarted) -> None:
+        self._check_is_active(event)
         if open_calls := self._open():
             self._broken(event, f"leaves calls of the run before without a result: {sorted(open_calls)}")
         self._begin()
 
+    def _check_is_active(self, event: AnyEvent) -> None:
+        if self._closed is not None:
+            self._broken(event, f"the session is {self._closed}")
+
     def _run_resumed(self, event: RunResumed) -> None:
+        self._check_is_active(event)
         if self._run in ("none", "completed"):
             self._broken(event, f"there is nothing to resume: the run is {self._run}")
         self._begin()
+
+    def _session_changed(self, event: SessionChanged) -> None:
+        if event.status is not None:
+            is_active = event.status == "active"
+            self._closed = None if is_active else f"moved to {event.moved_to}" if event.moved_to else event.status
 
     def _begin(self) -> None:
         self._run = "running"
@@ -237,8 +254,8 @@ class _Reader:
     def _session_rewound(self, event: SessionRewound) -> None:
         if open_calls := self._open():
             self._broken(event, f"leaves calls without a result: {sorted(open_calls)}")
-        if self._run == "paused":
-            self._run = "rewound"
+        if self._run != "none":
+            self._run = "rewound"  # also one that was completed: its task may still be there
 
     def _session_forked(self, event: SessionForked) -> None:
         if open_calls := self._open():
@@ -318,11 +335,14 @@ class _Reader:
                 self._broken(event, f"{event.tool} is {event.effect} and started before its response was whole")
         elif not call.is_proposed:
             self._broken(event, f"{event.tool} was never proposed")
+        if call.resolution == "done":
+            self._broken(event, f"{event.tool} started although a person had said that it was done")
+        self._check_is_active(event)
         if call.starts:
             self._started_again(event, call)
         call.starts.append(event)
         call.promised_attempt = 0  # of a process that died: the call begins anew
-        call.segment, call.may_repeat, call.approval = self._segment, False, None
+        call.segment, call.may_repeat, call.approval, call.resolution = self._segment, False, None, None
 
     def _started_again(self, event: ToolStarted, call: _Call) -> None:
         if call.segment == self._segment:
@@ -354,6 +374,15 @@ class _Reader:
             self._broken(event, "it never started")
         call.may_repeat = call.may_repeat or event.answer == "not_done"
 
+    def _tool_resolved(self, event: ToolResolved) -> None:
+        call = self._call(event)
+        if not call.starts:
+            self._broken(event, "a call is resolved that never started")
+        if call.resolution not in (None, "unknown"):
+            self._broken(event, f"it was resolved already, as {call.resolution}")
+        call.resolution = event.outcome
+        call.may_repeat = event.outcome == "not_done"
+
     def _attempt_failed(self, event: ToolAttemptFailed) -> None:
         call = self._call(event)
         if not call.starts or call.finished is not None:
@@ -372,6 +401,8 @@ class _Reader:
             self._broken(event, f"the failure class {event.failure_class} does not fit {result.status}")
         if call.decision is None:
             self._broken(event, "it has a result and no decision")
+        if call.resolution == "done" and result.status not in (CallStatus.OK, CallStatus.OUTCOME_UNKNOWN):
+            self._broken(event, f"it is {result.status} although a person had said that it was done")
         if event.reused_from is not None:
             self._check_reused(event, event.reused_from)
         elif result.status in ACTED and not call.starts:
@@ -401,11 +432,13 @@ class _Reader:
         RunPaused: _run_paused,
         RunResumed: _run_resumed,
         RunStarted: _run_started,
+        SessionChanged: _session_changed,
         SessionForked: _session_forked,
         SessionRewound: _session_rewound,
         ToolAttemptFailed: _attempt_failed,
         ToolFinished: _tool_finished,
         ToolInDoubt: _tool_in_doubt,
+        ToolResolved: _tool_resolved,
         ToolResumed: _tool_resumed,
         ToolStarted: _tool_started,
         ToolSuspended: _tool_suspended,

@@ -9,7 +9,7 @@ from treadle.doubts import Doubt
 from treadle.errors import SessionHeld
 from treadle.events import SessionChanged
 from treadle.history import fold
-from treadle.ports import Journal
+from treadle.ports import Clock, Journal
 from treadle.resolve import open_session
 from treadle.transfer import Parcel, unpack
 from treadle.waiting import UNREADABLE, unreadable
@@ -26,6 +26,7 @@ async def import_session(
     *,
     id: str | None = None,  # noqa: A002 - the face's word (design section 6)
     take_open: bool = False,
+    clock: Clock | None = None,
 ) -> str:
     """Bring a session that `session.export()` or `move()` wrote into this journal, whole or not at all. Return its id.
 
@@ -40,6 +41,7 @@ async def import_session(
     Args:
         take_open: Take it up at once, although a call of it may still act: its source is closed, as you know.
         id: Another id for it; its idempotency keys are others then, so no call of it may be open.
+        clock: Dates the arrival; the time of this machine where it is None.
 
     Raises:
         JournalError: The lines are no whole export; nothing was imported.
@@ -49,7 +51,7 @@ async def import_session(
     parcel = unpack(lines)
     if id is not None and id != parcel.session_id:
         parcel = parcel.named(id)
-    events = [*parcel.events, *_arrival(parcel, take_open=take_open)]
+    events = [*parcel.events, *_arrival(parcel, take_open=take_open, at=(clock or SystemClock()).now())]
     for content in parcel.blobs.values():  # first: bytes that nobody names do no harm
         await journal.put_blob(content)
     phase = fold(parcel.session_id, events).phase
@@ -57,11 +59,11 @@ async def import_session(
     return parcel.session_id
 
 
-def _arrival(parcel: Parcel, *, take_open: bool) -> list[SessionChanged]:
+def _arrival(parcel: Parcel, *, take_open: bool, at: float) -> list[SessionChanged]:
     """Return what is recorded of an arrival: a moved session is active here; one that may act at two places is not."""
     state = parcel.state()
     arrived = SessionChanged(
-        session_id=parcel.session_id, seq=len(parcel.events) + 1, at=SystemClock().now(), status="active", by="import"
+        session_id=parcel.session_id, seq=len(parcel.events) + 1, at=at, status="active", by="import"
     )
     if state.moved_to:
         return [msgspec.structs.replace(arrived, reason="It was moved here.")]
@@ -73,7 +75,12 @@ def _arrival(parcel: Parcel, *, take_open: bool) -> list[SessionChanged]:
 
 
 async def expire_sessions(
-    journal: Journal, *, before: float, purge: bool = False, even_open: bool = False
+    journal: Journal,
+    *,
+    before: float,
+    purge: bool = False,
+    even_open: bool = False,
+    clock: Clock | None = None,
 ) -> tuple[str, ...]:
     """Delete the sessions that have not changed since `before` (seconds since 1970).
 
@@ -83,6 +90,7 @@ async def expire_sessions(
     Args:
         purge: Also remove their events, and those of sessions that were deleted before.
         even_open: Also those in which something waits for a person: the question, or the doubt, is lost.
+        clock: Dates the deletions; the time of this machine where it is None.
 
     Returns:
         The ids of the sessions that are gone.
@@ -93,7 +101,7 @@ async def expire_sessions(
         if info.updated_at >= before or is_stone:
             continue
         try:
-            async with open_session(journal, id=info.id) as session:
+            async with open_session(journal, id=info.id, clock=clock) as session:
                 if not even_open and (await session.approvals() or session.doubts()):
                     continue
                 await session.delete(purge=purge)

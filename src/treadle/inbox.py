@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from treadle.doubts import resolution_message
 from treadle.events import AnyEvent, ApprovalAnswered, MessageAdded
 from treadle.ledger import Ledger
 from treadle.messages import user_message
@@ -34,6 +35,9 @@ class Inbox:
 
         A busy loop asks the store only now and then; `at_once` asks in any case.
         """
+        state = self._ledger.state
+        if not state.has_open_calls and (untold := state.untold_resolutions()):
+            await self._ledger.record(*map(resolution_message, untold), durable=True)
         now = self._ledger.clock.monotonic()
         if not at_once and now < self._next:
             return False

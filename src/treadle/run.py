@@ -410,7 +410,12 @@ class Run:
 
 
 def _resolutions(session: Session) -> list[MessageAdded]:
-    """Return what the model must be told of calls that it was told to be of unknown outcome."""
+    """Return what the model must be told of calls that it was told to be of unknown outcome.
+
+    Invariant: nothing comes between calls and their results, so where calls are open, the inbox tells the model after them.
+    """
+    if session.state.has_open_calls:
+        return []
     return [resolution_message(one) for one in session.state.untold_resolutions()]
 
 

@@ -116,6 +116,27 @@ async def test_after_an_unknown_payment_the_report_says_what_is_to_do(journal: J
     ]
 
 
+@pytest.mark.row("ST10", "H22")
+async def test_a_resolution_is_told_after_the_results_of_calls_that_wait(journal: Journal, bank: Bank) -> None:
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as session:
+        asking = [call("pay", id="q", invoice="8")]
+        waits = await bank.agent(asking, policy=ask("pay")).resume(session)
+        await session.resolve("p", Done({"receipt": 4711}))
+        [approval] = session.approvals()
+        await session.answer(approval.id, "deny")
+        model = ScriptedModel([text("I see.")])
+        await Agent(model, tools=[bank.tool()], policy=ask("pay")).resume(session)
+        await check_session(session)
+        kinds = {event.type for event in await session.events()}
+    last, before = model.requests[0].messages[-1], model.requests[0].messages[-2]
+
+    assert waits.reason == StopReason.APPROVAL_REQUIRED
+    assert ([one.call_id for one in before.results], last.role) == (["q"], "user")
+    assert "4711" in last.text
+    assert "history.repaired" not in kinds
+
+
 @pytest.mark.row("ST10", "HF3")
 @pytest.mark.parametrize(
     ("outcome", "words"),

@@ -43,6 +43,10 @@ FAULTS = (
     "other_clock",
     "budget_reached",
     "guard_tripped",
+    "resolve",
+    "suspend",
+    "rewind",
+    "purge",
 )
 
 _GUARDS = frozenset({"repeated_tool_call", "repeated_failures", "invalid_call_limit"})

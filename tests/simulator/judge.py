@@ -19,8 +19,10 @@ from treadle.events import (
     RunPaused,
     RunResumed,
     RunStarted,
+    SessionChanged,
     ToolFinished,
     ToolInDoubt,
+    ToolResolved,
     ToolStarted,
 )
 from treadle.history import fold
@@ -55,6 +57,7 @@ class Judge:
         self._edited: set[tuple[str, str]] = set()
         self._denied: dict[tuple[str, str], bool] = {}
         self._reruns: Counter[tuple[str, str]] = Counter()
+        self._called_off: set[tuple[str, str]] = set()
 
     def blame(self, sentence: str) -> None:
         if sentence not in self.violations:
@@ -113,6 +116,8 @@ class Judge:
         intent = shelf.started.get(call_id)
         if intent is None or intent[0] > shelf.synced:
             self.blame(f"{tool} of {place} is sent before its intent is stored")
+        if place in self._called_off:
+            self.blame(f"{tool} of {place} is sent after a person said that it was not done, and cancelled")
         if call_id in shelf.finished:
             self.blame(f"{tool} of {place} is sent after its result was stored")
         if (end := _last_turn(shelf)) is not None:
@@ -170,6 +175,10 @@ class Judge:
         if request.rule == IN_DOUBT:
             self._reruns[place] += 1
 
+    def called_off(self, place: tuple[str, str]) -> None:
+        """A person has said that a call was not done, and has cancelled its run: it must never be sent again."""
+        self._called_off.add(place)
+
     # --- what comes of a run
 
     def concluded(self, process: "Process", result: RunResult) -> None:
@@ -199,17 +208,21 @@ class Judge:
         """Compare every stored session with the world, at the end of a life."""
         for store in stores:
             for session_id, shelf in store.shelves.items():
-                self._sum_up(session_id, shelf)
+                if shelf.moved is not None:
+                    self._sum_up_source(session_id, shelf, stores[-1].shelves[session_id])
+                elif not shelf.is_purged and not shelf.is_left:
+                    self._sum_up(session_id, shelf)
+
+    def _sum_up_source(self, session_id: str, shelf: "Shelf", there: "Shelf") -> None:
+        """A session that goes on elsewhere: nothing was added here, and nothing of it was lost on the way."""
+        if shelf.head != shelf.moved:
+            self.blame(f"session {session_id} changed at its source after it went on elsewhere")
+        if not there.is_purged and there.events[: shelf.head] != shelf.events:
+            self.blame(f"session {session_id} lost events when it was moved")
 
     def _sum_up(self, session_id: str, shelf: "Shelf") -> None:
+        self._check_results(session_id, shelf)
         by_call = self._life.world.by_call
-        for call_id, (seq, event) in shelf.finished.items():
-            started = shelf.started.get(call_id)
-            result = event.result
-            deeds = by_call.get((self._life.owner(session_id, seq), call_id), ())
-            effect = Effect.READ if started is None else started[1].effect
-            if (fault := _lie(result, len(deeds), effect)) is not None:
-                self.blame(f"{result.name} of {(session_id, call_id)} {fault}")
         for place, deeds in by_call.items():
             if place[0] == session_id and place[1] not in shelf.started:
                 self.blame(f"{deeds[0].tool} of {place} was done and has no intent in the journal")
@@ -223,6 +236,20 @@ class Judge:
         for fault in _doubts(shelf.events):
             self.blame(f"session {session_id}: {fault}")
 
+    def _check_results(self, session_id: str, shelf: "Shelf") -> None:
+        """Compare each result with what was really done."""
+        world = self._life.world
+        for call_id, (seq, event) in shelf.finished.items():
+            started = shelf.started.get(call_id)
+            result = event.result
+            place = (self._life.owner(session_id, seq), call_id)
+            if place in world.excused:
+                continue  # whoever took the session over asked the world before the stalled process sent it
+            deeds = world.by_call.get(place, ())
+            effect = Effect.READ if started is None else started[1].effect
+            if (fault := _lie(result, len(deeds), effect)) is not None:
+                self.blame(f"{result.name} of {(session_id, call_id)} {fault}")
+
 
 def _last_turn(shelf: "Shelf") -> str | None:
     """Return the end of the run where one has ended and none has begun since."""
@@ -230,6 +257,8 @@ def _last_turn(shelf: "Shelf") -> str | None:
         match event:
             case RunStarted() | RunResumed():
                 return None
+            case SessionChanged(status=str(status)):
+                return None if status == "active" else f"the session was {event.moved_to or status}"
             case RunFinished() | RunPaused():
                 return f"{event.type} {event.reason}"
             case _:
@@ -266,7 +295,7 @@ def _doubts(events: Sequence[AnyEvent]) -> list[str]:
                 starts[event.call_id or ""] += 1
                 if starts[event.call_id or ""] > 1 + words[event.call_id or ""]:
                     faults.append(f"{event.tool} {event.call_id} started again without anybody's word")
-            case ToolInDoubt(answer="not_done"):
+            case ToolInDoubt(answer="not_done") | ToolResolved(outcome="not_done"):
                 words[event.call_id or ""] += 1
             case ApprovalAnswered(answer="allow"):
                 words[event.call_id or ""] += 1

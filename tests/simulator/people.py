@@ -3,6 +3,7 @@
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from simulator.office import ACTS, Office
 from simulator.process import Process
 from treadle import open_session
 from treadle.archives import import_session
@@ -17,6 +18,7 @@ from treadle.errors import (
     UnknownApproval,
     UnknownSession,
 )
+from treadle.events import SessionChanged
 from treadle.session import Session
 from treadle.stops import Status
 
@@ -34,12 +36,13 @@ class People:
     """Everybody who has to do with one life."""
 
     def __init__(self, life: "Life") -> None:
-        self._life = life
+        self.life = self._life = life
         self._chance = life.chance
         self._plan = life.plan
         self._sessions = ["s"]
         self._forks = 0
         self._is_moving = False
+        self._office_acts = Office(self)
 
     # --- the course of a life
 
@@ -75,6 +78,8 @@ class People:
             await self._move()
         if life.plan.fault == "fork" and chance.random() < 0.5:
             await self._outside(self._fork, chance.choice(self._sessions))
+        for word in self._office_acts.draw():
+            await self._outside(self._office_acts.act(word), chance.choice(self._sessions))
         for word in ("answer", "cancel", "steer"):
             if chance.random() < {"answer": 0.5, "cancel": 0.06, "steer": 0.1}[word]:
                 await self._outside(partial(self._leave, word=word), chance.choice(self._sessions))
@@ -117,7 +122,7 @@ class People:
                     if result.status is not Status.PAUSED or self._chance.random() < 0.4:
                         break
                     await self._answer(process, session)
-        except (JournalError, NothingToResume, SessionConflict, SessionHeld, UnknownSession) as error:
+        except (JournalError, NothingToResume, SessionConflict, SessionHeld, SessionNotActive, UnknownSession) as error:
             self._life.judge.ended(process, error)
 
     async def _run(self, process: Process, session: Session) -> Any:
@@ -181,6 +186,11 @@ class People:
 
         try:
             async with self._opened(process, session_id) as session:
+                if session.state.status == "deleted":
+                    await self.refused(process, session, "deleted")
+                    return True
+                if session.state.status != "active":
+                    await session.change(status="active", reason="It is put right.")
                 await self._answer(process, session)
                 result = await self._run_to_rest(process, session)
                 await session.refresh()
@@ -207,6 +217,17 @@ class People:
         self._life.judge.concluded(process, result)
         return result
 
+    async def refused(self, process: Process, session: Session, why: str) -> None:
+        """Try to run a session in which no run may begin."""
+        agent = self._life.agent(process)
+        run = agent.stream_resume(session) if self._chance.random() < 0.5 else agent.stream("Do it.", session=session)
+        run.subscribe(partial(self._life.heard, process))
+        try:
+            await run.finish()
+        except (SessionNotActive, SessionHeld, JournalError, NothingToResume):
+            return
+        self._life.judge.blame(f"a run began in {session.id} although it is {why}")
+
     # --- others
 
     def _rival(self, session_id: str, seconds: float) -> None:
@@ -226,7 +247,7 @@ class People:
     async def _outside(self, act: Any, session_id: str) -> None:
         """Do something to a session from a process of its own, and wait for it."""
         process = self._sit_down()
-        task = process.spawn(self._in_office(process, session_id, act))
+        task = process.spawn(self.in_office(process, session_id, act))
         await self._life.see_through(process, task)
 
     def _office(self, session_id: str, word: str) -> None:
@@ -234,9 +255,9 @@ class People:
         if self._life.is_healed or self._is_moving:
             return
         process = self._life.new_process()
-        process.spawn(self._in_office(process, session_id, partial(self._leave, word=word)))
+        process.spawn(self.in_office(process, session_id, partial(self._leave, word=word)))
 
-    async def _in_office(self, process: Process, session_id: str, act: Any) -> None:
+    async def in_office(self, process: Process, session_id: str, act: Any) -> None:
         try:
             if session_id in process.store.shelves:
                 async with self._opened(process, session_id) as session:
@@ -271,42 +292,63 @@ class People:
         self._sessions.append(name)
 
     async def _move(self) -> None:
-        """Take all sessions to another store; the old one is not used again."""
-        life = self._life
+        """Take all sessions to another store; the old one is closed, or nobody uses it again."""
         if self._is_busy():
             return
+        self._is_moving = True
+        try:
+            await self._move_all(closes=self._chance.random() < 0.6)
+        finally:
+            self._is_moving = False
+
+    async def _move_all(self, *, closes: bool) -> None:
+        life = self._life
         source = life.new_process()
         store = type(life.stores[0])(f"store-{len(life.stores) + 1}", encodes=False)
         target = life.new_process(store=store)
         lines: list[Any] = []
-        task = source.spawn(self._export(source, lines))
+        task = source.spawn(self._export(source, lines, closes=closes))
         await life.see_through(source, task)
-        if source.is_dead or len(lines) != len(life.stores[-1].shelves) or self._is_busy():
+        old = life.stores[-1]
+        if source.is_dead or len(lines) != len(old.shelves) or self._is_busy():
             return
         task = target.spawn(self._import(target, lines))
-        self._is_moving = True
         await life.see_through(target, task)
-        self._is_moving = False
-        if not target.is_dead and len(store.shelves) == len(lines):
-            life.happened("move")
-            life.trace(target, f"moved to {store.name}")
-            life.stores[-1] = store
+        if target.is_dead or len(store.shelves) != len(lines):
+            return  # the sessions that were closed are taken back
+        life.happened("move")
+        life.trace(target, f"moved to {store.name}, closing {'the source' if closes else 'nothing'}")
+        life.stores.append(store)
+        for session_id, shelf in old.shelves.items():
+            shelf.is_left = True
+            if _is_closed(shelf):
+                shelf.moved = shelf.head
+                late = life.new_process(store=old)
+                task = late.spawn(self.in_office(late, session_id, self._office_acts.at_the_source))
+                await life.see_through(late, task)
 
     def _is_busy(self) -> bool:
         return any(process.is_busy and not process.is_dead for process in self._life.processes)
 
-    async def _export(self, process: Process, lines: list[Any]) -> None:
+    async def _export(self, process: Process, lines: list[Any], *, closes: bool) -> None:
         try:
             for session_id in [*process.store.shelves]:
                 async with self._opened(process, session_id) as session:
-                    lines.append(await session.export())
-        except JournalError as error:
+                    if not closes or session.state.status == "deleted":
+                        lines.append(await session.export())
+                        continue
+                    try:
+                        lines.append(await session.move("the other store"))
+                    except NoSuchPoint:  # a child carries out a call of it
+                        closes = False
+                        lines.append(await session.export())
+        except (JournalError, SessionConflict, SessionHeld, SessionNotActive) as error:
             self._life.judge.ended(process, error)
 
     async def _import(self, process: Process, lines: list[Any]) -> None:
         try:
             for one in lines:
-                await import_session(process.journal, one, take_open=True)
+                await import_session(process.journal, one, take_open=True, clock=process.clock)
         except JournalError as error:
             self._life.judge.ended(process, error)
 
@@ -319,6 +361,8 @@ class People:
         life.incidents.clear()
         kinds = [plan.fault] if plan.fault in _STRIKES and (is_first or chance.random() < 0.5) else []
         if plan.fault == "move" and is_first:
+            kinds.append(chance.choice(("kill", "cancel")))
+        if plan.fault in ACTS and chance.random() < 0.7:
             kinds.append(chance.choice(("kill", "cancel")))
         while chance.random() < 0.15:
             kinds.append(chance.choice(_STRIKES))
@@ -373,7 +417,7 @@ class People:
 
     def _fork_soon(self, process: Process) -> None:
         other = self._life.new_process(store=process.store)
-        other.spawn(self._in_office(other, self._sessions[0], self._fork))
+        other.spawn(self.in_office(other, self._sessions[0], self._fork))
 
     def _cut_power(self) -> None:
         """The machine goes down: every process dies, and what was not synced may be lost."""
@@ -382,6 +426,12 @@ class People:
         for process in [*life.processes]:
             process.kill()
         life.stores[-1].lose_power(lambda: chance.randrange(4))
+
+
+def _is_closed(shelf: Any) -> bool:
+    """Whether a session goes on elsewhere."""
+    changes = [event for event in shelf.events if isinstance(event, SessionChanged) and event.status is not None]
+    return bool(changes) and bool(changes[-1].moved_to)
 
 
 _STRIKES = ("kill", "cancel", "lease_lost", "store_gone", "store_hanging", "other_clock", "fork")

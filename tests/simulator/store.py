@@ -42,6 +42,11 @@ class Shelf:
         self.started: dict[str, tuple[int, ToolStarted]] = {}
         self.finished: dict[str, tuple[int, ToolFinished]] = {}
         self.requested: dict[str, ApprovalRequested] = {}
+        self.is_purged = False
+        self.is_left = False
+        """Whether its session was taken to another store and goes on there."""
+        self.moved: int | None = None
+        """How many events it had when it was closed for that; None where it was not closed."""
 
     @property
     def head(self) -> int:
@@ -64,6 +69,14 @@ class Shelf:
             self.finished[event.call_id] = (event.seq, event)  # type: ignore[index]
         elif kind is ApprovalRequested:
             self.requested[event.approval_id] = event  # type: ignore[union-attr]
+
+    def purge(self, stone: AnyEvent) -> None:
+        """Keep nothing but the fact of the deletion."""
+        for kept in (self.events, self.commits, self.inbox, self.consumed, self.started, self.finished, self.requested):
+            kept.clear()
+        self.is_purged, self.task = True, ""
+        self.add([stone], "deleted")
+        self.synced = self.head
 
     def lose_power(self, keep: int) -> None:
         """Lose what was not synced, but for so many of its first commits."""
@@ -215,7 +228,16 @@ class SimJournal:
         await self._process.stored(events, durable=True)
 
     async def purge(self, session_id: str, stone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
-        raise NotImplementedError("No simulated life purges a session yet.")
+        await self._process.operation("purge")
+        shelf = self._shelf(session_id)
+        if self.is_fenced(session_id):
+            raise conflict(session_id, shelf.head, 1)
+        shelf.purge(stone)
+        rest = [str(event) for other in self._store.shelves.values() for event in other.events]
+        for digest in blobs:
+            if not any(digest in text for text in rest):
+                self._store.blobs.pop(digest, None)
+        await self._process.stored([stone], durable=True)
 
     async def flush(self) -> None:
         await self._process.operation("flush")
@@ -231,7 +253,14 @@ class SimJournal:
         await self._process.operation("sessions")
         self._drain()
         return tuple(
-            SessionInfo(id=name, state=shelf.state, head=shelf.head, updated_at=0.0, task=shelf.task)
+            SessionInfo(
+                id=name,
+                state=shelf.state,
+                head=shelf.head,
+                updated_at=shelf.events[-1].at if shelf.events else 0.0,
+                task=shelf.task,
+                status=shelf.status,
+            )
             for name, shelf in self._store.shelves.items()
         )
 

@@ -5,6 +5,7 @@ It knows nothing of journals but one question, asked at each request: is there a
 
 import asyncio
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from treadle.errors import Rejected, Transient
@@ -45,6 +46,8 @@ class World:
         """The keys under which each call was sent."""
         self.excused: set[tuple[str, str]] = set()
         """Calls that a process sent after it had been taken over: no fence of ours can hold those back."""
+        self.on_the_way: Counter[tuple[str, str]] = Counter()
+        """Requests of each call that have not reached their service yet."""
         self.denied_checks: dict[tuple[str, str], int] = {}
         """How often a service said that a call was not done."""
 
@@ -59,6 +62,7 @@ class World:
         life.trace(process, f"sends {tool} {arguments} of {ctx.call.id}: {fate}")
         going, coming = life.latency(), life.latency()
         if fate in _DONE:
+            self.on_the_way[(ctx.session.id, ctx.call.id)] += 1
             life.timeline.call_later(going, self._do, tool, arguments, ctx.idempotency_key, ctx.session.id, ctx.call.id)
         ignores_cancel = fate == "late" or life.chance.random() < 0.1
         return await self._answer(process, ctx, tool, fate, going + coming, ignores_cancel=ignores_cancel)
@@ -104,6 +108,7 @@ class World:
         return 0 if deed is None else deed.number
 
     def _do(self, tool: str, arguments: JsonObject, key: str, session_id: str, call_id: str) -> None:
+        self.on_the_way -= Counter({(session_id, call_id): 1})
         if tool == "order" and key in self.by_key:
             return  # the service knows the key: it does nothing twice
         deed = Deed(len(self.deeds) + 1, self._life.timeline.now, tool, canonical(arguments), key, session_id, call_id)

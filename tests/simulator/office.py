@@ -1,0 +1,167 @@
+"""The office: what people do to a session between its runs. They resolve doubts with the receipt in hand, suspend, mark, rewind and purge."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from simulator.process import Process
+from treadle.archives import expire_sessions
+from treadle.doubts import Doubt
+from treadle.errors import ConfigurationError, JournalError, NoSuchPoint, SessionHeld, SessionMoved, UnknownDoubt
+from treadle.history import fold
+from treadle.session import Session
+from treadle.tools import Done, NotDone, Unknown
+
+if TYPE_CHECKING:
+    from simulator.people import People
+
+__all__ = ["ACTS", "Office"]
+
+ACTS = ("resolve", "suspend", "rewind", "purge")
+"""What the office does between runs; each is a fault of its own in the product that lives walk."""
+
+DAY = 86_400.0
+
+
+class Office:
+    """People who look after sessions that nobody runs."""
+
+    def __init__(self, people: "People") -> None:
+        self._people = people
+        self._life = people.life
+        self._chance = people.life.chance
+
+    def draw(self) -> list[str]:
+        """Draw what is done after a round."""
+        chance, plan = self._chance, self._life.plan
+        return [
+            act
+            for act in ACTS
+            if chance.random() < (0.8 if plan.fault == act else 0.0 if plan.is_calm else _RATES[act])
+        ]
+
+    def act(self, word: str) -> Any:
+        """Return what does this to a session, in a process."""
+        return {"resolve": self._resolve, "suspend": self._suspend, "rewind": self._rewind, "purge": self._purge}[word]
+
+    # --- doubts
+
+    async def _resolve(self, process: Process, session: Session) -> None:
+        """Say how each doubt ended, as the ledger of the world has it; now and then two persons say so at once."""
+        if session.doubts() and self._chance.random() < 0.3:
+            colleague = self._life.new_process()
+            colleague.spawn(self._people.in_office(colleague, session.id, self._resolve_all))
+        await self._resolve_all(process, session)
+
+    async def _resolve_all(self, process: Process, session: Session) -> None:
+        for doubt in session.doubts():
+            outcome = self._truth(process, doubt)
+            if outcome is None:
+                continue
+            word = "unknown" if outcome is Unknown else "not_done" if outcome is NotDone else "done"
+            self._life.trace(process, f"resolves {doubt.tool} {doubt.call_id}: {word}, told {doubt.is_told}")
+            try:
+                await session.resolve(doubt.call_id, outcome, reason="I looked.")
+            except UnknownDoubt:
+                self._life.trace(process, "somebody was faster")
+                continue
+            self._life.happened("resolve")
+            if outcome is NotDone and not doubt.is_told and self._chance.random() < 0.5 and await session.cancel():
+                self._life.trace(process, f"cancels after {doubt.call_id} was not done")
+                self._life.judge.called_off((session.id, doubt.call_id))
+
+    def _truth(self, process: Process, doubt: Doubt) -> Any:
+        """Return what a person finds out; None where a request may still be on its way."""
+        life = self._life
+        started = process.store.shelves[doubt.session_id].started.get(doubt.call_id)
+        if started is None or self._chance.random() < 0.1:
+            return Unknown
+        place = (life.owner(doubt.session_id, started[0]), doubt.call_id)
+        deeds = life.world.by_call.get(place)
+        if deeds:
+            return Done({"receipt": deeds[-1].number})
+        known = life.world.by_key.get(doubt.key)
+        if known is not None:
+            return Done({"receipt": known.number})
+        may_come = place in life.world.on_the_way or any(
+            other.loop.is_stalled or (other.is_busy and other is not process)
+            for other in life.processes
+            if not other.is_dead
+        )
+        return None if may_come else NotDone
+
+    # --- the session's own status
+
+    async def _suspend(self, process: Process, session: Session) -> None:
+        """Suspend a session; try to run it; activate it, or leave that to those who put things right."""
+        life = self._life
+        if session.state.status == "deleted":
+            return
+        life.excuses.add("SessionNotActive")
+        await session.change(status="suspended", reason="It is looked into.")
+        life.happened("suspend")
+        life.trace(process, f"suspends {session.id}")
+        await self._people.refused(process, session, "suspended")
+        if self._chance.random() < 0.7:
+            await process.sleep(self._chance.choice((0.1, 60.0)))
+            await session.change(status="active", reason="It is well.")
+            life.trace(process, f"activates {session.id}")
+
+    async def _rewind(self, process: Process, session: Session) -> None:
+        """Mark the end of a session, or go back to a point of it."""
+        chance, life = self._chance, self._life
+        try:
+            if chance.random() < 0.4:
+                await session.mark(f"m{life.next_ref()}")
+            points: list[Any] = [*session.state.marks, *range(1, session.state.head + 1)]
+            if points:
+                rewound = await session.rewind(chance.choice(points), tell_model=chance.random() < 0.8)
+                life.trace(process, f"rewinds {session.id} to {rewound.to}")
+                life.happened("rewind")
+        except NoSuchPoint as error:
+            life.trace(process, f"cannot rewind: {error}")
+
+    async def _purge(self, process: Process, session: Session) -> None:
+        """Let the sessions go that are old enough."""
+        life, chance = self._life, self._chance
+        is_open_too = chance.random() < 0.3
+        before = process.clock.now() - chance.choice((-1.0, 60.0, DAY))
+        open_ones = () if is_open_too else self._open_ones(process)
+        life.excuses.add("SessionNotActive")
+        gone = await expire_sessions(
+            process.journal, before=before, purge=True, even_open=is_open_too, clock=process.clock
+        )
+        for session_id in gone:
+            life.happened("purge")
+            life.trace(process, f"purged {session_id}")
+            if session_id in open_ones:
+                life.judge.blame(f"session {session_id} was purged although something in it waits for a person")
+
+    def _open_ones(self, process: Process) -> set[str]:
+        """Return the sessions in which a call is open that acts or waits for consent, and nobody runs them."""
+        return {
+            name
+            for name, shelf in process.store.shelves.items()
+            if shelf.lease is None and not shelf.inbox and fold(name, shelf.events).pending_approvals()
+        }
+
+    # --- after a move
+
+    async def at_the_source(self, process: Process, session: Session) -> None:
+        """Do something to a session that goes on elsewhere: everything must be refused."""
+        chance = self._chance
+        await self._people.refused(process, session, "moved")
+        acts = {
+            "steer": partial(session.steer, "Look again."),
+            "cancel": session.cancel,
+            "resolve": partial(session.resolve, "m1", NotDone),
+            "move": partial(session.move, "a third place"),
+        }
+        name = chance.choice([*acts])
+        try:
+            await acts[name]()
+        except (SessionMoved, SessionHeld, JournalError, ConfigurationError):
+            return
+        self._life.judge.blame(f"{name} was accepted in {session.id} although it goes on elsewhere")
+
+
+_RATES = {"resolve": 0.25, "suspend": 0.03, "rewind": 0.05, "purge": 0.01}
