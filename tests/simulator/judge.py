@@ -113,6 +113,7 @@ class Judge:
         if process.journal.is_fenced(session_id):
             self._life.world.excused.add(place)
             return
+        self._life.purse.sent(process, place)
         intent = shelf.started.get(call_id)
         if intent is None or intent[0] > shelf.synced:
             self.blame(f"{tool} of {place} is sent before its intent is stored")
@@ -229,7 +230,8 @@ class Judge:
         for message_id, count in _steered(shelf.events).items():
             if count > 1:
                 self.blame(f"session {session_id}: the steered message {message_id} was added {count} times")
-        if unanswered := [*fold(session_id, shelf.events).unanswered]:
+        state = fold(session_id, shelf.events)
+        if state.status != "deleted" and (unanswered := [*state.unanswered]):
             self.blame(f"session {session_id} is at rest and has open calls {[one.call.id for one in unanswered]}")
         for sentence in find_violations(shelf.events):
             self.blame(f"the checker says of {session_id}: {sentence}")

@@ -11,6 +11,7 @@ from simulator.mind import Mind, SimModel
 from simulator.people import People
 from simulator.plan import Plan, plan_of
 from simulator.process import Process
+from simulator.purse import Purse
 from simulator.store import SimStore
 from simulator.timeline import Deadlock, Livelock, ProcessLoop, Timeline
 from simulator.tools import agent_of
@@ -67,6 +68,7 @@ class Life:
         self.plan: Plan = plan_of(seed, self.chance)
         self.timeline = Timeline(Random(seed + 1))
         self.judge = Judge(self)
+        self.purse = Purse(self)
         self.world = World(self)
         self.watcher = Watcher()
         self.watcher.is_structured = self.plan.is_structured
@@ -168,6 +170,7 @@ class Life:
         if process.is_dead:
             return
         self.watcher.see(event)
+        self.purse.heard(process, event)
         self._moment("event", process)
 
     def _moment(self, where: str, process: Process) -> None:
@@ -220,7 +223,7 @@ class Life:
             if self.plan.stuck is not None and draw < 0.9:
                 return "at_once"
             return "at_once" if draw < 0.4 else "ok" if draw < 0.75 else self.chance.choice(_READ_FATES)
-        return "ok" if draw < 0.62 else self.chance.choice(_FATES)
+        return "ok" if draw < (0.3 if self.plan.fault == "resolve" else 0.62) else self.chance.choice(_FATES)
 
     def next_ref(self) -> int:
         self._refs += 1

@@ -95,7 +95,9 @@ class Mind:
         self._broken = None
         self._last = calls
         usage = Usage(input_tokens=chance.randrange(2000), output_tokens=chance.randrange(200))
-        yield ModelEnd(parts=tuple(parts), finish=finish, cut_calls=cut, usage=None if chance.random() < 0.2 else usage)
+        told = None if chance.random() < 0.2 else usage
+        life.purse.responded(process, told)
+        yield ModelEnd(parts=tuple(parts), finish=finish, cut_calls=cut, usage=told)
 
     async def _break(self, process: Any, calls: list[ToolCall]) -> None:
         """End a response before its end, in one of the ways in which connections break."""

@@ -9,6 +9,7 @@ from treadle.doubts import Doubt
 from treadle.errors import ConfigurationError, JournalError, NoSuchPoint, SessionHeld, SessionMoved, UnknownDoubt
 from treadle.history import fold
 from treadle.session import Session
+from treadle.state import SessionState
 from treadle.tools import Done, NotDone, Unknown
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Office:
         return [
             act
             for act in ACTS
-            if chance.random() < (0.8 if plan.fault == act else 0.0 if plan.is_calm else _RATES[act])
+            if chance.random() < (0.9 if plan.fault == act else 0.0 if plan.is_calm else _RATES[act])
         ]
 
     def act(self, word: str) -> Any:
@@ -141,7 +142,7 @@ class Office:
         return {
             name
             for name, shelf in process.store.shelves.items()
-            if shelf.lease is None and not shelf.inbox and fold(name, shelf.events).pending_approvals()
+            if shelf.lease is None and not shelf.inbox and _waits_for_a_person(fold(name, shelf.events))
         }
 
     # --- after a move
@@ -162,6 +163,10 @@ class Office:
         except (SessionMoved, SessionHeld, JournalError, ConfigurationError):
             return
         self._life.judge.blame(f"{name} was accepted in {session.id} although it goes on elsewhere")
+
+
+def _waits_for_a_person(state: SessionState) -> bool:
+    return bool(state.pending_approvals() or state.open_doubts())
 
 
 _RATES = {"resolve": 0.25, "suspend": 0.03, "rewind": 0.05, "purge": 0.01}

@@ -302,14 +302,15 @@ class People:
             self._is_moving = False
 
     async def _move_all(self, *, closes: bool) -> None:
-        life = self._life
+        life, old = self._life, self._life.stores[-1]
+        if closes:
+            life.excuses.add("SessionMoved")
         source = life.new_process()
         store = type(life.stores[0])(f"store-{len(life.stores) + 1}", encodes=False)
         target = life.new_process(store=store)
         lines: list[Any] = []
         task = source.spawn(self._export(source, lines, closes=closes))
         await life.see_through(source, task)
-        old = life.stores[-1]
         if source.is_dead or len(lines) != len(old.shelves) or self._is_busy():
             return
         task = target.spawn(self._import(target, lines))
@@ -321,6 +322,7 @@ class People:
         life.stores.append(store)
         for session_id, shelf in old.shelves.items():
             shelf.is_left = True
+            store.shelves[session_id].is_purged = shelf.is_purged
             if _is_closed(shelf):
                 shelf.moved = shelf.head
                 late = life.new_process(store=old)

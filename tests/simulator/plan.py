@@ -31,7 +31,10 @@ class Plan:
 
     def __init__(self, seed: int, chance: Random) -> None:
         self.feature, self.fault = PAIRS[seed % len(PAIRS)]
-        self.favourites = _FAVOURITES[self.feature]
+        self.favourites = (
+            *_FAVOURITES[self.feature],
+            *(("pay", "wire", "start_transfer") if self.fault == "resolve" else ()),
+        )
         self.is_structured = self.feature == "structured_answer" or chance.random() < 0.1
         self.has_fallback = self.feature == "fallback" or chance.random() < 0.08
         self.turns = chance.choice((1, 2, 2, 3, 4))
