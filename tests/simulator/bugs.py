@@ -1,4 +1,4 @@
-"""Ten bugs put in by hand, each of which the simulator must find: `python -m simulator.bugs` tries them all.
+"""Thirteen bugs put in by hand, each of which the simulator must find: `python -m simulator.bugs` tries them all.
 
 Each is applied to a copy of the sources, and lives are lived on that copy until a promise is broken.
 """
@@ -57,6 +57,19 @@ BUGS = (
         "inbox.py",
         'case "message" if message.id not in state.message_ids:',
         'case "message":',
+    ),
+    Bug(
+        "a resolution is told between calls and their results",
+        "run.py",
+        "    if session.state.has_open_calls:\n        return []\n",
+        "",
+    ),
+    Bug("a run begins in a suspended session", "session.py", 'if status != "active":', "if False:"),
+    Bug(
+        "the turns of the model have no limit",
+        "budgets.py",
+        '("max_model_turns", total.model_turns),\n                ("max_tool_calls"',
+        '("max_tool_calls"',
     ),
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The simulator in the suite: ten thousand lives, exact replays, every pair of feature and fault, and ten bugs it must find."""
+"""The simulator in the suite: ten thousand lives, exact replays, every pair of feature and fault, and the bugs it must find."""
 
 import json
 import os
