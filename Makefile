@@ -91,6 +91,8 @@ bench: $(STAMP)  ## Measure the overhead of the loop against a bare one
 soak: $(STAMP)  ## Simulate LIVES lives from seeds, then kill real processes for SOAK_SECONDS
 	PYTHONPATH=tests $(BIN)/python -m simulator --lives $(LIVES) --workers $(WORKERS) --pairs
 	$(BIN)/python benchmarks/soak.py --seconds $(SOAK_SECONDS)
+	$(BIN)/python benchmarks/soak.py --store postgres --seconds $(SOAK_SECONDS)
+	TREADLE_BYTES=400 TREADLE_STRIDE=1 $(BIN)/python -m pytest -q tests/journals/test_feet.py tests/journals/test_postgres_silent.py -k "changed_byte or any_statement"
 
 .PHONY: simulate
 simulate: $(STAMP)  ## Replay the simulated life of SEED and print what happens in it

@@ -262,6 +262,24 @@ async def test_an_edited_event_is_reported_with_its_place(path: Path, change: st
     await journal.close()
 
 
+@pytest.mark.row("SF14", "ST09")
+@pytest.mark.parametrize(
+    "change", ["task = 'Another'", "status = 'archived'", "updated_at = updated_at + 1", "head = 99"]
+)
+async def test_a_changed_row_of_a_session_is_reported_when_it_is_opened(path: Path, change: str):
+    journal = await open_sqlite(path)
+    await journal.create("s")
+    await journal.append("s", whole_session("s"), state="completed", durable=True)
+    await journal.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE session SET {change}")
+    connection.close()
+    journal = await open_sqlite(path)
+    with pytest.raises(JournalError, match="Session 's' is damaged"):
+        await journal.read("s")
+    await journal.close()
+
+
 @pytest.mark.row("SF15")
 @pytest.mark.parametrize("at", [1e300, -1e300, 253_402_300_800.0])
 async def test_an_event_with_a_time_that_no_calendar_has_is_not_stored(path: Path, at: float):

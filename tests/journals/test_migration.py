@@ -17,7 +17,7 @@ from treadle.errors import JournalError
 from treadle.events import SessionChanged
 from treadle.journals._migration import backup_of, migrate
 from treadle.journals._schema import STEPS, VERSION, build
-from treadle.journals.sqlite import open_sqlite
+from treadle.journals.sqlite import SqliteJournal, open_sqlite
 from treadle.session import fold
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -211,3 +211,41 @@ def test_a_fault_after_which_sqlite_has_gone_back_by_itself_names_the_copy(path:
 
     assert str(backup_of(path, 1)) in str(caught.value)
     assert version_of(path) == 1
+
+
+@pytest.mark.row("ST12")
+async def test_a_purge_removes_the_copies_that_would_keep_what_was_purged(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = await open_sqlite(path)
+    half_made = path.with_name(f"{path.name}.v2.bak.4711")  # a process was killed while it made that
+    half_made.write_bytes(b"weather")
+    others = [path.with_name(name) for name in ("other.db.v1.bak", "journal.db.v1.bak.txt", "journal.db.bak")]
+    for other in others:
+        other.write_bytes(b"")
+    assert backup_of(path, 1).exists()
+
+    await purge(journal, "weather")
+
+    assert not backup_of(path, 1).exists()
+    assert not half_made.exists()
+    assert all(other.exists() for other in others)
+    assert str(backup_of(path, 1)) in caplog.text
+    await journal.close()
+
+
+@pytest.mark.row("ST12")
+async def test_a_copy_that_cannot_be_removed_is_named(path: Path) -> None:
+    journal = await open_sqlite(path)
+    backup_of(path, 1).unlink()
+    backup_of(path, 1).mkdir()
+    with pytest.raises(JournalError, match=r"was purged .* still hold it .*journal\.db\.v1\.bak"):
+        await purge(journal, "weather")
+    await journal.close()
+
+
+async def purge(journal: SqliteJournal, session_id: str) -> None:
+    await journal.create(session_id)
+    stone = SessionChanged(session_id=session_id, seq=1, at=7.0, status="deleted")
+    await journal.purge(session_id, stone)
+    assert len(await journal.read(session_id)) == 1

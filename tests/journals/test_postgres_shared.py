@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,7 +19,13 @@ from treadle.errors import JournalError, SessionConflict
 from treadle.journals.postgres import PostgresJournal, open_postgres
 from treadle.testing import ScriptedModel, text
 
+if TYPE_CHECKING:
+    import psycopg
+
 StartChild = Callable[..., subprocess.Popen[str]]
+
+SHORT = 2.0
+"""A lease, in seconds."""
 
 
 def nothing() -> None:
@@ -64,6 +71,31 @@ def test_of_many_processes_that_resume_a_dead_session_one_goes_on_and_the_others
     for child in children:
         child.communicate("end\n", timeout=60)
     assert sorted(said) == ["goes on", *["held"] * 5]
+
+
+@pytest.mark.row("ST08")
+@pytest.mark.row("SF5")
+async def test_a_renewal_that_arrives_after_the_death_of_its_holder_is_no_sign_of_life(url: str):
+    async with opened(url, lease_seconds=SHORT) as journal:
+        await journal.create("s")
+        with connect(url) as connection:
+            connection.execute(
+                "UPDATE session SET owner = 'a dead one', lease_until = clock_timestamp() + make_interval(secs => %s)",
+                (SHORT,),
+            )
+            taking = asyncio.create_task(journal.acquire("s", on_lost=nothing, on_message=nothing))
+            while not await waits(connection):
+                assert not taking.done()
+            connection.execute("UPDATE session SET lease_until = lease_until + interval '0.1 s'")
+        lease = await taking
+        assert lease.epoch == 1
+        await lease.release()
+
+
+async def waits(connection: "psycopg.Connection") -> bool:
+    """Whether somebody waits for the lease's end."""
+    row = await asyncio.to_thread(lambda: connection.execute("SELECT heir FROM session").fetchone())
+    return row is not None and row[0] is not None
 
 
 @pytest.mark.row("SF10")

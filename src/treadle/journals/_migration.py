@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -11,7 +12,7 @@ from treadle.errors import JournalError
 from treadle.journals._faults import describe
 from treadle.journals._schema import VERSION, kind_of, take_steps
 
-__all__ = ["backup_of", "migrate"]
+__all__ = ["backup_of", "migrate", "remove_copies"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,31 @@ def migrate(connection: sqlite3.Connection, path: Path, *, reached: Callable[[st
         raise
     if copy is not None:
         logger.warning("The journal %s now has schema %d; a copy from before is %s", path, VERSION, copy)
+
+
+def remove_copies(path: Path) -> None:
+    """Remove the copies from before migrations, whole or begun: they keep what was purged since.
+
+    Raises:
+        JournalError: One cannot be removed. The others are gone.
+    """
+    kept = []
+    is_copy = re.compile(re.escape(path.name) + r"\.v\d+\.bak(\.\d+)?(-journal)?").fullmatch
+    for copy in [file for file in path.parent.iterdir() if is_copy(file.name)]:
+        try:
+            copy.unlink()
+            logger.warning(
+                "%s, the copy of the journal from before a migration, was removed: it held what was purged", copy
+            )
+        except FileNotFoundError:  # another process was first
+            continue
+        except OSError as error:
+            kept.append(f"{copy} ({error.strerror})")
+    if kept:
+        raise JournalError(
+            f"The session was purged from {path}, but copies of the journal from before a migration still hold it and "
+            f"cannot be removed: {', '.join(sorted(kept))}. Remove them yourself."
+        )
 
 
 def _copy(path: Path, version: int) -> Path:

@@ -36,6 +36,8 @@ LEASE_SECONDS = 10.0
 
 _BEATS_A_LEASE = 20
 _LOOKS_A_BEAT = 2
+_BEATS_OF_THE_LIVING = 3
+"""A renewal or two that were under way when their process died may arrive after it."""
 
 
 class LeaseActs(NamedTuple):
@@ -202,23 +204,28 @@ class ServerLeases:
         return lease
 
     async def _claim(self, session_id: str, owner: Owner) -> tuple[float, int]:
-        """Claim until we have it, or its holder has moved on the end of the lease: then it lives.
+        """Claim until we have it, or its holder has moved on the end of the lease several times: then it lives.
 
         Of many that wait for the end of one lease, one is the heir. The others are told at once.
         """
         words = msgspec.json.encode(owner).decode()
-        first: Claim | None = None
+        seen: Claim | None = None
+        beats = 0
         until = time.monotonic() + self._lease_seconds
         while True:
             heard_at = time.monotonic()
             claim = await self._acts.claim(session_id, words)
             if claim.epoch is not None:
                 return heard_at, claim.epoch
-            first = first or claim
+            if seen is not None and claim.until != seen.until:
+                beats += 1
+                until = heard_at + self._lease_seconds
+            is_other = seen is not None and claim.owner != seen.owner
+            lives = is_other or beats >= _BEATS_OF_THE_LIVING or self._heart.keeps(session_id)
             # A lease may be longer than ours: we do not wait for its end for ever.
-            has_moved = (claim.owner, claim.until) != (first.owner, first.until)
-            if has_moved or not claim.is_heir or heard_at >= until or self._heart.keeps(session_id):
+            if lives or not claim.is_heir or heard_at >= until:
                 raise _held(session_id, claim)
+            seen = claim
             await asyncio.sleep(look_seconds(self._lease_seconds))
 
     async def _let_go(self, lease: ServerLease) -> None:

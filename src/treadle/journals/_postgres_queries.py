@@ -7,6 +7,7 @@ import msgspec
 from psycopg import Cursor
 
 from treadle.journals._postgres_schema import Connection
+from treadle.journals._rows import SessionRow
 from treadle.journals._sums import SumRow, check_messages
 from treadle.ports import InboxMessage, SessionInfo
 
@@ -14,9 +15,9 @@ __all__ = [
     "select_arrivals",
     "select_blob",
     "select_events",
-    "select_head",
     "select_inbox",
     "select_now",
+    "select_row",
     "select_sessions",
     "select_sum",
 ]
@@ -29,10 +30,12 @@ def select_now(connection: Connection) -> float:
     return float(row[0])
 
 
-def select_head(connection: Connection, session_id: str) -> int:
-    """Return the number of the last event; 0 for an unknown session."""
-    row = connection.execute("SELECT head FROM session WHERE id = %s", (session_id,)).fetchone()
-    return 0 if row is None else int(row[0])
+def select_row(connection: Connection, session_id: str) -> SessionRow:
+    """Return what is kept beside a session's events; nothing for an unknown session."""
+    row = connection.execute(
+        "SELECT head, task, status, updated_at FROM session WHERE id = %s", (session_id,)
+    ).fetchone()
+    return SessionRow() if row is None else SessionRow(*row)
 
 
 def select_events(connection: Connection, session_id: str, after: int) -> list[SumRow]:

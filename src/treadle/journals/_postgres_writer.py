@@ -160,18 +160,30 @@ class PostgresWriter:
 
 @contextmanager
 def _pipeline(connection: Connection) -> Iterator[Callable[[], None]]:
-    """Let statements travel together; give what waits for the answers to all that were sent."""
-    with connection.pipeline() as pipeline:
+    """Let statements travel together; give what waits for the answers to all that were sent.
 
-        def sync() -> None:
-            _push(connection)
-            pipeline.sync()
+    A fault is kept from the driver, which would log a second one of its own on the way out.
+    """
+    fault: BaseException | None = None
+    try:
+        with connection.pipeline() as pipeline:
 
-        try:
-            yield sync
-        finally:
-            with suppress(psycopg.Error):  # a connection that is lost is noticed by whoever uses it next
+            def sync() -> None:
                 _push(connection)
+                pipeline.sync()
+
+            try:
+                yield sync
+            except BaseException as exc:  # noqa: BLE001 - raised again below
+                fault = exc
+            finally:
+                with suppress(psycopg.Error):  # a connection that is lost is noticed by whoever uses it next
+                    _push(connection)
+    except psycopg.Error:
+        if fault is None:
+            raise
+    if fault is not None:
+        raise fault
 
 
 def _push(connection: Connection) -> None:

@@ -1,7 +1,7 @@
 """Events as rows and back. Knows the form of a stored event; knows no connection."""
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -17,12 +17,23 @@ from treadle.events import (
     decode_event,
     encode_event,
 )
+from treadle.journals._sequence import status_of, task_of
 from treadle.journals._sums import SumRow, check_link
 
-__all__ = ["EventRow", "event_of", "events_of", "rows_of"]
+__all__ = ["EventRow", "SessionRow", "event_of", "events_of", "rows_of"]
 
 EventRow: TypeAlias = tuple[int, float, str, int, str]
 """seq, at, type, version, body."""
+
+
+class SessionRow(NamedTuple):
+    """What is kept beside a session's events so that a list need not read them: it follows from them."""
+
+    head: int = 0
+    task: str = ""
+    status: str | None = None
+    """None where the schema has none yet."""
+    updated_at: float = 0.0
 
 
 def rows_of(events: Sequence[AnyEvent]) -> list[EventRow]:
@@ -58,11 +69,14 @@ def _body_of(event: AnyEvent) -> str:
 
 
 def events_of(
-    session_id: str, after: int, head: int, rows: Iterable[SumRow], *, before: bytes | None = None
+    session_id: str, after: int, session: SessionRow, rows: Iterable[SumRow], *, before: bytes | None = None
 ) -> tuple[AnyEvent, ...]:
     """Decode a session's events after a number, compare each with its checksum, and see that none is missing up to its head.
 
+    Read from the first event on, its row must follow from them as well.
+
     Args:
+        session: Read before the events: what it names was there then.
         before: The checksum of the event with the number `after`; None where it has none.
 
     Raises:
@@ -76,9 +90,25 @@ def events_of(
         event = event_of(session_id, seq, body)
         before = check_link(session_id, before, row)
         events.append(event)
-    if after + len(events) < head:
+    if after + len(events) < session.head:
         raise JournalError(f"Session {session_id!r} is damaged: event {after + len(events) + 1} is missing.")
+    if not after and before is not None:
+        _check_row(session_id, session, events[: session.head])
     return tuple(events)
+
+
+def _check_row(session_id: str, session: SessionRow, events: Sequence[AnyEvent]) -> None:
+    if not events:
+        return
+    expected = SessionRow(
+        session.head, task_of(events), session.status and (status_of(events) or "active"), events[-1].at
+    )
+    for name, stored, told in zip(SessionRow._fields, session, expected, strict=True):
+        if stored != told:
+            raise JournalError(
+                f"Session {session_id!r} is damaged: its {name} is stored as {stored!r:.80}, and its events say {told!r:.80}. "
+                "Restore the journal from a backup; nothing was changed."
+            )
 
 
 def event_of(session_id: str, seq: int, body: str) -> AnyEvent:

@@ -8,6 +8,7 @@ import msgspec
 
 from treadle.errors import JournalError, SessionConflict, UnknownSession
 from treadle.journals._appends import Append
+from treadle.journals._rows import SessionRow
 from treadle.journals._sequence import conflict, exists
 from treadle.journals._sums import SumRow, chain, check_messages, message_sum
 from treadle.ports import InboxMessage, SessionInfo
@@ -31,6 +32,7 @@ __all__ = [
     "select_events",
     "select_head",
     "select_inbox",
+    "select_row",
     "select_sessions",
     "select_sum",
 ]
@@ -214,6 +216,17 @@ def select_head(connection: sqlite3.Connection, session_id: str) -> int:
     """Return the number of the last event; 0 for an unknown session."""
     row = connection.execute("SELECT head FROM session WHERE id = ?", (session_id,)).fetchone()
     return 0 if row is None else int(row[0])
+
+
+def select_row(connection: sqlite3.Connection, session_id: str) -> SessionRow:
+    """Return what is kept beside a session's events; nothing for an unknown session."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    status = "status" if version >= _STATUS_SINCE else "NULL"
+    row = connection.execute(
+        f"SELECT head, task, {status}, updated_at FROM session WHERE id = ?",  # noqa: S608 - ours
+        (session_id,),
+    ).fetchone()
+    return SessionRow() if row is None else SessionRow(*row)
 
 
 def select_events(connection: sqlite3.Connection, session_id: str, after: int) -> list[SumRow]:

@@ -155,10 +155,10 @@ class PostgresJournal:
         after = max(after, 0)
 
         def read(connection: Connection) -> Sequence[AnyEvent]:
-            head = queries.select_head(connection, session_id)  # first: whatever it names is there a moment later
+            row = queries.select_row(connection, session_id)  # first: whatever it names is there a moment later
             before = queries.select_sum(connection, session_id, after) if after else None
             return events_of(
-                session_id, after, head, queries.select_events(connection, session_id, after), before=before
+                session_id, after, row, queries.select_events(connection, session_id, after), before=before
             )
 
         return await self._ask(read)

@@ -23,6 +23,7 @@ from treadle.journals import _statements
 from treadle.journals._appends import append_of, body_of
 from treadle.journals._blobs import digest_of
 from treadle.journals._lease import LEASE_SECONDS, Claimed, FileLease, LeaseRows, Leases
+from treadle.journals._migration import remove_copies
 from treadle.journals._reader import Reader, StillReader
 from treadle.journals._rows import events_of
 from treadle.journals._sequence import check_session_id, conflict, parent_of
@@ -166,6 +167,7 @@ class SqliteJournal:
     async def purge(self, session_id: str, stone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
         act = partial(self._writer.purge, job=append_of(session_id, [stone], "deleted"), blobs=tuple(blobs))
         await self._write(act, durable=True)
+        await asyncio.to_thread(remove_copies, self._path)
 
     async def flush(self) -> None:
         await self._catch_up()
@@ -176,10 +178,10 @@ class SqliteJournal:
         after = max(after, 0)
 
         def read(connection: sqlite3.Connection) -> Sequence[AnyEvent]:
-            head = _statements.select_head(connection, session_id)  # first: whatever it names is there a moment later
+            row = _statements.select_row(connection, session_id)  # first: whatever it names is there a moment later
             before = _statements.select_sum(connection, session_id, after) if after else None
             return events_of(
-                session_id, after, head, _statements.select_events(connection, session_id, after), before=before
+                session_id, after, row, _statements.select_events(connection, session_id, after), before=before
             )
 
         return await self._ask(read)
