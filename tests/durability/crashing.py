@@ -61,8 +61,9 @@ def treadle_json(job: Job) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def children() -> AsyncIterator[Children]:
-    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+async def children(**variables: str) -> AsyncIterator[Children]:
+    """Give what starts children, with these variables in their environment as well."""
+    environment = {**os.environ, "PYTHONPATH": str(HERE), **variables}
     mother = await asyncio.create_subprocess_exec(
         sys.executable,
         str(HERE / "crash_child.py"),

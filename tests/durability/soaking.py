@@ -161,7 +161,7 @@ class Life:
     async def _answer(self) -> None:
         """Allow what was asked for, and deny what may have been done."""
         async with treadle.open_session(self._job.journal, id=self._name) as session:
-            for approval in session.approvals():
+            for approval in await session.approvals():
                 await session.answer(approval.id, "deny" if approval.rule == IN_DOUBT else "allow")
 
     async def _look(self, tally: Tally) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import subprocess
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
@@ -89,6 +90,20 @@ async def test_a_renewal_that_arrives_after_the_death_of_its_holder_is_no_sign_o
             connection.execute("UPDATE session SET lease_until = lease_until + interval '0.1 s'")
         lease = await taking
         assert lease.epoch == 1
+        await lease.release()
+
+
+@pytest.mark.row("KF3")
+async def test_a_lease_that_cannot_be_renewed_in_time_is_lost_though_the_server_answers(url: str):
+    async with opened(url, lease_seconds=SHORT) as journal:
+        await journal.create("s")
+        lost = asyncio.Event()
+        lease = await journal.acquire("s", on_lost=lost.set, on_message=nothing)
+        with connect(url) as connection, connection.transaction():
+            connection.execute("SELECT FROM session FOR UPDATE")  # a program beside us holds the row
+            locked_at = time.monotonic()
+            await lost.wait()
+            assert lease.heard_at <= locked_at  # no answer without a renewal has counted as one
         await lease.release()
 
 

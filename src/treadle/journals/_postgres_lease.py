@@ -25,7 +25,7 @@ from treadle.journals import _postgres_statements as statements
 from treadle.journals._postgres_faults import describe
 from treadle.journals._postgres_link import Link
 from treadle.journals._postgres_schema import Connection
-from treadle.journals._postgres_statements import Claim
+from treadle.journals._postgres_statements import Claim, Standing
 
 __all__ = ["LEASE_SECONDS", "Heart", "LeaseActs", "ServerLease", "ServerLeases", "look_seconds"]
 
@@ -328,16 +328,21 @@ class Heart:
         asked_at = time.monotonic()
         held = {lease.session_id: lease.epoch for lease in leases}
 
-        def renew(connection: Connection) -> tuple[dict[str, bool], Mapping[str, int]]:
-            lost = statements.renew(connection, held, self._lease_seconds)
-            return lost, queries.select_arrivals(connection, list(held))
+        def renew(connection: Connection) -> tuple[dict[str, Standing], Mapping[str, int]]:
+            standing = statements.renew(connection, held, self._lease_seconds)
+            return standing, queries.select_arrivals(connection, list(held))
 
-        lost, arrivals = self._link.run(renew)
+        standing, arrivals = self._link.run(renew)
+        lost: dict[ServerLease, bool] = {}
         for lease in leases:
-            if lease.session_id not in lost:
-                lease.heard_at = asked_at
+            is_ours, seconds = standing[lease.session_id]
+            if is_ours and seconds > 0:
+                # One that could not be renewed, because its row was locked, ends when it would have.
+                lease.heard_at = max(lease.heard_at, asked_at + min(seconds - self._lease_seconds, 0.0))
                 lease.tell(arrivals.get(lease.session_id, 0))
-        return {lease: lost[lease.session_id] for lease in leases if lease.session_id in lost}
+            else:
+                lost[lease] = is_ours
+        return lost
 
 
 def _held(session_id: str, claim: Claim) -> SessionHeld:

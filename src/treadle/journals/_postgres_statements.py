@@ -21,6 +21,7 @@ from treadle.ports import InboxMessage
 __all__ = [
     "Claim",
     "Sent",
+    "Standing",
     "adopt",
     "append",
     "claim",
@@ -98,11 +99,11 @@ WITH mine AS (
 UPDATE session SET lease_until = {_UNTIL} FROM mine WHERE session.id = mine.id
 """  # noqa: S608 - made of constants
 
-_LOST = """
-SELECT held.id, session.id IS NOT NULL AND session.epoch = held.epoch
+_STANDING = """
+SELECT held.id, coalesce(session.epoch = held.epoch, false),
+    coalesce(extract(epoch FROM lease_until - clock_timestamp())::float8, 0)
 FROM unnest(%(ids)s::text[], %(epochs)s::bigint[]) AS held(id, epoch)
 LEFT JOIN session ON session.id = held.id
-WHERE session.id IS NULL OR session.epoch <> held.epoch OR lease_until IS NULL OR lease_until <= clock_timestamp()
 """
 
 # One process waits for the end of a lease that may be a dead one's; all others are told at once.
@@ -286,15 +287,21 @@ def put_blob(connection: Connection, digest: str, content: bytes) -> Sent[None]:
     return lambda: None
 
 
-def renew(connection: Connection, held: Mapping[str, int], lease_seconds: float) -> dict[str, bool]:
-    """Prolong the leases on sessions with these numbers; return the sessions whose lease is lost.
+class Standing(NamedTuple):
+    """What a lease is after its renewal."""
 
-    Returns:
-        For each of them, whether it has only ended; else another process has taken it over.
-    """
+    is_ours: bool
+    """Whether nobody has taken the session over."""
+    seconds: float
+    """How long it holds from now on, by the server's clock; 0 or less where it has ended."""
+
+
+def renew(connection: Connection, held: Mapping[str, int], lease_seconds: float) -> dict[str, Standing]:
+    """Prolong the leases on sessions with these numbers; return what each is now. One whose row is locked is not prolonged."""
     words = {"ids": list(held), "epochs": list(held.values()), "lease": lease_seconds}
     connection.execute(_RENEW, words)
-    return {session_id: bool(has_ended) for session_id, has_ended in connection.execute(_LOST, words)}
+    found = connection.execute(_STANDING, words)
+    return {session_id: Standing(bool(is_ours), float(seconds)) for session_id, is_ours, seconds in found}
 
 
 # --- why nothing was written -----------------------------------------------------------------------------------------

@@ -1,0 +1,93 @@
+"""Real processes whose clocks are apart, or jump in mid-run: `libfaketime` moves them. Nothing is done twice."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crash_child import Job
+from crashing import World, children, stored, world
+
+MINUTE, HOUR, YEAR = 60, 3600, 31_557_600
+LIBRARIES = sorted(Path("/usr/lib").glob("**/faketime/libfaketimeMT.so.1"))
+
+pytestmark = pytest.mark.skipif(not LIBRARIES, reason="libfaketime is not installed: apt-get install faketime")
+
+
+@pytest.fixture
+async def outside(tmp_path: Path) -> AsyncIterator[World]:
+    async with world(tmp_path / "acts") as found:
+        yield found
+
+
+def faked(**variables: str) -> dict[str, str]:
+    return {
+        "LD_PRELOAD": str(LIBRARIES[0]),
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "DONT_FAKE_MONOTONIC": "1",
+        **variables,
+    }
+
+
+@pytest.mark.row("KF1", "ST02")
+@pytest.mark.parametrize("apart", [MINUTE, HOUR, YEAR, -MINUTE, -HOUR, -YEAR])
+@pytest.mark.parametrize("point", ["CP9", "CP11"])
+async def test_an_heir_with_another_clock_acts_no_second_time(
+    tmp_path: Path, outside: World, apart: int, point: str
+) -> None:
+    job = Job(
+        journal=str(tmp_path / "a.db"),
+        port=outside.port,
+        out=str(tmp_path / "out"),
+        check="service",
+        timeout=0.5,
+        point=point,
+    )
+    async with children() as here:
+        assert (await here.run(job)).was_killed
+    async with children(**faked(FAKETIME=f"{apart:+d}")) as there:
+        ended = await there.run(Job(**{**fields(job), "point": ""}))
+    assert ended.report.get("reason") == "completed", ended
+    assert outside.duplicates() == []
+    assert outside.requests() == {1: 1, 2: 1}
+    events, _ = await stored(tmp_path / "a.db")
+    assert (events[-1].at - events[0].at) / apart > 0.5  # the clocks were apart
+
+
+@pytest.mark.row("KF2")
+@pytest.mark.parametrize("jump", [MINUTE, HOUR, YEAR, -MINUTE, -HOUR, -YEAR])
+@pytest.mark.parametrize("dies", [False, True])
+async def test_a_clock_that_jumps_inside_an_act_causes_no_second_one(
+    tmp_path: Path, outside: World, jump: int, dies: bool
+) -> None:
+    pipe, clock, pids = tmp_path / "pipe", tmp_path / "clock", list[int]()
+    os.mkfifo(pipe)
+    clock.write_text("+0")
+    job = Job(
+        journal=str(tmp_path / "a.db"), port=outside.port, out=str(tmp_path / "out"),
+        check="service", timeout=2.0, lease_seconds=0.5, gate=str(pipe),
+    )  # fmt: skip
+    async with children(**faked(FAKETIME_TIMESTAMP_FILE=str(clock), FAKETIME_NO_CACHE="1")) as mother:
+        running = asyncio.create_task(mother.run(job, on_start=pids.append))
+        inside = await asyncio.to_thread(os.open, pipe, os.O_WRONLY)
+        clock.with_suffix(".new").write_text(f"{jump:+d}")
+        clock.with_suffix(".new").replace(clock)
+        if dies:
+            os.kill(pids[0], signal.SIGKILL)
+        os.close(inside)
+        ended = await running
+        assert ended.was_killed is dies, ended
+        if dies:
+            ended = await mother.run(Job(**{**fields(job), "gate": ""}))
+    assert ended.report.get("reason") == "completed", ended
+    assert outside.duplicates() == []
+    assert outside.requests() == {1: 1, 2: 1}
+    events, _ = await stored(tmp_path / "a.db")
+    assert (events[-1].at - events[0].at) / jump > 0.5  # the clock has jumped
+
+
+def fields(job: Job) -> dict[str, Any]:
+    return {name: getattr(job, name) for name in job.__struct_fields__}
