@@ -1,7 +1,7 @@
 """Budgets: frozen limits, and the meter that compares them with what is spent. Values only; reads no clock."""
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from math import isfinite
@@ -320,8 +320,13 @@ class Meter:
         self._promised = (spent.model_turns + 1, spent.tool_calls + (wanted if left is None else min(wanted, left)))
         return left
 
-    def _tree(self, spent: Spent) -> "Iterator[tuple[Meter, Spent]]":
-        """Yield this meter and those above, each with what counts against it where this run has spent so much."""
+    def _tree(self, spent: Spent) -> "Iterable[tuple[Meter, Spent]]":
+        """Return this meter and those above, each with what counts against it where this run has spent so much."""
+        if self.above is None and not self.drawing:
+            return ((self, spent),)
+        return self._walk(spent)
+
+    def _walk(self, spent: Spent) -> "Iterator[tuple[Meter, Spent]]":
         meter: Meter | None = self
         total = self.with_children(spent, None, spent)
         while meter is not None:

@@ -43,7 +43,7 @@ def mended(words: str) -> str:
 
     For text that is read. Never for arguments: what is carried out is what the model wrote.
     """
-    if not is_damaged(words):
+    if words.isascii() or not is_damaged(words):  # asked of every piece of a stream
         return words
     return _DAMAGED.sub(_replaced, joined(words))
 

@@ -183,8 +183,9 @@ class Proposer:
                     case TextDelta(text):
                         await self._words(response, encodable(text), step)
                     case ThinkingDelta(text):
-                        response.streamed.append(Thinking(text=encodable(text)))
-                        self._delta(response, ModelDelta(step=step, thinking=encodable(text)))
+                        thought = encodable(text)
+                        response.streamed.append(Thinking(text=thought))
+                        self._delta(response, ModelDelta(step=step, thinking=thought))
         finally:
             await response.offers.close(is_whole=response.end is not None)
             if isinstance(stream, AsyncGenerator):
@@ -260,8 +261,9 @@ class Proposer:
 
     def _ready(self, call: ToolCall, response: _Response, step: int, attempt: int) -> None:
         position = response.calls.early_count
-        response.streamed.append(msgspec.structs.replace(encodable_call(call), id=""))
-        named = response.calls.ready(encodable_call(call))
+        call = encodable_call(call)
+        response.streamed.append(msgspec.structs.replace(call, id=""))
+        named = response.calls.ready(call)
         if named is None:
             return
         self._delta(response, ModelDelta(step=step, call=named))

@@ -1,13 +1,10 @@
 """Views: what policies, compilers and `visible=` are shown of a session. Reads; whatever is done to it changes nothing."""
 
-from collections.abc import Mapping
 from typing import Any
-
-import msgspec
 
 from treadle.messages import Message
 from treadle.ports import SessionView
-from treadle.state import CallState, RunState, SessionState
+from treadle.state import CallRecord, CallState, ChildState, Denial, RunState, SessionState
 
 __all__ = ["ReadOnlyView"]
 
@@ -28,6 +25,11 @@ class ReadOnlyView:
         return self.__session.messages
 
     @property
+    def has_empty_messages(self) -> bool:
+        """Whether a message without parts was ever added. Asked in every step, and so without a copy."""
+        return self.__session.state.has_empty_messages
+
+    @property
     def state(self) -> SessionState:
         live = self.__session.state
         if self.__state is None or self.__state.head != live.head:
@@ -37,24 +39,23 @@ class ReadOnlyView:
 
 def _copy_of(state: SessionState) -> SessionState:
     copy = SessionState(state.id)
-    for name, value in vars(state).items():
-        setattr(copy, name, _own(value))
+    vars(copy).update({name: _own(value) for name, value in vars(state).items()})
     return copy
 
 
 def _own(value: Any) -> Any:  # Any: whatever a state holds
     """Return a value of one's own. Events and messages are frozen, and shared."""
-    match value:
-        case RunState() | CallState():
-            fields = {name: _own(getattr(value, name)) for name in value.__struct_fields__}
-            return msgspec.structs.replace(value, **fields)
-        case list() if value and isinstance(value[0], CallState):
-            return [_own(one) for one in value]
-        case dict():
-            return {key: _own(one) if isinstance(one, CallState) else one for key, one in value.items()}
-        case list() | set():
-            return value.copy()
-        case Mapping():
-            return dict(value)
-        case _:
-            return value
+    kind = type(value)
+    if kind in _CHANGING:
+        fields = {name: _own(getattr(value, name)) for name in value.__struct_fields__}
+        return kind(**fields)
+    if kind is dict:
+        return {key: _own(one) for key, one in value.items()}
+    if kind is list:
+        return value.copy() if value and type(value[0]) in _FROZEN else [_own(one) for one in value]
+    return value.copy() if kind is set else value
+
+
+_CHANGING = frozenset({RunState, CallState, ChildState})
+_FROZEN = frozenset({int, str, tuple, Message, CallRecord, Denial})
+"""What the long lists of a state hold: they are copied in one go."""

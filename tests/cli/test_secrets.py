@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from treadle import Agent, Budget, Redactor, Tool, open_session, resolve_model
-from treadle.events import encode_event
-from treadle.runtime.redaction import redacted_logger
+from treadle.events import ModelDelta, ModelFinished, encode_event
+from treadle.messages import Message, Text
+from treadle.runtime.redaction import redacted_logger, remember, scrubbed
 from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
 
 CANARY = "CANARY4711"
@@ -175,6 +176,17 @@ async def test_what_a_server_echoes_of_address_or_key_is_not_in_the_journal(echo
     ):
         for part in ("canary1", "canary2", "canary3", "canary-5", "dXNlci1jYW5hcnkx"):
             assert part not in artifact, part
+
+
+@pytest.mark.row("H15")
+@pytest.mark.parametrize("key", ['a-"quoted"-key', "a-back\\slash-key", "a-schlüssel-key", "a-plain-key"])
+def test_a_key_is_found_however_json_writes_it(key):
+    remember([key])
+    said = Message(role="assistant", parts=(Text(f"It is {key}."),))
+
+    assert scrubbed(ModelFinished(message=said)).message.text == "It is [redacted]."
+    assert scrubbed(ModelDelta(text=key)).text == "[redacted]"
+    assert scrubbed(ModelDelta(thinking=f"x{key}")).thinking == "x[redacted]"
 
 
 @pytest.mark.row("H15")

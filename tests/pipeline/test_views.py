@@ -9,9 +9,12 @@ from invariants import check_session
 from treadle import Agent, Decision, ToolContext, allow, ask
 from treadle.drivers.react import ReActDecision, ReActDriver
 from treadle.events import AnyEvent
+from treadle.messages import ToolCall
 from treadle.ports import SessionView
+from treadle.state import CallState, ChildState, RunState, SessionState
 from treadle.testing import Gate, ScriptedModel, Turn, call, text
 from treadle.tools import CheckedCall, JsonObject
+from treadle.views import ReadOnlyView
 
 
 class Vandal:
@@ -68,6 +71,31 @@ async def test_what_a_policy_or_a_compiler_changes_changes_nothing() -> None:
     assert [record.status for record in result.tool_calls] == ["ok", "ok", "ok"]
     assert len(result.messages) == 6
     assert [len(request.messages) for request in model.requests] == [1, 3, 5]
+
+
+@pytest.mark.row("H21")
+def test_a_view_shares_nothing_that_can_be_changed() -> None:
+    state = SessionState("s")
+    state.metadata = {"tags": ["a"], "owner": {"name": "Ada"}}
+    state.run = RunState(id="r", task="go", budget={"max_tool_calls": 1})
+    state.run.children["c"] = ChildState(session_id="c", call_id="1", tool="ask")
+    state.salvaged.append(CallState(call=ToolCall(id="1", name="look", arguments="{}"), position=0))
+
+    class Live:
+        id, messages = "s", ()
+
+    Live.state = state  # type: ignore[attr-defined]
+    shown = ReadOnlyView(Live()).state  # type: ignore[arg-type]
+    shown.metadata["tags"].append("b")
+    shown.metadata["owner"]["name"] = "Bob"
+    assert shown.run is not None
+    shown.run.children["c"].status = "completed"
+    shown.run.budget["max_tool_calls"] = 99  # type: ignore[index]
+    shown.salvaged[0].position = 7
+
+    assert state.metadata == {"tags": ["a"], "owner": {"name": "Ada"}}
+    assert (state.run.children["c"].status, state.run.budget) == ("running", {"max_tool_calls": 1})
+    assert state.salvaged[0].position == 0
 
 
 @pytest.mark.row("H21")

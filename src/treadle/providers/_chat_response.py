@@ -4,7 +4,7 @@ Servers differ in everything but the names of the fields, so values are read as 
 below is the wire's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -205,7 +205,7 @@ class ChatResponse(Response):
         if delta.reasoning_details:
             self._details = self._details or ReasoningDetails()
             self._details.add(delta.reasoning_details, is_whole=is_whole)
-        if text_or_nothing(delta.refusal) or delta.refusal is True:
+        if delta.refusal is not None and (text_or_nothing(delta.refusal) or delta.refusal is True):
             self._is_refused = True
         if said := _said(delta):
             self._text.append(said)
@@ -219,13 +219,15 @@ def _said(delta: _Delta) -> str:
     """Return the words, those of a refusal included."""
     content = delta.content
     said = content if isinstance(content, str) else _pieces(content, "text")
-    return said + text_or_nothing(delta.refusal)
+    return said if delta.refusal is None else said + text_or_nothing(delta.refusal)
 
 
-def _calls(delta: _Delta) -> list[Fragment]:
-    if delta.tool_calls is None and delta.function_call is not None and delta.function_call.says_something:
+def _calls(delta: _Delta) -> Sequence[Fragment]:
+    if delta.tool_calls is not None:
+        return [fragment for fragment in delta.tool_calls if fragment is not None]
+    if delta.function_call is not None and delta.function_call.says_something:
         return [Fragment(index=0, function=delta.function_call)]
-    return [fragment for fragment in delta.tool_calls or () if fragment is not None]
+    return ()
 
 
 def _rest(whole: str, streamed: str) -> str:

@@ -8,13 +8,16 @@ import re
 import ssl
 from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator
+from contextvars import ContextVar
 from functools import cache
 from ipaddress import ip_address
-from types import SimpleNamespace
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from urllib.request import getproxies, proxy_bypass
+from weakref import WeakSet
 
 import aiohttp
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
 from yarl import URL
 
 from treadle.errors import (
@@ -45,6 +48,29 @@ class _Held(NamedTuple):
     session: aiohttp.ClientSession
     holder: AsyncGenerator[None]
     """Suspended in its `try`: the event loop closes it when it shuts down, and so the session with it."""
+
+
+_is_reused: ContextVar[bool] = ContextVar("_is_reused", default=False)
+"""Whether the request that this task sends goes out on a kept connection."""
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Notes of each request whether its connection is a kept one. The library's own tracing costs six calls a request."""
+
+    def __init__(self, *, limit: int) -> None:
+        super().__init__(limit=limit)
+        self._used: WeakSet[Any] = WeakSet()  # Any: the protocols of its connections
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the signature of the library
+    ) -> Connection:
+        connection = await super().connect(req, traces, timeout)
+        _is_reused.set(connection.protocol in self._used)
+        self._used.add(connection.protocol)
+        return connection
 
 
 class HttpClient:
@@ -93,7 +119,7 @@ class HttpClient:
         proxy = self._proxy(endpoint)
         timeout = _connecting_within(endpoint.timeouts.connect_seconds)
         for tries_left in range(_MAX_CLOSED, -1, -1):
-            reused: list[bool] = []
+            _is_reused.set(False)
             try:
                 return await session.post(
                     endpoint.url,
@@ -102,10 +128,9 @@ class HttpClient:
                     allow_redirects=False,
                     proxy=proxy,
                     timeout=timeout,
-                    trace_request_ctx=reused,
                 )
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-                if not reused or not tries_left:
+                if not _is_reused.get() or not tries_left:
                     raise
         raise AssertionError("unreachable")
 
@@ -119,12 +144,11 @@ class HttpClient:
         loop = asyncio.get_running_loop()
         held = self._held.get(loop)
         if held is None:
-            connector = aiohttp.TCPConnector(limit=0)
+            connector = _Connector(limit=0)
             session = aiohttp.ClientSession(
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": "treadle", "Accept-Encoding": ACCEPTED},
-                trace_configs=[_tracing_reuse()],
                 auto_decompress=False,  # the library would unpack all that has come at once, be it a thousandfold
             )
             holder = self._hold(loop, session)
@@ -172,19 +196,6 @@ class HttpClient:
 
 shared_client = HttpClient()
 """The client of all models of this process: connections to one server are shared."""
-
-
-def _tracing_reuse() -> aiohttp.TraceConfig:
-    """Return what notes of each request that it goes out on a kept connection."""
-    tracing = aiohttp.TraceConfig()
-    tracing.on_connection_reuseconn.append(_note_reuse)
-    return tracing
-
-
-async def _note_reuse(
-    session: aiohttp.ClientSession, context: SimpleNamespace, params: aiohttp.TraceConnectionReuseconnParams
-) -> None:
-    context.trace_request_ctx.append(True)
 
 
 @cache

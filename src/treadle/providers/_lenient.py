@@ -75,7 +75,8 @@ def count(counts: Any, name: str) -> int:
 
 def call_arguments(pieces: Iterable[str]) -> str:
     """Return the arguments of a call from their pieces. Damaged ones are not valid JSON, wherever they are read."""
-    return damaged_json(joined("".join(pieces)))
+    text = "".join(pieces)
+    return text if text.isascii() else damaged_json(joined(text))
 
 
 def arguments_text(raw: msgspec.Raw) -> str:

@@ -33,7 +33,10 @@ class WholeHistory:
 
     def compile(self, session: SessionView) -> Sequence[Message]:
         """Return all messages but empty ones, which providers refuse."""
-        return tuple(filter(_parts, session.messages)) if session.state.has_empty_messages else session.messages
+        has_empty = getattr(session, "has_empty_messages", None)
+        if has_empty is None:  # a view of somebody else's
+            has_empty = session.state.has_empty_messages
+        return tuple(filter(_parts, session.messages)) if has_empty else session.messages
 
 
 class CurrentTrace:

@@ -60,6 +60,10 @@ class _Known:
 
     def __init__(self) -> None:
         self._values: dict[str, None] = {}
+        self.needles: tuple[bytes, ...] = ()
+        """The values as JSON writes them, without quotes."""
+        self.shortest = 0
+        """Characters of the shortest value."""
         self._pattern: re.Pattern[str] | None = None
         self._lock = threading.Lock()
 
@@ -72,6 +76,8 @@ class _Known:
             while len(self._values) > _MAX_KNOWN:
                 del self._values[next(iter(self._values))]
             longest_first = sorted(self._values, key=len, reverse=True)
+            self.needles = tuple(map(_as_json, longest_first))
+            self.shortest = len(longest_first[-1])
             self._pattern = re.compile("|".join(map(re.escape, longest_first)))
 
     @property
@@ -126,6 +132,10 @@ def without_known(content: bytes) -> bytes:
         if (secret := value.encode("utf-8", "replace")) in content:
             content = content.replace(secret, MARK.encode())
     return content
+
+
+def _as_json(value: str) -> bytes:
+    return msgspec.json.encode(value.encode("utf-8", "replace").decode())[1:-1]
 
 
 def _forms(value: str) -> Iterable[str]:
@@ -229,12 +239,17 @@ def scrubbed(event: AnyEvent) -> AnyEvent:
     A server may echo the key that it was sent, and a tool may print its environment. Arguments stay exact, because they are
     executed; so does thinking with a signature, because its server checks it.
     """
-    if not _known.values or type(event) not in _ECHOING:
+    if not _known.needles or type(event) not in _ECHOING:
         return event
-    plain = msgspec.to_builtins(event)
-    if not _known.is_in(msgspec.json.encode(plain).decode()):
+    if type(event) is ModelDelta and len(event.text) + len(event.thinking) < _known.shortest and event.call is None:
+        return event  # most pieces of a stream
+    encoded = _encoder.encode(event)
+    if not any(needle in encoded for needle in _known.needles):
         return event
-    return msgspec.convert(_without(plain), type(event))
+    return msgspec.convert(_without(msgspec.to_builtins(event)), type(event))
+
+
+_encoder = msgspec.json.Encoder()
 
 
 _ECHOING = frozenset(

@@ -23,6 +23,8 @@ def encodable_part(part: Part) -> Part:
 
 def encodable_call(call: ToolCall) -> ToolCall:
     """Join characters that were streamed in pieces. Damaged arguments stay invalid: they never run as something else."""
+    if call.arguments.isascii() and call.name.isascii():
+        return call
     if not is_damaged(call.arguments) and not is_damaged(call.name):
         return call
     return msgspec.structs.replace(
