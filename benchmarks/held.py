@@ -220,6 +220,86 @@ async def _return(watch: Watch, result: str, _: str) -> str:
             return f"{ended.reason}, {ended.tool_calls[0].status}"
 
 
+# --- what is redacted, and what a journal holds -----------------------------------------------------------------------
+
+_HOSTILE = "key " + "a_" * 500_000
+_WORDS = "token = a_b-c, password: " * 2_000_000
+"""50 MB of what looks like secrets everywhere."""
+
+
+async def _redact(watch: Watch, name: str, _: str) -> str:
+    from treadle import Agent, Budget, Redactor, Tool, open_session
+    from treadle.runtime.redaction import remember
+    from treadle.testing import ScriptedModel, call, text
+
+    remember([f"key-in-use-{number}" for number in range(20)])
+    value = {"large result, keys in use": "x key-in-use-7 " * 3_300_000}.get(name, _WORDS)
+
+    def run(arguments: Any, ctx: Any) -> str:
+        if name == "an error that is logged":
+            raise ValueError(_WORDS)
+        return value
+
+    def hear(event: Any) -> None:
+        if name == "a listener's error is logged" and event.type == "tool.finished":
+            raise ValueError(_WORDS)
+
+    tools = [Tool(name="produce", description="Return it.", parameters={"type": "object"}, effect="read", run=run)]
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_session(Path(folder) / "held.db") as session:
+            agent = Agent(
+                ScriptedModel([call("produce"), text(_HOSTILE)]), tools=tools, subscribers=[hear], budget=Budget()
+            )
+            if name in ("explain", "export"):
+                for _ in range(3):
+                    agent = Agent(ScriptedModel([call("produce"), text(_HOSTILE)]), tools=tools)
+                    await agent.run(_HOSTILE, session=session)
+                with watch:
+                    if name == "explain":
+                        return f"{len((await session.explain()).runs)} runs"
+                    return f"{len(await session.export(redactor=Redactor()))} lines"
+            with watch:
+                ended = await agent.run("go", session=session)
+            return f"{ended.reason}, {ended.tool_calls[0].status}"
+
+
+async def _open_long(watch: Watch, name: str, _: str) -> str:
+    from treadle import open_session
+    from treadle.events import ModelFinished, RunStarted
+    from treadle.messages import Message, Text
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "held.db"
+        async with open_session(path, id="long") as session:
+            await session.ledger.record(RunStarted(task="go"))
+            if name == "a session of 100,000 events":
+                for start in range(0, 100_000, 1000):
+                    made = [
+                        ModelFinished(message=Message(role="assistant", parts=(Text(f"{start + number}"),)))
+                        for number in range(1000)
+                    ]
+                    await session.ledger.record(*made)
+            else:
+                for _ in range(4):
+                    await session.ledger.record(
+                        ModelFinished(message=Message(role="assistant", parts=(Text("x\n" * 10_000_000),)))
+                    )
+        with watch:
+            async with open_session(path, id="long") as again:
+                return f"{again.state.head} events"
+
+
+REDACTED = (
+    "large result, keys in use",
+    "large result, words",
+    "an error that is logged",
+    "a listener's error is logged",
+    "explain",
+    "export",
+)
+JOURNALS = ("a session of 100,000 events", "a session of four events of 20 MB")
+
+
 # --- what files hold --------------------------------------------------------------------------------------------------
 
 
@@ -263,6 +343,8 @@ SCENARIOS: dict[str, tuple[Callable[[Watch, str, str], Any], str, str]] = {
     **{f"{name}, gzip": (_ask, name, "gzip") for name in ("comments", "blank events", "small events", "brackets")},
     **{name: (_return, name, "") for name in RESULTS},
     **{name: (_work_on, name, "") for name in FILES},
+    **{f"redaction: {name}": (_redact, name, "") for name in REDACTED},
+    **{name: (_open_long, name, "") for name in JOURNALS},
 }
 
 

@@ -12,6 +12,7 @@ from treadle.runtime.failures import describe
 from treadle.runtime.observations import failed_result
 from treadle.runtime.outputs import fault_of, output_of
 from treadle.runtime.redaction import without_known
+from treadle.runtime.turns import in_turns
 from treadle.toolbox import Plain, Toolbox
 from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolOutput, ToolResult, Unfinished
 
@@ -44,7 +45,7 @@ class Contract:
             if self._toolbox.fits_error_schema(checked.tool, plain.data):
                 return await self._refused(checked, plain, None)
             pieces, _ = await plain.encoded()
-            artifact = await self._ledger.journal.put_blob(without_known(b"".join(pieces)))
+            artifact = await self._ledger.journal.put_blob(await _without_keys(b"".join(pieces)))
             shape = self._toolbox.shape_mismatch(checked.tool, plain.data)
             return await self._violated(checked, violations, shape, artifact)
         return await self._ok(checked, plain, output)
@@ -63,7 +64,7 @@ class Contract:
 
     async def _ok(self, checked: CheckedCall, plain: Plain, output: ToolOutput) -> ToolResult:
         content, whole = await self._bounded(plain, self.limit(checked))
-        artifact = None if whole is None else await self._ledger.journal.put_blob(without_known(whole))
+        artifact = None if whole is None else await self._ledger.journal.put_blob(await _without_keys(whole))
         return ToolResult(
             call_id=checked.id,
             name=checked.name,
@@ -141,3 +142,7 @@ class Contract:
             extra={"may_have_acted": acted},
         )
         return msgspec.structs.replace(result, artifact=artifact)
+
+
+async def _without_keys(content: bytes) -> bytes:
+    return b"".join(await in_turns(without_known(content)))

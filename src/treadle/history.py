@@ -1,5 +1,6 @@
 """History: the points of a session that one can go back to or fork from, and what lies behind them. Reads events; records none."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -21,7 +22,19 @@ from treadle.events import (
 from treadle.state import SessionState
 from treadle.tools import CallStatus, ToolResult
 
-__all__ = ["EffectRecord", "Rewind", "artifacts_of", "effects_after", "find_point", "fold", "forked", "renamed"]
+__all__ = [
+    "EffectRecord",
+    "Rewind",
+    "artifacts_of",
+    "effects_after",
+    "find_point",
+    "fold",
+    "forked",
+    "renamed",
+    "take_in",
+]
+
+_EVENTS_A_TURN = 1000
 
 _UNTOUCHED = frozenset({CallStatus.REJECTED, CallStatus.CANCELLED, CallStatus.SKIPPED})
 """What became of a call that surely changed nothing."""
@@ -66,6 +79,17 @@ def fold(session_id: str, events: Iterable[AnyEvent]) -> SessionState:
     state = SessionState(session_id)
     for event in events:
         state.apply(event)
+    return state
+
+
+async def take_in(state: SessionState, events: Sequence[AnyEvent]) -> SessionState:
+    """Add events to a state, with turns for others between them: a session may have a hundred thousand."""
+    for start in range(0, len(events), _EVENTS_A_TURN):
+        if start:
+            await asyncio.sleep(0)
+        for event in events[start : start + _EVENTS_A_TURN]:
+            if event.seq > state.head:  # else somebody else has taken it in meanwhile
+                state.apply(event)
     return state
 
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from treadle.drivers.native import NativeDriver
 from treadle.errors import ConfigurationError, MissingCredential, UnknownModel, UnknownSession
+from treadle.history import take_in
 from treadle.ports import Capability, Clock, Driver, HasCapabilities, Journal, Model, Pricing, Randomness
-from treadle.session import Session, fold
+from treadle.session import Session
+from treadle.state import SessionState
 from treadle.vendors import LOCAL_SERVERS, VENDORS, Vendor
 from treadle.world import SystemClock, SystemRandomness
 
@@ -314,7 +316,7 @@ async def open_session(
         if must_exist:
             await _check_exists(store, None if id is None else session_id)
         is_new = await store.create(session_id)
-        state = fold(session_id, () if is_new else await store.read(session_id))
+        state = await take_in(SessionState(session_id), () if is_new else await store.read(session_id))
         degrades = is_ours if on_store_failure is None else on_store_failure == "degrade"
         degradation = _degrading(store, time) if degrades else None
         async with Session(

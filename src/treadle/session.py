@@ -5,8 +5,9 @@ It runs nothing: an Agent does, and only one run at a time.
 
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, TypeVar, get_args
 
 from treadle import keeping
 from treadle.canonical import find_unencodable
@@ -23,16 +24,21 @@ from treadle.errors import (
 )
 from treadle.events import AnyEvent, ApprovalAnswered, ChildStarted, JournalDegraded, SessionStatus
 from treadle.explain import Explanation, explain
-from treadle.history import Rewind, fold
+from treadle.history import Rewind, fold, take_in
 from treadle.ledger import Ledger
 from treadle.messages import Message
 from treadle.ports import Clock, Degradation, HasClock, InboxMessage, Journal, Lease, Randomness
 from treadle.runtime.redaction import Redactor
+from treadle.runtime.threads import Threads
 from treadle.settling import end_children
 from treadle.state import Approval, SessionState
 from treadle.tools import Done, JsonObject, NotDone, Unknown, answer_of_check
 from treadle.transfer import pack, pack_redacted
 from treadle.waiting import answer_id, instant, is_cancelled, waiting_approvals
+
+_T = TypeVar("_T")
+
+_threads = Threads()
 
 __all__ = ["Approvals", "Session", "SessionEvents", "fold"]
 
@@ -293,8 +299,7 @@ class Session:
             await self._catch_up()
 
     async def _catch_up(self) -> None:
-        for event in await self.journal.read(self.id, after=self.state.head):
-            self.state.apply(event)
+        await take_in(self.state, await self.journal.read(self.id, after=self.state.head))
         if self.state.run is not None:
             self.ledger.run_id = self.state.run.id
 
@@ -414,7 +419,8 @@ class Session:
             redactor: Takes the secrets out, for lines that other people read. A session with an open call cannot be imported then.
         """
         parcel = await keeping.parcel_of(self.ledger)
-        return tuple(pack(parcel) if redactor is None else pack_redacted(parcel, redactor))
+        packed = pack(parcel) if redactor is None else pack_redacted(parcel, redactor)
+        return await _in_thread(partial(tuple, packed))
 
     async def move(self, to: str, *, by: str = "person", reason: str = "") -> Sequence[bytes]:
         """Close the session here, durably, and return it as lines of JSON, for `import_session` at the place where it goes on.
@@ -538,7 +544,14 @@ def _children_in(events: Sequence[AnyEvent]) -> list[str]:
 
 async def _explained(journal: Journal, session_id: str) -> Explanation:
     events = await journal.read(session_id)
-    return explain(session_id, events, [await _explained(journal, child_id) for child_id in _children_in(events)])
+    children = [await _explained(journal, child_id) for child_id in _children_in(events)]
+    return await _in_thread(partial(explain, session_id, events, children))
+
+
+async def _in_thread(work: Callable[[], _T]) -> _T:
+    """Do long work on values that nobody changes, beside the event loop."""
+    done: _T = await _threads.submit(work)
+    return done
 
 
 def _check_answer(answer: object, *, reason: object, arguments: object, by: object) -> None:

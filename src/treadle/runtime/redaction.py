@@ -8,7 +8,8 @@ none can begin anew at each character.
 import logging
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -51,6 +52,18 @@ _MIN_KNOWN_CHARS = 8
 _MAX_KNOWN = 1000
 _FEW = 64
 _MAX_PATTERN_CHARS = 200
+_SLICE_BYTES = 1024 * 1024
+_LONGEST_FORM = 22_000
+"""Characters of the longest secret that is found, with what belongs to it: see the bounds of the forms."""
+_SEEN_BEHIND = 64
+"""Characters that a form looks at behind its end."""
+_LONGEST_FIELD = 9_000
+"""The same of all forms but private keys and web tokens."""
+_SLICE_CHARS = 30_000
+_LONGEST_WORDS = 16_000
+"""Characters of an error or of a line of the log."""
+_MAX_CAUSES = 5
+_MAX_FRAMES = 50
 
 # --- values that this process uses -----------------------------------------------------------------------------------
 
@@ -90,7 +103,13 @@ class _Known:
         return any(value in text for value in values) if len(values) <= _FEW else self._found(text)
 
     def hide(self, text: str) -> str:
-        return self._pattern.sub(MARK, text) if self._pattern is not None and self.is_in(text) else text
+        if self._pattern is None or not self.is_in(text):
+            return text
+        if len(text) > _SLICE_CHARS and len(self._values) <= _FEW:  # a pattern takes long for megabytes
+            for value in sorted([*self._values], key=len, reverse=True):
+                text = text.replace(value, MARK)
+            return text
+        return self._pattern.sub(MARK, text)
 
     def _found(self, text: str) -> bool:
         return self._pattern is not None and self._pattern.search(text) is not None
@@ -126,12 +145,45 @@ def secrets_of_address(address: str) -> list[str]:
     return [form for one in found for form in (one, unquote(one)) if form]
 
 
-def without_known(content: bytes) -> bytes:
-    """Return stored bytes without the values that were given to `remember`. Costs one search a value."""
+def without_known(content: bytes) -> Iterator[bytes]:
+    """Yield stored bytes, in pieces, without the values that were given to `remember`. Take them in turns: no piece takes long."""
     for value in tuple(_known.values):
-        if (secret := value.encode("utf-8", "replace")) in content:
-            content = content.replace(secret, MARK.encode())
-    return content
+        secret = value.encode("utf-8", "replace")
+        is_in = False
+        for found in _holds(content, secret):
+            is_in = found
+            yield b""
+        if is_in:
+            pieces = []
+            for piece in _replaced_in(content, secret):
+                pieces.append(piece)
+                yield b""
+            content = b"".join(pieces)
+    yield content
+
+
+def _holds(content: bytes, secret: bytes) -> Iterator[bool]:
+    for start in range(0, len(content), _SLICE_BYTES):
+        found = content.find(secret, start, start + _SLICE_BYTES + len(secret)) >= 0
+        yield found
+        if found:
+            return
+
+
+def _replaced_in(content: bytes, secret: bytes) -> Iterator[bytes]:
+    """Yield the content in pieces, with the mark in the place of each secret."""
+    at = 0
+    while at < len(content):
+        # A secret that begins in this slice belongs to it, also where it ends behind it.
+        end, begun = at + _SLICE_BYTES, at
+        pieces: list[bytes] = []
+        while (found := content.find(secret, begun, end + len(secret) - 1)) >= 0:
+            pieces += (content[begun:found], MARK.encode())
+            begun = found + len(secret)
+        end = max(end, begun)
+        pieces.append(content[begun:end])
+        yield b"".join(pieces)
+        at = end
 
 
 def _as_json(value: str) -> bytes:
@@ -214,15 +266,41 @@ _PLAIN = re.compile(r"[\w.~+/=:@%!#^*-]*")
 
 def shown_error(error: BaseException) -> str:
     """Return what an error says, without secrets: a library may quote an address or a header in it."""
-    return Redactor().text(str(error))
+    return Redactor().text(_shortened(str(error)))
+
+
+def _traceback(error: BaseException | None) -> str:
+    """Return the last frames and the words of an error and of its causes, all bounded."""
+    told: list[str] = []
+    while error is not None and len(told) < _MAX_CAUSES:
+        frames = "".join(traceback.format_tb(error.__traceback__, limit=-_MAX_FRAMES))
+        head = "Traceback (most recent call last):\n" if frames else ""
+        told.append(f"{head}{frames}{type(error).__name__}: {_shortened(_said(error))}")
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return "\n\nThe exception above led to this one:\n\n".join(reversed(told))
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a hostile exception must not take the run with it
+        return ""
+
+
+def _shortened(text: str) -> str:
+    """Cut what an error or a log line says, so that looking through it holds nobody up."""
+    if len(text) <= _LONGEST_WORDS:
+        return text
+    half = _LONGEST_WORDS // 2
+    return f"{text[:half]} [... {len(text) - 2 * half} characters left out ...] {text[-half:]}"
 
 
 class _Redacting(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         redactor = Redactor()
-        record.msg, record.args = redactor.text(record.getMessage()), None
+        record.msg, record.args = redactor.text(_shortened(record.getMessage())), None
         if record.exc_info and not record.exc_text:  # formatted here, so that no handler formats it as it is
-            record.exc_text = redactor.text(logging.Formatter().formatException(record.exc_info))
+            record.exc_text = redactor.text(_traceback(record.exc_info[1]))
         return True
 
 
@@ -379,7 +457,30 @@ class Redactor:
             return text
         if self._own is not None:
             text = self._own.sub(MARK, text)
+        if len(text) > _SLICE_CHARS:
+            return "".join(_in_slices(text, mark))
         return _HIDING.sub(mark, text) if _HINT.search(text) else text
+
+
+def _in_slices(text: str, mark: Callable[[re.Match[str]], str]) -> Iterator[str]:
+    """Yield a long text with its secrets replaced. No search is long: each holds up all threads of the process."""
+    kept = at = 0
+    while at < len(text):
+        end = min(at + _SLICE_CHARS, len(text))
+        found = _HIDING.search(text, at, end) if _HINT.search(text, at, end) else None
+        if found is not None and (end == len(text) or found.end() < end - _SEEN_BEHIND):
+            yield text[kept : found.start()]
+            yield mark(found)
+            kept = at = found.end()
+        elif end == len(text):
+            break
+        else:  # whatever began before this has ended within the slice
+            may_be_long = (
+                text.find("-----BEGIN", end - _LONGEST_FORM, end) >= 0
+                or text.find("eyJ", end - _LONGEST_FORM, end) >= 0
+            )
+            at = end - (_LONGEST_FORM if may_be_long else _LONGEST_FIELD)
+    yield text[kept:]
 
 
 def _mark(found: re.Match[str]) -> str:

@@ -1,0 +1,68 @@
+"""Texts of megabytes are redacted in slices: no slice is long, and what is found is what one search of the whole finds."""
+
+import asyncio
+import logging
+
+import pytest
+
+from treadle import Redactor
+from treadle.events import SessionMarked
+from treadle.history import fold, take_in
+from treadle.runtime.redaction import redacted_logger, remember, without_known
+from treadle.state import SessionState
+
+KEY = "-----BEGIN PRIVATE KEY-----\n" + "MIIcanary" * 2000 + "\n-----END PRIVATE KEY-----"
+
+
+@pytest.mark.row("N10")
+@pytest.mark.parametrize(
+    "secret", ["token=canary-4711", KEY, "https://ada:canary-4711@example.org", '"password": "canary 4711"']
+)
+@pytest.mark.parametrize("start", [0, 8_990, 20_990, 29_980, 29_999, 30_000, 60_010])
+def test_a_secret_anywhere_in_a_long_text_is_found(secret: str, start: int) -> None:
+    shown = Redactor().text("key " * (start // 4) + " " * (start % 4) + secret + "\n" + "token " * 20_000)
+
+    assert "canary" not in shown
+    assert shown.count("[redacted]") == 1
+    assert shown.endswith("token " * 20_000)
+
+
+@pytest.mark.row("N10")
+@pytest.mark.parametrize("start", [0, 1024 * 1024 - 5, 1024 * 1024, 2 * 1024 * 1024 - 1])
+def test_a_key_that_begins_in_one_slice_and_ends_in_the_next_is_removed(start: int) -> None:
+    remember(["canary-of-slices"])
+    content = b"x" * start + b"canary-of-slices" * 2 + b"y" * 2_000_000
+
+    assert b"".join(without_known(content)) == b"x" * start + b"[redacted]" * 2 + b"y" * 2_000_000
+
+
+@pytest.mark.row("N10")
+def test_what_is_logged_of_a_huge_error_is_bounded_and_redacted(caplog: pytest.LogCaptureFixture) -> None:
+    logger = redacted_logger("treadle.test_long")
+    try:
+        raise ValueError("password=canary4711 " + "token \n" * 1_000_000) from RuntimeError("token=canary4711")
+    except ValueError:
+        with caplog.at_level(logging.WARNING):
+            logger.warning("It failed: %s", "x" * 1_000_000, exc_info=True)
+
+    assert len(caplog.text) < 100_000
+    assert "canary" not in caplog.text
+    assert "ValueError: password=[redacted]" in caplog.text
+    assert "RuntimeError" in caplog.text
+
+
+@pytest.mark.row("N10")
+async def test_events_that_two_take_in_at_once_are_taken_in_once() -> None:
+    events = [SessionMarked(seq=number, name=f"m{number}") for number in range(1, 5001)]
+    state = SessionState("s")
+    turns: list[int] = []
+
+    async def count() -> None:
+        while state.head < 5000:
+            turns.append(state.head)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(take_in(state, events), take_in(state, events), count())
+
+    assert len(turns) > 1
+    assert vars(state) == vars(fold("s", events))
