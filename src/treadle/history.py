@@ -34,7 +34,7 @@ __all__ = [
     "take_in",
 ]
 
-_EVENTS_A_TURN = 1000
+_EVENTS_A_TURN = 200
 
 _UNTOUCHED = frozenset({CallStatus.REJECTED, CallStatus.CANCELLED, CallStatus.SKIPPED})
 """What became of a call that surely changed nothing."""

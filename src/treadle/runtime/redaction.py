@@ -52,7 +52,7 @@ _MIN_KNOWN_CHARS = 8
 _MAX_KNOWN = 1000
 _FEW = 64
 _MAX_PATTERN_CHARS = 200
-_SLICE_BYTES = 1024 * 1024
+_SLICE_BYTES = 128 * 1024
 _LONGEST_FORM = 22_000
 """Characters of the longest secret that is found, with what belongs to it: see the bounds of the forms."""
 _SEEN_BEHIND = 64
