@@ -1,4 +1,4 @@
-"""Thirteen bugs put in by hand, each of which the simulator must find: `python -m simulator.bugs` tries them all.
+"""Fourteen bugs put in by hand, each of which the simulator must find: `python -m simulator.bugs` tries them all.
 
 Each is applied to a copy of the sources, and lives are lived on that copy until a promise is broken.
 """
@@ -64,6 +64,7 @@ BUGS = (
         "    if session.state.has_open_calls:\n        return []\n",
         "",
     ),
+    Bug("a move does not close its source", "keeping.py", "    if not state.moved_to:\n        await", "    if False:\n        await"),
     Bug("a run begins in a suspended session", "session.py", 'if status != "active":', "if False:"),
     Bug(
         "the turns of the model have no limit",

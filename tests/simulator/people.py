@@ -18,7 +18,6 @@ from treadle.errors import (
     UnknownApproval,
     UnknownSession,
 )
-from treadle.events import SessionChanged
 from treadle.session import Session
 from treadle.stops import Status
 
@@ -42,6 +41,8 @@ class People:
         self._sessions = ["s"]
         self._forks = 0
         self._is_moving = False
+        self._closed: set[str] = set()
+        """Sessions that the last move has closed at their source."""
         self._office_acts = Office(self)
 
     # --- the course of a life
@@ -309,6 +310,7 @@ class People:
         store = type(life.stores[0])(f"store-{len(life.stores) + 1}", encodes=False)
         target = life.new_process(store=store)
         lines: list[Any] = []
+        self._closed.clear()
         task = source.spawn(self._export(source, lines, closes=closes))
         await life.see_through(source, task)
         if source.is_dead or len(lines) != len(old.shelves) or self._is_busy():
@@ -323,7 +325,7 @@ class People:
         for session_id, shelf in old.shelves.items():
             shelf.is_left = True
             store.shelves[session_id].is_purged = shelf.is_purged
-            if _is_closed(shelf):
+            if session_id in self._closed:
                 shelf.moved = shelf.head
                 late = life.new_process(store=old)
                 task = late.spawn(self.in_office(late, session_id, self._office_acts.at_the_source))
@@ -341,6 +343,7 @@ class People:
                         continue
                     try:
                         lines.append(await session.move("the other store"))
+                        self._closed.add(session_id)
                     except NoSuchPoint:  # a child carries out a call of it
                         closes = False
                         lines.append(await session.export())
@@ -428,12 +431,6 @@ class People:
         for process in [*life.processes]:
             process.kill()
         life.stores[-1].lose_power(lambda: chance.randrange(4))
-
-
-def _is_closed(shelf: Any) -> bool:
-    """Whether a session goes on elsewhere."""
-    changes = [event for event in shelf.events if isinstance(event, SessionChanged) and event.status is not None]
-    return bool(changes) and bool(changes[-1].moved_to)
 
 
 _STRIKES = ("kill", "cancel", "lease_lost", "store_gone", "store_hanging", "other_clock", "fork")
