@@ -227,6 +227,28 @@ def test_the_short_wait_holds_only_where_nothing_but_the_end_may_follow(make, sa
     assert (response.is_whole, response.may_go_on) == (True, may_go_on)
 
 
+@pytest.mark.row("PF23")
+async def test_a_chat_server_that_never_closes_after_its_finish_is_not_waited_for_as_in_mid_stream():
+    till = Till()
+    script, _ = paused(sse(Chats.calls(Chats.call("a", ONE)), Chats.delta("tool_calls")))
+    patient = {"timeouts": Timeouts(idle_seconds=10_000, total_seconds=20_000)}
+
+    result = await play("chat", script, till=till, model=patient)
+
+    assert outcome(result) == (True, ["ok"])
+
+
+@pytest.mark.row("PF23")
+def test_a_chat_server_that_went_on_after_a_finish_is_waited_for_as_in_mid_stream():
+    response = ChatResponse({})
+    pauses = []
+    for one in (Chats.delta("stop", content="x"), Chats.delta(content="y"), Chats.delta("stop")):
+        response.add(json.dumps(one).encode())
+        pauses.append((response.is_whole, response.pause_seconds is None))
+
+    assert pauses == [(True, False), (False, True), (True, True)]
+
+
 @pytest.mark.row("PF9")
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_every_plain_answer_is_complete(dialect):
@@ -243,3 +265,34 @@ async def test_the_done_of_other_dialects_ends_an_anthropic_stream_that_told_its
     result = await play("anthropic", answer(sse(Anthropics.start, *Anthropics.text(0, "Whole."), *told, "[DONE]")))
 
     assert (result.completed, result.text) == (True, text)
+
+
+CHAT_USAGE = {"prompt_tokens": 1000, "completion_tokens": 100}
+COUNTED = {
+    "chat, cut": ("chat", sse({**Chats.delta(content="Half"), "usage": CHAT_USAGE})),
+    "chat, an unknown ending": ("chat", sse(Chats.delta("abort", content="Half"), {"choices": [], "usage": CHAT_USAGE}, "[DONE]")),
+    "chat, an error": ("chat", sse({**Chats.delta(content="Half"), "usage": CHAT_USAGE}, {"error": {"message": "overloaded", "code": 529}})),
+    **{
+        f"responses, {status}": (
+            "responses",
+            sse(
+                Responseses.done(0, Responseses.message("Half")),
+                Responseses.completed(status=status, usage={"input_tokens": 1000, "output_tokens": 100}, **more),
+            ),
+        )
+        for status, more in {
+            "failed": {"error": {"code": "server_error", "message": "It broke."}},
+            "incomplete": {"incomplete_details": {"reason": "odd"}},
+        }.items()
+    },
+}  # fmt: skip
+
+
+@pytest.mark.row("N08")
+@pytest.mark.parametrize(("dialect", "half"), COUNTED.values(), ids=COUNTED)
+async def test_an_attempt_that_broke_off_counts_what_its_server_had_counted(dialect, half):
+    result = await play(dialect, answer(half), budget=ONCE)
+
+    (failed,) = [event for event in await result.session.events() if event.type == "model.failed"]
+    assert (failed.usage.input_tokens, failed.usage.output_tokens, failed.usage.estimated) == (1000, 100, False)
+    assert (result.usage.input_tokens, result.usage.output_tokens) == (1000, 100)

@@ -32,7 +32,7 @@ class Answer:
         self._loop = asyncio.get_running_loop()
         self._ends_at = sent_at + timeouts.total_seconds
         self._first_byte_at: float | None = sent_at + timeouts.first_byte_seconds
-        self._idle_seconds = timeouts.idle_seconds
+        self._idle_seconds = self._pause_seconds = timeouts.idle_seconds
         self._bytes_left = max_bytes
         self._max_bytes = max_bytes
         self._turn_began = self._loop.time()
@@ -43,8 +43,11 @@ class Answer:
         """What the server calls the body, such as `text/event-stream`; nothing where it does not say."""
         return self._response.content_type if "Content-Type" in self.headers else ""
 
-    async def read(self) -> bytes:
+    async def read(self, *, pause_seconds: float | None = None) -> bytes:
         """Return the next piece of the body, decompressed: at most `PIECE_BYTES`; nothing at its end.
+
+        Args:
+            pause_seconds: How long to wait for it, where that is less than between any two pieces.
 
         Raises:
             ModelUnavailable: The server fell silent or takes too long.
@@ -52,6 +55,7 @@ class Answer:
             ModelResponseInvalid: The body is larger than the limit, or is not compressed as the server said.
         """
         await self.give_turn()
+        self._pause_seconds = self._idle_seconds if pause_seconds is None else min(pause_seconds, self._idle_seconds)
         piece = await (self._read_raw() if self._unpacker is None else self._read_unpacked(self._unpacker))
         self._bytes_left -= len(piece)
         if self._bytes_left < 0:
@@ -127,7 +131,7 @@ class Answer:
 
     async def _wait(self) -> bytes:
         now = self._loop.time()
-        silence_ends_at = self._first_byte_at or now + self._idle_seconds
+        silence_ends_at = self._first_byte_at or now + self._pause_seconds
         timer = asyncio.timeout_at(min(silence_ends_at, self._ends_at))
         try:
             async with timer:
@@ -146,7 +150,9 @@ class Answer:
             return f"The answer of {shown} took longer than {timeouts.total_seconds:g} s (Timeouts.total_seconds)."
         if self._first_byte_at is not None:
             return no_first_byte(shown, timeouts)
-        return f"{shown} sent nothing for {self._idle_seconds:g} s in the middle of the answer (Timeouts.idle_seconds)."
+        return (
+            f"{shown} sent nothing for {self._pause_seconds:g} s in the middle of the answer (Timeouts.idle_seconds)."
+        )
 
 
 def no_first_byte(shown: str, timeouts: Timeouts) -> str:

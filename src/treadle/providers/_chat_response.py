@@ -62,6 +62,10 @@ _FINISHES = {
 }
 
 
+_PAUSE_SECONDS = 15.0
+"""Servers that go on after a finish do so between parallel calls, within seconds; others never close the connection."""
+
+
 class ChatResponse(Response):
     """Takes the data of each event, and gives the parts that it makes.
 
@@ -74,6 +78,7 @@ class ChatResponse(Response):
     terminal = "a finish reason or [DONE]"
 
     def __init__(self, names: Mapping[str, str]) -> None:
+        self.pause_seconds = _PAUSE_SECONDS
         self._names = names
         self._text: list[str] = []
         self._thinking: list[str] = []
@@ -161,6 +166,8 @@ class ChatResponse(Response):
         if choice.message is not None:
             self._take_message(choice.message, parts)
         if len(parts) + self._calls.size > before:
+            if self.is_whole:  # this server goes on after a finish: it may do so again, however late
+                self.pause_seconds = None
             self.is_whole = False  # the finish that came before this content was not the end
         if choice.finish_reason and isinstance(choice.finish_reason, str):
             if choice.finish_reason == "error":

@@ -45,6 +45,8 @@ class Response(Protocol):
     """Whether the terminal came, and no content after it."""
     may_go_on: bool = True
     """Whether content may follow the terminal: a server may report a finish in mid-stream, work for long and go on."""
+    pause_seconds: float | None = None
+    """How long a server that goes on after the terminal may pause; None for as long as in mid-stream."""
     is_done: bool = False
     """Whether nothing follows any more."""
     is_empty: bool = True
@@ -163,7 +165,7 @@ async def _next(answer: Answer, response: Response) -> bytes:
     if not response.may_go_on:
         answer.hasten(_LAST_WORDS_SECONDS)
     try:
-        return await answer.read()
+        return await answer.read(pause_seconds=response.pause_seconds if response.is_whole else None)
     except (IncompleteStream, ModelUnavailable):
         if response.is_whole:
             return b""
