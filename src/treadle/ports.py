@@ -47,6 +47,8 @@ __all__ = [
     "Timer",
     "ToolChoice",
     "ToolSpec",
+    "tell_counted",
+    "told_counted",
 ]
 
 # --- the model -------------------------------------------------------------------------------------------------------
@@ -164,6 +166,20 @@ class RequestFailed(msgspec.Struct, frozen=True, kw_only=True, tag="request_fail
     """A request of the driver failed, and the step goes on without it. Recorded as `model.failed`; what it used is counted."""
 
     error: ModelError
+
+
+def tell_counted(cut: BaseException, usage: Usage | None) -> None:
+    """Have the exception that cuts a response off carry what its server had counted by then. Adapters call it."""
+    vars(cut)[_COUNTED] = usage
+
+
+def told_counted(cut: BaseException) -> Usage | None:
+    """Return what the server of a response that was cut off had counted; None where nobody told."""
+    usage = vars(cut).get(_COUNTED)
+    return usage if isinstance(usage, Usage) else None
+
+
+_COUNTED = "counted"
 
 
 class ResponseSetAside(msgspec.Struct, frozen=True, kw_only=True, tag="set_aside"):

@@ -4,7 +4,8 @@ Executes nothing itself and records everything but the final `model.finished`, w
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
 
@@ -28,6 +29,7 @@ from treadle.ports import (
     ResponseSetAside,
     TextDelta,
     ThinkingDelta,
+    told_counted,
 )
 from treadle.runtime.consumption import cost_of, estimate, money, together
 from treadle.runtime.endings import limit_stop, unstarted_calls_stop
@@ -75,8 +77,20 @@ class _Response(msgspec.Struct, kw_only=True):
     cost: Decimal | None = Decimal(0)
     streamed: list[Part] = msgspec.field(default_factory=list)
     """What the server has sent of the response that is under way."""
+    counted: Usage | None = None
+    """What the server had counted when we cut it off."""
     stop: Stop | None = None
     """The limit that forbids the driver's next request."""
+
+
+@contextmanager
+def _noting_counted(response: _Response) -> Iterator[None]:
+    """Keep what the server had counted of a response that is cut off here."""
+    try:
+        yield
+    except asyncio.CancelledError as cut:
+        response.counted = told_counted(cut)
+        raise
 
 
 class Proposer:
@@ -141,7 +155,7 @@ class Proposer:
     ) -> ModelError | None:
         """Receive one response; return what failed. An interrupt ends it without an error."""
         try:
-            with self._interrupt.cutting():
+            with self._interrupt.cutting(), _noting_counted(response):
                 await self._receive(request, response, step, attempt)
         except ModelError as error:
             return error
@@ -379,7 +393,7 @@ class Proposer:
         estimate. A request that got no response at all counts nothing.
         """
         has_begun = response.has_emitted or isinstance(error, IncompleteStream)
-        told: Usage | None = None if error is None else error.usage
+        told = response.counted if error is None else error.usage
         if told is None and not has_begun:
             return (response.usage, response.cost) if response.turns else (None, None)
         ours = estimate(request, _joined(response.streamed))

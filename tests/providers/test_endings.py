@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from chat_server import STREAM_HEAD, Script, answer
-from wire import DIALECTS, Anthropics, Chats, Geminis, Responseses, Till, events, outcome, play, sse
+from chat_server import STREAM_HEAD, Script, answer, serving
+from wire import DIALECTS, MODELS, Anthropics, Chats, Geminis, Responseses, Till, events, outcome, play, sse
 
 from invariants import check_session
+from treadle import Agent
 from treadle.budgets import Budget
 from treadle.drivers.react import ReActDriver
 from treadle.providers._chat_response import ChatResponse
@@ -296,3 +297,36 @@ async def test_an_attempt_that_broke_off_counts_what_its_server_had_counted(dial
     (failed,) = [event for event in await result.session.events() if event.type == "model.failed"]
     assert (failed.usage.input_tokens, failed.usage.output_tokens, failed.usage.estimated) == (1000, 100, False)
     assert (result.usage.input_tokens, result.usage.output_tokens) == (1000, 100)
+
+
+USAGE = {"input_tokens": 1000, "output_tokens": 1}
+BEGUN = {
+    "anthropic": sse({**Anthropics.start, "message": {"usage": USAGE}}, *Anthropics.text(0, "Half")[:2]),
+    "gemini": sse(
+        {**Geminis.chunk({"text": "Half"}), "usageMetadata": {"promptTokenCount": 1000, "candidatesTokenCount": 1}}
+    ),
+    "chat": sse(
+        {**Chats.delta(content="Half"), "usage": {"prompt_tokens": 1000, "completion_tokens": 1}},
+    ),
+}
+
+
+@pytest.mark.row("N08")
+@pytest.mark.parametrize("how", ["cancel", "stop"])
+@pytest.mark.parametrize("dialect", BEGUN)
+async def test_an_attempt_that_was_interrupted_counts_what_its_server_had_counted(dialect, how):
+    async def script(writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM_HEAD + BEGUN[dialect].encode())
+        await writer.drain()
+        await asyncio.Event().wait()
+
+    async with serving(script) as server:
+        model = MODELS[dialect]("m", base_url=server.url, api_key=None)
+        async with Agent(model).stream("go") as run:
+            async for event in run:
+                if event.type == "model.delta":
+                    run.cancel() if how == "cancel" else run.stop(StopReason.TASK_DENIED, "No.")
+
+    (failed,) = [event for event in await run.result.session.events() if event.type == "model.failed"]
+    assert failed.usage.input_tokens == 1000
+    assert run.result.usage.input_tokens == 1000

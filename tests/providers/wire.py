@@ -18,6 +18,7 @@ from treadle.tools import JsonObject
 
 __all__ = [
     "DIALECTS",
+    "MODELS",
     "Anthropics",
     "Chats",
     "Geminis",
@@ -32,7 +33,7 @@ __all__ = [
 
 DIALECTS = ("chat", "responses", "anthropic", "gemini")
 
-_MODELS: dict[str, Callable[..., Model]] = {
+MODELS: dict[str, Callable[..., Model]] = {
     "chat": OpenAIChat,
     "responses": OpenAIResponses,
     "anthropic": Anthropic,
@@ -200,7 +201,7 @@ class Till:
 async def play(dialect: str, *scripts: Script, till: Till | None = None, **options: Any) -> RunResult:
     """Run an agent against a server that answers with these scripts, and with a plain answer after them."""
     async with serving(*scripts, answer(events(dialect, "Done."))) as server:
-        model = _MODELS[dialect]("m", base_url=server.url, api_key=None, **options.pop("model", {}))
+        model = MODELS[dialect]("m", base_url=server.url, api_key=None, **options.pop("model", {}))
         return await Agent(model, tools=(till or Till()).tools, **options).run("go")
 
 

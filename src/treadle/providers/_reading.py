@@ -1,11 +1,12 @@
 """Reading: one HTTP answer to the parts of one response, streamed or whole. Knows no dialect: that is the response's."""
 
+from asyncio import CancelledError
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Protocol
 
 from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid, ModelUnavailable
 from treadle.messages import ToolCall, Usage
-from treadle.ports import CallReady, ModelEnd, ModelPart
+from treadle.ports import CallReady, ModelEnd, ModelPart, tell_counted
 from treadle.providers._answer import Answer
 from treadle.providers._failures import ModelRefused, event_failure, not_the_protocol
 from treadle.providers._lenient import mended_end
@@ -114,7 +115,7 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
         end = mended_end(response.end())
         _check_calls(sum(isinstance(part, ToolCall) for part in end.parts), answer)
         yield end
-    except (AnswerError, ModelError) as exc:
+    except (AnswerError, ModelError, CancelledError) as exc:
         yield _refusal(exc, answer, response)
     finally:
         answer.close()
@@ -183,8 +184,11 @@ def _take_last(events: SseReader, response: Response) -> list[ModelPart]:
         return []
 
 
-def _refusal(exc: AnswerError | ModelError, answer: Answer, response: Response) -> ModelEnd:
+def _refusal(exc: AnswerError | ModelError | CancelledError, answer: Answer, response: Response) -> ModelEnd:
     """Return the end of a response that a policy broke off; raise what any other error is, with what had been counted."""
+    if isinstance(exc, CancelledError):
+        tell_counted(exc, response.counted)
+        raise exc
     if isinstance(exc, ModelError):
         exc.usage = response.counted
         raise exc
