@@ -15,7 +15,10 @@ TESTS ?=
 # How long `make soak` kills real processes, and how many lives it simulates before.
 SOAK_SECONDS ?= 3600
 LIVES ?= 1000000
-# The life that `make simulate` replays.
+# How many changes of the code `make mutate` tries, and more options for it, such as MUTATE="--only recovery.py" or MUTATE=--again.
+MUTANTS ?= 300
+MUTATE ?=
+# The life that `make simulate` replays; what draws the changes of `make mutate`.
 SEED ?= 0
 
 # State of the demo stays in the project's folder, away from the person's own sessions.
@@ -97,6 +100,10 @@ soak: $(STAMP)  ## Simulate LIVES lives from seeds, then kill real processes for
 .PHONY: simulate
 simulate: $(STAMP)  ## Replay the simulated life of SEED and print what happens in it
 	PYTHONPATH=tests $(BIN)/python -m simulator --seed $(SEED) -v
+
+.PHONY: mutate
+mutate: $(STAMP)  ## Draw MUTANTS wrong changes of the engine by SEED; fail when the tests miss over one in ten
+	PYTHONPATH=tests $(BIN)/python -m mutations --sample $(MUTANTS) --seed $(SEED) $(MUTATE)
 
 .PHONY: clean
 clean:  ## Remove all that these words made

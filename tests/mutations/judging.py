@@ -1,0 +1,110 @@
+"""Judging: runs the tests that reach a mutant in a fork of this warm process. Chooses no mutant."""
+
+import contextlib
+import logging
+import os
+import select
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import NoReturn
+
+import pytest
+
+from mutations.mutants import Mutant, Unfit, apply
+from mutations.reach import Reach, run_test
+from simulator.life import live
+
+__all__ = ["Judge", "Verdict"]
+
+_PASSED, _FAILED, _UNFIT = 10, 11, 12
+_LIVES = 60
+"""Simulated lives that a mutant must pass after the tests."""
+
+
+class Verdict(StrEnum):
+    KILLED = "killed"
+    """A test failed."""
+    HUNG = "hung"
+    """The tests took many times as long as without the mutation: the tool for hangs would have ended them."""
+    SURVIVED = "survived"
+    UNFIT = "unfit"
+    """It cannot be tried; another mutant takes its place."""
+
+
+class Judge:
+    """Tries mutants one at a time.
+
+    Args:
+        budget_seconds: Tests of one mutant, in seconds that they take without it. Quick ones come first.
+    """
+
+    def __init__(self, items: Mapping[str, pytest.Item], reach: Reach, *, budget_seconds: float) -> None:
+        self._items = items
+        self._reach = reach
+        self._budget = budget_seconds
+
+    def judge(self, mutant: Mutant) -> tuple[Verdict, str]:
+        """Return what became of a mutant, and which tests say so."""
+        tests, total = self._tests(mutant)
+        limit = 30 + 8 * sum(self._reach.seconds[test.nodeid] for test in tests)
+        code = _in_a_fork(lambda: _try(mutant, tests), limit)
+        match code:
+            case None:
+                return Verdict.HUNG, f"{limit:.0f} s"
+            case code if code == _PASSED:
+                return Verdict.SURVIVED, f"{len(tests)} of {total} tests"  # none: no test executes the code
+            case code if code == _UNFIT:
+                return Verdict.UNFIT, ""
+            case _:
+                return Verdict.KILLED, ""
+
+    def _tests(self, mutant: Mutant) -> tuple[list[pytest.Item], int]:
+        known = [test for test in self._reach.tests_of(mutant.path, mutant.lines) if test in self._items]
+        chosen, spent = [], 0.0
+        for test in known:
+            spent += self._reach.seconds[test]
+            if chosen and spent > self._budget:
+                break
+            chosen.append(self._items[test])
+        return chosen, len(known)
+
+
+def _try(mutant: Mutant, tests: Sequence[pytest.Item]) -> int:
+    try:
+        apply(mutant)
+    except Unfit:
+        return _UNFIT
+    for number, test in enumerate(tests):
+        if not run_test(test, tests[number + 1] if number + 1 < len(tests) else None):
+            return _FAILED
+    logging.disable(logging.CRITICAL)
+    broken = any(live(seed).violations for seed in range(_LIVES))
+    return _FAILED if broken else _PASSED
+
+
+def _in_a_fork(work: Callable[[], int], limit_seconds: float) -> int | None:
+    """Return what `work` returned in a child process, 0 where that died; None when it took too long."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        _work(work, writing)
+    os.close(writing)
+    readable, _, _ = select.select([reading], [], [], limit_seconds)
+    told = os.read(reading, 1) if readable else None
+    os.close(reading)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)  # whatever its tests had started too
+    os.waitpid(child, 0)
+    return None if told is None else sum(told)
+
+
+def _work(work: Callable[[], int], told: int) -> NoReturn:
+    try:
+        os.setpgid(0, 0)
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(null, descriptor)
+        os.write(told, bytes([work()]))
+    finally:
+        os._exit(0)
