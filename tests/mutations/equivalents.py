@@ -11,7 +11,7 @@ _FILE = Path(__file__).parent / "equivalent.toml"
 
 def equivalents() -> dict[tuple[Any, ...], str]:
     """Return the key of each listed mutant with its reason."""
-    listed = tomllib.loads(_FILE.read_text())["mutant"]
+    listed = tomllib.loads(_FILE.read_text()).get("mutant", [])
     return {
         (one["file"], one["function"], one["before"], one["after"], one.get("nth", 1)): one["reason"] for one in listed
     }
