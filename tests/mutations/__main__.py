@@ -4,14 +4,16 @@ Exit code 1 when more than one in ten of those that are no equivalents survives.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
 import random
+import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,7 @@ from mutations.mutants import Mutant, mutants_of
 from mutations.reach import Reach, measure
 from mutations.targets import FILES, PROJECT, TESTS
 
-_LEAST_OF_A_FILE = 4
+_LEAST_OF_A_FILE = 3
 _TESTS_AT_ONCE = 100
 _LARGEST_RATE = 0.1
 
@@ -75,17 +77,22 @@ def _reach(items: dict[str, pytest.Item], folder: Path) -> Reach:
 def _try_all(judge: Judge, options: argparse.Namespace) -> int:
     equivalent = equivalents()
     counts: Counter[str] = Counter()
-    survivors = []
-    for mutant in _drawn(options):
-        if mutant.key in equivalent:
-            counts["equivalent"] += 1
-            continue
-        verdict, tests = judge.judge(mutant)
-        counts[verdict.value] += 1
-        if verdict is Verdict.SURVIVED:
-            survivors.append(mutant)
-            print(f"{verdict} ({tests}): {mutant}", flush=True)
-    tried = sum(counts[one.value] for one in (Verdict.KILLED, Verdict.HUNG, Verdict.SURVIVED))
+    survivors: list[Mutant] = []
+    with contextlib.suppress(KeyboardInterrupt):  # what was tried until then is a sample too: the order is random
+        for mutant in _drawn(options):
+            if mutant.key in equivalent:
+                counts["equivalent"] += 1
+                continue
+            verdict, tests = judge.judge(mutant)
+            counts[verdict.value] += 1
+            if verdict is Verdict.SURVIVED:
+                survivors.append(mutant)
+                print(f"{len(survivors)} of {_tried(counts)}: {tests} pass: {mutant}", flush=True)
+    return _tell(counts, survivors, options)
+
+
+def _tell(counts: Counter[str], survivors: Sequence[Mutant], options: argparse.Namespace) -> int:
+    tried = _tried(counts)
     (options.folder / "survivors.json").write_text(json.dumps([mutant.key for mutant in survivors]))
     rate = len(survivors) / tried if tried else 0.0
     summed = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
@@ -93,18 +100,23 @@ def _try_all(judge: Judge, options: argparse.Namespace) -> int:
     return int(rate > _LARGEST_RATE)
 
 
-def _drawn(options: argparse.Namespace) -> Iterator[Mutant]:
-    """Yield the mutants to try: each file has its share, and a few in any case."""
+def _tried(counts: Counter[str]) -> int:
+    return sum(counts[one.value] for one in (Verdict.KILLED, Verdict.HUNG, Verdict.SURVIVED))
+
+
+def _drawn(options: argparse.Namespace) -> list[Mutant]:
+    """Return the mutants to try, in random order: each file has its share, and a few in any case."""
     chance = random.Random(options.seed)
     by_file = [mutants_of(file) for file in FILES if options.only in str(file)]
     if options.again:
         keys = {tuple(key) for key in json.loads((options.folder / "survivors.json").read_text())}
-        yield from (mutant for mutants in by_file for mutant in mutants if mutant.key in keys)
-        return
+        return [mutant for mutants in by_file for mutant in mutants if mutant.key in keys]
     total = sum(map(len, by_file))
+    drawn: list[Mutant] = []
     for mutants in by_file:
-        share = min(len(mutants), max(_LEAST_OF_A_FILE, round(options.sample * len(mutants) / total)))
-        yield from sorted(chance.sample(mutants, share), key=lambda mutant: mutant.number)
+        share = max(_LEAST_OF_A_FILE, round(options.sample * len(mutants) / total))
+        drawn += chance.sample(mutants, min(len(mutants), share))
+    return chance.sample(drawn, len(drawn))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -123,6 +135,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
     plugin = _Session(options)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell runs this in the background
     tests = [str(PROJECT / "tests" / test) for test in options.tests]
     with tempfile.TemporaryDirectory() as folder:
         words = ["-o", "addopts=--strict-markers", "-p", "no:cacheprovider", "-p", "no:terminal", "--basetemp"]

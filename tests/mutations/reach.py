@@ -1,5 +1,6 @@
 """Reach: which tests execute which line, and how long each test takes. Knows nothing of mutants."""
 
+import itertools
 import json
 import time
 from collections.abc import Sequence
@@ -35,10 +36,14 @@ class Reach:
         return Reach(self._lines | lines, self.seconds | other.seconds, [*self._failing, *other._failing])
 
     def tests_of(self, path: Path, lines: Sequence[int]) -> list[str]:
-        """Return the tests that execute one of these lines, quickest first."""
-        of_file = self._lines.get(path.name if path.parent.name == "treadle" else f"{path.parent.name}/{path.name}", {})
+        """Return the tests that execute one of these lines: the quickest of each file first, for files look at other things."""
+        of_file = self._lines.get(_name(path), {})
         found = {test for line in lines for test in of_file.get(str(line), ())}
-        return sorted((test for test in found if test in self.seconds), key=lambda test: (self.seconds[test], test))
+        by_file: dict[str, list[str]] = {}
+        for test in sorted((test for test in found if test in self.seconds), key=lambda one: (self.seconds[one], one)):
+            by_file.setdefault(test.partition("::")[0], []).append(test)
+        rounds = itertools.zip_longest(*by_file.values())
+        return [test for one in rounds for test in one if test is not None]
 
     def write(self, path: Path) -> None:
         tests = sorted(self.judged)
@@ -58,6 +63,10 @@ class Reach:
             for file, of_file in stored["lines"].items()
         }
         return cls(lines, stored["seconds"], stored["failing"])
+
+
+def _name(path: Path) -> str:
+    return path.name if path.parent.name == "treadle" else f"{path.parent.name}/{path.name}"
 
 
 class Outcome:
@@ -98,7 +107,7 @@ def measure(items: Sequence[pytest.Item], files: Sequence[Path], place: Path, kn
     watch.stop()
     reached = watch.get_data()
     lines = {
-        file.name if file.parent.name == "treadle" else f"{file.parent.name}/{file.name}": {
+        _name(file): {
             str(line): [test for test in tests if test] for line, tests in reached.contexts_by_lineno(str(file)).items()
         }
         for file in files

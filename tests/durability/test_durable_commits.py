@@ -1,0 +1,98 @@
+"""What survives a power cut: which commits a run asks its journal to sync. Everything else may be lost with the last second."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from treadle import Agent, Tool, ToolContext, ask, open_session
+from treadle.events import AnyEvent
+from treadle.journals.memory import MemoryJournal
+from treadle.suspension import Suspended
+from treadle.testing import ScriptedModel, call, text
+from treadle.tools import JsonObject
+
+ANYTHING: JsonObject = {"type": "object"}
+
+
+class Noting(MemoryJournal):
+    """A journal that notes the types of events in each commit that must survive a power cut, and in each other one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced: list[list[str]] = []
+        self.loose: list[list[str]] = []
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        (self.synced if durable else self.loose).append([event.type for event in events])
+        await super().append(session_id, events, state=state, durable=durable)
+
+    def is_synced(self, kind: str) -> bool:
+        """Return whether every commit with such an event was synced. There is at least one."""
+        assert any(kind in types for types in (*self.synced, *self.loose)), f"no {kind} was recorded"
+        return not any(kind in types for types in self.loose)
+
+
+def tool_of(effect: Any, run: Any = None) -> Tool:
+    async def acts(arguments: JsonObject, ctx: ToolContext) -> str:
+        return "done"
+
+    words: Any = {} if effect == "read" else {"permission": "allow"}
+    return Tool(name="act", description="Act.", parameters=ANYTHING, effect=effect, run=run or acts, **words)
+
+
+async def run(journal: Noting, tool: Tool, **words: Any) -> Any:
+    async with open_session(journal, id="s") as session:
+        model = ScriptedModel([call("act", id="a"), text("Done.")])
+        return await Agent(model, tools=[tool], **words).run("go", session=session)
+
+
+async def test_that_a_call_acts_and_what_it_did_survive_a_power_cut() -> None:
+    journal = Noting()
+    assert (await run(journal, tool_of("unsafe"))).completed
+
+    for kind in ("run.started", "tool.started", "call.decided", "tool.finished", "run.finished"):
+        assert journal.is_synced(kind), kind
+
+
+async def test_a_read_is_worth_no_wait_for_the_disk() -> None:
+    journal = Noting()
+    assert (await run(journal, tool_of("read"))).completed
+
+    assert not journal.is_synced("tool.started")
+    assert not journal.is_synced("tool.finished")
+    assert journal.is_synced("run.finished")
+
+
+async def test_a_question_and_its_answer_survive_a_power_cut() -> None:
+    journal = Noting()
+    paused = await run(journal, tool_of("unsafe"), policy=ask("act"))
+    assert paused.reason == "approval_required"
+    async with open_session(journal, id="s") as session:
+        await session.answer(paused.approvals[0].id, "allow")
+        done = await Agent(ScriptedModel([text("Done.")]), tools=[tool_of("unsafe")], policy=ask("act")).resume(session)
+
+    assert done.completed
+    for kind in ("run.paused", "run.resumed", "approval.answered", "tool.finished"):
+        assert journal.is_synced(kind), kind
+
+
+async def test_a_call_that_waits_survives_a_power_cut() -> None:
+    async def waits(arguments: JsonObject, ctx: ToolContext) -> str:
+        raise Suspended("a letter from the bank")
+
+    journal = Noting()
+    await run(journal, tool_of("unsafe", waits))
+
+    assert journal.is_synced("tool.suspended")
+
+
+async def test_what_a_person_does_to_a_session_survives_a_power_cut() -> None:
+    journal = Noting()
+    await run(journal, tool_of("unsafe"))
+    async with open_session(journal, id="s") as session:
+        point = await session.mark("here")
+        await Agent(ScriptedModel([text("Hello.")])).run("Hello", session=session)
+        await session.rewind(point)
+        await session.change(metadata={"team": "blue"})
+
+    for kind in ("session.marked", "session.rewound", "session.changed"):
+        assert journal.is_synced(kind), kind
