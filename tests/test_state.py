@@ -9,7 +9,9 @@ from treadle.events import (
     ModelFinished,
     RunStarted,
     ToolFinished,
+    ToolResumed,
     ToolStarted,
+    ToolSuspended,
 )
 from treadle.messages import Finish, Message, ToolCall
 from treadle.state import SessionState
@@ -106,3 +108,20 @@ def test_a_consent_is_used_up_by_a_result_that_came_without_a_start() -> None:
     state = folded(RunStarted(task="t"), proposed(), asked(), ToolFinished(call_id="c1", result=RESULT))
 
     assert state.approvals == {}
+
+
+def test_a_call_that_has_its_result_waits_for_nothing_and_one_that_nobody_proposed_changes_none() -> None:
+    other = ToolCall(id="c2", name="look", arguments="{}")
+    both = ModelFinished(step=1, message=Message(role="assistant", parts=(LOOK, other)), finish=Finish.CALLS)
+    waits = [
+        ToolSuspended(call_id=name, tool="look", reason="input_required", waits_for="a letter")
+        for name in ("c1", "gone", "c2")
+    ]
+    state = folded(RunStarted(task="t"), both, ToolFinished(call_id="c1", result=RESULT), *waits)
+
+    assert (state.open["c1"].suspended, state.open["c2"].suspended) == (None, waits[2])
+
+    state.apply(ToolResumed(call_id="gone", tool="look"))
+    assert state.open["c2"].suspended == waits[2]
+    state.apply(ToolResumed(call_id="c2", tool="look"))
+    assert state.open["c2"].suspended is None

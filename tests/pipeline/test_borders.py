@@ -8,7 +8,19 @@ import pytest
 from pipeline_tools import Recorder, act, read, statuses, tool_of
 
 from invariants import check_session
-from treadle import Agent, Done, InvalidArguments, Rejected, RunResult, Tool, ToolOutput, Transient, allow, open_session
+from treadle import (
+    Agent,
+    Done,
+    InvalidArguments,
+    Rejected,
+    RunResult,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    Transient,
+    allow,
+    open_session,
+)
 from treadle.testing import FakeClock, ScriptedModel, call, text
 
 ONE = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -384,3 +396,23 @@ async def test_a_late_result_that_cannot_be_shown_ends_nothing(value: Callable[[
         result = await running
 
     assert statuses(result) == ["timeout"]
+
+
+PIECE = 256 * 1024
+"""Characters of a returned text that are looked at in one go."""
+
+
+@pytest.mark.parametrize("place", [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE])
+async def test_half_a_surrogate_pair_is_found_wherever_it_stands_in_a_long_text(place: int) -> None:
+    plain = "x" * (2 * PIECE + 1)
+    broken = plain[:place] + "\ud800" + plain[place + 1 :]
+
+    async def look(arguments: Any, ctx: ToolContext) -> str:
+        return broken if arguments["n"] else plain
+
+    result = await Agent(
+        ScriptedModel([call("look", n=1), call("look", n=0), text("Done.")]), tools=[read(look, parameters=ONE)]
+    ).run("go")
+    await check_session(result.session)
+
+    assert statuses(result) == ["unexpected_result_shape", "ok"]

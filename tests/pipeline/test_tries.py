@@ -380,3 +380,44 @@ async def test_a_poll_interrupts_a_row_of_equal_calls() -> None:
     result = await tried(A, call("poll"), A, guards=Guards(repeats=2), tools=[poll, *tools()])
 
     assert result.completed
+
+
+# --- what a repetition is called
+
+
+AGAIN, ALSO = call("look", n=1), call("again", n=1)
+
+
+@pytest.mark.parametrize(
+    ("responses", "looks", "guards", "words"),
+    [
+        (
+            [AGAIN] * 3, None, Guards(repeats=3),
+            "look was called 3 times in a row with the same arguments and the same result; the last call was not run.",
+        ),
+        (
+            [AGAIN] * 3, counting(), Guards(repeats_with_progress=3),
+            "look was called 3 times in a row with the same arguments; the last call was not run.",
+        ),
+        (
+            [[AGAIN, ALSO]] * 3, None, Guards(repeats=3),
+            "again, look were called 3 times in a row with the same arguments and the same result; the last calls were not run.",
+        ),
+        (
+            [AGAIN, ALSO] * 3, None, Guards(repeats=3),
+            "The same 2 responses came 3 times in a row with the same calls and the same result; the last was not run.",
+        ),
+        (
+            [AGAIN], None, Guards(repeats=1),
+            "look was called 1 times in a row with the same arguments; the last call was not run.",
+        ),
+    ],
+)  # fmt: skip
+async def test_a_run_that_ends_as_a_repetition_says_what_was_repeated_how_often_and_with_what_result(
+    responses: list[Any], looks: Any, guards: Guards, words: str
+) -> None:
+    mine = [read(looks or Recorder(), parameters=N), read(Recorder(), "again", parameters=N)]
+
+    result = await tried(*responses, guards=guards, tools=mine)
+
+    assert (result.reason, result.message) == ("repeated_tool_call", words)
