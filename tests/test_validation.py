@@ -264,6 +264,26 @@ VIOLATIONS = [
     ),
     ({"a": {"allOf": [{"minimum": 3}, {"multipleOf": 2}]}}, {"a": 1}, [("a", "at least 3; a multiple of 2", 1)]),
     ({"a": {"$ref": "#/properties/b"}, "b": QUANTITY}, {"a": 0}, [("a", "integer 1..12", 0)]),
+    ({"n": {"type": "number", "maximum": -2}}, {"n": 1}, [("n", "number, at most -2", 1)]),
+    ({"n": {"exclusiveMinimum": 5}}, {"n": 5}, [("n", "more than 5", 5)]),
+    ({"n": {"type": "integer", "minimum": -3, "maximum": 3}}, {"n": 5}, [("n", "integer -3..3", 5)]),
+    ({"s": {"type": "string", "maxLength": 1}}, {"s": "ab"}, [("s", "string, at most 1 character", "ab")]),
+    ({"a": {"type": "array", "maxItems": 2}}, {"a": [1, 2, 3]}, [("a", "array, at most 2 items", [1, 2, 3])]),
+    ({"a": {"type": "array", "minItems": 1, "maxItems": 1}}, {"a": []}, [("a", "array, exactly 1 item", [])]),
+    ({"a": {"minItems": 1, "maxItems": 3}}, {"a": []}, [("a", "1..3 items", [])]),
+    ({"o": {"type": "object", "minProperties": 2}}, {"o": {}}, [("o", "object, at least 2 properties", {})]),
+    ({"o": {"type": "object", "minProperties": 1}}, {"o": {}}, [("o", "object, at least 1 property", {})]),
+    ({"a": {"contains": {"type": "string"}, "minContains": 2}}, {"a": []}, [("a", "at least 2 of them string", [])]),
+    # What is long is cut, and what just fits is not.
+    ({"e": {"const": "x" * 58}}, {"e": 2}, [("e", f'exactly "{"x" * 58}"', 2)]),
+    ({"e": {"const": "x" * 59}}, {"e": 2}, [("e", f'exactly "{"x" * 56}...', 2)]),
+    ({"s": {"const": 1}}, {"s": "x" * 200}, [("s", "exactly 1", "x" * 200)]),
+    ({"s": {"const": 1}}, {"s": "x" * 201}, [("s", "exactly 1", "x" * 200 + "... (201 characters)")]),
+    ({"a": {"const": 1}}, {"a": ["x" * 196]}, [("a", "exactly 1", ["x" * 196])]),
+    ({"a": {"const": 1}}, {"a": ["x" * 197]}, [("a", "exactly 1", "an array of 1 items")]),
+    ({"a": {"const": 1}}, {"a": {"b": "x" * 193}}, [("a", "exactly 1", "an object with 1 properties")]),
+    ({"a": {"const": 1}}, {"a": {"b": "x" * 192}}, [("a", "exactly 1", {"b": "x" * 192})]),
+    ({"a": {"const": 1}}, {"a": [1] * 201}, [("a", "exactly 1", "an array of 201 items")]),
 ]
 
 
@@ -301,6 +321,16 @@ def test_a_hostile_number_of_wrong_items_still_has_an_answer():
     rows = Schema({"type": "array", "items": {"type": "integer"}}, where="x").violations(["x"] * 200_000)
 
     assert rows[0] == {"field": "[0]", "constraint": "integer", "value": "x"}
+
+
+@pytest.mark.parametrize("place", ["$defs", "definitions"])
+def test_an_alternative_may_refer_to_what_the_whole_schema_defines(place):
+    city = {"type": "object", "properties": {"name": {"type": "string"}, "size": {"default": 3}}, "required": ["name"]}
+    schema = obj({"at": {"anyOf": [{"type": "null"}, {"$ref": f"#/{place}/City"}]}}, **{place: {"City": city}})
+
+    filled = Schema(schema, where="parameters").with_defaults({"at": {"name": "Bree"}})
+
+    assert filled == {"at": {"name": "Bree", "size": 3}}
 
 
 def test_a_property_that_is_wrong_is_not_called_unknown_as_well():

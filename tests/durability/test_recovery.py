@@ -319,6 +319,22 @@ async def test_whoever_consented_is_asked_unless_the_agent_says_otherwise(journa
     assert (done.reason, len(acts.keys), told(done)["type"]) == ("completed", 1, "outcome_unknown")
 
 
+@pytest.mark.row("R05", "P06")
+async def test_nobody_is_asked_again_about_a_call_whose_arguments_a_person_had_put_in(
+    journal: Breaking, acts: Acts
+) -> None:
+    """A second consent could not say to which of the two it was given."""
+    async with open_session(journal, id="s") as session:
+        agent = Agent(ScriptedModel([[call("act", id="a", n=1)], text("x")]), tools=[acts.tool()], policy=ask("act"))
+        paused = await agent.run("go", session=session)
+        await session.answer(paused.approvals[0].id, "allow", arguments={"n": 2})
+        with pytest.raises(JournalError):
+            await agent.resume(session)
+    journal.call_id = ""
+    done, _ = await go_on(journal, acts.tool(), policy=ask("act"), in_doubt="ask")
+    assert (done.reason, len(acts.keys), told(done)["type"]) == ("completed", 1, "outcome_unknown")
+
+
 def test_a_wrong_word_for_calls_in_doubt_is_told() -> None:
     with pytest.raises(ConfigurationError, match="in_doubt"):
         Agent("demo", in_doubt="repeat")  # type: ignore[arg-type]

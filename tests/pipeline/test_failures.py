@@ -254,6 +254,8 @@ async def test_a_result_of_another_shape_is_withheld_named_and_kept_for_operator
     [violated] = await types(result, "contract.violated")
     raw = await result.session.journal.blob(violated.artifact)
     assert json.loads(raw) == {"loss": "arm", "flesh_wound": True}
+    [finished] = await types(result, "tool.finished")
+    assert finished.result.artifact == violated.artifact
     assert "arm" not in result.messages[2].results[0].content
 
 

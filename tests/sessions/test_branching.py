@@ -101,6 +101,25 @@ async def test_a_point_that_is_none_is_refused_and_nothing_is_made(journal: Jour
     assert [info.id for info in await journal.sessions()] == ["s"]
 
 
+@pytest.mark.parametrize(
+    ("point", "words"),
+    [
+        ({"at": True}, "A point is a mark or the number of an event; got True"),
+        ({"at": 1.5}, "A point is a mark or the number of an event; got 1.5"),
+        ({"step": "2"}, "step is a whole number; got '2'"),
+        ({"step": True}, "step is a whole number; got True"),
+        ({"message": 1.5}, "message is a whole number; got 1.5"),
+    ],
+)
+async def test_a_point_of_another_type_is_refused_with_its_name_and_value(
+    journal: Journal, point: dict[str, object], words: str
+) -> None:
+    await stored_session(journal)
+    async with open_session(journal, id="s") as session:
+        with pytest.raises(NoSuchPoint, match=words):
+            await session.fork(**point)  # type: ignore[arg-type]
+
+
 async def test_a_fork_never_takes_the_id_of_a_session_that_is_there(journal: Journal) -> None:
     await stored_session(journal)
     async with open_session(journal, id="s") as session:
