@@ -676,3 +676,14 @@ def test_what_json_cannot_hold_is_refused_with_its_place_and_never_shown(value, 
 @given(values)
 def test_json_data_stays_as_it_is(value):
     assert data_of(value) == value
+
+
+def test_a_reference_to_an_anchor_means_the_definition_that_has_it():
+    schema = obj(
+        {"a": {"$ref": "#second"}},
+        **{"$defs": {"No": True, "A": {"$anchor": "first", "type": "string"}, "B": {"$anchor": "second", **QUANTITY}}},
+    )
+
+    assert Schema(schema, where="parameters").violations({"a": 0}) == [
+        {"field": "a", "constraint": "integer 1..12", "value": 0}
+    ]
