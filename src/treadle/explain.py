@@ -25,6 +25,7 @@ from treadle.events import (
     RunStarted,
     SessionRewound,
     ToolFinished,
+    ToolResolved,
     ToolStarted,
 )
 from treadle.history import effects_after
@@ -44,6 +45,8 @@ class Tried(msgspec.Struct, kw_only=True):
     step: int
     arguments: str = ""
     """As the model wrote them."""
+    decided: str = ""
+    """The arguments that were decided on, as JSON, where they differ: a person or a policy has edited them."""
     digest: str = ""
     """Of tool and canonical arguments; empty for a call that never was valid."""
     effect: str | None = None
@@ -75,7 +78,9 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
     effect: Effect
     status: str
     is_certain: bool
-    """Whether its result says so; False where nobody knows."""
+    """Whether its result says so, or a person who has checked it; False where nobody knows."""
+    resolution: str = ""
+    """What a person said of a call of unknown outcome: `done` or `unknown`."""
 
 
 class Approved(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +89,7 @@ class Approved(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     tool: str
     decision: str
+    """allow, deny or sandbox; `resolved as done` and the like of a call of unknown outcome."""
     by: str
     """The one who answered, or `rule` and its name."""
     reason: str = ""
@@ -203,7 +209,7 @@ def _redacted(about: Explanation) -> Explanation:
 def _explanation(
     events: Sequence[AnyEvent], state: SessionState, reading: "_Reading", children: Sequence[Explanation]
 ) -> Explanation:
-    changed = _changed(events, reading.calls)
+    changed = _changed(events, reading)
     return Explanation(
         session_id=state.id,
         status=state.status,
@@ -243,6 +249,8 @@ class _Reading:
         self.failed: list[Failed] = []
         self.stopped: Stopped | None = None
         self.runs: list[RunTrace] = []
+        self.resolutions: dict[str, str] = {}
+        """What a person said of a call since it last started."""
         self._asked: dict[str, ApprovalRequested] = {}
 
     def take(self, event: AnyEvent) -> None:
@@ -259,11 +267,10 @@ class _Reading:
                 self._decided(call_id, event)
             case ActionDecided():
                 self._action(event)
-            case ToolStarted(
-                call=ToolCall() as call
-            ):  # it began before its response was whole, which may never have been
-                tried = self._call(call, event)
-                tried.arguments, tried.digest = call.arguments, event.digest
+            case ToolStarted():
+                self._started(event)
+            case ToolResolved():
+                self._resolved(event)
             case ToolFinished(call_id=str(call_id)):
                 self._finished(call_id, event)
             case _:
@@ -343,6 +350,7 @@ class _Reading:
         tried = self._call(ToolCall(id=call_id, name=event.tool, arguments=""), event)
         tried.digest, tried.decision = event.digest, event.decision
         tried.rule, tried.reason, tried.effect = event.rule, event.reason, event.effect
+        tried.decided = "" if event.arguments is None else msgspec.json.encode(event.arguments).decode()
         if event.decision in ("allow", "deny", "sandbox") and not self._is_answered(call_id):
             by = f"rule {event.rule}"
             self.approved.append(
@@ -358,6 +366,26 @@ class _Reading:
                 tool=f"{event.action} (asked by {event.tool})",
                 decision=event.decision,
                 by=f"rule {event.rule}",
+                reason=event.reason,
+                at=event.at,
+            )
+        )
+
+    def _started(self, event: ToolStarted) -> None:
+        self.resolutions.pop(event.call_id or "", None)
+        if event.call is not None:  # it began before its response was whole, which may never have been
+            tried = self._call(event.call, event)
+            tried.arguments, tried.digest = event.call.arguments, event.digest
+
+    def _resolved(self, event: ToolResolved) -> None:
+        call_id = event.call_id or ""
+        self.resolutions[call_id] = event.outcome
+        self.approved.append(
+            Approved(
+                call_id=call_id,
+                tool=event.tool,
+                decision=f"resolved as {event.outcome}",
+                by=event.by,
                 reason=event.reason,
                 at=event.at,
             )
@@ -380,6 +408,11 @@ class _Reading:
             )
         )
 
+    def carried_out(self, call_id: str) -> str:
+        """Return the arguments with which a call was carried out."""
+        tried = self.calls.get(call_id)
+        return "" if tried is None else tried.decided or tried.arguments
+
     def _finished(self, call_id: str, event: ToolFinished) -> None:
         result, tried = event.result, self.calls.get(call_id)
         if tried is not None:
@@ -388,21 +421,24 @@ class _Reading:
             words = result.message or result.content
             self.failed.append(Failed(what=result.name, call_id=call_id, status=result.status.value, message=words))
         elif tried is not None and tried.effect in (None, Effect.READ):
-            used = Used(call_id=call_id, tool=result.name, arguments=tried.arguments, characters=len(result.content))
+            arguments = tried.decided or tried.arguments
+            used = Used(call_id=call_id, tool=result.name, arguments=arguments, characters=len(result.content))
             self.used.append(used)
 
 
-def _changed(events: Iterable[AnyEvent], calls: dict[str, Tried]) -> tuple[Changed, ...]:
+def _changed(events: Iterable[AnyEvent], reading: _Reading) -> tuple[Changed, ...]:
     return tuple(
         Changed(
             call_id=one.call_id,
             tool=one.tool,
-            arguments=calls[one.call_id].arguments if one.call_id in calls else "",
+            arguments=reading.carried_out(one.call_id),
             effect=one.effect,
             status=one.status,
-            is_certain=one.status in ("ok", "unexpected_result_shape"),
+            is_certain=one.status in ("ok", "unexpected_result_shape") or said == "done",
+            resolution=said,
         )
         for one in effects_after(events, 0)
+        if (said := reading.resolutions.get(one.call_id, "")) != "not_done"
     )
 
 
@@ -415,7 +451,7 @@ def _rerun(state: SessionState, changed: tuple[Changed, ...]) -> Rerun:
     elif not lasting:
         why = "What was changed is idempotent: the task can be given again."
     else:
-        names = ", ".join(dict.fromkeys(f"{one.tool} ({one.status})" for one in lasting))
+        names = ", ".join(dict.fromkeys(f"{one.tool} ({one.resolution or one.status})" for one in lasting))
         why = f"Given anew, the task may do again what was done: {names}."
         why += " `resume` goes on without doing it again." if can_resume else " Check first."
     return Rerun(can_resume=can_resume, is_safe=not lasting, why=why)

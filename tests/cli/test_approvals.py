@@ -189,3 +189,36 @@ def test_what_ran_beside_a_call_that_waits_is_shown_and_explained_with_its_decis
     assert "pay(amount=40)\n  unsafe, ask (default for unsafe)" in shown
     assert 'read(path="a.txt") -> ok [read, allow by default for read]' in explained
     assert "pay(amount=40) -> no result yet [unsafe, ask by default for unsafe]" in explained
+
+
+# --- edited arguments ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("H12", "H18")
+def test_what_people_are_shown_of_an_edited_call_is_what_was_carried_out(paying):
+    paused = paying.json("run", "-m", "script:pay.json", "--tools", "paying.py", "--json", "Pay", code=11)
+    paying("approve", "--last", "--arguments", '{"amount": 30}', "--by", "ada", code=0)
+    resumed = paying("resume", paused["session_id"], code=0)
+
+    assert (paying.folder / "paid.txt").read_text() == "30\n"
+    assert resumed.stderr.splitlines()[-2:] == ["[tool] pay(amount=30)", "[ok] pay(amount=30): paid"]
+    shown = paying("sessions", "show", "--last").stdout
+    assert "[call call_1] pay(amount=40)\n  unsafe, allow" in shown
+    assert "\n  edited to: pay(amount=30)\n" in shown
+    (call,) = paying.json("sessions", "show", "--last", "--json")["calls"]
+    assert (call["arguments"], call["decided_arguments"]) == ('{"amount": 40}', {"amount": 30})
+    explained = paying("sessions", "explain", "--last").stdout
+    assert "call_1: pay(amount=40), edited to pay(amount=30) -> ok" in explained
+    assert "call_1: pay(amount=30) (unsafe) -> ok" in explained
+    about = paying.json("sessions", "explain", "--last", "--json")
+    assert (about["tried"][0]["decided"], about["changed"][0]["arguments"]) == ('{"amount":30}', '{"amount":30}')
+
+
+@pytest.mark.row("H12")
+def test_the_person_whose_edit_did_not_fit_is_told_why_when_the_call_asks_again(paying):
+    paused = paying.json("run", "-m", "script:pay.json", "--tools", "paying.py", "--json", "Pay", code=11)
+    paying("approve", "--last", "--arguments", '{"amount": "much"}', code=0)
+    again = paying("resume", paused["session_id"], code=11)
+
+    assert "The edited arguments do not fit" in again.stderr
+    assert not (paying.folder / "paid.txt").exists()

@@ -144,3 +144,23 @@ def test_a_crashed_run_is_cancelled_from_the_command_line_and_pays_nothing_more(
     assert "cancelled" in done.stderr
     assert len(paid(bank)) == 1
     assert "no run to cancel" in bank("cancel", "s", code=2).stderr
+
+
+@pytest.mark.row("ST10", "H12")
+@pytest.mark.parametrize(("said", "outcome"), [(("--done", '{"receipt": 7}'), "done"), (("--not-done",), "not_done"), (("--unknown",), "unknown")])  # fmt: skip
+@pytest.mark.parametrize("is_told", [True, False])
+def test_who_ended_a_doubt_and_how_is_shown_and_explained(bank, said, outcome, is_told):
+    if is_told:
+        bank("resume", "s", *world(), code=18)
+    bank("resolve", "--last", *said, "--by", "bob", "--reason", "asked the bank", code=0)
+
+    shown = bank("sessions", "show", "s").stdout
+    assert f"\n  resolved as {outcome} by bob at " in shown
+    assert ": asked the bank\n" in shown
+    explained = bank("sessions", "explain", "s").stdout
+    assert f"pay resolved as {outcome} by bob: asked the bank" in explained
+    about = bank.json("sessions", "explain", "s", "--json")
+    assert [(one["decision"], one["by"]) for one in about["approved"]][-1] == (f"resolved as {outcome}", "bob")
+    changed = [(one["is_certain"], one["resolution"]) for one in about["changed"]]
+    assert changed == ([] if outcome == "not_done" else [(outcome == "done", outcome)])
+    assert (outcome == "not_done") is about["rerun"]["is_safe"]

@@ -149,7 +149,7 @@ def test_the_trace_has_every_field_that_a_reader_needs() -> None:
     }  # fmt: skip
     assert about["tried"] == [
         {
-            "call_id": "c1", "tool": "pay", "run_id": "r1", "step": 1, "arguments": '{"amount": 1}', "digest": "d1",
+            "call_id": "c1", "tool": "pay", "run_id": "r1", "step": 1, "arguments": '{"amount": 1}', "decided": "", "digest": "d1",
             "effect": "keyed", "decision": "allow", "rule": "kim", "reason": "", "status": "ok", "attempts": 1,
         }
     ]  # fmt: skip

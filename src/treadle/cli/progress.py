@@ -37,6 +37,17 @@ class Progress:
         """Remember a call, so that its start and its result can show its arguments."""
         self._calls[call.id] = shown_call(call.name, call.arguments)
 
+    def know_open(self, call: ToolCall, decided: CallDecided | None) -> None:
+        """Remember a call that an earlier process left open, with the arguments that were decided on."""
+        self.know(call)
+        if decided is not None:
+            self._learn_edit(decided)
+
+    def _learn_edit(self, decided: CallDecided) -> None:
+        """What is carried out is what was decided on: a person or a policy may have edited the arguments."""
+        if decided.arguments is not None and decided.call_id is not None:
+            self._calls[decided.call_id] = shown_call(decided.tool, decided.arguments)
+
     def hear(self, event: AnyEvent) -> None:
         match event:
             case ModelDelta() if event.call is not None:
@@ -70,6 +81,8 @@ class Progress:
         if not self._terminal.is_quiet:
             then = f" waits for a person: {event.approval_id}"
             self._terminal.call("[ask] ", event.tool, event.arguments, then=then)
+            if event.replaces:  # an answer could not be used: the person who gave it should know why
+                self._terminal.progress(f"    {one_line(event.reason, 500)}")
 
     def _finished(self, event: ToolFinished) -> None:
         result = event.result
@@ -85,6 +98,7 @@ class Progress:
             case ModelFailed(status=429, retry_in_seconds=float(seconds)):
                 self._terminal.progress(f"[wait] The provider limits requests (429): trying again in {seconds:.1f} s.")
             case CallDecided():
+                self._learn_edit(event)
                 reason = f": {one_line(event.reason)}" if event.reason else ""
                 self._terminal.detail(
                     f"[decision] {event.decision} {self._name(event.call_id, event.tool)} ({one_line(event.rule)}){reason}"

@@ -33,7 +33,7 @@ async def carry_out(
     """
     progress, screen = Progress(terminal), screen_for(options, terminal)
     for state in session.state.open.values():
-        progress.know(state.call)
+        progress.know_open(state.call, state.decision)
     if settings.on_approval == "fail":
         run.subscribe(StopAtDenial(run, session))
     with _listening(terminal) as signals:

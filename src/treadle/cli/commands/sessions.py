@@ -14,8 +14,8 @@ from treadle.cli.options import Options
 from treadle.cli.sessions import named, opened, opened_session
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
-from treadle.cli.text import one_line, shown_name
-from treadle.events import CallDecided, ChildStarted, ModelFinished, ToolFinished, ToolStarted
+from treadle.cli.text import one_line, shown_name, shown_time
+from treadle.events import CallDecided, ChildStarted, ModelFinished, ToolFinished, ToolResolved, ToolStarted
 from treadle.ports import Journal
 
 __all__ = ["command"]
@@ -67,13 +67,18 @@ async def _calls(session: Session, journal: Journal) -> list[dict[str, Any]]:
                     _entry(calls, call.id, call.name)["arguments"] = call.arguments
             case CallDecided(call_id=str(call_id)):
                 decision = {"kind": event.decision, "rule": event.rule, "reason": event.reason}
-                _entry(calls, call_id, event.tool).update(decision=decision, effect=event.effect)
+                _entry(calls, call_id, event.tool).update(
+                    decision=decision, effect=event.effect, decided_arguments=event.arguments
+                )
             case ToolStarted(
                 call=ToolCall() as call
             ):  # it began before its response was whole, which may never have been
                 _entry(calls, call.id, call.name)["arguments"] = call.arguments
             case ToolFinished(call_id=str(call_id)):
                 _entry(calls, call_id, event.result.name)["result"] = await _whole_result(event, journal)
+            case ToolResolved(call_id=str(call_id)):
+                said = {"outcome": event.outcome, "by": event.by, "reason": event.reason, "at": event.at}
+                _entry(calls, call_id, event.tool)["resolution"] = said
             case ChildStarted(call_id=str(call_id)):
                 children = _entry(calls, call_id, event.tool)["children"]
                 children += [event.child_id] if event.child_id not in children else []
@@ -88,6 +93,7 @@ def _entry(calls: dict[str, dict[str, Any]], call_id: str, name: str) -> dict[st
 
 def _empty(call_id: str, name: str) -> dict[str, Any]:
     empty: dict[str, Any] = {"id": call_id, "name": name, "arguments": "", "decision": None, "effect": None}
+    empty |= {"decided_arguments": None, "resolution": None}
     return empty | {"result": None, "children": []}  # sessions that carried it out, where the tool is an agent
 
 
@@ -146,6 +152,13 @@ def _print_call(call: dict[str, Any], arguments: str, terminal: Terminal) -> Non
         reason = f": {one_line(decision['reason'])}" if decision["reason"] else ""
         effect = f"{call['effect']}, " if call["effect"] else ""
         terminal.line(f"  {effect}{decision['kind']} ({one_line(decision['rule'])}){reason}")
+    if call["decided_arguments"] is not None:
+        terminal.call("  edited to: ", call["name"], call["decided_arguments"], is_answer=True)
+    if (said := call["resolution"]) is not None:
+        reason = f": {one_line(said['reason'])}" if said["reason"] else ""
+        terminal.line(
+            f"  resolved as {said['outcome']} by {shown_name(said['by'])} at {shown_time(said['at'])}{reason}"
+        )
     for child_id in call["children"]:
         terminal.line(f"[carried out in session {child_id}: treadle sessions show {child_id}]")
 

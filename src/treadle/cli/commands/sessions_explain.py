@@ -55,7 +55,7 @@ def _answers(about: Explanation) -> dict[str, list[str]]:
         ],
         "3. What was changed": [
             f"{shown_name(one.call_id)}: {shown_call(one.tool, one.arguments)} ({one.effect}) -> {one.status}"
-            f"{'' if one.is_certain else ', not certain'}"
+            f"{f', resolved as {one.resolution}' if one.resolution else ''}{'' if one.is_certain else ', not certain'}"
             for one in about.changed
         ],
         "4. Who approved": [
@@ -88,7 +88,8 @@ def _tried(about: Explanation, indent: str = "") -> Iterator[str]:
     """Yield a line for each call, and below it one for each call that an agent made to carry it out."""
     for one in about.tried:
         call = f"{shown_name(one.call_id)}: {shown_call(one.tool, one.arguments)}"
-        yield f"{indent}{call} -> {one.status or 'no result yet'}{_decided(one)}"
+        edited = f", edited to {shown_call(one.tool, one.decided)}" if one.decided else ""
+        yield f"{indent}{call}{edited} -> {one.status or 'no result yet'}{_decided(one)}"
         for child in about.children:
             if child.caller_call == one.call_id:
                 yield f"{indent}  carried out in session {child.session_id}:"
