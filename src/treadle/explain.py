@@ -446,6 +446,9 @@ def _rerun(state: SessionState, changed: tuple[Changed, ...]) -> Rerun:
     run = state.run
     can_resume = run is not None and run.phase != "completed" and state.status == "active"
     lasting = [one for one in changed if one.effect is not Effect.IDEMPOTENT]
+    if state.moved_to:
+        why = f"The session goes on in {state.moved_to}: what is done there is not known here."
+        return Rerun(can_resume=False, is_safe=False, why=why)
     if not changed:
         why = "Nothing was changed: the task can be given again."
     elif not lasting:

@@ -98,9 +98,11 @@ def check_text(word: str, value: object) -> None:
 
 async def mark(ledger: Ledger, name: str) -> int:
     """Give the session's end a name; return the number of its last event."""
-    if not name or len(name) > _LONGEST_MARK or not name.isprintable():
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_MARK or not name.isprintable():
         raise ConfigurationError(f"A mark is 1 to {_LONGEST_MARK} printable characters; got {name!r:.120}.")
     state = ledger.state
+    check_there(state)
+    check_here(state)
     if not state.is_whole:
         raise NoSuchPoint(f"Session {state.id!r} has a call without a result: let its run go on, then mark it.")
     await ledger.record(SessionMarked(name=name), durable=True)
@@ -110,6 +112,10 @@ async def mark(ledger: Ledger, name: str) -> int:
 async def rewind(ledger: Ledger, to: int | str, *, tell_model: bool) -> Rewind:
     """Take the messages behind a point out of the model's sight."""
     state = ledger.state
+    check_there(state)
+    check_here(state)
+    if to is None:
+        raise NoSuchPoint("A point is a mark or the number of an event; got None.")
     events = await ledger.journal.read(state.id)
     seq = find_point(state.id, events, to)
     if not state.is_visible(seq):

@@ -350,7 +350,7 @@ def _degrading(store: Journal, clock: Clock) -> "DegradingJournal | None":
 
 
 def _checked_id(session_id: str) -> str:
-    if not session_id or len(session_id) > 200 or not session_id.isprintable():
+    if not isinstance(session_id, str) or not 0 < len(session_id) <= 200 or not session_id.isprintable():
         raise ConfigurationError(f"A session id has 1 to 200 printable characters; got {session_id!r:.80}.")
     return session_id
 

@@ -518,7 +518,11 @@ class Session:
         keeping.check_here(self.state)
         status = self.state.status
         if status != "active":
-            wake = "" if status == "deleted" else " `await session.change(status='active')` opens it again."
+            wake = (
+                ""
+                if status == "deleted"
+                else f" To take it up again: `treadle sessions activate {self.id}`, or session.change(status='active')."
+            )
             raise SessionNotActive(f"Session {self.id!r} is {status}: no run may begin in it.{wake}")
 
     def check_own(self) -> None:

@@ -69,3 +69,38 @@ def test_a_session_is_suspended_and_taken_up_again(paying: Any) -> None:
     paying("sessions", "activate", session, code=0)
     paying("resume", session, "--tools", "paying.py", code=0)
     assert len(paid(paying)) == 1
+
+
+@pytest.mark.row("H06", "N14")
+def test_a_session_that_has_arrived_elsewhere_is_not_taken_back(paying: Any) -> None:
+    session, approval = paused(paying)
+    paying("sessions", "move", session, "--to", "other.db", code=0)
+    paying("approve", approval, "--journal", "other.db", code=0)
+    paying("resume", session, "--journal", "other.db", code=0)
+
+    refused = paying("sessions", "activate", session, code=2).stderr
+    assert f"treadle sessions rm {session} --journal {paying.folder}/other.db" in refused
+    assert "was moved to" in paying("resume", session, code=2).stderr
+    explained = paying.json("sessions", "explain", session, "--json")
+    assert explained["rerun"]["is_safe"] is False
+    assert "other.db" in explained["rerun"]["why"]
+    assert len(paid(paying)) == 1
+
+
+@pytest.mark.row("H06", "H18")
+def test_a_session_that_has_left_no_trace_elsewhere_is_taken_back_with_a_warning(paying: Any) -> None:
+    session, _ = paused(paying)
+    paying("sessions", "move", session, "--to", "other.db", code=0)
+    paying("sessions", "rm", session, "--journal", "other.db", code=0)
+    taken = paying("sessions", "activate", session, code=0).stderr
+
+    assert f"{paying.folder}/other.db" in taken
+    assert [one["session_id"] for one in paying.json("approvals", "--json")] == [session]
+
+
+@pytest.mark.row("H18")
+def test_a_suspended_session_names_the_command_that_takes_it_up(paying: Any) -> None:
+    session, _ = paused(paying)
+    paying("sessions", "suspend", session, code=0)
+
+    assert f"`treadle sessions activate {session}`" in paying("resume", session, code=2).stderr

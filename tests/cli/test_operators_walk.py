@@ -164,3 +164,9 @@ def test_who_ended_a_doubt_and_how_is_shown_and_explained(bank, said, outcome, i
     changed = [(one["is_certain"], one["resolution"]) for one in about["changed"]]
     assert changed == ([] if outcome == "not_done" else [(outcome == "done", outcome)])
     assert (outcome == "not_done") is about["rerun"]["is_safe"]
+
+
+@pytest.mark.row("ST10")
+def test_a_business_key_is_listed_as_a_person_writes_it(bank):
+    assert ", about 7; " in bank("doubts", code=0).stdout.replace('"', "")
+    assert "\\" not in bank("doubts", code=0).stdout

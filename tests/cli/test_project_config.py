@@ -1,5 +1,6 @@
 """What the configuration of a strange folder can do: lower limits and add denials; never lift anything."""
 
+import os
 from typing import Any
 
 import pytest
@@ -104,3 +105,39 @@ def test_what_a_project_cannot_set_is_refused_with_the_reason(treadle, line):
     ran = treadle("run", "-m", "demo", "x", code=2)
 
     assert "the file of a project cannot set" in ran.stderr
+
+
+@pytest.mark.row("H20")
+def test_a_project_s_profile_does_not_override_what_the_person_wants_at_a_limit(treadle):
+    treadle.home.mkdir()
+    (treadle.home / "config.toml").write_text('on_limit = "report"\n')
+    project(treadle, 'on_limit = "summarize"\n[profiles.qa]\non_limit = "summarize"\n')
+
+    shown = treadle.json("config", "show", "--json", "--profile", "qa", code=0)["on_limit"]
+    assert shown == {"value": "report", "origin": str(treadle.home / "config.toml")}
+
+    (treadle.home / "config.toml").write_text('[profiles.qa]\non_limit = "report"\n')
+    shown = treadle.json("config", "show", "--json", "--profile", "qa", code=0)["on_limit"]
+    assert shown == {"value": "report", "origin": "profile qa"}
+
+    (treadle.home / "config.toml").write_text("")
+    project(treadle, '[profiles.qa]\non_limit = "report"\n')
+    shown = treadle.json("config", "show", "--json", "--profile", "qa", code=0)["on_limit"]
+    assert (shown["value"], shown["origin"].endswith(".treadle/config.toml")) == ("report", True)
+
+
+@pytest.mark.row("H20")
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_a_configuration_that_is_no_plain_file_is_refused_and_never_waited_for(treadle, kind):
+    folder = treadle.folder / ".treadle"
+    folder.mkdir()
+    place = folder / "config.toml"
+    match kind:
+        case "pipe":
+            os.mkfifo(place)
+        case "device":
+            place.symlink_to("/dev/zero")
+        case _:
+            place.mkdir()
+
+    assert "config.toml" in treadle("config", "show", code=2).stderr

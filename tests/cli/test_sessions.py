@@ -1,6 +1,7 @@
 """What is kept of a run, and how a session goes on."""
 
 import json
+import re
 import stat
 import subprocess
 import sys
@@ -178,3 +179,17 @@ def test_an_export_that_the_disk_cannot_hold_leaves_no_file(treadle):
     assert ran.returncode == 2, ran.stderr
     assert ran.stderr.startswith("treadle: 'out.jsonl' cannot be written: ")
     assert not (treadle.folder / "out.jsonl").exists()
+
+
+@pytest.mark.row("H18")
+def test_the_sums_are_plain_english(treadle):
+    treadle.script("one.json", [{"text": "Hello."}])
+    treadle("run", "-m", "script:one.json", "Greet", code=0)
+
+    assert re.fullmatch(r"1 session, 0 calls, \d+ \+ \d+ tokens, cost unknown\.\n", treadle("sessions", code=0).stderr)
+    for flags in (["--state", "failed"], ["--match", "nothing"]):
+        assert treadle("sessions", *flags, code=0).stderr == "No session matches.\n"
+    assert treadle("sessions", "--limit", "0", code=0).stderr == (
+        "No session matches.\n1 more is not shown: --limit N shows more.\n"
+    )
+    assert "(completed), 2 messages, 0 calls" in treadle("sessions", "show", "--last", code=0).stdout

@@ -120,7 +120,7 @@ def own_tool(subjects: Any = None) -> Tool:
     )
 
 
-async def own_status(tool: Tool, policy: Any, path: str) -> str:
+async def own_status(tool: Tool, policy: Any, path: str | list[str]) -> str:
     result = await Agent(ScriptedModel([call("open", path=path), text("x")]), tools=[tool], policy=policy).run("Open")
     return str(result.tool_calls[0].status)
 
@@ -150,3 +150,24 @@ async def test_where_a_tool_cannot_say_it_every_denial_holds_and_no_permission_d
 
     assert await own_status(tool, deny("open(path=secret/*)"), "docs/a") == "denied"
     assert await own_status(tool, first_of(allow("open(path=docs/*)"), deny("*")), "docs/a") == "denied"
+
+
+@pytest.mark.row("H20")
+@pytest.mark.parametrize("rule", ["secret/", " secret/*", "secret/* ", "docs/../secret/*", "./secret//", "**/secret/"])
+@pytest.mark.parametrize("path", ["secret/x", "secret/deep/y", "link/x", "docs/../secret/x"])
+async def test_no_spelling_of_a_denial_denies_nothing(root, rule, path):
+    assert await status_of(root, deny(f"read(path={rule})"), "read", {"path": path}) == "denied"
+    assert await status_of(root, deny(f"read(path={rule})"), "read", {"path": "other/z"}) == "ok"
+
+
+@pytest.mark.row("H20")
+async def test_a_list_of_paths_is_held_to_rules_path_by_path():
+    schema = {"type": "object", "properties": {"path": {"type": "array", "items": {"type": "string"}}}}
+    tool = Tool(name="open", description="Open.", parameters=schema, effect="read", run=lambda arguments, ctx: "ok")
+    only_docs = first_of(allow("open(path=docs/*)"), deny("*"))
+
+    assert await own_status(tool, deny("open(path=secret/*)"), ["docs/a", "./secret/x"]) == "denied"
+    assert await own_status(tool, deny("open(path=secret/*)"), ["docs/a"]) == "ok"
+    assert await own_status(tool, only_docs, ["docs/a", "docs/b"]) == "ok"
+    assert await own_status(tool, only_docs, ["docs/a", "docs/../secret/x"]) == "denied"
+    assert await own_status(tool, only_docs, []) == "denied"

@@ -15,6 +15,7 @@ from treadle import (
     NoSuchPoint,
     NothingToResume,
     RunCompleted,
+    SessionNotActive,
     UnknownSession,
     expire_sessions,
     import_session,
@@ -136,3 +137,37 @@ async def test_why_there_is_nothing_to_resume_is_told_apart(journal: Journal) ->
             await agent.resume(session)
     assert issubclass(NoRunYet, NothingToResume)
     assert issubclass(RunCompleted, NothingToResume)
+
+
+@pytest.mark.row("ST07")
+@pytest.mark.parametrize("name", [5, b"x", None, "", "\n", True])
+async def test_a_name_that_is_no_text_is_refused_with_a_sentence(journal: Journal, name: Any) -> None:
+    async with open_session(journal, id="s") as session:
+        await Agent(ScriptedModel([text("Hello.")])).run("Greet", session=session)
+        with pytest.raises(ConfigurationError):
+            await session.mark(name)
+        if name is not None:  # an id that is left out is made
+            with pytest.raises(ConfigurationError):
+                await session.fork(id=name)
+            with pytest.raises(ConfigurationError):
+                async with open_session(journal, id=name):
+                    pass
+
+
+@pytest.mark.row("ST07", "N14")
+@pytest.mark.parametrize("closed", ["deleted", "moved"])
+async def test_a_session_that_is_closed_here_is_neither_marked_nor_rewound(journal: Journal, closed: str) -> None:
+    async with open_session(journal, id="s") as session:
+        await Agent(ScriptedModel([text("Hello.")])).run("Greet", session=session)
+        with pytest.raises(NoSuchPoint, match="got None"):
+            await session.rewind(None)  # type: ignore[arg-type]  # what a caller without a type checker may pass
+        if closed == "deleted":
+            await session.delete()
+        else:
+            await session.move("elsewhere.db")
+        head = session.state.head
+        with pytest.raises(SessionNotActive):
+            await session.mark("here")
+        with pytest.raises(SessionNotActive):
+            await session.rewind(0)
+        assert session.state.head == head

@@ -1,7 +1,9 @@
 """Configuration files: one TOML file in, one checked layer of settings out. Does not know which layer wins."""
 
 import difflib
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Collection, Mapping
 from decimal import Decimal, InvalidOperation
@@ -74,7 +76,7 @@ def read_layer(path: Path, owner: Owner) -> Layer:
     Raises:
         UsageError: It cannot be read, is no TOML, or holds what is unknown, wrong or not its to say; with file and line.
     """
-    text = _text_of(path)
+    text = _text_of(path, owner)
     try:
         values = tomllib.loads(text, parse_float=Decimal)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError, InvalidOperation) as exc:
@@ -88,9 +90,13 @@ def read_layer(path: Path, owner: Owner) -> Layer:
     return _layer(page, values, owner)
 
 
-def _text_of(path: Path) -> str:
+def _text_of(path: Path, owner: Owner) -> str:
+    # Opening a pipe waits for a writer: what a strange folder brings along must be a plain file, and never waits.
+    wait = os.O_NONBLOCK if owner == "project" else 0
     try:
-        with path.open("rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | wait), "rb") as file:  # noqa: PTH123 - a descriptor
+            if owner == "project" and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UsageError(f"The configuration {path} is no plain file. Move it away.")
             content = file.read(_MAX_BYTES + 1)
     except (OSError, ValueError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)

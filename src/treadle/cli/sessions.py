@@ -137,7 +137,7 @@ async def find_approval(journal: Journal, given: str | None) -> tuple[str, str]:
                 if any(isinstance(one, ApprovalRequested) and one.approval_id == given for one in events):
                     return info.id, given
         raise UnknownApproval(f"No approval {given!r:.80} {where}.")
-    return places[one_of(given, places, "approval", where)]
+    return places[one_of(given, places, "approval", f"that {where}")]
 
 
 def person(options: Options) -> str:

@@ -85,12 +85,7 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         overriding={**(profile.budget if profile else {}), **options.limits},
         profile=options.profile,
         guards=_guards(layers, choice.origins, notes),
-        on_limit=choice.of(
-            "on_limit",
-            options.on_limit or _on_limit_of(options.profile, profile, project),
-            lambda one: one.on_limit,
-            "summarize",
-        ),
+        on_limit=_on_limit(options, profile, choice),
         on_approval=choice.of("on_approval", options.on_approval, lambda one: one.on_approval, "pause"),
         allow=_rules("allow", options.allow, [layer.allow for layer in layers], choice.origins),
         deny=_rules("deny", options.deny, [layer.deny for layer in layers], choice.origins),
@@ -175,11 +170,19 @@ def _check_profile(name: str | None, layers: Sequence[Layer]) -> None:
         raise UsageError(f"No configuration has a profile {name!r}. Known are: {known}.")
 
 
-def _on_limit_of(name: str | None, profile: Profile | None, project: Layer | None) -> OnLimit | None:
-    if profile is not None and profile.on_limit is not None:
-        return profile.on_limit
-    theirs = project.profiles.get(name) if project is not None and name is not None else None
-    return theirs.on_limit if theirs is not None else None
+def _on_limit(options: Options, profile: Profile | None, choice: "_Choice") -> OnLimit:
+    """Return what happens at a limit. A project's profile goes before its own file, and behind all that the person has said."""
+    name = options.profile
+
+    def said(layer: Layer) -> OnLimit | None:
+        theirs = layer.profiles.get(name) if name is not None and layer.owner == "project" else None
+        return (theirs.on_limit if theirs is not None else None) or layer.on_limit
+
+    given = options.on_limit or (profile.on_limit if profile is not None else None)
+    found: OnLimit = choice.of("on_limit", given, said, "summarize")
+    if options.on_limit is None and given is not None:
+        choice.origins["on_limit"] = f"profile {name}"
+    return found
 
 
 def _profile(name: str | None, layers: Sequence[Layer]) -> Profile | None:

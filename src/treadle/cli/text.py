@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 __all__ = [
+    "counted",
     "escaped_json",
     "indented",
     "is_sentence",
@@ -74,6 +75,11 @@ def one_line(text: str, limit: int = 120) -> str:
 def shown_name(name: str, limit: int = _MAX_NAME) -> str:
     """Return a name that somebody else chose, of a tool or a call: quoted where it is more than one plain word."""
     return name if len(name) <= limit and _PLAIN_NAME.fullmatch(name) else shown_json(name, limit)
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things: `1 session`, `2 sessions`."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def shown_time(at: float) -> str:

@@ -106,6 +106,8 @@ def _subject(call: CheckedCall, key: str) -> Subject | type[_Unresolved] | None:
 def _is_allowed(glob: str, value: Any, subject: Subject | type[_Unresolved] | None) -> bool:
     """Whether a rule that allows names what the argument really names. Its spelling alone is not enough."""
     if subject is None:
+        if isinstance(value, list) and value and all(_is_allowed(glob, item, None) for item in value):
+            return True
         text = _as_text(value)
         return all(fnmatch.fnmatchcase(form, glob) for form in {text, _lexical(text)})
     if not isinstance(subject, Subject):
@@ -117,9 +119,11 @@ def _is_covered(glob: str, value: Any, subject: Subject | type[_Unresolved] | No
     """Whether a rule that forbids applies: to the argument as written, as it resolves, or to what lies below it."""
     if subject is not None and not isinstance(subject, Subject):
         return True
+    if isinstance(value, list) and any(_is_covered(glob, item, subject) for item in value):
+        return True
     written = _as_text(value) if value is not None else ""
     forms = {_lexical(written), *((written,) if subject is None else subject.names)}
-    globs = {glob, _cleaned(glob), _cleaned(glob).removeprefix("**/")}
+    globs = {glob, *(_covering(one) for one in (glob, glob.removeprefix("**/")))}
     folded_forms, folded_globs = {_folded(form) for form in forms}, {_folded(one) for one in globs}
     if any(fnmatch.fnmatchcase(form, one) for form in folded_forms for one in folded_globs):
         return True
@@ -143,6 +147,13 @@ def _cleaned(glob: str) -> str:
     while glob.startswith("./"):
         glob = glob[2:]
     return re.sub("/{2,}", "/", glob).rstrip("/") or glob
+
+
+def _covering(glob: str) -> str:
+    """Return the glob of a denial as canonical names are written: a folder's name with a slash at its end means all below it."""
+    plain = glob.strip()
+    whole = _lexical(_cleaned(plain))
+    return f"{whole}/*" if plain.endswith("/") and plain.strip("/") else whole
 
 
 def _folded(text: str) -> str:

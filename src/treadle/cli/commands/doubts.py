@@ -11,7 +11,7 @@ from treadle.cli.places import same_journal
 from treadle.cli.sessions import is_there, opened
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
-from treadle.cli.text import shown_name, shown_time
+from treadle.cli.text import shown_json, shown_name, shown_time
 
 __all__ = ["command"]
 
@@ -33,15 +33,24 @@ async def _list(options: Options, terminal: Terminal) -> int:
     for doubt in found:
         terminal.call(f"{doubt.key}  {doubt.effect:<10}  ", doubt.tool, doubt.arguments, is_answer=True)
         told = "the model was told" if doubt.is_told else "it has no result yet: its process died, or still runs it"
-        about = f", about {shown_name(doubt.business_key)}" if doubt.business_key else ""
+        about = f", about {_about(doubt.business_key)}" if doubt.business_key else ""
         terminal.line(
             f"    call {shown_name(doubt.call_id)} of session {doubt.session_id}, started {shown_time(doubt.since)}{about}; {told}"
         )
     if found:
         terminal.say(
             "The id is the idempotency key that the tool was given. Find out how the call ended, then: "
-            f"treadle resolve ID --done JSON | --not-done | --unknown{same_journal(options)}"
+            f"treadle resolve ID{same_journal(options)} --done JSON, or --not-done, or --unknown"
         )
     else:
         terminal.say("No call is in doubt.")
     return 0
+
+
+def _about(business_key: str) -> str:
+    """Return a business key, which is JSON, as a person wrote it where it is one word."""
+    try:
+        key = msgspec.json.decode(business_key)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        key = business_key
+    return shown_name(key, 200) if isinstance(key, str) else shown_json(key, 200)

@@ -87,5 +87,5 @@ async def _find(journal: Journal, options: Options) -> tuple[str, str]:
     by_name = {name: one for one in doubts for name in (one.key, one.call_id)}
     if not any(name.startswith(given) for name in by_name):
         raise UnknownDoubt(f"No call {given!r:.80} {where}.")
-    found = by_name[one_of(given, by_name, "call", where)]
+    found = by_name[one_of(given, by_name, "call", f"that {where}")]
     return found.session_id, found.call_id

@@ -14,7 +14,7 @@ from treadle.cli.options import Options
 from treadle.cli.sessions import named, opened, opened_session
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
-from treadle.cli.text import one_line, shown_name, shown_time
+from treadle.cli.text import counted, one_line, shown_name, shown_time
 from treadle.events import CallDecided, ChildStarted, ModelFinished, ToolFinished, ToolResolved, ToolStarted
 from treadle.ports import Journal
 
@@ -116,7 +116,9 @@ async def _whole_result(event: ToolFinished, journal: Journal) -> dict[str, Any]
 
 
 def _print(shown: dict[str, Any], messages: tuple[Message, ...], terminal: Terminal) -> None:
-    terminal.line(f"session {shown['id']} ({shown['state']}), {len(messages)} messages, {len(shown['calls'])} calls")
+    terminal.line(
+        f"session {shown['id']} ({shown['state']}), {counted(len(messages), 'message')}, {counted(len(shown['calls']), 'call')}"
+    )
     if shown["caller"] is not None:
         terminal.line(
             f"carries out call {shown_name(shown['caller']['parent_call'])} of session {shown['caller']['parent_id']}"

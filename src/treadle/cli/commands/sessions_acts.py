@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO, Literal
 
-from treadle import JournalError, Session, expire_sessions, import_session
+from treadle import JournalError, Session, TreadleError, expire_sessions, import_session
 from treadle.cli.exits import UsageError
 from treadle.cli.options import Options
 from treadle.cli.places import journal_file, same_journal, shown_journal
@@ -77,12 +77,30 @@ async def _change(options: Options, terminal: Terminal, status: Literal["active"
     path, given = _named(options)
     async with opened(path, must_exist=True) as journal, opened_session(journal, given) as session:
         reason = options.reason.encode("utf-8", "replace").decode()
+        moved_to = session.state.moved_to if status == "active" else ""
+        if moved_to:
+            await _check_left(session, moved_to)
         await session.change(status=status, reason=reason, by=person(options))
         session_id = session.id
     if options.as_json:
         terminal.data({"id": session_id, "status": status})
     terminal.say(f"Session {session_id} is {status}.")
+    if moved_to:
+        terminal.say(f"It had been moved to {moved_to}: delete what is left of it there, or its calls may act twice.")
     return 0
+
+
+async def _check_left(session: Session, moved_to: str) -> None:
+    """Refuse to take back a session that has arrived where it was moved to, as far as this machine can look there."""
+    is_there = False
+    with suppress(TreadleError):  # an export, or a place that cannot be reached
+        async with opened(moved_to, must_exist=True) as target:
+            is_there = any(one.id == session.id and one.status != "deleted" for one in await target.sessions())
+    if is_there:
+        raise UsageError(
+            f"Session {session.id} has arrived in {moved_to} and goes on there; at two places its calls could act twice. "
+            f"If it has done nothing there, delete it there first: treadle sessions rm {session.id} --journal {shlex.quote(moved_to)}"
+        )
 
 
 async def export(options: Options, terminal: Terminal) -> int:

@@ -10,7 +10,7 @@ from treadle.cli.options import Options
 from treadle.cli.sessions import is_there, opened
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
-from treadle.cli.text import one_line, shown_time
+from treadle.cli.text import counted, one_line, shown_time
 from treadle.ports import Journal, SessionInfo
 
 __all__ = ["list_sessions"]
@@ -63,8 +63,17 @@ async def list_sessions(options: Options, terminal: Terminal) -> int:
         return 0
     for row in rows:
         terminal.line(_line(row))
-    _tell_sums(rows, more, terminal)
+    if rows:
+        _tell_sums(rows, terminal)
+    else:
+        terminal.say("No session matches." if is_there(path) and _is_filtered(options) else "No sessions yet.")
+    if more:
+        terminal.say(f"{more} more {'is' if more == 1 else 'are'} not shown: --limit N shows more.")
     return 0
+
+
+def _is_filtered(options: Options) -> bool:
+    return bool(options.states) or options.words is not None or options.limit is not None
 
 
 def _is_wanted(info: SessionInfo, options: Options) -> bool:
@@ -112,14 +121,12 @@ def _line(row: _Row) -> str:
     return f"{info.id}  {state:<9}  {shown_time(info.updated_at)}{cost}{flags}  {one_line(info.task, 80)}"
 
 
-def _tell_sums(rows: list[_Row], more: int, terminal: Terminal) -> None:
-    if not rows:
-        terminal.say("No sessions yet." if not more else "None is in doubt among those that were looked at.")
-        return
+def _tell_sums(rows: list[_Row], terminal: Terminal) -> None:
     costs = [row.cost for row in rows if row.cost is not None]
     unknown = len(rows) - len(costs)
-    cost = f"cost {sum(costs, Decimal(0)):f}" + (f" and {unknown} of unknown cost" if unknown else "")
+    cost = f"cost {sum(costs, Decimal(0)):f}" if costs else "cost unknown"
+    if costs and unknown:
+        cost += f", without {counted(unknown, 'session')} of unknown cost"
     tokens = f"{sum(row.input_tokens for row in rows)} + {sum(row.output_tokens for row in rows)} tokens"
-    terminal.say(f"{len(rows)} sessions, {sum(row.calls for row in rows)} calls, {tokens}, {cost}.")
-    if more:
-        terminal.say(f"{more} more are not shown: --limit N shows more.")
+    calls = counted(sum(row.calls for row in rows), "call")
+    terminal.say(f"{counted(len(rows), 'session')}, {calls}, {tokens}, {cost}.")
