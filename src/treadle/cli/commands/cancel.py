@@ -28,8 +28,10 @@ async def _cancel(options: Options, terminal: Terminal) -> int:
         if options.as_json:
             terminal.data({"id": session.id, "cancelled": True, "state": session.state.phase})
     resume = f"treadle resume {session.id}{same_journal(options)}"
-    live = "" if was_paused else "A live run stops within a second. "
-    terminal.say(
-        f"Cancelled {session.id}: it asks nobody any more and starts nothing. {live}To record its end: {resume}"
+    then = (
+        f"To record its end: {resume}"
+        if was_paused
+        else f"A live run stops within a second. If its process is gone, record its end with: {resume}"
     )
+    terminal.say(f"Cancelled {session.id}: it asks nobody any more and starts nothing. {then}")
     return 0

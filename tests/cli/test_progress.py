@@ -1,0 +1,105 @@
+"""Progress at a terminal and in a pipe: waits that a provider asked for, and a tool's own progress on one line."""
+
+import os
+import pty
+import re
+import subprocess
+from typing import Any
+
+import pytest
+
+from treadle.testing import MockProvider, Turn, call, text
+
+COUNTING = """
+from treadle import Tool
+
+def _count(arguments, ctx):
+    for number in range(1, 4):
+        ctx.progress(f"counted {number}\\n[ok] forged", done=number, total=3)
+    return "counted"
+
+count = Tool(name="count", description="Count.", parameters={"type": "object", "properties": {}}, effect="read", run=_count)
+"""
+
+WAIT = r"\[wait\] The provider limits requests \(429\): trying again in \d+\.\d s\."
+
+
+def at_terminal(treadle: Any, *arguments: str) -> str:
+    """Return all that the program writes where standard output and standard error are one terminal."""
+    ours, theirs = pty.openpty()
+    process: subprocess.Popen[bytes] = treadle.start(*arguments, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := os.read(ours, 1000):
+            shown += piece
+    except OSError:  # Linux says so at the end of a terminal
+        pass
+    process.wait(60)
+    os.close(ours)
+    return shown.decode().replace("\r\n", "\n")
+
+
+def screen(shown: str) -> list[str]:
+    """Return the lines that are left on a screen: `\\r` and `ESC [K` clear what a line held."""
+    return [line.rpartition("\r\x1b[K")[2] for line in shown.split("\n")]
+
+
+@pytest.fixture
+def limited() -> Any:
+    """A provider that limits the first request, and a server's fault before the second answer."""
+    turns = [Turn(status=429, error="slow down", headers={"retry-after-ms": "50"}), text("Hello.")]
+    with MockProvider(turns).in_thread() as provider:
+        yield provider
+
+
+@pytest.mark.row("H21")
+def test_a_wait_for_a_rate_limit_is_shown_without_verbosity_and_not_when_quiet(treadle, limited):
+    ran = treadle("run", *treadle.served(limited), "Greet", code=0)
+    assert [line for line in ran.stderr.splitlines() if re.fullmatch(WAIT, line)]
+    assert ran.stdout == "Hello.\n"
+
+
+@pytest.mark.row("H21")
+def test_a_wait_is_not_shown_to_one_who_wants_no_progress(treadle, limited):
+    assert "[wait]" not in treadle("run", *treadle.served(limited), "-q", "Greet", code=0).stderr
+
+
+@pytest.mark.row("H21")
+def test_other_faults_of_a_server_are_detail(treadle):
+    turns = [Turn(status=503, error="busy", headers={"retry-after-ms": "50"}), text("Hello.")]
+    with MockProvider(turns).in_thread() as provider:
+        told = treadle("run", *treadle.served(provider), "Greet", code=0).stderr
+    assert ("[wait]" in told, "[retry]" in told) == (False, False)
+
+
+@pytest.fixture
+def counting(treadle: Any) -> Any:
+    (treadle.folder / "counting.py").write_text(COUNTING)
+    return treadle
+
+
+@pytest.mark.row("H21", "N11")
+def test_a_tool_s_progress_replaces_its_own_line_at_a_terminal(counting):
+    with MockProvider([call("count"), text("Done.")]).in_thread() as provider:
+        shown = at_terminal(
+            counting, "run", *counting.served(provider), "--tools", "counting.py", "--session", "s", "x"
+        )
+
+    for number in (1, 2, 3):
+        assert f"[tool] count(): counted {number} [ok] forged ({number} of 3)\r\x1b[K" in shown
+    left = screen(shown)
+    assert left[:4] == ["session: s", "[tool] count()", "[ok] count(): counted", "  Done."]
+    assert not any("forged" in line for line in left)
+
+
+@pytest.mark.row("H21")
+def test_in_a_pipe_each_progress_is_a_line_of_its_own(counting):
+    counting.script("count.json", [{"calls": [{"name": "count", "arguments": {}}]}, {"text": "Done."}])
+    told = counting("run", "-m", "script:count.json", "--tools", "counting.py", "x", code=0).stderr
+
+    assert [line for line in told.splitlines() if "counted " in line and "of 3" in line] == [
+        f"[tool] count(): counted {number} [ok] forged ({number} of 3)" for number in (1, 2, 3)
+    ]
+    assert "\r" not in told
+    assert "\x1b" not in told
