@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, get_args
+from typing import Any, Literal, Self, get_args
 
 from treadle import keeping
 from treadle.canonical import find_unencodable
@@ -30,15 +30,16 @@ from treadle.messages import Message
 from treadle.ports import Clock, Degradation, HasClock, InboxMessage, Journal, Lease, Randomness
 from treadle.runtime.redaction import Redactor
 from treadle.runtime.threads import Threads
+from treadle.runtime.turns import in_turns
 from treadle.settling import end_children
 from treadle.state import Approval, SessionState
 from treadle.tools import Done, JsonObject, NotDone, Unknown, answer_of_check
 from treadle.transfer import pack, pack_redacted
 from treadle.waiting import answer_id, instant, is_cancelled, waiting_approvals
 
-_T = TypeVar("_T")
-
 _threads = Threads()
+_MANY_EVENTS = 500
+"""Events from which on a session is explained in a thread: it takes longer than others may wait for their turn."""
 
 __all__ = ["Approvals", "Session", "SessionEvents", "fold"]
 
@@ -420,7 +421,7 @@ class Session:
         """
         parcel = await keeping.parcel_of(self.ledger)
         packed = pack(parcel) if redactor is None else pack_redacted(parcel, redactor)
-        return await _in_thread(partial(tuple, packed))
+        return tuple(await in_turns(packed))
 
     async def move(self, to: str, *, by: str = "person", reason: str = "") -> Sequence[bytes]:
         """Close the session here, durably, and return it as lines of JSON, for `import_session` at the place where it goes on.
@@ -549,13 +550,10 @@ def _children_in(events: Sequence[AnyEvent]) -> list[str]:
 async def _explained(journal: Journal, session_id: str) -> Explanation:
     events = await journal.read(session_id)
     children = [await _explained(journal, child_id) for child_id in _children_in(events)]
-    return await _in_thread(partial(explain, session_id, events, children))
-
-
-async def _in_thread(work: Callable[[], _T]) -> _T:
-    """Do long work on values that nobody changes, beside the event loop."""
-    done: _T = await _threads.submit(work)
-    return done
+    if len(events) < _MANY_EVENTS:
+        return explain(session_id, events, children)
+    explained: Explanation = await _threads.submit(partial(explain, session_id, events, children))
+    return explained
 
 
 def _check_answer(answer: object, *, reason: object, arguments: object, by: object) -> None:
