@@ -266,7 +266,7 @@ _PLAIN = re.compile(r"[\w.~+/=:@%!#^*-]*")
 
 def shown_error(error: BaseException) -> str:
     """Return what an error says, without secrets: a library may quote an address or a header in it."""
-    return Redactor().text(_shortened(str(error)))
+    return Redactor().text(_shortened(_said(error)))
 
 
 def _traceback(error: BaseException | None) -> str:
@@ -283,7 +283,9 @@ def _traceback(error: BaseException | None) -> str:
 def _said(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - a hostile exception must not take the run with it
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - an error whose text raises, SystemExit too, must not take the run with it
         return ""
 
 
