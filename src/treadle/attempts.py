@@ -16,7 +16,7 @@ from treadle.budgets import Budget
 from treadle.calling import GRACE_SECONDS, Calling
 from treadle.contract import Contract
 from treadle.errors import Rejected, Transient
-from treadle.events import ContractViolated, ToolAttemptFailed
+from treadle.events import ContractViolated, ToolAttemptFailed, ToolProgress
 from treadle.ledger import Ledger
 from treadle.ports import Interceptor
 from treadle.runtime.bounds import bound
@@ -87,6 +87,7 @@ class Attempts:
         attempt = 0
         while True:
             attempt += 1
+            begun = clock.monotonic()
             try:
                 value = await self._calling.call(checked, attempt)
             except Suspended:
@@ -96,7 +97,7 @@ class Attempts:
                     raise
                 if await self._retry(checked, error, attempt):
                     continue
-                result = await self._failed(checked, error, attempt, clock.monotonic() - started)
+                result = await self._failed(checked, error, attempt, started=started, begun=begun)
             else:
                 result = await self._contract.returned(checked, value)
             break
@@ -132,6 +133,21 @@ class Attempts:
         if said is None:
             return await self._no_answer(checked, answer)
         return await self.done(checked, said.value) if isinstance(said, Done) else said
+
+    async def ask_until_sure(
+        self, checked: CheckedCall, attempt: int = 1, *, over_at: float
+    ) -> ToolResult | type[NotDone] | type[Unknown]:
+        """Ask `check`, and believe `NotDone` only once no request of the call can still be under way in its service.
+
+        Args:
+            over_at: The monotonic time at which the last start of the call has surely ended.
+        """
+        answer = await self.ask_check(checked, attempt)
+        wait = over_at - self._ledger.clock.monotonic()
+        if answer is not NotDone or wait <= 0:
+            return answer
+        self._ledger.publish(_waiting(checked, wait))
+        return await self.ask_check(checked, attempt) if await self._interrupt.sleep(wait) else Unknown
 
     async def done(self, checked: CheckedCall, value: Any) -> ToolResult:
         """Return the result of a call that was done, from its value, held to the tool's contract."""
@@ -183,8 +199,16 @@ class Attempts:
         wait = max(wait, asked)
         return None if asked > LONGEST_WAIT_SECONDS or (left is not None and wait >= left) else wait
 
-    async def _failed(self, checked: CheckedCall, error: BaseException, attempt: int, elapsed: float) -> ToolResult:
-        """Turn what ended the last attempt into the call's result. No traceback and no path reaches the model."""
+    async def _failed(
+        self, checked: CheckedCall, error: BaseException, attempt: int, *, started: float, begun: float
+    ) -> ToolResult:
+        """Turn what ended the last attempt into the call's result. No traceback and no path reaches the model.
+
+        Args:
+            started: When the first attempt began, by the monotonic clock.
+            begun: When the last one did.
+        """
+        elapsed = self._ledger.clock.monotonic() - started
         if isinstance(error, Rejected):
             return await self._contract.rejected(checked, error.body, _code_of(error))
         if isinstance(error, Unfinished):
@@ -195,7 +219,8 @@ class Attempts:
             and checked.tool.check is not None
             and not self._calling.is_running_on(checked)
         ):
-            answer = await self.ask_check(checked, attempt)
+            over_at = begun + (checked.tool.timeout or 0.0)
+            answer = await self.ask_until_sure(checked, attempt, over_at=over_at)
             if isinstance(answer, ToolResult):
                 return answer
             if answer is NotDone:
@@ -279,6 +304,11 @@ def _unknown_message(checked: CheckedCall, error: BaseException, elapsed: float)
     if checked.effect.is_read:
         return f"{checked.name} {how}. It only reads, so nothing has changed."
     return f"{checked.name} {how}. Its outcome is unknown: it may have been carried out. Check before you repeat it."
+
+
+def _waiting(checked: CheckedCall, seconds: float) -> ToolProgress:
+    message = f"Waiting {seconds:.0f} s until an earlier start of {checked.name} has surely ended"
+    return ToolProgress(call_id=checked.id, message=message, total=seconds)
 
 
 def _kind_of(value: object) -> str:

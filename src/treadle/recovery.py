@@ -10,7 +10,7 @@ import msgspec
 from treadle.attempts import Attempts
 from treadle.checking import Checker, Decided
 from treadle.doubts import IN_DOUBT
-from treadle.events import ApprovalRequested, ToolInDoubt, ToolProgress, ToolResolved
+from treadle.events import ApprovalRequested, ToolInDoubt, ToolResolved
 from treadle.ledger import Ledger
 from treadle.outcomes import Outcomes
 from treadle.planning import Batch, abandoned, unknown_outcome
@@ -18,7 +18,7 @@ from treadle.ports import DecisionKind
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.permission import action_digest
 from treadle.state import CallState
-from treadle.tools import CallStatus, CheckedCall, NotDone, ToolResult, Unknown
+from treadle.tools import CallStatus, CheckedCall, NotDone, ToolResult
 
 __all__ = ["InDoubt", "Recovery", "in_doubt", "may_have_acted"]
 
@@ -126,25 +126,21 @@ class Recovery:
             if not self._is_asked_about(state, checked):
                 await self._doubt(state)
             return "unknown"
-        answer = await self._attempts.ask_check(checked)
-        if answer is NotDone and (wait := self._seconds_left_to_act(state, checked)) > 0:
-            # A request may still be under way in the service: only what is absent after that surely is.
-            self._ledger.publish(_waiting(checked, wait))
-            answer = await self._attempts.ask_check(checked) if await self._interrupt.sleep(wait) else Unknown
+        answer = await self._attempts.ask_until_sure(checked, over_at=self._over_at(state, checked))
         word = "done" if isinstance(answer, ToolResult) else "not_done" if answer is NotDone else "unknown"
         await self._doubt(state, asked="check", answer=word)
         if isinstance(answer, ToolResult):
             return msgspec.structs.replace(answer, attempts=1)
         return "absent" if word == "not_done" else "unknown"
 
-    def _seconds_left_to_act(self, state: CallState, checked: CheckedCall) -> float:
-        """Return how long the attempt that died might still act: its tool's whole time limit since this run began.
+    def _over_at(self, state: CallState, checked: CheckedCall) -> float:
+        """Return when the attempt that died has surely ended: its tool's whole time limit after this run began.
 
         Measured by this process alone: the clock that stamped `tool.started` may be another machine's.
         """
         assert state.started is not None
         limits = [limit for limit in (state.started.timeout, checked.tool.timeout) if limit is not None]
-        return max(limits, default=0.0) - (self._ledger.clock.monotonic() - self._begun)
+        return self._begun + max(limits, default=0.0)
 
     # --- a person
 
@@ -221,8 +217,3 @@ def in_doubt(state: CallState, *, asked: str | None = None, answer: str | None =
     """Return the event of a call that had started and of which nobody knows how it ended."""
     key = state.started.key if state.started is not None else ""
     return ToolInDoubt(call_id=state.call.id, tool=state.call.name, key=key, asked=asked, answer=answer)
-
-
-def _waiting(checked: CheckedCall, seconds: float) -> ToolProgress:
-    message = f"Waiting {seconds:.0f} s until an earlier start of {checked.name} has surely ended"
-    return ToolProgress(call_id=checked.id, message=message, total=seconds)

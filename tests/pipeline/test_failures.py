@@ -19,9 +19,23 @@ from pipeline_tools import (
 )
 
 from invariants import check_session
-from treadle import Agent, Done, Guards, NotDone, Rejected, StopReason, ToolOutput, Transient, Unknown, resolve_model
+from treadle import (
+    Agent,
+    Budget,
+    Done,
+    Guards,
+    NotDone,
+    Rejected,
+    StopReason,
+    ToolOutput,
+    Transient,
+    Unknown,
+    open_session,
+    resolve_model,
+)
+from treadle.journals.memory import MemoryJournal
 from treadle.messages import Media
-from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
+from treadle.testing import FakeClock, FixedRandomness, MockProvider, ScriptedModel, Turn, call, text
 
 N = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 12}}, "required": ["n"]}
 SEVERITY = {
@@ -481,12 +495,92 @@ async def test_a_check_ends_the_doubt_about_a_call_that_broke_off(answer, status
             raise answer
         return answer
 
-    run = await run_calls(call("act", n=1), tools=[act(raising(ConnectionResetError("reset")), check=check)])
+    async with on_fake_clock() as session:
+        tools = [act(raising(ConnectionResetError("reset")), check=check)]
+        run = await run_calls(call("act", n=1), tools=tools, session=session)
 
     assert statuses(run) == [status]
-    assert len(asked) == 1
+    assert len(set(asked)) == 1
     if status == "ok":
         assert content(run) == {"paid": True}
+
+
+class Service:
+    """A service that carries out a request some time after it arrived, and a clock that both sides share."""
+
+    def __init__(self, *, acts_after: float, fails_after: float) -> None:
+        self.clock = FakeClock(auto=True)
+        self.asked: list[float] = []
+        self._acts_after = acts_after
+        self._fails_after = fails_after
+        self._begun = 0.0
+
+    async def run(self, arguments, ctx):
+        self._begun = self.clock.monotonic()
+        if self._fails_after:
+            over = asyncio.get_running_loop().create_future()
+            self.clock.call_later(self._fails_after, lambda: over.done() or over.set_result(None))
+            await over
+        raise ConnectionResetError("reset")
+
+    async def check(self, arguments, ctx):
+        self.asked.append(self.clock.monotonic() - self._begun)
+        return Done("paid") if self.asked[-1] >= self._acts_after else NotDone
+
+    async def pay(self, *, effect="unsafe", **words):
+        async with open_session(MemoryJournal(), clock=self.clock, randomness=FixedRandomness([0.5])) as session:
+            tools = [act(self.run, check=self.check, timeout=30.0, effect=effect, retries=0)]
+            return await run_calls(call("act"), tools=tools, session=session, **words)
+
+
+@pytest.mark.row("ST02", "KF2")
+@pytest.mark.parametrize("effect", ["unsafe", "keyed", "idempotent"])
+@pytest.mark.parametrize(
+    ("acts_after", "fails_after", "status", "asked"),
+    [
+        (0.0, 0.0, "ok", [0.0]),
+        (20.0, 0.0, "ok", [0.0, 30.0]),
+        (20.0, 12.0, "ok", [12.0, 30.0]),
+        (1e9, 0.0, "failed", [0.0, 30.0]),
+        (1e9, 12.0, "failed", [12.0, 30.0]),
+        (1e9, 500.0, "failed", [30.0]),
+    ],
+)
+async def test_not_done_is_believed_once_the_whole_time_limit_has_passed_since_the_attempt_began(
+    acts_after, fails_after, status, asked, effect
+):
+    service = Service(acts_after=acts_after, fails_after=fails_after)
+    run = await service.pay(effect=effect)
+
+    assert (statuses(run), service.asked) == ([status], pytest.approx(asked, abs=0.3))
+    if status == "failed":
+        assert content(run)["code"] == "not_done"
+
+
+@pytest.mark.row("ST02")
+async def test_the_wall_time_of_the_run_ends_the_wait_for_a_request_that_may_be_under_way():
+    service = Service(acts_after=1e9, fails_after=0.0)
+    run = await service.pay(budget=Budget(max_wall_time_seconds=10))
+
+    assert (run.reason, statuses(run), service.asked) == ("budget_exceeded", ["outcome_unknown"], [0.0])
+    assert service.clock.monotonic() == pytest.approx(10.0, abs=0.3)
+    assert [doubt.tool for doubt in run.in_doubt] == ["act"]
+
+
+@pytest.mark.row("ST02", "ST04")
+async def test_a_cancel_ends_the_wait_for_a_request_that_may_be_under_way():
+    service = Service(acts_after=1e9, fails_after=0.0)
+    service.clock = FakeClock()
+    tools = [act(service.run, check=service.check, timeout=30.0)]
+    async with open_session(MemoryJournal(), clock=service.clock) as session:
+        run = Agent(ScriptedModel([call("act"), text("Done.")]), tools=tools).stream("go", session=session)
+        async for event in run:
+            if event.type == "tool.progress":
+                assert event.total == 30.0
+                await session.cancel()
+        result = await run.finish()
+
+    assert (result.reason, statuses(result), service.asked) == ("cancelled", ["outcome_unknown"], [0.0])
 
 
 async def test_what_an_authors_own_check_raises_is_a_failure_of_this_call_alone():
