@@ -9,13 +9,17 @@ from treadle.doubts import Doubt
 from treadle.errors import SessionHeld
 from treadle.events import SessionChanged
 from treadle.history import fold
-from treadle.ports import Clock, Journal
+from treadle.keeping import doubts_of
+from treadle.ports import Clock, HasOverview, Journal
 from treadle.resolve import open_session
 from treadle.transfer import Parcel, unpack
 from treadle.waiting import UNREADABLE, unreadable
 from treadle.world import SystemClock
 
 __all__ = ["expire_sessions", "import_session", "list_doubts"]
+
+_SETTLED = ("active", "completed")
+"""States in which every call has its result: only a model that was told of an unknown outcome leaves a doubt in them."""
 
 logger = logging.getLogger(__name__)
 
@@ -113,17 +117,19 @@ async def expire_sessions(
 
 
 async def list_doubts(journal: Journal) -> tuple[Doubt, ...]:
-    """Return the calls in doubt of all sessions, the sessions that changed last first. Reads every session whole.
+    """Return the calls in doubt of all sessions, the sessions that changed last first.
 
-    A call without a result is among them; where its run is live in another process, it is under way and in no doubt. Sessions
-    that cannot be read are left out with a warning.
+    A call of a run that is live, in whatever process, is under way and in no doubt. Sessions that cannot be read are left out
+    with a warning.
     """
     found: list[Doubt] = []
+    told = await journal.with_unknown_outcomes() if isinstance(journal, HasOverview) else None
     for info in await journal.sessions():
-        if info.status == "deleted":
+        is_settled = info.state in _SETTLED and told is not None and info.id not in told
+        if info.status == "deleted" or is_settled:
             continue
         try:
-            found += fold(info.id, await journal.read(info.id)).open_doubts()
+            found += await doubts_of(journal, fold(info.id, await journal.read(info.id)))
         except UNREADABLE as error:
             logger.warning("%s", unreadable(info.id, error))
     return tuple(found)

@@ -6,8 +6,10 @@ Each act but fork and export needs the session's lease; whoever calls holds it.
 from typing import Literal
 
 from treadle import canonical
+from treadle.doubts import Doubt
 from treadle.errors import (
     ConfigurationError,
+    JournalError,
     NoSuchPoint,
     SessionConflict,
     SessionMoved,
@@ -26,6 +28,7 @@ from treadle.events import (
 from treadle.history import Rewind, artifacts_of, effects_after, find_point, fold, forked
 from treadle.ledger import Ledger
 from treadle.messages import user_message
+from treadle.ports import HasOverview, Journal
 from treadle.settling import settle
 from treadle.state import SessionState
 from treadle.tools import Done, JsonObject, NotDone, Unknown
@@ -37,6 +40,7 @@ __all__ = [
     "check_here",
     "check_text",
     "check_there",
+    "doubts_of",
     "fork",
     "mark",
     "move",
@@ -229,6 +233,18 @@ async def resolve(
         call_id=call_id, tool=doubt.tool, outcome=word, by=by, reason=reason, key=doubt.key, value=value
     )
     await ledger.record(resolved, durable=True)
+
+
+async def doubts_of(journal: Journal, state: SessionState) -> tuple[Doubt, ...]:
+    """Return the calls in doubt of one session. Those without a result are left out while a process that lives holds it."""
+    found = state.open_doubts()
+    if all(doubt.is_told for doubt in found):
+        return found
+    try:
+        is_live = isinstance(journal, HasOverview) and await journal.is_held(state.id)
+    except JournalError:  # whoever may not look at the lock is shown the doubt
+        is_live = False
+    return tuple(doubt for doubt in found if doubt.is_told or not is_live)
 
 
 async def _why_no_doubt(ledger: Ledger, call_id: str) -> str:

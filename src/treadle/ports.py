@@ -1,6 +1,6 @@
 """Ports: what the core needs from the world, as Protocols. Each docstring is the contract; nothing is implemented here."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from decimal import Decimal
 from enum import StrEnum
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
@@ -27,6 +27,7 @@ __all__ = [
     "Executor",
     "HasCapabilities",
     "HasClock",
+    "HasOverview",
     "InboxMessage",
     "Interceptor",
     "Journal",
@@ -438,6 +439,27 @@ class HasClock(Protocol):
 
     async def now(self) -> float | None:
         """Return seconds since 1970 by the store's clock; None where it has none after all.
+
+        Raises:
+            JournalError: The store failed.
+        """
+        ...
+
+
+@runtime_checkable
+class HasOverview(Protocol):
+    """A store that answers some questions about its sessions without their events being read one by one."""
+
+    async def is_held(self, session_id: str) -> bool:
+        """Return whether a process that seems to live runs the session. Waits for nothing, so one that has just died may count.
+
+        Raises:
+            JournalError: The store failed.
+        """
+        ...
+
+    async def with_unknown_outcomes(self) -> Collection[str]:
+        """Return the ids of the sessions in which a call has the result `outcome_unknown`; others may be among them.
 
         Raises:
             JournalError: The store failed.

@@ -3,7 +3,7 @@
 It runs nothing: an Agent does, and only one run at a time.
 """
 
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
@@ -41,7 +41,7 @@ _threads = Threads()
 _MANY_EVENTS = 500
 """Events from which on a session is explained in a thread: it takes longer than others may wait for their turn."""
 
-__all__ = ["Approvals", "Session", "SessionEvents", "fold"]
+__all__ = ["Approvals", "Doubts", "Session", "SessionEvents", "fold"]
 
 
 class Approvals(tuple[Approval, ...]):  # noqa: SLOT001 - it carries the session that it can ask again
@@ -51,6 +51,15 @@ class Approvals(tuple[Approval, ...]):  # noqa: SLOT001 - it carries the session
 
     def __await__(self) -> Generator[Any, None, "Approvals"]:
         return self._session._fresh_approvals().__await__()  # noqa: SLF001 - two faces of one object
+
+
+class Doubts(tuple[Doubt, ...]):  # noqa: SLOT001 - as above
+    """The calls in doubt. Await it to look into the journal again first, and to leave out what another process carries out."""
+
+    _session: "Session"
+
+    def __await__(self) -> Generator[Any, None, "Doubts"]:
+        return self._session._fresh_doubts().__await__()  # noqa: SLF001 - two faces of one object
 
 
 class SessionEvents:
@@ -224,13 +233,23 @@ class Session:
             found += [message for message in await self.journal.inbox(asks) if message.kind == "answer"]
         return tuple(found)
 
-    def doubts(self) -> tuple[Doubt, ...]:
+    def doubts(self) -> Doubts:
         """Return the calls that may have acted, whose outcome nobody knows, and that no person has resolved.
 
-        Calls without a result are among them where no run of this object is under way; in another process one may be.
+        Calls without a result are among them where no run of this object is under way. Await it to look into the journal again
+        first, and to leave out those that another process carries out.
         """
         found = self.state.open_doubts()
-        return tuple(one for one in found if one.is_told) if self.is_running else found
+        return self._doubts(one for one in found if one.is_told or not self.is_running)
+
+    async def _fresh_doubts(self) -> Doubts:
+        await self.refresh()
+        return self._doubts(await keeping.doubts_of(self.journal, self.state))
+
+    def _doubts(self, found: Iterable[Doubt]) -> Doubts:
+        doubts = Doubts(found)
+        doubts._session = self  # noqa: SLF001 - two faces of one object
+        return doubts
 
     async def resolve(
         self, call_id: str, outcome: "Done | type[NotDone | Unknown]", *, reason: str = "", by: str = "person"

@@ -573,12 +573,13 @@ async def test_a_cancel_ends_the_wait_for_a_request_that_may_be_under_way():
     service.clock = FakeClock()
     tools = [act(service.run, check=service.check, timeout=30.0)]
     async with open_session(MemoryJournal(), clock=service.clock) as session:
-        run = Agent(ScriptedModel([call("act"), text("Done.")]), tools=tools).stream("go", session=session)
-        async for event in run:
-            if event.type == "tool.progress":
-                assert event.total == 30.0
-                await session.cancel()
-        result = await run.finish()
+        agent = Agent(ScriptedModel([call("act"), text("Done.")]), tools=tools)
+        async with agent.stream("go", session=session) as run:
+            async for event in run:
+                if event.type == "tool.progress":
+                    assert event.total == 30.0
+                    await session.cancel()
+        result = run.result
 
     assert (result.reason, statuses(result), service.asked) == ("cancelled", ["outcome_unknown"], [0.0])
 

@@ -3,17 +3,19 @@
 import asyncio
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from session_tools import Bank, waiting_session
+from session_tools import Bank, Dying, waiting_session
 
 from invariants import check_session
 from treadle import (
     Agent,
     ConfigurationError,
     Done,
+    JournalError,
     NotDone,
     SessionHeld,
     StopReason,
@@ -28,6 +30,7 @@ from treadle import (
     open_session,
 )
 from treadle.events import ToolResolved
+from treadle.journals.sqlite import SqliteJournal
 from treadle.ports import Journal
 from treadle.testing import Gate, ScriptedModel, call, text
 from treadle.tools import JsonObject
@@ -203,6 +206,7 @@ async def test_a_call_that_is_under_way_is_in_no_doubt_and_cannot_be_resolved(jo
         running = asyncio.create_task(agent.run("go", session=session))
         await entered.wait()
         assert session.doubts() == ()
+        assert await list_doubts(journal) == ()
         with pytest.raises(SessionHeld):
             await session.resolve("p", Done("paid"))
         gate.open()
@@ -268,6 +272,63 @@ async def test_retention_keeps_what_waits_for_a_person_or_is_in_doubt(
     gone = await expire_sessions(journal, before=late, purge=purge, even_open=True)
     assert set(gone) - {"over"} == {"crashed", "told", "waits"}
     assert await list_doubts(journal) == ()
+
+
+async def test_what_another_process_carries_out_is_in_no_doubt_until_that_process_is_gone(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    for place in (tmp_path / "journal.db", postgres_url):
+        entered, gate = Gate(), Gate()
+
+        async def run(arguments: JsonObject, ctx: ToolContext, entered: Gate = entered, gate: Gate = gate) -> str:
+            entered.open()
+            await gate.wait()
+            return "paid"
+
+        tool = Tool(name="pay", description="Pay.", parameters={}, effect="unsafe", permission="allow", run=run)
+        async with open_journal(place) as journal, open_journal(place) as other:
+            async with open_session(Dying(journal), id="s", on_store_failure="stop") as session:
+                agent = Agent(ScriptedModel([call("pay", id="p"), text("Paid.")]), tools=[tool])
+                running = asyncio.create_task(agent.run("go", session=session))
+                await entered.wait()
+                assert await list_doubts(other) == ()
+                async with open_session(other, id="s") as watching:
+                    assert await watching.doubts() == ()
+                gate.open()
+                with pytest.raises(JournalError, match="gone"):
+                    await running
+            assert [doubt.call_id for doubt in await list_doubts(other)] == ["p"]
+
+
+class Counting(SqliteJournal):
+    """Counts the sessions that are read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.read_ids: list[str] = []
+
+    async def read(self, session_id: str, *, after: int = 0) -> Any:
+        self.read_ids.append(session_id)
+        return await super().read(session_id, after=after)
+
+
+async def test_only_sessions_that_may_hold_a_doubt_are_read(tmp_path: Path, bank: Bank) -> None:
+    journal = Counting(tmp_path / "journal.db")
+    await bank.break_off(journal, "crashed")
+    await bank.break_off(journal, "told")
+    async with open_session(journal, id="told") as session:
+        await bank.agent(text("Unknown.")).resume(session)
+        await session.fork(id="fork")
+        await session.rewind(0)
+    for name in ("a", "b", "c"):
+        async with open_session(journal, id=name) as session:
+            await bank.agent(call("pay", invoice="8"), text("Paid.")).run("Pay", session=session)
+    async with open_session(journal, id="new"):
+        pass
+    journal.read_ids.clear()
+    assert {doubt.session_id for doubt in await list_doubts(journal)} == {"crashed", "told", "fork"}
+    assert sorted(journal.read_ids) == ["crashed", "fork", "told"]
+    await journal.close()
 
 
 # --- a call that equals one in doubt

@@ -196,6 +196,14 @@ class Leases:
                 return lease
             lock.drop()  # another one was faster: look again, and find it alive
 
+    def is_held(self, session_id: str, epoch: int) -> bool:
+        """Whether the holder of this number has its lock. Does not wait for its counter to move.
+
+        Raises:
+            JournalError: The lock cannot be looked at.
+        """
+        return is_locked(f"{self._files(session_id)}{epoch}")
+
     def _checked(self, session_id: str, files: str, claimed: Claimed) -> Seen:
         """Return the file of what was seen of a session, once the journal is known to hold that.
 

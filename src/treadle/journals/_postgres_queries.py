@@ -15,11 +15,13 @@ __all__ = [
     "select_arrivals",
     "select_blob",
     "select_events",
+    "select_held",
     "select_inbox",
     "select_now",
     "select_row",
     "select_sessions",
     "select_sum",
+    "select_with_unknown_outcomes",
 ]
 
 
@@ -74,6 +76,22 @@ def select_sessions(connection: Connection) -> tuple[SessionInfo, ...]:
         )
         for session_id, state, head, updated_at, task, status, parent_id, parent_seq in rows
     )
+
+
+def select_held(connection: Connection, session_id: str) -> bool:
+    """Return whether a holder's lease has not ended yet, by the server's clock."""
+    row = connection.execute(
+        "SELECT owner IS NOT NULL AND lease_until > clock_timestamp() FROM session WHERE id = %s", (session_id,)
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
+def select_with_unknown_outcomes(connection: Connection) -> frozenset[str]:
+    """Return the sessions in which a call has a result that says `outcome_unknown`, and perhaps some whose text does."""
+    rows = connection.execute(
+        "SELECT DISTINCT session_id FROM event WHERE type = 'tool.finished' AND strpos(body, 'outcome_unknown') > 0"
+    )
+    return frozenset(session_id for (session_id,) in rows)
 
 
 def select_inbox(connection: Connection, session_id: str) -> tuple[InboxMessage, ...]:

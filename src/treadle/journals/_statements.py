@@ -35,6 +35,7 @@ __all__ = [
     "select_row",
     "select_sessions",
     "select_sum",
+    "select_with_unknown_outcomes",
 ]
 
 _STATUS_SINCE = 2
@@ -277,6 +278,14 @@ def select_sessions(connection: sqlite3.Connection) -> tuple[SessionInfo, ...]:
         )
         for session_id, state, head, updated_at, task, parent_id, parent_seq, status in rows
     )
+
+
+def select_with_unknown_outcomes(connection: sqlite3.Connection) -> frozenset[str]:
+    """Return the sessions in which a call has a result that says `outcome_unknown`, and perhaps some whose text does."""
+    rows = connection.execute(
+        "SELECT DISTINCT session_id FROM event WHERE type = 'tool.finished' AND instr(body, 'outcome_unknown') > 0"
+    )
+    return frozenset(session_id for (session_id,) in rows)
 
 
 def select_inbox(connection: sqlite3.Connection, session_id: str) -> tuple[InboxMessage, ...]:

@@ -6,13 +6,13 @@ memory. It knows nothing of how the store works, and repairs nothing in it.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 from treadle.errors import IntentNotStored, JournalError, SessionConflict
 from treadle.events import AnyEvent, JournalDegraded, ToolStarted
 from treadle.journals._blobs import digest_of
-from treadle.ports import Clock, HasClock, InboxMessage, Journal, Lease, SessionInfo
+from treadle.ports import Clock, HasClock, HasOverview, InboxMessage, Journal, Lease, SessionInfo
 from treadle.runtime.redaction import redacted_logger
 from treadle.state import Approval
 
@@ -228,6 +228,14 @@ class DegradingJournal:
 
     async def now(self) -> float | None:
         return await self._journal.now() if isinstance(self._journal, HasClock) else None
+
+    async def is_held(self, session_id: str) -> bool:
+        return isinstance(self._journal, HasOverview) and await self._journal.is_held(session_id)
+
+    async def with_unknown_outcomes(self) -> Collection[str]:
+        if isinstance(self._journal, HasOverview):
+            return await self._journal.with_unknown_outcomes()
+        return [info.id for info in await self._journal.sessions()]
 
     async def approvals(self) -> Sequence[Approval]:
         return await self._journal.approvals()

@@ -1,7 +1,7 @@
 """A journal in memory: for runs without a session, and for tests. It keeps nothing when the process ends."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from treadle.errors import JournalError, SessionHeld, UnknownSession
 from treadle.events import AnyEvent, SessionStatus
@@ -100,6 +100,16 @@ class MemoryJournal:
         self._check_open()
         infos = [shelf.describe(session_id) for session_id, shelf in reversed(self._shelves.items())]
         return tuple(sorted(infos, key=lambda info: info.updated_at, reverse=True))
+
+    async def is_held(self, session_id: str) -> bool:
+        """Return whether a run of this process holds the session."""
+        shelf = self._shelves.get(session_id)
+        return shelf is not None and shelf.on_message is not None
+
+    async def with_unknown_outcomes(self) -> Collection[str]:
+        """Return the ids of all sessions: their events are at hand."""
+        self._check_open()
+        return tuple(self._shelves)
 
     async def approvals(self) -> Sequence[Approval]:
         return await waiting_approvals(self)

@@ -171,6 +171,15 @@ class PostgresJournal:
         """Return the time by the server's clock, which all machines that share the database can ask."""
         return await self._ask(queries.select_now)
 
+    async def is_held(self, session_id: str) -> bool:
+        """Return whether somebody's lease on the session has not ended, by the server's clock."""
+        return await self._ask(partial(queries.select_held, session_id=session_id))
+
+    async def with_unknown_outcomes(self) -> Collection[str]:
+        """Return the ids of the sessions in which a result says so; one look over all results, by the server."""
+        await self._catch_up()
+        return await self._ask(queries.select_with_unknown_outcomes)
+
     async def approvals(self) -> Sequence[Approval]:
         return await waiting_approvals(self)
 

@@ -11,7 +11,7 @@ import socket
 import sqlite3
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -189,6 +189,15 @@ class SqliteJournal:
     async def sessions(self) -> Sequence[SessionInfo]:
         await self._catch_up()
         return await self._ask(_statements.select_sessions)
+
+    async def is_held(self, session_id: str) -> bool:
+        """Return whether a process of this machine holds the session's lock."""
+        return self._leases.is_held(session_id, await self._epoch(session_id))
+
+    async def with_unknown_outcomes(self) -> Collection[str]:
+        """Return the ids of the sessions in which a result says so; one look over all results."""
+        await self._catch_up()
+        return await self._ask(_statements.select_with_unknown_outcomes)
 
     async def approvals(self) -> Sequence[Approval]:
         return await waiting_approvals(self)

@@ -53,7 +53,7 @@ async def _described(session: Session, journal: Journal) -> dict[str, Any]:
         ],
         "calls": await _calls(session, journal),
         "approvals": [msgspec.to_builtins(approval) for approval in await session.approvals()],
-        "in_doubt": [msgspec.to_builtins(doubt) for doubt in session.doubts()],
+        "in_doubt": [msgspec.to_builtins(doubt) for doubt in await session.doubts()],
     }
 
 

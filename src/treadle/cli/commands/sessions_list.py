@@ -89,7 +89,7 @@ async def _read(journal: Journal, info: SessionInfo) -> _Row:
     """Add up one session. One that cannot be read stays in the list, and says so."""
     try:
         async with open_session(journal, id=info.id, on_store_failure="stop") as session:
-            approvals, doubts = await session.approvals(), session.doubts()
+            approvals, doubts = await session.approvals(), await session.doubts()
             about = await session.explain()
     except (JournalError, ArithmeticError, LookupError, TypeError, ValueError) as exc:
         return _Row(info=info, fault=str(exc) or type(exc).__name__)
