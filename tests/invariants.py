@@ -375,6 +375,8 @@ class _Reader:
         call.may_repeat = call.may_repeat or event.answer == "not_done"
 
     def _tool_resolved(self, event: ToolResolved) -> None:
+        if event.child_id:  # of a call that the session made which carried out a call of this one
+            return
         call = self._call(event)
         if not call.starts:
             self._broken(event, "a call is resolved that never started")

@@ -370,6 +370,8 @@ class ToolResolved(Event, frozen=True, kw_only=True, tag="tool.resolved"):
     """The idempotency key of the call."""
     value: Any = None
     """The result that the person has given, where the call was done."""
+    child_id: str = ""
+    """The session that had made the call to carry out a call of this one, and whose model hears of nothing any more."""
 
 
 class RepeatNoticed(Event, frozen=True, kw_only=True, tag="repeat.noticed"):

@@ -4,6 +4,7 @@ The model's reasoning is no part of it: only what was done, on whose word, and w
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -33,7 +34,19 @@ from treadle.messages import ToolCall
 from treadle.runtime.redaction import Redactor
 from treadle.state import SessionState
 
-__all__ = ["Approved", "Changed", "Explanation", "Failed", "Rerun", "RunTrace", "Stopped", "Tried", "Used", "explain"]
+__all__ = [
+    "Approved",
+    "Changed",
+    "Explanation",
+    "Failed",
+    "Rerun",
+    "Resolved",
+    "RunTrace",
+    "Stopped",
+    "Tried",
+    "Used",
+    "explain",
+]
 
 
 class Tried(msgspec.Struct, kw_only=True):
@@ -94,6 +107,24 @@ class Approved(msgspec.Struct, frozen=True, kw_only=True):
     """The one who answered, or `rule` and its name."""
     reason: str = ""
     at: float = 0.0
+    """When it was recorded, in seconds since 1970."""
+    given_at: float | None = None
+    """When the person gave the answer, by the store's clock where it has one; None for a rule, and for old answers."""
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """How a call in doubt ended, as a person said."""
+
+    call_id: str
+    tool: str
+    outcome: str
+    """`done`, `not_done` or `unknown`."""
+    by: str
+    reason: str = ""
+    at: float = 0.0
+    """When it was said, in seconds since 1970."""
+    value: Any = None
+    """The result that the person gave."""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,6 +211,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     caller_call: str | None = None
     children: tuple["Explanation", ...] = ()
     """The same on the sessions that carried out its calls."""
+    resolved: tuple[Resolved, ...] = ()
+    """What persons have said on calls in doubt, in order: a later word on a call replaces an earlier one."""
 
 
 def explain(session_id: str, events: Iterable[AnyEvent], children: Sequence[Explanation] = ()) -> Explanation:
@@ -220,6 +253,7 @@ def _explanation(
         data_used=tuple(reading.used),
         changed=changed,
         approved=tuple(reading.approved),
+        resolved=tuple(reading.resolved),
         failed=tuple(reading.failed),
         stopped=reading.stopped,
         rerun=_rerun(state, changed + tuple(_all_changed(children))),
@@ -246,6 +280,7 @@ class _Reading:
         self.calls: dict[str, Tried] = {}
         self.used: list[Used] = []
         self.approved: list[Approved] = []
+        self.resolved: list[Resolved] = []
         self.failed: list[Failed] = []
         self.stopped: Stopped | None = None
         self.runs: list[RunTrace] = []
@@ -263,14 +298,14 @@ class _Reading:
                 self._asked[event.approval_id] = event
             case ApprovalAnswered():
                 self._answered(event)
+            case ToolResolved():
+                self._resolved(event)
             case CallDecided(call_id=str(call_id)):
                 self._decided(call_id, event)
             case ActionDecided():
                 self._action(event)
             case ToolStarted():
                 self._started(event)
-            case ToolResolved():
-                self._resolved(event)
             case ToolFinished(call_id=str(call_id)):
                 self._finished(call_id, event)
             case _:
@@ -380,6 +415,17 @@ class _Reading:
     def _resolved(self, event: ToolResolved) -> None:
         call_id = event.call_id or ""
         self.resolutions[call_id] = event.outcome
+        self.resolved.append(
+            Resolved(
+                call_id=event.call_id or "",
+                tool=event.tool,
+                outcome=event.outcome,
+                by=event.by,
+                reason=event.reason,
+                at=event.at,
+                value=event.value,
+            )
+        )
         self.approved.append(
             Approved(
                 call_id=call_id,
@@ -405,6 +451,7 @@ class _Reading:
                 by=event.approved_by,
                 reason=event.reason,
                 at=event.at,
+                given_at=event.given_at,
             )
         )
 

@@ -46,7 +46,7 @@ __all__ = [
     "move",
     "parcel_of",
     "purge",
-    "resolve",
+    "resolved",
     "rewind",
 ]
 
@@ -208,13 +208,18 @@ async def parcel_of(ledger: Ledger) -> Parcel:
     return Parcel(session_id=session_id, events=events, inbox=inbox, blobs=blobs)
 
 
-async def resolve(
+async def resolved(
     ledger: Ledger, call_id: str, outcome: "Done | type[NotDone | Unknown]", *, by: str, reason: str
-) -> None:
-    """Record how a call in doubt ended, as a person found out. The next run tells the model.
+) -> ToolResolved:
+    """Return the event that says how a call in doubt ended, as a person found out. The next run tells the model.
 
     What was resolved as unknown may be resolved again: a receipt may turn up late.
+
+    Raises:
+        UnknownDoubt: No call by that id is in doubt, or it has been resolved.
     """
+    check_there(ledger.state)
+    check_here(ledger.state)
     state = ledger.state
     open_one = state.open.get(call_id)
     is_correctable = (
@@ -229,10 +234,9 @@ async def resolve(
         "done" if isinstance(outcome, Done) else "not_done" if outcome is NotDone else "unknown"
     )
     value = outcome.value if isinstance(outcome, Done) else None
-    resolved = ToolResolved(
+    return ToolResolved(
         call_id=call_id, tool=doubt.tool, outcome=word, by=by, reason=reason, key=doubt.key, value=value
     )
-    await ledger.record(resolved, durable=True)
 
 
 async def doubts_of(journal: Journal, state: SessionState) -> tuple[Doubt, ...]:

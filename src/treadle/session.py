@@ -9,6 +9,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
+import msgspec
+
 from treadle import keeping
 from treadle.canonical import find_unencodable
 from treadle.doubts import Doubt
@@ -22,7 +24,7 @@ from treadle.errors import (
     SessionNotActive,
     UnknownApproval,
 )
-from treadle.events import AnyEvent, ApprovalAnswered, ChildStarted, JournalDegraded, SessionStatus
+from treadle.events import AnyEvent, ApprovalAnswered, ChildStarted, JournalDegraded, SessionStatus, ToolResolved
 from treadle.explain import Explanation, explain
 from treadle.history import Rewind, fold, take_in
 from treadle.ledger import Ledger
@@ -275,10 +277,36 @@ class Session:
             raise ConfigurationError(f"The result of Done(...) must be JSON: {fault}.")
         keeping.check_text("reason", reason)
         keeping.check_text("by", by)
-        async with self._held():
-            keeping.check_there(self.state)
-            keeping.check_here(self.state)
-            await keeping.resolve(self.ledger, call_id, said, by=by, reason=reason)
+        holder = await self._holder_of(call_id)
+        async with holder._held():  # noqa: SLF001 - another session of this class
+            resolved = await keeping.resolved(holder.ledger, call_id, said, by=by, reason=reason)
+            await holder._tell_callers(resolved)  # noqa: SLF001 - as above
+            await holder.ledger.record(resolved, durable=True)
+        await self.refresh()
+
+    async def _holder_of(self, call_id: str) -> "Session":
+        """Return the session whose call is in doubt: this one, or one that carried out a call of it."""
+        await self.refresh()
+        known = {doubt.call_id for doubt in self.state.open_doubts()} | self.state.doubts.keys()
+        if call_id in known or call_id in self.state.open:
+            return self
+        for event in await self.events():
+            if isinstance(event, ChildStarted) and (below := await self.journal.read(event.child_id)):
+                found = await self.beside(fold(event.child_id, below))._holder_of(call_id)  # noqa: SLF001 - another session of this class
+                if call_id in found.state.doubts or call_id in found.state.open:
+                    return found
+        return self
+
+    async def _tell_callers(self, resolved: ToolResolved) -> None:
+        """Record a resolution with the sessions whose call this one has carried out: its own model hears of nothing any more."""
+        caller, run = self.state.caller, self.state.run
+        if caller is None or run is None or run.phase in ("running", "paused"):
+            return
+        above = self.beside(fold(caller.parent_id, await self.journal.read(caller.parent_id)))
+        told = msgspec.structs.replace(resolved, child_id=resolved.child_id or self.id)
+        async with above._held():  # noqa: SLF001 - another session of this class
+            await above._tell_callers(told)  # noqa: SLF001 - as above
+            await above.ledger.record(told, durable=True)
 
     async def steer(self, text: str) -> None:
         """Leave a message for the run: it is added after the results of the step that is under way.

@@ -541,7 +541,9 @@ class SessionState:
     def _tool_resolved(self, event: ToolResolved) -> None:
         """Invariant: recorded between runs only. The next run gives an open call its result, or tells the model."""
         call_id = event.call_id or ""
-        if (told := self.doubts.pop(call_id, None)) is not None:
+        if event.child_id:
+            self.resolutions.append(event)
+        elif (told := self.doubts.pop(call_id, None)) is not None:
             self.resolutions.append(event)
             if event.outcome == "unknown":
                 self.doubts[call_id] = msgspec.structs.replace(told, resolution="unknown")

@@ -1,6 +1,7 @@
 """An operator's walk: a payment in doubt is found, looked into, ended with the receipt in hand, and the model goes on from there."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -82,6 +83,21 @@ def test_a_payment_in_doubt_is_found_looked_into_and_ended_with_the_receipt(bank
     assert bank.json("doubts", "--json") == []
     again = bank("resolve", "p", "--session", "s", "--not-done", code=2)
     assert "resolved already: done, by ada" in again.stderr
+
+    # Who said so, when and what is shown.
+    said = r'resolved as done with \{"receipt": ?4711\} by ada at 20\d\d-\d\d-\d\d \d\d:\d\d: On the list'
+    assert re.search(said, bank("sessions", "explain", "s", code=0).stdout)
+    assert re.search(said, bank("sessions", "show", "s", code=0).stdout)
+    [resolved] = bank.json("sessions", "explain", "s", "--json")["resolved"]
+    [shown] = bank.json("sessions", "show", "s", "--json")["calls"][0]["resolutions"]
+    for one in (resolved, shown):
+        assert (one["by"], one["outcome"], one["reason"], one["value"]) == (
+            "ada",
+            "done",
+            "On the list",
+            {"receipt": 4711},
+        )
+        assert one["at"] > 0
 
     # The model goes on from there.
     done = bank("resume", "s", *world(), code=0)

@@ -141,3 +141,35 @@ def test_sessions_are_listed_with_filters_limits_and_sums(paying: Any) -> None:
     assert "1 more are not shown" in shown.stderr
     assert "2 ids begin with 'hello'" in paying("sessions", "show", "hello", code=2).stderr
     assert paying.json("sessions", "show", "pay", "--json")["id"] == "pay-1"
+
+
+@pytest.mark.row("ST11")
+def test_an_approval_that_is_short_lived_expires(paying: Any) -> None:
+    paying("run", "-m", "script:pay.json", "--tools", "paying.py", "--approval-seconds", "0.001", "Pay", code=11)
+    assert "expired at" in paying("approve", "--last", code=2).stderr
+    assert paid(paying) == 0
+
+
+@pytest.mark.row("N13", "H18")
+def test_the_profile_and_the_configuration_are_remembered_but_no_rule_that_allows(paying: Any, elsewhere: Any) -> None:
+    config = paying.folder / "mine.toml"
+    config.write_text('[profiles.slow]\non_limit = "report"\n[profiles.slow.budget]\nmax_model_turns = 9\n')
+    words = ["--config", "mine.toml", "--profile", "slow", "--max-tool-calls", "7"]
+    said = paying("run", "-m", "script:pay.json", "--tools", "paying.py", *words, "Pay", code=11).stderr
+    config.write_text(config.read_text().replace("9", "2") + "[budget]\nmax_tool_calls = 1\n")
+    config.write_text('allow = ["pay"]\n' + config.read_text())
+    elsewhere(*pasted(said), "--json", code=11)  # the file allows it by now: what is remembered allows nothing
+    assert paid(paying) == 0
+    elsewhere("approve", "--last", code=0)
+    report = elsewhere.json(*pasted(said), "--json", code=0)
+    assert report["profile"] == "slow"
+    assert paid(paying) == 1
+
+
+@pytest.mark.row("N13")
+def test_a_remembered_configuration_that_is_gone_is_told(paying: Any) -> None:
+    config = paying.folder / "mine.toml"
+    config.write_text("")
+    paying("run", "-m", "script:pay.json", "--tools", "paying.py", "--config", "mine.toml", "Pay", code=11)
+    config.unlink()
+    assert "Name one with --config" in paying("resume", "--last", code=2).stderr

@@ -1,11 +1,12 @@
 """What the configuration of a strange folder can do: lower limits and add denials; never lift anything."""
 
+import inspect
 import os
 from typing import Any
 
 import pytest
 
-from treadle import Budget, Guards
+from treadle import Agent, Budget, Guards
 
 CLEARED = [name for name in Budget.__struct_fields__ if getattr(Budget(), name) is not None]
 
@@ -141,3 +142,35 @@ def test_a_configuration_that_is_no_plain_file_is_refused_and_never_waited_for(t
             place.mkdir()
 
     assert "config.toml" in treadle("config", "show", code=2).stderr
+
+
+@pytest.mark.row("ST11", "H20")
+def test_how_long_a_person_may_take_is_set_by_flag_or_file_and_only_shortened_by_a_project(treadle):
+    def shown(*flags):
+        value = treadle.json("config", "show", "--json", *flags, code=0)["approval_seconds"]
+        return value["value"], value["origin"]
+
+    default = inspect.signature(Agent.__init__).parameters["approval_seconds"].default
+    assert shown() == (default, "default")
+    project(treadle, "approval_seconds = 9999999\n")
+    assert shown() == (default, "default")
+    assert "asks for approval_seconds = 9999999" in treadle("config", "show", code=0).stderr
+    project(treadle, "approval_seconds = 60\n")
+    assert shown() == (60, ".treadle/config.toml")
+    treadle.home.mkdir(exist_ok=True)
+    (treadle.home / "config.toml").write_text("approval_seconds = 30.5\n")
+    assert shown()[0] == 30.5
+    assert "asks for approval_seconds" in treadle("config", "show", code=0).stderr
+    assert shown("--approval-seconds", "90") == (90, "flag")
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "true", '"1"', "3162240001", "nan"])
+def test_a_time_to_answer_that_is_none_is_refused_with_its_line(treadle, value):
+    treadle.home.mkdir(exist_ok=True)
+    (treadle.home / "config.toml").write_text(f"# mine\napproval_seconds = {value}\n")
+    assert "line 2: 'approval_seconds' must be a number of seconds" in treadle("config", "show", code=2).stderr
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "soon", "1e3", "99999999999"])
+def test_a_time_to_answer_on_the_command_line_that_is_none_is_refused(treadle, value):
+    assert "--approval-seconds" in treadle("config", "show", f"--approval-seconds={value}", code=2).stderr

@@ -611,10 +611,8 @@ async def test_a_tool_that_cannot_say_whether_it_is_visible_is_not_offered():
 async def test_an_output_contract_that_is_no_schema_is_found_before_the_tool_acts():
     recorder = Recorder()
     model = ScriptedModel([call("act"), text("Done.")])
-    agent = Agent(model, tools=[act(recorder, output_schema={"type": "strng"})])
-
     with pytest.raises(Exception, match="output_schema"):
-        await agent.run("go")
+        await Agent(model, tools=[act(recorder, output_schema={"type": "strng"})]).run("go")
     assert recorder.runs == 0
 
 

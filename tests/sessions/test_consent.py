@@ -1,5 +1,7 @@
 """Consent counts from when the person gave it: late resumes, expired requests, second answers, lists that agree."""
 
+import time
+
 import pytest
 from session_tools import pay_tool, payer, waiting_session
 
@@ -9,13 +11,16 @@ from treadle import (
     ConfigurationError,
     UnknownApproval,
     ask,
+    open_journal,
     open_session,
 )
 from treadle.events import ApprovalAnswered, RunResumed
-from treadle.ports import InboxMessage, Journal
+from treadle.ports import HasClock, InboxMessage, Journal
 from treadle.testing import FakeClock, ScriptedModel, call, text
 
 DAY = 86400.0
+
+everywhere = pytest.mark.parametrize("journal", ["memory", "sqlite", "postgres"], indirect=True)
 
 
 async def asked(journal: Journal, clock: FakeClock | None = None) -> str:
@@ -72,6 +77,7 @@ async def test_answering_an_expired_request_says_so_and_the_resume_asks_anew(jou
 
 @pytest.mark.row("ST11", "HF1")
 @pytest.mark.parametrize("is_taken_in", [False, True])
+@everywhere
 async def test_a_second_answer_is_told_who_was_first(journal: Journal, is_taken_in: bool) -> None:
     approval = await asked(journal)
     async with open_session(journal, id="w") as session:
@@ -84,6 +90,7 @@ async def test_a_second_answer_is_told_who_was_first(journal: Journal, is_taken_
 
 
 @pytest.mark.row("ST11", "HF1")
+@everywhere
 async def test_an_answer_to_another_request_is_told_and_uses_nothing_up(journal: Journal) -> None:
     approval = await asked(journal)
     async with open_session(journal, id="w") as session:
@@ -93,6 +100,7 @@ async def test_an_answer_to_another_request_is_told_and_uses_nothing_up(journal:
 
 
 @pytest.mark.row("ST11")
+@everywhere
 async def test_the_sessions_list_and_the_journals_agree(journal: Journal) -> None:
     waiting = await waiting_session(journal)
     other = await waiting_session(journal, "other")
@@ -114,6 +122,7 @@ async def test_the_sessions_list_and_the_journals_agree(journal: Journal) -> Non
 
 
 @pytest.mark.row("ST11")
+@everywhere
 async def test_a_request_beside_a_call_that_broke_off_is_in_both_lists(journal: Journal) -> None:
     session = await waiting_session(journal)
     [approval] = session.approvals()
@@ -151,3 +160,29 @@ async def test_an_answer_that_could_not_be_read_back_is_refused(journal: Journal
         with pytest.raises(ConfigurationError):
             await session.answer(approval, "allow", **words)  # type: ignore[arg-type]
         assert [one.id for one in await session.approvals()] == [approval]
+
+
+@pytest.mark.row("ST11", "ST02", "KF1")
+@pytest.mark.parametrize("ahead", [0.0, 60.0, 3600.0, 366 * DAY, -60.0, -3600.0, -366 * DAY])
+async def test_the_servers_clock_says_when_an_answer_was_given_whatever_the_persons_machine_says(
+    postgres_url: str, ahead: float
+) -> None:
+    paid: list[tuple[int, str]] = []
+    async with open_journal(postgres_url) as journal:
+        assert isinstance(journal, HasClock)
+        approval = await asked(journal)
+        clock = FakeClock(now=time.time())
+        clock.shift(ahead)
+        before = await journal.now()
+        async with open_session(journal, id="w", clock=clock) as session:
+            await session.answer(approval, "allow", by="ada")
+        after = await journal.now()
+        clock.shift(-2 * ahead)
+        async with open_session(journal, id="w", clock=clock) as session:
+            done = await payer(ScriptedModel([text("Paid.")]), paid, policy=ask("pay")).resume(session)
+            [answered] = [event for event in await session.events() if isinstance(event, ApprovalAnswered)]
+    assert (done.reason, len(paid)) == ("completed", 1)
+    assert answered.given_at is not None
+    assert before is not None
+    assert after is not None
+    assert before <= answered.given_at <= after

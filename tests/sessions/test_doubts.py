@@ -36,11 +36,6 @@ from treadle.testing import Gate, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
 
-@pytest.fixture
-def bank() -> Bank:
-    return Bank()
-
-
 def told(done: Any) -> JsonObject:
     """What the model was told of call `p`."""
     results = [part for message in done.messages for part in message.results if part.call_id == "p"]

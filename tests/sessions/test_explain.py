@@ -1,12 +1,26 @@
 """Explain: seven answers from the events alone, with everything a reader of the trace needs and no hidden reasoning."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
-from session_tools import look_tool, pay_tool, payer, stored_session, waiting_session
+from session_tools import Bank, look_tool, pay_tool, payer, stored_session, waiting_session
 
-from treadle import Agent, Budget, Decision, Explanation, Price, Tool, ToolContext, ask, open_session
+from treadle import (
+    Agent,
+    Budget,
+    Decision,
+    Done,
+    Explanation,
+    NotDone,
+    Price,
+    Tool,
+    ToolContext,
+    Unknown,
+    ask,
+    open_session,
+)
 from treadle.effects import Effect
 from treadle.events import (
     AnyEvent,
@@ -69,8 +83,10 @@ async def test_who_approved_is_the_person_who_answered(journal: Journal) -> None
     assert (paused.stopped.status, paused.stopped.reason) == ("paused", "approval_required")
     assert paused.rerun.can_resume
     assert [(one.tool, one.status) for one in paused.tried] == [("look", "ok"), ("pay", None)]
-    by = [(one.tool, one.decision, one.by, one.reason) for one in about.approved if one.tool == "pay"]
-    assert by == [("pay", "deny", "kim", "too much")]
+    [by] = [one for one in about.approved if one.tool == "pay"]
+    assert (by.decision, by.by, by.reason) == ("deny", "kim", "too much")
+    assert by.given_at is not None
+    assert by.given_at <= by.at
     assert about.changed == ()
     assert about.rerun.is_safe
     assert [(one.what, one.status) for one in about.failed] == [("pay", "denied")]
@@ -268,3 +284,25 @@ async def test_a_call_that_needs_a_sandbox_is_among_the_denials(journal: Journal
     assert [(one["rule"], one["reason"]) for one in result.report()["denials"]] == [("boxed", "It needs a box.")]
     assert [(one.decision, one.by) for one in about.approved] == [("sandbox", "rule boxed")]
     assert [one.status for one in about.failed] == ["denied"]
+
+
+@pytest.mark.row("ST10", "HF3")
+@pytest.mark.parametrize("is_told", [False, True])
+@pytest.mark.parametrize(
+    ("outcome", "changed"), [(Done({"n": 1}), [("p", True)]), (NotDone, []), (Unknown, [("p", False)])]
+)
+async def test_who_resolved_a_doubt_and_what_follows_is_explained(
+    journal: Journal, outcome: Any, changed: list[Any], is_told: bool
+) -> None:
+    bank = Bank()
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as session:
+        if is_told:
+            await bank.agent(text("Unknown.")).resume(session)
+        await session.resolve("p", outcome, by="ada", reason="On the list")
+        about = await session.explain()
+    [one] = about.resolved
+    assert (one.call_id, one.tool, one.by, one.reason) == ("p", "pay", "ada", "On the list")
+    assert one.at > 0
+    assert [(each.call_id, each.is_certain) for each in about.changed] == changed
+    assert about.rerun.is_safe == (not changed)

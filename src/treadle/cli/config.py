@@ -14,7 +14,7 @@ import msgspec
 
 from treadle import Budget, ConfigurationError, Guards, Price, Redactor, allow
 from treadle.cli.exits import UsageError
-from treadle.cli.options import OnApproval, OnLimit
+from treadle.cli.options import LONGEST_SECONDS, OnApproval, OnLimit
 
 __all__ = ["Layer", "Owner", "Profile", "read_layer"]
 
@@ -22,7 +22,20 @@ Owner: TypeAlias = Literal["person", "project"]
 
 _MAX_BYTES = 1_000_000
 _WORDS = {"on_limit": get_args(OnLimit), "on_approval": get_args(OnApproval)}
-_KEYS = ("model", "base_url", "budget", "profiles", "guards", "price", "tools", "allow", "deny", "redaction", *_WORDS)
+_KEYS = (
+    "model",
+    "base_url",
+    "budget",
+    "profiles",
+    "guards",
+    "price",
+    "tools",
+    "allow",
+    "deny",
+    "redaction",
+    "approval_seconds",
+    *_WORDS,
+)
 _NOT_FOR_PROJECTS = {
     "model": "it would send your files to a model that you did not choose",
     "base_url": "it would send your files and your key to a server that you did not choose",
@@ -60,6 +73,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str | None = None
     on_limit: OnLimit | None = None
     on_approval: OnApproval | None = None
+    approval_seconds: float | None = None
     budget: dict[str, Any] = {}
     profiles: dict[str, Profile] = {}
     guards: dict[str, Any] = {}
@@ -126,6 +140,7 @@ def _layer(page: "_Page", values: Mapping[str, Any], owner: Owner) -> Layer:
         base_url=page.text(values, "base_url"),
         on_limit=page.word(values, "on_limit", ()),
         on_approval=page.word(values, "on_approval", ()),
+        approval_seconds=page.seconds(values, "approval_seconds"),
         budget=_limits(page, page.table(values, "budget", ()), ("budget",)),
         profiles={name: _profile(page, profile, name) for name, profile in page.table(values, "profiles", ()).items()},
         guards=_guards(page, page.table(values, "guards", ())),
@@ -189,7 +204,7 @@ def _price(page: "_Page", values: Mapping[str, Any]) -> Price | None:
             page.fail(f"a price needs {name!r}, per million tokens.", (), "price")
     for name, value in table.items():
         is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
-        if not is_number or not Decimal(value).is_finite() or not 0 <= value < 10**9:
+        if not is_number or not Decimal(value or 0).is_finite() or not 0 <= value < 10**9:
             page.fail(
                 f"the price {name!r} must be a number of 0 or more, per million tokens; got {value!r:.60}.",
                 ("price",),
@@ -256,6 +271,14 @@ class _Page:
         if value is not None and value not in _WORDS[name]:
             self.fail(f"{name!r} must be one of {', '.join(_WORDS[name])}; got {value!r:.60}.", where, name)
         return value
+
+    def seconds(self, values: Mapping[str, Any], name: str) -> float | None:
+        value = values.get(name)
+        is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
+        is_finite = is_number and Decimal(value or 0).is_finite()  # a comparison with NaN raises
+        if value is not None and not (is_finite and 0 < value <= LONGEST_SECONDS):
+            self.fail(f"{name!r} must be a number of seconds above 0, at most 100 years; got {value!r:.60}.", (), name)
+        return None if value is None else float(value)
 
     def table(self, values: Mapping[str, Any], name: str, where: tuple[str, ...]) -> dict[str, Any]:
         value = values.get(name, {})

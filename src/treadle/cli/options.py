@@ -14,10 +14,15 @@ from treadle import Budget, ConfigurationError
 from treadle.cli.exits import UsageError
 from treadle.cli.session_options import ACTIONS, add_actions, add_filters
 
-__all__ = ["COMMANDS", "OnApproval", "OnLimit", "Options", "help_text", "parse"]
+__all__ = ["APPROVAL_SECONDS", "COMMANDS", "LONGEST_SECONDS", "OnApproval", "OnLimit", "Options", "help_text", "parse"]
 
 OnLimit: TypeAlias = Literal["summarize", "report"]
 OnApproval: TypeAlias = Literal["pause", "deny", "fail"]
+
+APPROVAL_SECONDS = 7 * 86400.0
+"""How long a person may take to answer where nothing else is said, as for `Agent`."""
+LONGEST_SECONDS = 100 * 366 * 86400.0
+"""The longest time that a person may be given to answer: 100 years."""
 
 COMMANDS = {
     "run": "carry out one task",
@@ -97,6 +102,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Budgets by name: int, float, Decimal or None."""
     on_limit: OnLimit | None = None
     on_approval: OnApproval | None = None
+    approval_seconds: float | None = None
+    """How long a person may take to answer."""
+    remembered: tuple[str, ...] = ()
+    """Names of the options that no one gave this time: the session remembers them."""
     allow: list[str] = []
     deny: list[str] = []
     tools: list[str] = []
@@ -255,6 +264,12 @@ def _instant(text: str) -> float:
         ) from None
 
 
+def _seconds(text: str) -> float:
+    if re.fullmatch(r"\d{1,10}(\.\d{1,6})?", text, re.ASCII) and 0 < float(text) <= LONGEST_SECONDS:
+        return float(text)
+    raise argparse.ArgumentTypeError(f"seconds are a number above 0, at most 100 years; got {text!r:.60}")
+
+
 def _port(text: str) -> int:
     if re.fullmatch(r"\d{1,5}", text, re.ASCII) and int(text) < 65536:
         return int(text)
@@ -289,6 +304,10 @@ def _add_running(parser: _Parser) -> None:
     )
     parser.flag("--deny", action="append", metavar="RULE", help="deny these calls; wins over --allow; repeatable")
     parser.flag("--on-approval", choices=get_args(OnApproval), help="what a call that needs a person does (pause)")
+    parser.flag(
+        "--approval-seconds", type=_seconds, metavar="N",
+        help="how long a person may take to answer a call that waits (604800, which is 7 days)",
+    )  # fmt: skip
     parser.flag(
         "--on-limit", choices=get_args(OnLimit), help="at a turn or call limit: sum up (default) or stop at once"
     )

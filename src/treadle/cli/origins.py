@@ -20,7 +20,10 @@ _SCRIPT = "script:"
 
 
 def origin_of(settings: Settings, model: str | None) -> dict[str, Any]:
-    """Return what a session is to remember of its run: folder, tools, model and its address. No secret is part of it."""
+    """Return what a session is to remember of its run: folder, tools, model, its address, profile and configuration file.
+
+    No secret is part of it, and no rule that allows.
+    """
     address = settings.base_url
     is_shown = address is not None and shown_address(address) == address
     return {
@@ -29,6 +32,8 @@ def origin_of(settings: Settings, model: str | None) -> dict[str, Any]:
         "tools": [_tool_text(source) for source in settings.tools],
         "model": None if model is None else absolute_model(model),
         "base_url": address if is_shown else None,
+        "profile": settings.profile,
+        "config": None if settings.config is None else absolute(settings.config),
         "has_secret_address": address is not None and not is_shown,
     }
 
@@ -60,6 +65,9 @@ def restored(options: Options, session: Session, terminal: Terminal) -> Options:
         tools=options.tools or _tools(origin, session.id),
         model=options.model or origin.get("model"),
         base_url=options.base_url or origin.get("base_url"),
+        profile=options.profile or origin.get("profile"),
+        config=options.config or _config(origin, session.id),
+        remembered=tuple(name for name in ("profile", "config") if getattr(options, name) is None and origin.get(name)),
     )
     if origin.get("has_secret_address") and options.base_url is None:
         terminal.say(
@@ -87,6 +95,15 @@ def _folder(origin: dict[str, Any], session_id: str) -> str | None:
             f"Session {session_id} worked in {folder!r:.200}, which does not exist here. Name its folder with -C."
         )
     return folder
+
+
+def _config(origin: dict[str, Any], session_id: str) -> str | None:
+    config = origin.get("config")
+    if config is not None and not Path(config).is_file():
+        raise UsageError(
+            f"Session {session_id} ran with the configuration {config!r:.200}, which does not exist here. Name one with --config."
+        )
+    return config
 
 
 def _tools(origin: dict[str, Any], session_id: str) -> list[str]:

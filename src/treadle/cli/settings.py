@@ -15,7 +15,7 @@ import msgspec
 from treadle import Budget, Guards, Price, allow
 from treadle.cli.config import Layer, Owner, Profile, Redaction, read_layer
 from treadle.cli.exits import UsageError
-from treadle.cli.options import OnApproval, OnLimit, Options
+from treadle.cli.options import APPROVAL_SECONDS, OnApproval, OnLimit, Options
 from treadle.cli.places import default_journal, journal_file, project_config, user_config
 
 __all__ = ["Settings", "ToolSource", "settings_of"]
@@ -49,6 +49,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     guards: Guards
     on_limit: OnLimit
     on_approval: OnApproval
+    approval_seconds: float
+    """How long a person may take to answer a call that waits."""
+    config: str | None
+    """The file of `--config`."""
     allow: tuple[str, ...]
     deny: tuple[str, ...]
     tools: tuple[ToolSource, ...]
@@ -82,11 +86,13 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         base_url=choice.of("base_url", options.base_url, lambda one: one.base_url, None),
         price=choice.of("price", None, lambda one: one.price, None),
         budget=Budget(**limits),
-        overriding={**(profile.budget if profile else {}), **options.limits},
+        overriding={**(profile.budget if profile and "profile" not in options.remembered else {}), **options.limits},
         profile=options.profile,
         guards=_guards(layers, choice.origins, notes),
         on_limit=_on_limit(options, profile, choice),
         on_approval=choice.of("on_approval", options.on_approval, lambda one: one.on_approval, "pause"),
+        approval_seconds=_approval_seconds(options, layers, choice, notes),
+        config=options.config,
         allow=_rules("allow", options.allow, [layer.allow for layer in layers], choice.origins),
         deny=_rules("deny", options.deny, [layer.deny for layer in layers], choice.origins),
         tools=_tools(options.tools, layers, choice.origins),
@@ -94,6 +100,27 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         redaction=_redaction(layers, choice.origins),
         notes=tuple(notes),
     )
+
+
+def _approval_seconds(options: Options, layers: Sequence[Layer], choice: "_Choice", notes: list[str]) -> float:
+    """Return how long a person may take. A project's file may only shorten what holds without it."""
+    name = "approval_seconds"
+    own = [layer for layer in layers if layer.owner == "person"]
+    holds, origin = APPROVAL_SECONDS, _DEFAULT
+    for layer in reversed(own):
+        if layer.approval_seconds is not None:
+            holds, origin = layer.approval_seconds, layer.origin
+    if options.approval_seconds is not None:
+        holds, origin = options.approval_seconds, _FLAG
+    project = next((one for one in layers if one.owner == "project"), None)
+    asked = None if project is None else project.approval_seconds
+    if project is not None and asked is not None:
+        if asked > holds:
+            notes.append(_refusal(project.origin, name, asked, holds))
+        elif origin == _DEFAULT:
+            holds, origin = asked, project.origin
+    choice.origins[name] = origin
+    return holds
 
 
 def _redaction(layers: Sequence[Layer], origins: dict[str, str]) -> Redaction:
@@ -122,6 +149,10 @@ def _layers(options: Options, root: Path, environment: Mapping[str, str]) -> lis
     """Read the files, the strongest first. One that is named must be there; the others may be missing."""
     found: list[tuple[Path, Owner]] = [(user_config(environment), "person"), (project_config(root), "project")]
     named = [] if options.config is None else [read_layer(Path(options.config), "person")]
+    if (
+        "config" in options.remembered
+    ):  # what allows is said anew each time: a session that was imported may name any file
+        named = [msgspec.structs.replace(layer, allow=()) for layer in named]
     return [*named, *(read_layer(path, owner) for path, owner in found if _is_there(path))]
 
 

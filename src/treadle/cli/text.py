@@ -95,6 +95,17 @@ def shown_time(at: float) -> str:
         return f"second {at:.6g}"
 
 
+def shown_resolution(outcome: str, value: object) -> str:
+    """Return how a call in doubt ended, as a person said, with the result where it was done.
+
+    Example:
+        >>> shown_resolution("done", {"receipt": 7})
+        'resolved as done with {"receipt": 7}'
+    """
+    result = f" with {shown_json(value)}" if outcome == "done" else ""
+    return f"resolved as {outcome.replace('_', ' ')}{result}"
+
+
 def indented(text: str, mark: str = "  | ") -> str:
     """Return a text of strangers with a mark before each line, so that none can be taken for a record of ours."""
     return "\n".join(mark + line for line in printable(text).split("\n"))

@@ -37,6 +37,7 @@ def _values(settings: Settings) -> dict[str, Any]:
         "price": settings.price,
         "on_limit": settings.on_limit,
         "on_approval": settings.on_approval,
+        "approval_seconds": settings.approval_seconds,
         "allow": settings.allow,
         "deny": settings.deny,
         "redaction.enabled": settings.redaction.enabled,

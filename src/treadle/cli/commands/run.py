@@ -52,6 +52,7 @@ def make_agent(settings: Settings, model: str | None) -> Agent:
         profile=settings.profile,
         guards=settings.guards,
         on_limit=settings.on_limit,
+        approval_seconds=settings.approval_seconds,
     )
     agent.check()
     return agent

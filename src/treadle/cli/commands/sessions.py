@@ -14,8 +14,16 @@ from treadle.cli.options import Options
 from treadle.cli.sessions import named, opened, opened_session
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
-from treadle.cli.text import counted, one_line, shown_name, shown_time
-from treadle.events import CallDecided, ChildStarted, ModelFinished, ToolFinished, ToolResolved, ToolStarted
+from treadle.cli.text import counted, one_line, shown_name, shown_resolution, shown_time
+from treadle.events import (
+    ApprovalAnswered,
+    CallDecided,
+    ChildStarted,
+    ModelFinished,
+    ToolFinished,
+    ToolResolved,
+    ToolStarted,
+)
 from treadle.ports import Journal
 
 __all__ = ["command"]
@@ -74,11 +82,12 @@ async def _calls(session: Session, journal: Journal) -> list[dict[str, Any]]:
                 call=ToolCall() as call
             ):  # it began before its response was whole, which may never have been
                 _entry(calls, call.id, call.name)["arguments"] = call.arguments
+            case ApprovalAnswered(call_id=str(call_id)) if call_id in calls:  # that of a child is shown with the child
+                calls[call_id]["answers"].append(_answer(event))
+            case ToolResolved(call_id=str(call_id)):
+                _entry(calls, call_id, event.tool)["resolutions"].append(_resolution(event))
             case ToolFinished(call_id=str(call_id)):
                 _entry(calls, call_id, event.result.name)["result"] = await _whole_result(event, journal)
-            case ToolResolved(call_id=str(call_id)):
-                said = {"outcome": event.outcome, "by": event.by, "reason": event.reason, "at": event.at}
-                _entry(calls, call_id, event.tool)["resolution"] = said
             case ChildStarted(call_id=str(call_id)):
                 children = _entry(calls, call_id, event.tool)["children"]
                 children += [event.child_id] if event.child_id not in children else []
@@ -93,8 +102,25 @@ def _entry(calls: dict[str, dict[str, Any]], call_id: str, name: str) -> dict[st
 
 def _empty(call_id: str, name: str) -> dict[str, Any]:
     empty: dict[str, Any] = {"id": call_id, "name": name, "arguments": "", "decision": None, "effect": None}
-    empty |= {"decided_arguments": None, "resolution": None}
-    return empty | {"result": None, "children": []}  # sessions that carried it out, where the tool is an agent
+    # `children` are the sessions that carried it out, where the tool is an agent.
+    empty["decided_arguments"] = None
+    return empty | {"answers": [], "resolutions": [], "result": None, "children": []}
+
+
+def _answer(event: ApprovalAnswered) -> dict[str, Any]:
+    """Return what a person said on a request for consent. `given_at` is None for an answer of an older version."""
+    return {
+        "answer": event.answer,
+        "by": event.approved_by,
+        "given_at": event.given_at,
+        "reason": event.reason,
+        "arguments": event.arguments,
+    }
+
+
+def _resolution(event: ToolResolved) -> dict[str, Any]:
+    """Return what a person said on a call in doubt."""
+    return {"outcome": event.outcome, "by": event.by, "at": event.at, "reason": event.reason, "value": event.value}
 
 
 async def _whole_result(event: ToolFinished, journal: Journal) -> dict[str, Any]:
@@ -156,13 +182,19 @@ def _print_call(call: dict[str, Any], arguments: str, terminal: Terminal) -> Non
         terminal.line(f"  {effect}{decision['kind']} ({one_line(decision['rule'])}){reason}")
     if call["decided_arguments"] is not None:
         terminal.call("  edited to: ", call["name"], call["decided_arguments"], is_answer=True)
-    if (said := call["resolution"]) is not None:
-        reason = f": {one_line(said['reason'])}" if said["reason"] else ""
-        terminal.line(
-            f"  resolved as {said['outcome']} by {shown_name(said['by'])} at {shown_time(said['at'])}{reason}"
-        )
+    for one in call["answers"]:
+        word = "allowed" if one["answer"] == "allow" else "denied"
+        _print_word(f"{word} by {shown_name(one['by'])}", one["given_at"], one["reason"], terminal)
+    for one in call["resolutions"]:
+        said = shown_resolution(one["outcome"], one["value"])
+        _print_word(f"{said} by {shown_name(one['by'])}", one["at"], one["reason"], terminal)
     for child_id in call["children"]:
         terminal.line(f"[carried out in session {child_id}: treadle sessions show {child_id}]")
+
+
+def _print_word(said: str, at: float | None, reason: str, terminal: Terminal) -> None:
+    when = "" if at is None else f" at {shown_time(at)}"
+    terminal.line(f"  {said}{when}{f': {one_line(reason)}' if reason else ''}")
 
 
 def _print_result(call_id: str, content: str, result: dict[str, Any], terminal: Terminal) -> None:

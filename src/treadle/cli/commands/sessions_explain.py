@@ -8,7 +8,7 @@ from treadle.cli.options import Options
 from treadle.cli.sessions import named, opened, opened_session
 from treadle.cli.settings import settings_of
 from treadle.cli.terminal import Terminal
-from treadle.cli.text import one_line, shown_call, shown_name
+from treadle.cli.text import one_line, shown_call, shown_name, shown_resolution, shown_time
 
 __all__ = ["explain"]
 
@@ -59,9 +59,16 @@ def _answers(about: Explanation) -> dict[str, list[str]]:
             for one in about.changed
         ],
         "4. Who approved": [
-            f"{shown_name(one.call_id)}: {shown_name(one.tool)} {one.decision} by {_by(one.by)}"
-            f"{f': {one_line(one.reason)}' if one.reason else ''}"
-            for one in about.approved
+            *(
+                f"{shown_name(one.call_id)}: {shown_name(one.tool)} {one.decision} by {_by(one.by)}"
+                f"{f' at {shown_time(one.given_at)}' if one.given_at is not None else ''}{_why(one.reason)}"
+                for one in about.approved
+            ),
+            *(
+                f"{shown_name(one.call_id)}: {shown_name(one.tool)} {shown_resolution(one.outcome, one.value)} by "
+                f"{shown_name(one.by)} at {shown_time(one.at)}{_why(one.reason)}"
+                for one in about.resolved
+            ),
         ],
         "5. What failed": [
             f"{shown_name(one.call_id or 'request')}: {shown_name(one.what)} {one.status}: {one_line(one.message)}"
@@ -77,6 +84,10 @@ def _decided(one: Any) -> str:  # Any: one of the calls tried
     words = [word for word in (one.effect, one.decision) if word]
     rule = f" by {one_line(one.rule)}" if one.rule else ""
     return f" [{', '.join(words)}{rule}]" if words else ""
+
+
+def _why(reason: str) -> str:
+    return f": {one_line(reason)}" if reason else ""
 
 
 def _by(who: str) -> str:

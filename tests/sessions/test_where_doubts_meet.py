@@ -1,0 +1,255 @@
+"""Where a doubt, a cancellation or an answer meets another feature: agents as tools, forks, moves, live runs, two persons."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from session_tools import Bank, Dying, payer, waiting_session
+
+from invariants import check_session
+from treadle import (
+    Agent,
+    Done,
+    JournalError,
+    NotDone,
+    NothingToResume,
+    SessionHeld,
+    SessionNotActive,
+    Tool,
+    ToolContext,
+    Unknown,
+    UnknownApproval,
+    UnknownDoubt,
+    allow,
+    ask,
+    import_session,
+    list_doubts,
+    open_session,
+)
+from treadle.events import AnyEvent
+from treadle.journals.memory import MemoryJournal
+from treadle.ports import Journal
+from treadle.testing import Gate, ScriptedModel, call, text
+from treadle.tools import JsonObject
+
+pytestmark = pytest.mark.parametrize("journal", ["memory", "sqlite", "postgres"], indirect=True)
+
+
+class Dead(Dying):
+    """The same, of which nothing at all is stored from then on."""
+
+    is_dead = False
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        if self.is_dead:
+            raise JournalError("gone")
+        try:
+            await super().append(session_id, events, state=state, durable=durable)
+        except JournalError:
+            self.is_dead = True
+            raise
+
+
+async def break_off(journal: Journal, bank: Bank) -> None:
+    """Leave a session `s` whose clerk has paid, and nobody was told."""
+    async with open_session(Dead(journal), id="s") as session:
+        clerk = bank.agent([call("pay", id="p", invoice="7")])
+        turns = [call("clerk", id="c", task="Pay invoice 7")]
+        agent = Agent(ScriptedModel(turns), tools=[clerk.as_tool("clerk", "Have it paid.")], policy=allow("*"))
+        with pytest.raises(JournalError, match="gone"):
+            await agent.run("Pay", session=session)
+
+
+def resuming(bank: Bank, child: list[Any], *turns: Any) -> tuple[Agent, ScriptedModel, ScriptedModel]:
+    below, above = ScriptedModel(child), ScriptedModel(list(turns))
+    clerk = Agent(below, tools=[bank.tool()])
+    return Agent(above, tools=[clerk.as_tool("clerk", "Have it paid.")], policy=allow("*")), below, above
+
+
+def heard(model: ScriptedModel) -> str:
+    return " ".join(
+        [message.text for message in model.requests[-1].messages]
+        + [part.content for message in model.requests[-1].messages for part in message.results]
+    )
+
+
+@pytest.mark.row("ST10", "HF3")
+@pytest.mark.parametrize("by_parent", [False, True])
+async def test_a_doubt_of_an_agent_that_is_a_tool_is_resolved_before_it_goes_on(
+    journal: Journal, bank: Bank, by_parent: bool
+) -> None:
+    await break_off(journal, bank)
+    [doubt] = await list_doubts(journal)
+    async with open_session(journal, id="s" if by_parent else doubt.session_id) as session:
+        await session.resolve("p", Done({"receipt": 4711}), by="ada")
+    assert await list_doubts(journal) == ()
+    agent, below, _ = resuming(bank, [text("Paid.")], text("All done."))
+    async with open_session(journal, id="s") as session:
+        done = await agent.resume(session)
+        await check_session(session)
+    assert (done.reason, bank.paid) == ("completed", ["7"])
+    assert "4711" in heard(below)
+
+
+@pytest.mark.row("ST10", "HF3")
+@pytest.mark.parametrize("by_parent", [False, True])
+async def test_a_doubt_of_an_agent_that_has_ended_is_told_to_its_callers_model(
+    journal: Journal, bank: Bank, by_parent: bool
+) -> None:
+    await break_off(journal, bank)
+    agent, _, _ = resuming(bank, [text("I do not know.")], text("Nobody knows."))
+    async with open_session(journal, id="s") as session:
+        await agent.resume(session)
+    [doubt] = await list_doubts(journal)
+    assert (doubt.call_id, doubt.is_told) == ("p", True)
+    async with open_session(journal, id="s" if by_parent else doubt.session_id) as session:
+        await session.resolve("p", Done({"receipt": 4711}), by="ada")
+        with pytest.raises(UnknownDoubt):
+            await session.resolve("p", NotDone)
+    assert await list_doubts(journal) == ()
+    agent, _, above = resuming(bank, [text("never")], text("I see."))
+    async with open_session(journal, id="s") as session:
+        await agent.run("And now?", session=session)
+        await check_session(session)
+    assert "4711" in heard(above)
+    assert bank.paid == ["7"]
+
+
+@pytest.mark.row("ST10")
+async def test_a_resolution_that_is_told_at_a_resume_follows_the_results_of_open_calls(
+    journal: Journal, bank: Bank
+) -> None:
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as session:
+        await bank.agent(text("I do not know.")).resume(session)
+        asking = bank.agent(call("pay", id="q", invoice="8"), policy=ask("pay"))
+        [approval] = (await asking.run("Another", session=session)).approvals
+        await session.resolve("p", Done({"receipt": 4711}))
+        await session.answer(approval.id, "allow")
+        done = await bank.agent(text("Paid."), policy=ask("pay")).resume(session)
+        await check_session(session)
+        roles = [message.role for message in session.messages]
+        assert "was carried out" in session.messages[-2].text
+    assert done.reason == "completed"
+    assert roles[-4:] == ["assistant", "tool", "user", "assistant"]
+
+
+@pytest.mark.row("ST10")
+async def test_a_fork_and_its_source_resolve_a_doubt_each_for_itself(journal: Journal, bank: Bank) -> None:
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as session:
+        await bank.agent(text("Unknown.")).resume(session)
+        fork = await session.fork(id="f")
+        await session.resolve("p", Done(1), by="ada")
+        assert [doubt.session_id for doubt in await list_doubts(journal)] == ["f"]
+        await fork.resolve("p", Done(1), by="ada")
+        later = await session.fork(id="g")
+        assert later.doubts() == ()
+    assert await list_doubts(journal) == ()
+
+
+@pytest.mark.row("ST10", "H06")
+@pytest.mark.parametrize("is_told", [False, True])
+async def test_an_exported_doubt_arrives_and_cannot_act_at_two_places(
+    journal: Journal, bank: Bank, is_told: bool
+) -> None:
+    await bank.break_off(journal)
+    target = MemoryJournal()
+    async with open_session(journal, id="s") as session:
+        if is_told:
+            await bank.agent(text("Unknown.")).resume(session)
+        await import_session(target, await session.export())
+    assert [doubt.is_told for doubt in await list_doubts(target)] == [is_told]
+    async with open_session(target, id="s") as session:
+        await session.resolve("p", NotDone)
+        if not is_told:
+            with pytest.raises(SessionNotActive):
+                await bank.agent(text("Paid.")).resume(session)
+    assert bank.paid == ["7"]
+
+
+@pytest.mark.row("ST10", "HF3")
+async def test_two_persons_at_once_give_one_resolution(journal: Journal, bank: Bank) -> None:
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as one, open_session(journal, id="s") as two:
+        said = await asyncio.gather(
+            one.resolve("p", Done(1), by="ada"), two.resolve("p", NotDone, by="kim"), return_exceptions=True
+        )
+        refused = [error for error in said if error is not None]
+        assert len(refused) == 1
+        assert isinstance(refused[0], SessionHeld | UnknownDoubt)
+        await one.refresh()
+    async with open_session(journal, id="s") as session:
+        assert [event.type for event in await session.events()].count("tool.resolved") == 1
+
+
+@pytest.mark.row("ST10")
+async def test_a_doubt_cannot_be_resolved_while_a_run_is_live_and_can_after_it(journal: Journal, bank: Bank) -> None:
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as session:
+        await bank.agent(text("Unknown.")).resume(session)
+    entered, gate = Gate(), Gate()
+
+    async def wait(arguments: JsonObject, ctx: ToolContext) -> str:
+        entered.open()
+        await gate.wait()
+        return "x"
+
+    look = Tool(name="look", description="Look.", parameters={}, effect="read", run=wait)
+    async with open_session(journal, id="s") as session, open_session(journal, id="s") as person:
+        model = ScriptedModel([call("look"), text("Seen.")])
+        running = asyncio.create_task(Agent(model, tools=[look]).run("Look", session=session))
+        await entered.wait()
+        assert [doubt.call_id for doubt in await list_doubts(journal)] == ["p"]
+        with pytest.raises(SessionHeld):
+            await person.resolve("p", Done(1))
+        gate.open()
+        await running
+        await person.resolve("p", Done(1))
+        assert await list_doubts(journal) == ()
+
+
+@pytest.mark.row("ST04", "HF2")
+async def test_a_cancelled_caller_whose_agent_waits_asks_nobody_and_does_nothing(journal: Journal, bank: Bank) -> None:
+    async with open_session(journal, id="s") as session:
+        clerk = Agent(
+            ScriptedModel([call("pay", id="p", invoice="7"), text("x")]), tools=[bank.tool()], policy=ask("pay")
+        )
+        model = ScriptedModel([call("clerk", id="c", task="Pay"), text("never")])
+        agent = Agent(model, tools=[clerk.as_tool("clerk", "Have it paid.")], policy=allow("*"))
+        paused = await agent.run("Pay", session=session)
+        [approval] = paused.approvals
+        await session.cancel()
+        assert await journal.approvals() == await session.approvals() == ()
+        with pytest.raises(UnknownApproval, match="cancelled"):
+            await session.answer(approval.id, "allow")
+        done = await agent.resume(session)
+        await check_session(session)
+    assert (done.reason, bank.paid) == ("cancelled", [])
+    assert await journal.approvals() == await list_doubts(journal) == ()
+
+
+@pytest.mark.row("HF2", "H06")
+@pytest.mark.parametrize("purge", [False, True])
+async def test_a_deleted_session_asks_nobody_and_takes_no_answer(journal: Journal, purge: bool) -> None:
+    paid: list[tuple[int, str]] = []
+    session = await waiting_session(journal, "s")
+    [approval] = await session.approvals()
+    await session.delete(purge=purge)
+    assert await journal.approvals() == await session.approvals() == ()
+    with pytest.raises(UnknownApproval):
+        await session.answer(approval.id, "allow")
+    with pytest.raises((SessionNotActive, NothingToResume)):
+        await payer(ScriptedModel([text("x")]), paid, policy=ask("pay")).resume(session)
+    assert paid == []
+
+
+@pytest.mark.row("ST10")
+async def test_a_deleted_session_has_no_doubt_to_resolve(journal: Journal, bank: Bank) -> None:
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as session:
+        await session.delete()
+        with pytest.raises(SessionNotActive):
+            await session.resolve("p", Unknown)
+    assert await list_doubts(journal) == ()
