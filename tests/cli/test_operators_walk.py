@@ -171,7 +171,8 @@ def test_who_ended_a_doubt_and_how_is_shown_and_explained(bank, said, outcome, i
     bank("resolve", "--last", *said, "--by", "bob", "--reason", "asked the bank", code=0)
 
     shown = bank("sessions", "show", "s").stdout
-    assert f"\n  resolved as {outcome} by bob at " in shown
+    assert f"\n  resolved as {outcome.replace('_', ' ')}" in shown
+    assert " by bob at " in shown
     assert ": asked the bank\n" in shown
     explained = bank("sessions", "explain", "s").stdout
     assert f"pay resolved as {outcome} by bob: asked the bank" in explained

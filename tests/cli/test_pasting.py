@@ -138,7 +138,7 @@ def test_sessions_are_listed_with_filters_limits_and_sums(paying: Any) -> None:
     assert (row["approvals"], row["in_doubt"], row["calls"]) == (1, 0, 1)
     shown = paying("sessions", "--limit", "2", code=0)
     assert "2 sessions" in shown.stderr
-    assert "1 more are not shown" in shown.stderr
+    assert "1 more is not shown" in shown.stderr
     assert "2 ids begin with 'hello'" in paying("sessions", "show", "hello", code=2).stderr
     assert paying.json("sessions", "show", "pay", "--json")["id"] == "pay-1"
 
