@@ -79,5 +79,5 @@ def test_make_alone_lists_its_words(checkout):
 
     assert ran.returncode == 0
     assert [line.split()[1] for line in ran.stdout.splitlines()] == [
-        *("help", "setup", "demo", "lint", "format", "docs", "test", "bench", "soak", "simulate", "clean")
+        *("help", "setup", "demo", "lint", "format", "docs", "test", "bench", "soak", "simulate", "mutate", "clean")
     ]
