@@ -169,15 +169,20 @@ async def test_the_holder_hears_of_a_message_and_of_no_others(journal: Journal) 
         await lease.release()
 
 
+def locks(folder: Path) -> list[Path]:
+    """Return the lock files of the journal in a folder; beside them stands what was last seen of each session."""
+    return [path for path in (folder / "a.db.locks").iterdir() if path.suffix != ".seen"]
+
+
 @pytest.mark.row("SF5")
 async def test_a_lock_file_whose_process_number_lives_again_holds_nothing(tmp_path: Path) -> None:
     journal = SqliteJournal(tmp_path / "a.db", lease_seconds=3600.0)
     await journal.create("s")
     lease = await journal.acquire("s", on_lost=nothing, on_message=nothing)
-    [lock] = (tmp_path / "a.db.locks").iterdir()
+    [lock] = locks(tmp_path)
     words = lock.read_bytes()
     await lease.release()
-    assert not list((tmp_path / "a.db.locks").iterdir())
+    assert not locks(tmp_path)
     lock.write_bytes(words)  # as a crash leaves it; the number in it is this very process's
     lease = await journal.acquire("s", on_lost=nothing, on_message=nothing)
     await lease.release()
@@ -195,7 +200,7 @@ async def test_the_locks_are_private_and_leave_with_their_runs(tmp_path: Path) -
     modes: list[int] = []
 
     async def look(arguments: JsonObject, ctx: ToolContext) -> str:
-        modes.extend(path.stat().st_mode & 0o777 for path in (tmp_path / "a.db.locks").iterdir())
+        modes.extend(path.stat().st_mode & 0o777 for path in locks(tmp_path))
         modes.append((tmp_path / "a.db.locks").stat().st_mode & 0o777)
         return "seen"
 
@@ -203,7 +208,7 @@ async def test_the_locks_are_private_and_leave_with_their_runs(tmp_path: Path) -
     async with open_session(tmp_path / "a.db", id="s") as session:
         await Agent(ScriptedModel([call("look"), text("x")]), tools=[tool]).run("go", session=session)
     assert modes == [0o600, 0o700]
-    assert not list((tmp_path / "a.db.locks").iterdir())
+    assert not locks(tmp_path)
 
 
 @pytest.mark.row("Q07")

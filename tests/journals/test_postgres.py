@@ -544,7 +544,7 @@ def test_a_missing_driver_is_told_with_what_to_install():
         "except treadle.ConfigurationError as exc: print(exc)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert "pip install 'treadle[postgres]'" in said.stdout, said.stderr
+    assert "pip install 'psycopg[binary]'" in said.stdout, said.stderr
     assert "hunter2" not in said.stdout
 
 

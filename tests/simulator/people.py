@@ -322,7 +322,9 @@ class People:
         life.happened("move")
         life.trace(target, f"moved to {store.name}, closing {'the source' if closes else 'nothing'}")
         life.stores.append(store)
-        for session_id, shelf in old.shelves.items():
+        for session_id, shelf in [*old.shelves.items()]:
+            if session_id not in store.shelves:
+                continue  # a fork that was made meanwhile stays
             shelf.is_left = True
             store.shelves[session_id].is_purged = shelf.is_purged
             if session_id in self._closed:

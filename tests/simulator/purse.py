@@ -71,7 +71,11 @@ class Purse:
         if account.is_live:
             self._take_back(process, event.run_id, account)
         if event.budget is not None:
-            account.limits = budget_from(event.budget)
+            before, account.limits = account.limits, budget_from(event.budget)
+            if isinstance(event, RunResumed) and before.max_tool_calls and account.limits.max_tool_calls:
+                # A call that was proposed and counted under the larger limit may still be carried out.
+                calls = max(before.max_tool_calls, account.limits.max_tool_calls)
+                account.limits = msgspec.structs.replace(account.limits, max_tool_calls=calls)
         account.closings += 1
         account.is_live = True
         self._at[process.name] = account
@@ -96,7 +100,9 @@ class Purse:
             return
         if (reached := account.reached()) is not None:
             account.beyond += 1
-            if account.beyond > account.closings and account.is_judged:
+            # A child may sum up at the common limit, as its caller may.
+            allowed = account.closings * (2 if self._life.plan.agent["has_child"] else 1)
+            if account.beyond > allowed and account.is_judged:
                 self._life.judge.blame(
                     f"a model was asked {account.beyond} times after {reached}, in {account.closings} stretches of the run"
                 )
