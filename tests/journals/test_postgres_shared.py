@@ -118,7 +118,7 @@ async def waits(connection: "psycopg.Connection") -> bool:
 async def test_what_the_server_lost_in_a_crash_of_its_own_is_stored_once_more(
     server: PostgresServer, url: str, caplog: pytest.LogCaptureFixture
 ):
-    async with opened(url, patience_seconds=60) as journal:
+    async with opened(url, patience_seconds=60, lease_seconds=3600) as journal:
         await journal.create("s")
         lease = await journal.acquire("s", on_lost=nothing, on_message=nothing)
         await journal.append("s", notes(1, 1), state="running", durable=True)

@@ -211,7 +211,9 @@ class ServerLeases:
         words = msgspec.json.encode(owner).decode()
         seen: Claim | None = None
         beats = 0
-        until = time.monotonic() + self._lease_seconds
+        # A little longer than a lease: its end is the server's, and one that was moved on ends a moment later.
+        patience = self._lease_seconds * 1.25
+        until = time.monotonic() + patience
         while True:
             heard_at = time.monotonic()
             claim = await self._acts.claim(session_id, words)
@@ -219,7 +221,7 @@ class ServerLeases:
                 return heard_at, claim.epoch
             if seen is not None and claim.until != seen.until:
                 beats += 1
-                until = heard_at + self._lease_seconds
+                until = heard_at + patience
             is_other = seen is not None and claim.owner != seen.owner
             lives = is_other or beats >= _BEATS_OF_THE_LIVING or self._heart.keeps(session_id)
             # A lease may be longer than ours: we do not wait for its end for ever.
