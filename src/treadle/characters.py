@@ -6,15 +6,18 @@ does: `\\udfff` and, for the byte B, U+DC00 + B.
 """
 
 import re
+from itertools import islice
 from typing import Any
 
-__all__ = ["damaged_byte", "damaged_json", "is_damaged", "joined", "mended", "mended_value"]
+__all__ = ["damaged_byte", "damaged_json", "is_damaged", "is_damaged_throughout", "joined", "mended", "mended_value"]
 
 _BYTES = re.compile("(?:\udfff[\udc80-\udcff])+")
 _HALVES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _DAMAGE = re.compile("[\ud800-\udfff]")
 _DAMAGED = re.compile("\udfff([\udc00-\udc1f\udc80-\udcff])|[\ud800-\udfff]")
 _BLANKS = "\t\n\r"
+_MOST_DAMAGE = 50_000
+"""Characters."""
 
 
 def damaged_byte(byte: int) -> str:
@@ -25,6 +28,11 @@ def damaged_byte(byte: int) -> str:
 def is_damaged(words: str) -> bool:
     """Whether something in the text is not text."""
     return not words.isascii() and _DAMAGE.search(words) is not None
+
+
+def is_damaged_throughout(words: str) -> bool:
+    """Whether more of the text is damaged than an honest server's mistakes explain."""
+    return is_damaged(words) and sum(1 for _ in islice(_DAMAGE.finditer(words), _MOST_DAMAGE + 1)) > _MOST_DAMAGE
 
 
 def joined(words: str) -> str:

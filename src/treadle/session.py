@@ -24,7 +24,17 @@ from treadle.errors import (
     SessionNotActive,
     UnknownApproval,
 )
-from treadle.events import AnyEvent, ApprovalAnswered, ChildStarted, JournalDegraded, SessionStatus, ToolResolved
+from treadle.events import (
+    AnyEvent,
+    ApprovalAnswered,
+    ChildStarted,
+    JournalDegraded,
+    MessageAdded,
+    ModelFinished,
+    SessionStatus,
+    ToolFinished,
+    ToolResolved,
+)
 from treadle.explain import Explanation, explain
 from treadle.history import Rewind, fold, take_in
 from treadle.ledger import Ledger
@@ -41,7 +51,8 @@ from treadle.waiting import answer_id, instant, is_cancelled, waiting_approvals
 
 _threads = Threads()
 _MANY_EVENTS = 500
-"""Events from which on a session is explained in a thread: it takes longer than others may wait for their turn."""
+_MANY_CHARS = 200_000
+"""Events and characters from which on a session is explained, or redacted, in a thread."""
 
 __all__ = ["Approvals", "Doubts", "Session", "SessionEvents", "fold"]
 
@@ -468,6 +479,9 @@ class Session:
         """
         parcel = await keeping.parcel_of(self.ledger)
         packed = pack(parcel) if redactor is None else pack_redacted(parcel, redactor)
+        if redactor is not None and _is_long(await self.journal.read(self.id)):
+            lines: Sequence[bytes] = await _threads.submit(partial(tuple, packed))
+            return lines
         return tuple(await in_turns(packed))
 
     async def move(self, to: str, *, by: str = "person", reason: str = "") -> Sequence[bytes]:
@@ -597,10 +611,17 @@ def _children_in(events: Sequence[AnyEvent]) -> list[str]:
 async def _explained(journal: Journal, session_id: str) -> Explanation:
     events = await journal.read(session_id)
     children = [await _explained(journal, child_id) for child_id in _children_in(events)]
-    if len(events) < _MANY_EVENTS:
+    if not _is_long(events):
         return explain(session_id, events, children)
     explained: Explanation = await _threads.submit(partial(explain, session_id, events, children))
     return explained
+
+
+def _is_long(events: Sequence[AnyEvent]) -> bool:
+    """Whether looking at every word of these events takes longer than others may wait for their turn."""
+    chars = sum(len(event.result.content) for event in events if isinstance(event, ToolFinished))
+    chars += sum(len(event.message.text) for event in events if isinstance(event, ModelFinished | MessageAdded))
+    return len(events) > _MANY_EVENTS or chars > _MANY_CHARS
 
 
 def _check_answer(answer: object, *, reason: object, arguments: object, by: object) -> None:

@@ -11,7 +11,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from treadle.characters import damaged_byte, damaged_json, is_damaged, joined, mended, mended_value
+from treadle.characters import (
+    damaged_byte,
+    damaged_json,
+    is_damaged,
+    is_damaged_throughout,
+    joined,
+    mended,
+    mended_value,
+)
 from treadle.errors import ModelResponseInvalid
 from treadle.messages import Finish, Media, Opaque, Part, Text, Thinking, ToolCall
 from treadle.ports import ModelEnd
@@ -99,7 +107,14 @@ _FROM_BEST = (Finish.STOP, Finish.CALLS, Finish.UNKNOWN, Finish.LENGTH, Finish.R
 
 
 def mended_end(end: ModelEnd) -> ModelEnd:
-    """Return the end of a response with texts that can be stored. Whether something was lost stands in it."""
+    """Return the end of a response with texts that can be stored. Whether something was lost stands in it.
+
+    Raises:
+        ModelResponseInvalid: So much is damaged that mending it would hold the event loop.
+    """
+    for part in end.parts:
+        if isinstance(part, Text | Thinking) and is_damaged_throughout(part.text):
+            raise ModelResponseInvalid("The text of the response is damaged throughout: it is hardly text at all.")
     parts = tuple(map(_mended_part, end.parts))
     said = (part.text for part in end.parts if isinstance(part, Text))
     return msgspec.structs.replace(end, parts=parts, has_damaged_text=any(is_damaged(joined(text)) for text in said))
