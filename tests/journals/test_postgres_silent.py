@@ -30,7 +30,7 @@ ENDLESS = 1000.0
 Mode = Literal["stop", "degrade"]
 
 
-STRIDES = {"cancel": 13, "lease": 41, "limits": 83}
+STRIDES = {"cancel": 13, "lease": 400, "limits": 83}
 """How many messages of a client lie between two places where the server goes silent."""
 
 STRIDE = int(os.environ.get("TREADLE_STRIDE", "0"))
