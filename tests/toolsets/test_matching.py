@@ -2,6 +2,7 @@
 
 import os
 import threading
+from contextlib import suppress
 from itertools import chain, repeat
 from pathlib import Path
 
@@ -29,8 +30,11 @@ def never() -> bool:
 
 
 def children() -> set[int]:
-    tasks = Path(f"/proc/{os.getpid()}/task").iterdir()
-    return {int(child) for task in tasks for child in (task / "children").read_text().split()}
+    found: set[int] = set()
+    for task in Path(f"/proc/{os.getpid()}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended meanwhile
+            found.update(int(child) for child in (task / "children").read_text().split())
+    return found
 
 
 @pytest.mark.parametrize(
