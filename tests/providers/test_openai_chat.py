@@ -437,7 +437,7 @@ LOOSE = {"type": "object", "properties": {"q": {"type": "string"}}}
 
 
 @pytest.mark.row("V15")
-async def test_strict_tools_are_compiled_where_that_changes_nothing_that_they_accept():
+async def test_strict_tools_are_compiled_and_an_optional_property_may_be_null():
     tools = tuple(ToolSpec(name=name, description=name, parameters=p) for name, p in (("a", EXACT), ("b", LOOSE)))
     request = ModelRequest(messages=ASK.messages, tools=tools, output_schema=EXACT)
 
@@ -446,9 +446,10 @@ async def test_strict_tools_are_compiled_where_that_changes_nothing_that_they_ac
     loose = await sent(ModelRequest(messages=ASK.messages, output_schema=LOOSE), options={"strict_tools": True})
 
     closed = {**EXACT, "additionalProperties": False}
+    nullable = {**closed, "properties": {"q": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}
     assert [tool["function"] for tool in body["tools"]] == [
         {"name": "a", "description": "a", "parameters": closed, "strict": True},
-        {"name": "b", "description": "b", "parameters": LOOSE},
+        {"name": "b", "description": "b", "parameters": nullable, "strict": True},
     ]
     assert body["response_format"]["json_schema"] == {"name": "output", "schema": closed, "strict": True}
     assert loose["response_format"]["json_schema"] == {"name": "output", "schema": LOOSE}
@@ -479,7 +480,9 @@ async def test_a_tools_schema_is_an_object_at_its_root(schema, is_strict):
     body = await sent(ModelRequest(messages=ASK.messages, tools=(spec,)), options={"strict_tools": is_strict})
 
     check_chat_request(body)
-    assert body["tools"][0]["function"]["parameters"]["properties"]["q"] == {"type": "string"}
+    function = body["tools"][0]["function"]
+    nullable = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    assert function["parameters"]["properties"]["q"] == (nullable if function.get("strict") else {"type": "string"})
 
 
 async def test_options_are_further_fields_and_none_takes_one_away():

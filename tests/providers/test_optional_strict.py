@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 from chat_server import answer, serving
-from wire import Responseses, events, sse
+from wire import Chats, Responseses, events, sse
 
 from treadle import Agent, Tool
 from treadle.providers._schemas import strict_schema, without_absent
 from treadle.providers.mock.responses_strict import check_strict_schema
+from treadle.providers.openai_chat import OpenAIChat
 from treadle.providers.openai_responses import OpenAIResponses
 
 PLACE = {"type": "object", "properties": {"city": {"type": "string"}, "zip": {"type": "string"}}, "required": ["city"]}
@@ -51,26 +52,64 @@ def test_arguments_without_such_a_null_stay_as_they_are(text):
     assert without_absent(text, SCHEMA) == text
 
 
+ARGUMENTS = '{"n": 1, "limit": null, "kind": "a", "note": null, "place": null, "places": null}'
+
+
+def of_responses() -> list[Any]:
+    call = Responseses.call("a", ARGUMENTS, name="look")
+    return [Responseses.done(0, call), Responseses.completed(call)]
+
+
+def of_chat() -> list[Any]:
+    begun = Chats.calls(Chats.call("a", ARGUMENTS[:40], name="look"))
+    return [begun, Chats.calls(Chats.call(None, ARGUMENTS[40:], name="")), Chats.delta("tool_calls"), "[DONE]"]
+
+
+def of_chat_at_once() -> list[Any]:
+    return [Chats.message("tool_calls", tool_calls=[Chats.call("a", ARGUMENTS, name="look")]), "[DONE]"]
+
+
+STRICT = {
+    "responses": ("responses", OpenAIResponses, {}, of_responses),
+    "chat": ("chat", OpenAIChat, {"strict_tools": True}, of_chat),
+    "chat, a whole message": ("chat", OpenAIChat, {"strict_tools": True}, of_chat_at_once),
+}
+
+
 @pytest.mark.row("V15", "W08")
-async def test_a_tool_with_optional_parameters_is_strict_and_gets_what_the_model_meant():
+@pytest.mark.parametrize(("dialect", "adapter", "options", "stream"), STRICT.values(), ids=STRICT)
+async def test_a_tool_with_optional_parameters_is_strict_and_gets_what_the_model_meant(
+    dialect: str, adapter: Any, options: dict[str, Any], stream: Any
+):
     got: list[Any] = []
 
     async def run(arguments: Any, ctx: Any) -> str:
         got.append(arguments)
         return "ok"
 
-    call = Responseses.call(
-        "a", '{"n": 1, "limit": null, "kind": "a", "note": null, "place": null, "places": null}', name="look"
-    )
-    script = answer(sse(Responseses.done(0, call), Responseses.completed(call)))
-    async with serving(script, answer(events("responses", "Done."))) as server:
+    async with serving(answer(sse(*stream())), answer(events(dialect, "Done."))) as server:
         look = Tool(name="look", description="Look.", run=run, parameters=SCHEMA, effect="read")
-        result = await Agent(OpenAIResponses("m", base_url=server.url, api_key=None), tools=[look]).run("go")
+        model = adapter("m", base_url=server.url, api_key=None, options=options)
+        result = await Agent(model, tools=[look]).run("go")
 
     (sent,) = server.requests[0].json["tools"]
+    sent = sent.get("function", sent)
     assert sent["strict"] is True
     assert check_strict_schema(sent["parameters"]) is None
     assert (result.completed, got) == (True, [{"n": 1, "limit": 10, "kind": "a", "note": None}])
+
+
+@pytest.mark.row("V15", "N03")
+async def test_a_null_that_the_model_wrote_for_a_server_without_strict_tools_is_judged_as_it_is():
+    async with serving(answer(sse(*of_chat())), answer(events("chat", "Done."))) as server:
+        look = Tool(name="look", description="Look.", run=never, parameters=SCHEMA, effect="read")
+        result = await Agent(OpenAIChat("m", base_url=server.url, api_key=None), tools=[look]).run("go")
+
+    assert [call.status for call in result.tool_calls] == ["invalid_arguments"]
+
+
+async def never(arguments: Any, ctx: Any) -> str:
+    raise AssertionError("A call with invalid arguments ran.")
 
 
 @pytest.mark.row("V15")

@@ -10,6 +10,7 @@ from treadle.canonical import text_key
 from treadle.messages import ToolCall
 from treadle.providers._arguments import ObjectEnd
 from treadle.providers._lenient import arguments_text, call_arguments, text_or_nothing
+from treadle.providers._schemas import without_absent
 
 __all__ = ["CallSlot", "Calls", "Fragment", "Function"]
 
@@ -70,13 +71,13 @@ class CallSlot:
         self.pieces.append(text)
         self.end.feed(text)
 
-    def call(self, names: Mapping[str, str]) -> ToolCall:
-        return ToolCall(
-            id=self.given_id,
-            name=names.get(self.name, self.name),
-            arguments=call_arguments(self.pieces),
-            signature=self.signature,
-        )
+    def call(self, names: Mapping[str, str], schemas: Mapping[str, Mapping[str, Any]]) -> ToolCall:
+        """Return the call as our own schema wants it: by our name, without nulls that stand for absent properties."""
+        name = names.get(self.name, self.name)
+        arguments = call_arguments(self.pieces)
+        if name in schemas:
+            arguments = without_absent(arguments, schemas[name])
+        return ToolCall(id=self.given_id, name=name, arguments=arguments, signature=self.signature)
 
 
 class Calls:

@@ -11,7 +11,7 @@ from treadle.providers._bodies import ToolSets, opening, server_tools
 from treadle.providers._chat_messages import ChatMessages
 from treadle.providers._encoded import to_json
 from treadle.providers._names import wire_name
-from treadle.providers._schemas import object_schema, strict_schema
+from treadle.providers._schemas import nullable_schemas, object_schema, strict_schema
 
 __all__ = ["ChatRequests"]
 
@@ -67,6 +67,7 @@ class ChatRequests:
         self._named_choice = named_choice
         self._is_strict = _flag(options.get("strict_tools"))
         self._tools = ToolSets(partial(_tool, is_strict=self._is_strict))
+        self._schemas: tuple[tuple[ToolSpec, ...], Mapping[str, Mapping[str, Any]]] = ((), {})
         self._asked: tuple[object, ...] = (None,) * 5
         self._head = b""
 
@@ -104,6 +105,12 @@ class ChatRequests:
         """Return our names of those tools that had to be renamed for the wire."""
         return self._tools.of(request.tools).own_names if request.tools else {}
 
+    def schemas(self, request: ModelRequest) -> Mapping[str, Mapping[str, Any]]:
+        """Return the schemas of those tools whose optional properties may come back as null, by our names."""
+        if self._is_strict and self._schemas[0] is not request.tools:
+            self._schemas = (request.tools, nullable_schemas(request.tools))
+        return self._schemas[1]
+
     def _only(self, name: str, tools: tuple[ToolSpec, ...]) -> bytes:
         return self._tools.of(tuple(spec for spec in tools if spec.name == name)).encoded
 
@@ -137,7 +144,7 @@ def _flag(value: Any) -> bool:
 def _tool(spec: ToolSpec, *, is_strict: bool) -> _Wire:
     schema = object_schema(spec.parameters)
     function: _Wire = {"name": wire_name(spec.name), "description": spec.description, "parameters": schema}
-    if is_strict and (strict := strict_schema(schema)) is not None:
+    if is_strict and (strict := strict_schema(schema, nullable=True)) is not None:
         function |= {"parameters": strict, "strict": True}
     return {"type": "function", "function": function}
 

@@ -73,13 +73,15 @@ class ChatResponse(Response):
 
     Args:
         names: Our names of tools that were renamed for the wire.
+        schemas: The schemas of those tools whose optional properties may come back as null, by our names.
     """
 
     terminal = "a finish reason or [DONE]"
 
-    def __init__(self, names: Mapping[str, str]) -> None:
+    def __init__(self, names: Mapping[str, str], *, schemas: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self.pause_seconds = _PAUSE_SECONDS
         self._names = names
+        self._schemas = schemas or {}
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._details: ReasoningDetails | None = None
@@ -128,7 +130,7 @@ class ChatResponse(Response):
         if self._text:
             parts.append(Text("".join(self._text)))
         slots = self._calls.in_order()
-        calls = [slot.call(self._names) for slot in slots]
+        calls = [slot.call(self._names, self._schemas) for slot in slots]
         pairs = zip(slots, calls, strict=True)
         cut = [call.id for slot, call in pairs if not slot.end.is_closed] if finish is Finish.LENGTH else ()
         return ModelEnd(
@@ -219,7 +221,7 @@ class ChatResponse(Response):
             parts.append(TextDelta(said))
 
     def _ready(self) -> list[ModelPart]:
-        return [CallReady(slot.call(self._names)) for slot in self._calls.ready()]
+        return [CallReady(slot.call(self._names, self._schemas)) for slot in self._calls.ready()]
 
 
 def _said(delta: _Delta) -> str:

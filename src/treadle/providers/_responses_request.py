@@ -10,7 +10,7 @@ from treadle.providers._bodies import ToolSets, opening, server_tools
 from treadle.providers._encoded import EncodedMessages, to_json
 from treadle.providers._names import wire_name
 from treadle.providers._responses_history import items_of, state_id
-from treadle.providers._schemas import object_schema, strict_schema
+from treadle.providers._schemas import nullable_schemas, object_schema, strict_schema
 
 __all__ = ["ResponsesRequests"]
 
@@ -91,8 +91,7 @@ class ResponsesRequests:
     def schemas(self, request: ModelRequest) -> Mapping[str, Mapping[str, Any]]:
         """Return the schemas of those tools whose optional properties may come back as null, by our names."""
         if self._schemas[0] is not request.tools:
-            found = {spec.name: object_schema(spec.parameters) for spec in request.tools if _has_nulls(spec)}
-            self._schemas = (request.tools, found)
+            self._schemas = (request.tools, nullable_schemas(request.tools))
         return self._schemas[1]
 
     def _kept(self, request: ModelRequest) -> tuple[int, str] | None:
@@ -169,11 +168,6 @@ def _tool(spec: ToolSpec) -> _Wire:
         "parameters": schema if strict is None else strict,
         "strict": strict is not None,  # left out it would mean true
     }
-
-
-def _has_nulls(spec: ToolSpec) -> bool:
-    schema = object_schema(spec.parameters)
-    return strict_schema(schema) is None and strict_schema(schema, nullable=True) is not None
 
 
 def _tool_choice(choice: ToolChoice) -> str | _Wire:

@@ -1,14 +1,15 @@
 """Schemas: a tool's schema as vendors take it: an object at its root, strict where it can be. Knows no dialect, checks no value."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from treadle.errors import InvalidArguments
+from treadle.ports import ToolSpec
 from treadle.runtime.validation import NotJson, parse_arguments
 from treadle.tools import JsonObject
 
-__all__ = ["object_schema", "strict_schema", "without_absent"]
+__all__ = ["nullable_schemas", "object_schema", "strict_schema", "without_absent"]
 
 _REFUSED_AT_ROOT = frozenset({"oneOf", "anyOf", "allOf", "enum", "not", "$ref"})
 _BRANCHES = ("oneOf", "anyOf", "allOf")
@@ -62,6 +63,16 @@ def strict_schema(schema: Mapping[str, Any], *, nullable: bool = False) -> JsonO
         return compiler.node(schema, depth=0)
     except _NotStrict:
         return None
+
+
+def nullable_schemas(tools: Iterable[ToolSpec]) -> dict[str, JsonObject]:
+    """Return the schemas of those tools whose optional properties can be null in the strict form, by the tools' names."""
+    schemas = {spec.name: object_schema(spec.parameters) for spec in tools}
+    return {name: schema for name, schema in schemas.items() if _has_nulls(schema)}
+
+
+def _has_nulls(schema: Mapping[str, Any]) -> bool:
+    return strict_schema(schema) is None and strict_schema(schema, nullable=True) is not None
 
 
 def without_absent(arguments: str, schema: Mapping[str, Any]) -> str:

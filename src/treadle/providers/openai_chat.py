@@ -29,7 +29,8 @@ class OpenAIChat:
         stream: Whether to ask for a stream. Either form of answer is understood.
         options: Further fields of each request's body, such as `temperature`. One that is None removes a field:
             `{"stream_options": None}` for a server that refuses it. Two are our own: `server_tools`, the tools that the server runs by
-            itself; and `strict_tools: True`, which has it hold the model to each schema whose strict form accepts the same.
+            itself; and `strict_tools: True`, which has it hold the model to each schema that has a strict form. There an optional
+            property may be null; that null never reaches the tool.
         headers: Further headers of each request.
         timeouts: How long one call may take.
         thinking_field: Where the model's earlier reasoning goes back to it, for servers that want it in every message of the
@@ -99,4 +100,5 @@ class OpenAIChat:
             ModelError: The call failed; the class says whether another attempt may help.
         """
         ask = partial(self._server.ask, self._requests.body(request))
-        return read_response(ask, ChatResponse(self._requests.own_names(request)))
+        response = ChatResponse(self._requests.own_names(request), schemas=self._requests.schemas(request))
+        return read_response(ask, response)
