@@ -299,10 +299,14 @@ class Meter:
                 return found
         return None
 
-    def calls_left(self, spent: Spent) -> int | None:
-        """Return how many more calls may run; None for no limit."""
+    def calls_left(self, spent: Spent, counted: int = 0) -> int | None:
+        """Return how many more calls may run; None for no limit.
+
+        Args:
+            counted: Calls that have not started and are in `spent`, because they were proposed earlier.
+        """
         limits = [(meter.budget.max_tool_calls, total.tool_calls) for meter, total in self._tree(spent)]
-        left = [max(limit - used, 0) for limit, used in limits if limit is not None]
+        left = [max(limit - used + counted, 0) for limit, used in limits if limit is not None]
         return min(left) if left else None
 
     def seconds_left(self, wall_seconds: float) -> float | None:
@@ -314,8 +318,15 @@ class Meter:
         """Reserve the model call that now begins, so that a run beside this one does not take it too."""
         self._promised = (spent.model_turns + 1, spent.tool_calls)
 
-    def promise_calls(self, spent: Spent, wanted: int) -> int | None:
-        """Reserve as many of the calls as are left, and return how many are; None for no limit."""
+    def promise_calls(self, spent: Spent, wanted: int, *, are_counted: bool = False) -> int | None:
+        """Reserve as many of the calls as are left, and return how many are; None for no limit.
+
+        Args:
+            are_counted: Whether they were proposed earlier and so are reserved already. Fewer than all of them may be left
+                where the budget has become smaller since, or others have used it up.
+        """
+        if are_counted:
+            return self.calls_left(spent, wanted)
         left = self.calls_left(spent)
         self._promised = (spent.model_turns + 1, spent.tool_calls + (wanted if left is None else min(wanted, left)))
         return left

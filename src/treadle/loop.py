@@ -138,12 +138,12 @@ class Loop:
         if finished is not None:
             after = spent.plus(finished.usage, finished.cost, turns=1, calls=len(calls))
         reached = self._meter.limit_after(after)
-        exhausted = None if finished is None else self._meter.exhausted(after)
+        exhausted = self._meter.exhausted(after)
         batch = Batch(
             calls=calls,
             step=self._ledger.state.step if finished is None else finished.step,
             finished=finished,
-            allowance=None if finished is None else self._meter.promise_calls(spent, len(calls)),
+            allowance=self._meter.promise_calls(spent, sum(not one.started for one in calls), are_counted=not finished),
             exhausted=None if exhausted is None else exhausted.budget,
             notice=limit_notice(reached) if reached is not None and self._closes and not is_closing else None,
             refusal=None if proposal is None else proposal.refusal,

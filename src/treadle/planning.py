@@ -41,9 +41,9 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     finished: ModelFinished | None = None
     """The response that proposed them, where it is not recorded yet: it enters the same commit as the decisions."""
     allowance: int | None = None
-    """How many of the calls the budget still covers; None for all."""
+    """How many of the calls that have not started the budget still covers, the first ones; None for all."""
     exhausted: str | None = None
-    """The budget that the response itself has used up, so that none of its calls may start; None when there is none."""
+    """The budget that is used up, so that no call may start that has not started before; None when there is none."""
     notice: dict[str, Any] | None = None
     """Fields that the last result gains because a limit is reached."""
     refusal: str | None = None
@@ -103,10 +103,12 @@ class Planner:
                 self._refuse(plan, result, state.position, rule=failure.code)
             return plan
         found = []
+        unstarted = 0
         for index, state in enumerate(batch.calls):
             if index % _CALLS_A_TURN == _CALLS_A_TURN - 1:
                 await asyncio.sleep(0)  # others have a turn: a batch may have a thousand calls
-            found.append(await self._look(batch, index, state))
+            found.append(await self._look(batch, unstarted, state))
+            unstarted += state.started is None
         repetition = self._repetition(found)
         if repetition is not None and repetition.is_over:
             self._stop_repeating(plan, found, repetition)
@@ -117,12 +119,16 @@ class Planner:
             self._route(plan, one, max(seen[one.key], 1 if repetition is None else repetition.count), seen[one.key])
         return plan
 
-    async def _look(self, batch: Batch, index: int, state: CallState) -> "_Found":
-        """Find out what a call is, before anything becomes of any call of its response."""
+    async def _look(self, batch: Batch, before: int, state: CallState) -> "_Found":
+        """Find out what a call is, before anything becomes of any call of its response.
+
+        Args:
+            before: How many calls of the batch come before it and have not started.
+        """
         call = state.call
         if (early := self._early.find(call)) is not None:
             return _Found(state=state, early=early, key=self._tries.key(call, early.digest))
-        reason = self._skip_reason(batch, index, call)
+        reason = self._skip_reason(batch, before, state)
         checked = None if reason is not None else await self._check(state, batch)
         if checked is None:
             return _Found(state=state, skipped=reason or _STOPPED)
@@ -132,13 +138,14 @@ class Planner:
             key=self._tries.key(call, checked.call.digest if isinstance(checked, Decided) else ""),
         )
 
-    def _skip_reason(self, batch: Batch, index: int, call: ToolCall) -> tuple[str, str] | None:
+    def _skip_reason(self, batch: Batch, before: int, state: CallState) -> tuple[str, str] | None:
+        call = state.call
         if (refusal := batch.refusal or forbidden_by(batch.tool_choice, call.name)) is not None:
             return NOT_STARTED, refusal
         if call.id in batch.cut_calls:
             return NOT_STARTED, "Not executed: this call was cut off before its end. Issue it again."
-        if batch.allowance is not None and index >= batch.allowance:
-            return BUDGET_EXCEEDED, _used_up("max_tool_calls")
+        if batch.allowance is not None and before >= batch.allowance and _is_due(state):
+            return BUDGET_EXCEEDED, _used_up("max_tool_calls", state)
         if batch.stop is not None:
             return "run_stopped", "Not executed: the run stops here."
         if self._interrupt.stop is not None:
@@ -188,7 +195,7 @@ class Planner:
 
     async def _checked(self, state: CallState, batch: Batch, *, edited: JsonObject | None = None) -> Checked | None:
         """Check a call. A policy or an interceptor that hangs does not outlive an interrupt."""
-        if batch.exhausted is not None:
+        if batch.exhausted is not None and _is_due(state):
             refused = await self._checker.refusal(state.call, position=state.position, step=batch.step)
             return refused or _unpaid(state, batch.exhausted)
         if edited is None and (known := self._early.checked(state.call)) is not None:
@@ -323,12 +330,22 @@ class Planner:
         )
 
 
-def _used_up(budget: str) -> str:
-    return f"Not executed: the budget {budget} is used up."
+def _is_due(state: CallState) -> bool:
+    """Whether a call would start now: it has not before, and no person has denied it."""
+    answer = None if state.approval is None else state.approval.answer
+    return state.started is None and (answer is None or answer.answer != "deny")
+
+
+def _used_up(budget: str, state: CallState) -> str:
+    message = f"Not executed: the budget {budget} is used up."
+    answer = None if state.approval is None else state.approval.answer
+    if answer is None or answer.answer != "allow":
+        return message
+    return f"{message} A person had allowed this call; that consent ends here, and the call must be issued again."
 
 
 def _unpaid(state: CallState, budget: str) -> Refused:
-    result = _unstarted(state, CallStatus.SKIPPED, _used_up(budget), BUDGET_EXCEEDED)
+    result = _unstarted(state, CallStatus.SKIPPED, _used_up(budget, state), BUDGET_EXCEEDED)
     return Refused(result=result, position=state.position, rule=BUDGET_EXCEEDED)
 
 

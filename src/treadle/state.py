@@ -517,6 +517,8 @@ class SessionState:
         if state is None or state.result is not None:
             return
         state.result = event.result
+        if event.result.code == BUDGET_EXCEEDED:
+            self._uncharge(self._running())
         decision = state.decision
         if event.result.status is CallStatus.DENIED and decision is not None and decision.decision == "sandbox":
             self._running().denials.append(_denial(decision))
@@ -528,6 +530,13 @@ class SessionState:
             self._missing -= 1
             if not self._missing:
                 self._close_step()
+
+    def _uncharge(self, run: RunState) -> None:
+        """Calls that the budget did not cover are not charged to it, from the moment at which they are refused."""
+        spent = run.spent
+        run.spent = msgspec.structs.replace(
+            spent, tool_calls=spent.tool_calls - 1, uncovered_calls=spent.uncovered_calls + 1
+        )
 
     def _doubt(self, state: CallState) -> None:
         """The model is told that the outcome is unknown; where a person knows it already, it is told that as well."""
@@ -557,11 +566,9 @@ class SessionState:
         """Invariant: the results enter the transcript together and in call order, whatever order they finished in."""
         run = self._running()
         results: list[Result] = []
-        uncovered = 0
         for state in self.open.values():
             result = state.result
             assert result is not None
-            uncovered += result.code == BUDGET_EXCEEDED
             run.calls.append(_record(result))
             results.append(
                 Result(
@@ -572,12 +579,6 @@ class SessionState:
                     execution_id=result.execution_id,
                     media=result.media,
                 )
-            )
-        if uncovered:  # calls that the budget did not cover are not charged to it
-            run.spent = msgspec.structs.replace(
-                run.spent,
-                tool_calls=run.spent.tool_calls - uncovered,
-                uncovered_calls=run.spent.uncovered_calls + uncovered,
             )
         self._add(Message(role="tool", parts=tuple(results)))
         self.answered = tuple(self.open.values())

@@ -67,6 +67,7 @@ class Mind:
             await process.gone()
         life, chance = self._life, self._chance
         life.judge.asked(process, request)
+        life.purse.asked(process, request)
         life.operation(process, "model")
         if process.is_dead:
             await process.gone()
@@ -96,7 +97,7 @@ class Mind:
         self._last = calls
         usage = Usage(input_tokens=chance.randrange(2000), output_tokens=chance.randrange(200))
         told = None if chance.random() < 0.2 else usage
-        life.purse.responded(process, told)
+        life.purse.responded(process, request, told)
         yield ModelEnd(parts=tuple(parts), finish=finish, cut_calls=cut, usage=told)
 
     async def _break(self, process: Any, calls: list[ToolCall]) -> None:

@@ -126,7 +126,7 @@ class Office:
         life, chance = self._life, self._chance
         is_open_too = chance.random() < 0.3
         before = process.clock.now() - chance.choice((-1.0, 60.0, DAY))
-        open_ones = () if is_open_too else self._open_ones(process)
+        open_ones = {} if is_open_too else self._open_ones(process)
         life.excuses.add("SessionNotActive")
         gone = await expire_sessions(
             process.journal, before=before, purge=True, even_open=is_open_too, clock=process.clock
@@ -134,13 +134,16 @@ class Office:
         for session_id in gone:
             life.happened("purge")
             life.trace(process, f"purged {session_id}")
-            if session_id in open_ones:
+            if session_id in open_ones and process.store.shelves[session_id].put == open_ones[session_id]:
                 life.judge.blame(f"session {session_id} was purged although something in it waits for a person")
 
-    def _open_ones(self, process: Process) -> set[str]:
-        """Return the sessions in which a call is open that acts or waits for consent, and nobody runs them."""
+    def _open_ones(self, process: Process) -> dict[str, int]:
+        """Return the sessions in which a call is open that acts or waits for consent, and nobody runs them.
+
+        Each with the messages that it has been left: one that comes meanwhile, such as a cancel, may end the waiting.
+        """
         return {
-            name
+            name: shelf.put
             for name, shelf in process.store.shelves.items()
             if shelf.lease is None and not shelf.inbox and _waits_for_a_person(fold(name, shelf.events))
         }

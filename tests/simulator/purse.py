@@ -1,5 +1,6 @@
 """The purse: what the world saw each run use up, children together with their parent, against the run's limits."""
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -7,6 +8,7 @@ import msgspec
 from treadle.budgets import Budget, budget_from
 from treadle.events import AnyEvent, ModelFinished, RunFinished, RunPaused, RunResumed, RunStarted
 from treadle.messages import Usage
+from treadle.ports import ModelRequest
 
 if TYPE_CHECKING:
     from simulator.life import Life
@@ -24,24 +26,34 @@ class _Account(msgspec.Struct, kw_only=True):
     input_tokens: int = 0
     output_tokens: int = 0
     calls: set[tuple[str, str]] = msgspec.field(default_factory=set)
-    beyond: int = 0
-    """Whole responses that came after a limit had been reached."""
-    closings: int = 0
-    """So many of these may be answers to closing requests: one for each time that the run began or went on."""
+    said: dict[str, Usage | None] = msgspec.field(default_factory=dict)
+    """By session: a whole response that its run has not told of yet."""
+    stretches: Counter[str] = msgspec.field(default_factory=Counter)
+    """By session: how often its run began or went on. Each time it may sum up once at a limit of turns or calls."""
+    closings: Counter[str] = msgspec.field(default_factory=Counter)
+    """By session: closing requests that were answered."""
+    closes: set[str] = msgspec.field(default_factory=set)
+    """Sessions whose last request was a closing one."""
     is_live: bool = False
     is_judged: bool = True
     """False after a crash with children: what they had used and not stored is not known to the run that goes on."""
 
     def reached(self) -> str | None:
         for name, used in (
-            ("max_model_turns", self.turns),
             ("max_input_tokens", self.input_tokens),
             ("max_output_tokens", self.output_tokens),
+            ("max_model_turns", self.turns),
         ):
             limit = getattr(self.limits, name)
             if limit is not None and used >= limit:
                 return f"{used} of {name}={limit}"
         return None
+
+    def add(self, usage: Usage | None) -> None:
+        self.turns += 1
+        if usage is not None:
+            self.input_tokens += usage.input_tokens or 0
+            self.output_tokens += usage.output_tokens or 0
 
 
 class Purse:
@@ -56,33 +68,36 @@ class Purse:
 
     def heard(self, process: "Process", event: AnyEvent) -> None:
         """A process tells of an event; runs of children are in the account of the run above them."""
-        if event.parent is not None:
-            return
-        match event:
-            case RunStarted() | RunResumed():
-                self._begin(process, event)
-            case RunPaused() | RunFinished() if (event.session_id, event.run_id) in self._accounts:
-                self._accounts[(event.session_id, event.run_id)].is_live = False
-            case _:
-                pass
+        kind = type(event)
+        if kind is ModelFinished:
+            account = self._at.get(process.name)
+            if account is not None and event.session_id in account.said:
+                account.add(account.said.pop(event.session_id))
+        elif kind is RunStarted or kind is RunResumed:
+            if event.parent is None:
+                self._begin(process, event)  # type: ignore[arg-type]
+            if (account := self._at.get(process.name)) is not None:
+                account.stretches[event.session_id] += 1
+        elif event.parent is None and (kind is RunPaused or kind is RunFinished):
+            account = self._accounts.get((event.session_id, event.run_id or ""))
+            if account is not None:
+                account.is_live = False
 
     def _begin(self, process: "Process", event: RunStarted | RunResumed) -> None:
-        account = self._accounts.setdefault((event.session_id, event.run_id), _Account(session_id=event.session_id))
-        if account.is_live:
-            self._take_back(process, event.run_id, account)
+        place = (event.session_id, event.run_id or "")
+        account = self._accounts.setdefault(place, _Account(session_id=event.session_id))
+        account.said.clear()
+        account.closes.clear()
+        if account.is_live or self._life.is_degraded:
+            self._take_back(process, event.run_id or "", account)
         if event.budget is not None:
-            before, account.limits = account.limits, budget_from(event.budget)
-            if isinstance(event, RunResumed) and before.max_tool_calls and account.limits.max_tool_calls:
-                # A call that was proposed and counted under the larger limit may still be carried out.
-                calls = max(before.max_tool_calls, account.limits.max_tool_calls)
-                account.limits = msgspec.structs.replace(account.limits, max_tool_calls=calls)
-        account.closings += 1
+            account.limits = budget_from(event.budget)
         account.is_live = True
         self._at[process.name] = account
 
     def _take_back(self, process: "Process", run_id: str, account: _Account) -> None:
-        """What a process that died had used and not stored, the run that goes on cannot know."""
-        if self._life.plan.agent["has_child"]:
+        """What a process had used and not stored, because it died or its store was gone, the run that goes on cannot know."""
+        if len(account.stretches) > 1:
             account.is_judged = False
         events = [
             event
@@ -92,31 +107,55 @@ class Purse:
         account.turns = min(account.turns, sum(event.turns for event in events))
         account.input_tokens = min(account.input_tokens, sum(event.usage.input_tokens or 0 for event in events))
         account.output_tokens = min(account.output_tokens, sum(event.usage.output_tokens or 0 for event in events))
+        name = account.session_id
+        account.closings[name] = min(account.closings[name], sum(event.closing for event in events))
 
-    def responded(self, process: "Process", usage: Usage | None) -> None:
-        """A model has given a whole response to a process."""
-        account = self._at.get(process.name)
-        if account is None or process.journal.is_fenced(account.session_id):
+    def asked(self, process: "Process", request: ModelRequest) -> None:
+        """A request reaches a model: at a limit of turns it may only be one that asks for a summary, at one of tokens none."""
+        account = self._judged(process)
+        if account is None:
             return
-        if (reached := account.reached()) is not None:
-            account.beyond += 1
-            # A child may sum up at the common limit, as its caller may.
-            allowed = account.closings * (2 if self._life.plan.agent["has_child"] else 1)
-            if account.beyond > allowed and account.is_judged:
+        account.closes.discard(request.session_id)
+        if (reached := account.reached()) is None:
+            return
+        account.closes.add(request.session_id)
+        is_summary = (
+            request.tool_choice == "none" and "max_model_turns" in reached and self._may_sum_up(account, request)
+        )
+        if not is_summary:
+            self._life.judge.blame(f"a model was asked, tool_choice {request.tool_choice}, after {reached}")
+
+    def _may_sum_up(self, account: _Account, request: ModelRequest) -> bool:
+        is_child = request.session_id != account.session_id
+        return is_child or self._life.plan.agent["on_limit"] == "summarize"
+
+    def responded(self, process: "Process", request: ModelRequest, usage: Usage | None) -> None:
+        """A model has given a whole response to a process."""
+        account = self._judged(process)
+        if account is None:
+            return
+        session_id = request.session_id
+        account.said[session_id] = usage
+        if session_id in account.closes:
+            account.closings[session_id] += 1
+            if account.closings[session_id] > account.stretches[session_id]:
                 self._life.judge.blame(
-                    f"a model was asked {account.beyond} times after {reached}, in {account.closings} stretches of the run"
+                    f"{account.closings[session_id]} closing requests of {session_id} were answered, in "
+                    f"{account.stretches[session_id]} stretches of its run"
                 )
-        account.turns += 1
-        if usage is not None:
-            account.input_tokens += usage.input_tokens or 0
-            account.output_tokens += usage.output_tokens or 0
+
+    def _judged(self, process: "Process") -> _Account | None:
+        account = self._at.get(process.name)
+        if account is None or not account.is_judged or process.journal.is_fenced(account.session_id):
+            return None
+        return account
 
     def sent(self, process: "Process", place: tuple[str, str]) -> None:
         """A call that acts reaches the world. One that is sent again is one call."""
         account = self._at.get(process.name)
-        if account is None:
+        if account is None or place in account.calls:
             return
         account.calls.add(place)
         limit = account.limits.max_tool_calls
-        if limit is not None and len(account.calls) > limit:
+        if limit is not None and len(account.calls) > limit and account.is_judged:
             self._life.judge.blame(f"{len(account.calls)} calls were sent in a run with max_tool_calls={limit}")

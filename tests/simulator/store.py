@@ -33,6 +33,8 @@ class Shelf:
         """Events that a power cut cannot take."""
         self.inbox: dict[str, InboxMessage] = {}
         self.consumed: dict[str, int] = {}
+        self.put = 0
+        """Messages that were ever left in the inbox."""
         self.state = "active"
         self.status: Any = "active"
         self.task = ""
@@ -272,6 +274,7 @@ class SimJournal:
         shelf = self._shelf(session_id)
         is_new = message.id not in shelf.inbox
         shelf.inbox.setdefault(message.id, message)
+        shelf.put += is_new
         if is_new and shelf.lease is not None and not shelf.lease.process.is_dead:
             shelf.lease.process.loop.call_soon(shelf.lease.on_message)
         return is_new
