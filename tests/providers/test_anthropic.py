@@ -1016,6 +1016,10 @@ async def test_an_answer_of_every_kind_of_block_keeps_their_order() -> None:
 @pytest.mark.parametrize("stream", [True, False])
 async def test_the_stop_reason_is_said_in_neutral_words(reason: str | None, neutral: Finish, stream: bool) -> None:
     script = answer(BEGIN + finish(reason)) if stream else whole(stop=reason)
+    if reason is None and not stream:
+        with pytest.raises(IncompleteStream, match="no stop_reason"):
+            await ask(script)
+        return
 
     assert (await ask(script))[-1].finish is neutral
 

@@ -86,6 +86,47 @@ async def test_an_unknown_ending_is_not_a_completion(dialect, whole, streamed, f
     await check_session(result.session)
 
 
+def without(body: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if key != name}
+
+
+CALLED = {"type": "tool_use", "id": "a", "name": "pay", "input": {"sum": 1}}
+NO_ENDING = {
+    "chat": [
+        Chats.message(None, content="Half"),
+        Chats.message(None, tool_calls=[Chats.call("a", ONE)]),
+        {"choices": [without(Chats.message(content="Half")["choices"][0], "finish_reason")]},
+    ],
+    "responses": [
+        in_body(None),
+        without(in_body(None), "status"),
+        {**in_body(""), "output": [Responseses.call("a", ONE)]},
+    ],
+    "anthropic": [
+        {"type": "message", "content": [{"type": "text", "text": "Half"}]},
+        {"type": "message", "content": [CALLED], "stop_reason": None},
+    ],
+    "gemini": [
+        Geminis.chunk({"text": "Half"}),
+        Geminis.chunk(Geminis.call("a", {"sum": 1}), finish="FINISH_REASON_UNSPECIFIED"),
+        [Geminis.chunk({"text": "Half"}), Geminis.chunk({"text": "."})],
+    ],
+}
+
+
+@pytest.mark.row("PF24")
+@pytest.mark.parametrize(
+    ("dialect", "body"), [(dialect, body) for dialect, bodies in NO_ENDING.items() for body in bodies]
+)
+async def test_a_whole_body_that_does_not_say_how_it_ended_is_not_a_completion(dialect, body):
+    till = Till()
+
+    result = await play(dialect, answer(json.dumps(body), content_type="application/json"), till=till, budget=ONCE)
+
+    assert (result.reason, till.paid) == (StopReason.INCOMPLETE_STREAM, [])
+    await check_session(result.session)
+
+
 @pytest.mark.row("PF24")
 async def test_a_response_with_an_unknown_ending_is_asked_for_again_and_starts_nothing():
     till = Till()
@@ -229,25 +270,36 @@ def test_the_short_wait_holds_only_where_nothing_but_the_end_may_follow(make, sa
 
 
 @pytest.mark.row("PF23")
-async def test_a_chat_server_that_never_closes_after_its_finish_is_not_waited_for_as_in_mid_stream():
+@pytest.mark.parametrize("dialect", GOES_ON)
+async def test_a_server_that_never_closes_after_its_finish_is_not_waited_for_as_in_mid_stream(dialect):
     till = Till()
-    script, _ = paused(sse(Chats.calls(Chats.call("a", ONE)), Chats.delta("tool_calls")))
-    patient = {"timeouts": Timeouts(idle_seconds=10_000, total_seconds=20_000)}
+    script, _ = paused(sse(*GOES_ON[dialect][0]))
+    patient = {"timeouts": Timeouts(idle_seconds=10_000, total_seconds=20_000, after_finish_seconds=0.2)}
 
-    result = await play("chat", script, till=till, model=patient)
+    result = await play(dialect, script, till=till, model=patient)
 
     assert outcome(result) == (True, ["ok"])
 
 
 @pytest.mark.row("PF23")
-def test_a_chat_server_that_went_on_after_a_finish_is_waited_for_as_in_mid_stream():
-    response = ChatResponse({})
-    pauses = []
-    for one in (Chats.delta("stop", content="x"), Chats.delta(content="y"), Chats.delta("stop")):
+@pytest.mark.parametrize(
+    ("response", "said"),
+    [
+        (ChatResponse({}), [Chats.delta("stop", content="x"), Chats.delta(content="y"), Chats.delta("stop")]),
+        (
+            GeminiResponse({}),
+            [Geminis.chunk({"text": "x"}, finish="STOP"), Geminis.chunk({"text": "y"}), Geminis.chunk(finish="STOP")],
+        ),
+    ],
+    ids=["chat", "gemini"],
+)
+def test_a_server_that_went_on_after_a_finish_is_waited_for_as_in_mid_stream(response, said):
+    waits = []
+    for one in said:
         response.add(json.dumps(one).encode())
-        pauses.append((response.is_whole, response.pause_seconds is None))
+        waits.append((response.is_whole, response.goes_on))
 
-    assert pauses == [(True, False), (False, True), (True, True)]
+    assert waits == [(True, False), (False, True), (True, True)]
 
 
 @pytest.mark.row("PF9")

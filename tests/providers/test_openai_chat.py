@@ -833,10 +833,10 @@ def test_a_length_finish_names_the_calls_that_it_cut():
 
 @pytest.mark.row("PF13")
 @pytest.mark.parametrize(
-    "body", [{"choices": []}, {"choices": [{"index": 0}]}, {"choices": [{"message": {"content": None}}]}]
+    "choice", [{}, {"index": 0}, {"message": {"content": None}}]
 )
-async def test_an_answer_of_nothing_is_an_empty_message(body):
-    assert (await end_of(json_answer(body))).parts == ()
+async def test_an_answer_of_nothing_is_an_empty_message(choice):
+    assert (await end_of(json_answer({"choices": [{**choice, "finish_reason": "stop"}]}))).parts == ()
 
 
 @pytest.mark.row("PF20", "W09")

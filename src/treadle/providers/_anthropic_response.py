@@ -15,7 +15,7 @@ from treadle.ports import CallReady, ModelEnd, ModelPart
 from treadle.providers._anthropic_blocks import container_marker
 from treadle.providers._anthropic_parts import AnswerBlock, BlockDelta
 from treadle.providers._lenient import count, decode, text_or_nothing
-from treadle.providers._reading import AnswerError, Response
+from treadle.providers._reading import AnswerError, Response, without_ending
 
 __all__ = ["AnthropicResponse"]
 
@@ -100,7 +100,7 @@ class AnthropicResponse(Response):
         return self._take(decode(data, _events))
 
     def add_whole(self, body: bytes) -> list[ModelPart]:
-        """Take an answer that is one JSON object. Raises as `add` does."""
+        """Take an answer that is one JSON object. Raises as `add` does, and `IncompleteStream` where it has no stop reason."""
         whole = decode(body, _wholes)
         if whole.type == "error" or whole.error:
             raise AnswerError(whole.error)
@@ -114,6 +114,8 @@ class AnthropicResponse(Response):
             block = self._append(AnswerBlock(raw))
             parts += block.begin()
             block.close()
+        if not self._stop_reason:
+            raise without_ending("stop_reason")
         # A call that a limit cut cannot be told from a whole one here: its input was mended into an object.
         if self._is_cut and self._blocks:
             self._blocks[-1].is_doubtful = True

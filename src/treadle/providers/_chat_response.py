@@ -15,7 +15,7 @@ from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDel
 from treadle.providers._chat_calls import Calls, Fragment, Function
 from treadle.providers._chat_details import ReasoningDetails
 from treadle.providers._lenient import count, decode, is_worse, text_or_nothing
-from treadle.providers._reading import AnswerError, Response
+from treadle.providers._reading import AnswerError, Response, without_ending
 
 __all__ = ["ChatResponse"]
 
@@ -62,10 +62,6 @@ _FINISHES = {
 }
 
 
-_PAUSE_SECONDS = 15.0
-"""Servers that go on after a finish do so between parallel calls, within seconds; others never close the connection."""
-
-
 class ChatResponse(Response):
     """Takes the data of each event, and gives the parts that it makes.
 
@@ -79,7 +75,6 @@ class ChatResponse(Response):
     terminal = "a finish reason or [DONE]"
 
     def __init__(self, names: Mapping[str, str], *, schemas: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        self.pause_seconds = _PAUSE_SECONDS
         self._names = names
         self._schemas = schemas or {}
         self._text: list[str] = []
@@ -111,11 +106,13 @@ class ChatResponse(Response):
         return self._take(_chunk(data))
 
     def add_whole(self, body: bytes) -> list[ModelPart]:
-        """Take an answer that is one JSON object. Raises as `add` does."""
+        """Take an answer that is one JSON object. Raises as `add` does, and `IncompleteStream` where it has no finish reason."""
         chunk = _chunk(body)
         if chunk.choices is None and not chunk.error:
             raise ModelResponseInvalid("The answer has no choices.")
         parts = self._take(chunk)
+        if self._finish_reason is None and not self._is_refused and not _has_blank_finish(chunk):
+            raise without_ending("finish_reason")
         self.is_done = self.is_whole = True
         return parts
 
@@ -169,7 +166,7 @@ class ChatResponse(Response):
             self._take_message(choice.message, parts)
         if len(parts) + self._calls.size > before:
             if self.is_whole:  # this server goes on after a finish: it may do so again, however late
-                self.pause_seconds = None
+                self.goes_on = True
             self.is_whole = False  # the finish that came before this content was not the end
         if choice.finish_reason and isinstance(choice.finish_reason, str):
             if choice.finish_reason == "error":
@@ -222,6 +219,11 @@ class ChatResponse(Response):
 
     def _ready(self) -> list[ModelPart]:
         return [CallReady(slot.call(self._names, self._schemas)) for slot in self._calls.ready()]
+
+
+def _has_blank_finish(chunk: _Chunk) -> bool:
+    """Whether the finish reason is the empty text: Snowflake ends every whole answer so. Null or absent is no ending."""
+    return any(choice is not None and choice.finish_reason == "" for choice in chunk.choices or ())
 
 
 def _said(delta: _Delta) -> str:

@@ -30,6 +30,9 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """From the request to the first byte of the answer's body. Raise it for slow local models."""
     idle_seconds: float = 60
     """Between two pieces of the answer."""
+    after_finish_seconds: float = 15
+    """After a finish reason, for more content or the end of the answer, where the dialect has no other end or the server omits it.
+    The response is then complete. Chat Completions and Gemini; a server that goes on after a finish gets `idle_seconds` from then on."""
     total_seconds: float = 600
     """For the whole answer, however steadily it drips."""
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from treadle.errors import IncompleteStream, ModelRejected, ModelResponseInvalid
+from treadle.errors import ModelRejected, ModelResponseInvalid
 from treadle.messages import Finish, Opaque, Usage
 from treadle.ports import ModelEnd, ModelPart
 from treadle.providers._gemini_contents import PROVIDER
 from treadle.providers._gemini_parts import GeminiParts
 from treadle.providers._lenient import count, decode, is_worse, text_or_nothing
-from treadle.providers._reading import AnswerError, Response
+from treadle.providers._reading import AnswerError, Response, without_ending
 
 __all__ = ["GeminiResponse"]
 
@@ -95,16 +95,15 @@ class GeminiResponse(Response):
         Raises:
             AnswerError: It is the provider's error.
             ModelResponseInvalid: It is no JSON, or of another shape.
-            IncompleteStream: It is a list without a finish reason.
+            IncompleteStream: It has no finish reason.
         """
         answer = decode(body, _answers)
         chunks = answer if isinstance(answer, list) else [answer]
         parts = [part for chunk in chunks for part in self._take(chunk)]
         if self.is_empty:
             raise ModelResponseInvalid("The answer has no candidates.")
-        if isinstance(answer, list) and not self.is_whole:
-            raise IncompleteStream(f"The answer ended without {self.terminal}: it is incomplete.")
-        self.is_whole = True
+        if not self.is_whole:
+            raise without_ending("finishReason")
         return parts
 
     def end(self) -> ModelEnd:
@@ -157,6 +156,7 @@ class GeminiResponse(Response):
         before = self._parts.size
         parts = [part for raw in (content and content.parts) or () for part in self._parts.add(bytes(raw))]
         if self._parts.size > before:
+            self.goes_on = self.goes_on or self.is_whole
             self.is_whole = False  # a finish that came before this content was not the end
         about = {
             "citationMetadata": candidate.citation_metadata,

@@ -12,7 +12,7 @@ from treadle.providers._failures import ModelRefused, event_failure, not_the_pro
 from treadle.providers._lenient import mended_end
 from treadle.providers._sse import SseReader
 
-__all__ = ["AnswerError", "Response", "read_response"]
+__all__ = ["AnswerError", "Response", "read_response", "without_ending"]
 
 _LAST_WORDS_SECONDS = 5.0
 """How long to wait, after the terminal, where nothing but the end may follow: some servers send nothing and keep the connection."""
@@ -46,8 +46,8 @@ class Response(Protocol):
     """Whether the terminal came, and no content after it."""
     may_go_on: bool = True
     """Whether content may follow the terminal: a server may report a finish in mid-stream, work for long and go on."""
-    pause_seconds: float | None = None
-    """How long a server that goes on after the terminal may pause; None for as long as in mid-stream."""
+    goes_on: bool = False
+    """Whether content has followed the terminal: it may do so again, however late."""
     is_done: bool = False
     """Whether nothing follows any more."""
     is_empty: bool = True
@@ -71,6 +71,15 @@ class Response(Protocol):
     def end(self) -> ModelEnd:
         """Return the whole message."""
         ...
+
+
+def without_ending(field: str) -> IncompleteStream:
+    """Return the error for a whole answer that does not say how it ended: it may have been cut off anywhere.
+
+    Args:
+        field: The field that would say it, as the dialect spells it.
+    """
+    return IncompleteStream(f"The answer has no {field}, so it may be incomplete.")
 
 
 async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response) -> AsyncGenerator[ModelPart]:
@@ -165,8 +174,9 @@ async def _next(answer: Answer, response: Response) -> bytes:
         return b""
     if not response.may_go_on:
         answer.hasten(_LAST_WORDS_SECONDS)
+    is_ending = response.is_whole and not response.goes_on
     try:
-        return await answer.read(pause_seconds=response.pause_seconds if response.is_whole else None)
+        return await answer.read(pause_seconds=answer.endpoint.timeouts.after_finish_seconds if is_ending else None)
     except (IncompleteStream, ModelUnavailable):
         if response.is_whole:
             return b""

@@ -13,7 +13,7 @@ from treadle.messages import Finish, Part, ToolCall, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDelta
 from treadle.providers._arguments import ObjectEnd
 from treadle.providers._lenient import count, decode, text_or_nothing
-from treadle.providers._reading import AnswerError, Response
+from treadle.providers._reading import AnswerError, Response, without_ending
 from treadle.providers._responses_history import left_to_the_client, state_marker
 from treadle.providers._responses_items import Item, is_refusal, message_text, parts_of, read_item, thinking_text
 from treadle.providers._responses_slots import NOTHING, Slot, Slots
@@ -108,7 +108,7 @@ class ResponsesResponse(Response):
         return parts
 
     def add_whole(self, body: bytes) -> list[ModelPart]:
-        """Take an answer that is one JSON object. Raises as `add` does."""
+        """Take an answer that is one JSON object. Raises as `add` does, and `IncompleteStream` where it has no status."""
         response = decode(body, _bodies)
         if response.object == "error" or response.error:
             raise AnswerError(response.error or decode(body, _values))
@@ -116,6 +116,8 @@ class ResponsesResponse(Response):
             raise ModelResponseInvalid("The answer has no output.")
         parts: list[ModelPart] = []
         self._conclude(response, parts)
+        if not text_or_nothing(response.status):
+            raise without_ending("status")
         return parts
 
     def end(self) -> ModelEnd:
