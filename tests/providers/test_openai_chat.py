@@ -832,9 +832,7 @@ def test_a_length_finish_names_the_calls_that_it_cut():
 
 
 @pytest.mark.row("PF13")
-@pytest.mark.parametrize(
-    "choice", [{}, {"index": 0}, {"message": {"content": None}}]
-)
+@pytest.mark.parametrize("choice", [{}, {"index": 0}, {"message": {"content": None}}])
 async def test_an_answer_of_nothing_is_an_empty_message(choice):
     assert (await end_of(json_answer({"choices": [{**choice, "finish_reason": "stop"}]}))).parts == ()
 
