@@ -57,7 +57,10 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
     result: ToolResult
     position: int
-    rule: str
+
+    @property
+    def rule(self) -> str:
+        return self.result.code or self.result.status.value
 
     def event(self) -> CallDecided:
         return CallDecided(
@@ -226,7 +229,7 @@ class _Unfit(Exception):
         self._result = result
 
     def refused(self, position: int) -> Refused:
-        return Refused(result=self._result, position=position, rule=self._result.status.value)
+        return Refused(result=self._result, position=position)
 
 
 def _edited(call: ToolCall, arguments: JsonObject) -> ToolCall:

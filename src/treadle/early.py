@@ -212,8 +212,6 @@ class EarlyCalls:
         Raises:
             JournalError: The end of one could not be recorded.
         """
-        if not self._kept and not self._current:
-            return
         unwanted = [*self._kept, *(one for call_id, one in self._current.items() if call_id not in but)]
         self._kept.clear()
         self._current = {call_id: one for call_id, one in self._current.items() if call_id in but}

@@ -100,7 +100,7 @@ class Planner:
                 result = failed_result(
                     state.call, CallStatus.FAILED, failure.message, code=failure.code, details=failure.details
                 )
-                self._refuse(plan, result, state.position, rule=failure.code)
+                self._refuse(plan, result, state.position)
             return plan
         found = []
         unstarted = 0
@@ -222,7 +222,7 @@ class Planner:
         if found.early is not None:
             plan.adopted.append((state.call, found.early))
         elif isinstance(checked, Refused):
-            self._refuse(plan, checked.result, state.position, rule=checked.rule)
+            self._refuse(plan, checked.result, state.position)
         elif checked is not None:
             self._carry_out_decision(plan, found, checked, nth)
         return None
@@ -346,7 +346,7 @@ def _used_up(budget: str, state: CallState) -> str:
 
 def _unpaid(state: CallState, budget: str) -> Refused:
     result = _unstarted(state, CallStatus.SKIPPED, _used_up(budget, state), BUDGET_EXCEEDED)
-    return Refused(result=result, position=state.position, rule=BUDGET_EXCEEDED)
+    return Refused(result=result, position=state.position)
 
 
 _STOPPED = ("run_stopped", "Not executed: the run was stopped.")
@@ -479,7 +479,7 @@ def _unchanged(checked: Checked | None, state: CallState) -> Checked | None:
         return checked  # a person's or an interceptor's arguments are compared where they are put in
     message = "Not executed: this call is not the one that was decided on; its arguments have changed. Issue it again."
     result = _unstarted(state, CallStatus.SKIPPED, message, "changed_since_decision")
-    return Refused(result=result, position=state.position, rule="changed since its decision")
+    return Refused(result=result, position=state.position)
 
 
 _REPORTED_TWICE = "possible repetition of a call"

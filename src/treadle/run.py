@@ -216,8 +216,10 @@ class Run:
         """The lease is lost: stop everything, before another process may act. What we would still record is refused."""
         self._patience.hurry()
         if self._interrupt is not None:
-            message = (self._session and self._session.loss) or "Another process has taken the session over."
-            self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message=message), is_urgent=True)
+            logger.warning(
+                "The run stops, its session is lost: %s", (self._session and self._session.loss) or "taken over"
+            )
+            self._interrupt.trip(Stop(reason=StopReason.CANCELLED), is_urgent=True)
 
     def _look(self) -> None:
         """Something was left for the session: a cancellation cuts into what is under way, all else waits for the step."""

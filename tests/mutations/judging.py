@@ -7,6 +7,7 @@ import select
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import NoReturn
 
 import pytest
@@ -20,6 +21,8 @@ __all__ = ["Judge", "Verdict"]
 _PASSED, _FAILED, _UNFIT = 10, 11, 12
 _LIVES = 60
 """Simulated lives that a mutant must pass after the tests."""
+_MORE = 6
+"""How many budgets of further tests one that has passed the first tests must pass."""
 
 
 class Verdict(StrEnum):
@@ -36,7 +39,8 @@ class Judge:
     """Tries mutants one at a time.
 
     Args:
-        budget_seconds: Tests of one mutant, in seconds that they take without it. Quick ones come first.
+        budget_seconds: Tests of one mutant, in seconds that they take without it. Quick ones come first. One that passes them
+            is tried by more.
     """
 
     def __init__(self, items: Mapping[str, pytest.Item], reach: Reach, *, budget_seconds: float) -> None:
@@ -46,28 +50,29 @@ class Judge:
 
     def judge(self, mutant: Mutant) -> tuple[Verdict, str]:
         """Return what became of a mutant, and which tests say so."""
-        tests, total = self._tests(mutant)
-        limit = 30 + 8 * sum(self._reach.seconds[test.nodeid] for test in tests)
-        code = _in_a_fork(lambda: _try(mutant, tests), limit)
-        match code:
-            case None:
-                return Verdict.HUNG, f"{limit:.0f} s"
-            case code if code == _PASSED:
-                return Verdict.SURVIVED, f"{len(tests)} of {total} tests"  # none: no test executes the code
-            case code if code == _UNFIT:
-                return Verdict.UNFIT, ""
-            case _:
-                return Verdict.KILLED, ""
-
-    def _tests(self, mutant: Mutant) -> tuple[list[pytest.Item], int]:
         known = [test for test in self._reach.tests_of(mutant.path, mutant.lines) if test in self._items]
-        chosen, spent = [], 0.0
-        for test in known:
-            spent += self._reach.seconds[test]
-            if chosen and spent > self._budget:
+        first = self._within(known, self._budget)
+        more = self._within(known[len(first) :], self._budget * _MORE)
+        for tests in (first, more) if more else (first,):
+            limit = 30 + 8 * sum(self._reach.seconds[test] for test in tests)
+            match _in_a_fork(partial(_try, mutant, [self._items[test] for test in tests]), limit):
+                case None:
+                    return Verdict.HUNG, f"{limit:.0f} s"
+                case code if code == _UNFIT:
+                    return Verdict.UNFIT, ""
+                case code if code != _PASSED:
+                    return Verdict.KILLED, ""
+        return Verdict.SURVIVED, f"{len(first) + len(more)} of {len(known)} tests"  # none: no test executes the code
+
+    def _within(self, tests: Sequence[str], seconds: float) -> list[str]:
+        """Return the first tests, as many as take so long together, and one in any case."""
+        chosen: list[str] = []
+        for test in tests:
+            seconds -= self._reach.seconds[test]
+            if chosen and seconds < 0:
                 break
-            chosen.append(self._items[test])
-        return chosen, len(known)
+            chosen.append(test)
+        return chosen
 
 
 def _try(mutant: Mutant, tests: Sequence[pytest.Item]) -> int:

@@ -1,7 +1,7 @@
 """Mutants: small wrong changes of a file's functions, and how one takes effect in a running process. Runs no test.
 
-Left alone: texts for people, types, `assert` (it states what is known), log lines, defaults of parameters, and what a module
-does when it is imported.
+Left alone: texts for people, types, `assert` (it states what is known), log lines, how long a turn for others takes, defaults of
+parameters, and what a module does when it is imported.
 """
 
 import ast
@@ -179,6 +179,8 @@ def _is_left_alone(node: ast.AST) -> bool:
             return True
         case ast.Call(func=ast.Name(id="cast" | "assert_never")):
             return True
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="asyncio"), attr="sleep"), args=[ast.Constant()]):
+            return True  # a turn for others: longer or shorter, it is a difference of time alone
     return False
 
 

@@ -19,7 +19,7 @@ FILES = (
 """The engine, sessions, permissions and validation."""
 
 _JUDGES = """
-test_validation.py test_schemas.py test_state.py test_budgets.py pipeline loop sessions drivers context
+test_validation.py test_references.py test_schemas.py test_state.py test_budgets.py pipeline loop sessions drivers context
 durability/test_recovery.py durability/test_cancelling.py durability/test_cancelling_anywhere.py
 durability/test_changed_records.py durability/test_durable_commits.py providers/test_endings.py providers/test_repetitions.py
 """

@@ -87,6 +87,12 @@ async def test_a_search_or_a_listing_that_reaches_what_is_denied_is_denied(root,
 
 
 @pytest.mark.row("H20")
+@pytest.mark.parametrize(("rule", "status"), [("docs?", "ok"), ("docs?*", "denied"), ("docs?a.md", "denied")])
+async def test_a_listing_is_denied_where_something_in_the_folder_can_fit_the_rule(root, rule, status):
+    assert await status_of(root, deny(f"list(path={rule})"), "list", {"path": "docs"}) == status
+
+
+@pytest.mark.row("H20")
 @pytest.mark.parametrize("path", ["docs/../secret/x", "docs/file-link", "./docs/../secret/x"])
 async def test_a_permission_holds_for_what_a_path_is_and_not_for_how_it_is_spelled(root, path):
     policy = first_of(allow("read(path=docs/*)"), deny("*"))

@@ -136,9 +136,7 @@ def _is_covered(glob: str, value: Any, subject: Subject | type[_Unresolved] | No
 
 def _lexical(text: str) -> str:
     """Return a path without `.`, `..`, doubled and trailing slashes, as far as the text alone can tell."""
-    if "/" not in text and text not in (".", ".."):
-        return text
-    plain = posixpath.normpath(text)
+    plain = posixpath.normpath(text) if text else ""
     return plain[1:] if plain.startswith("//") else plain
 
 

@@ -25,7 +25,7 @@ def field_path(parts: Sequence[str | int]) -> str:
     for part in parts:
         if isinstance(part, int):
             path += f"[{part}]"
-        elif part and part.replace("-", "_").isidentifier():
+        elif part.replace("-", "_").isidentifier():
             path += f".{part}" if path else part
         else:
             path += f"[{msgspec.json.encode(part[:_VALUE_CHARS]).decode()}]"

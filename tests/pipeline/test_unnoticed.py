@@ -1,0 +1,205 @@
+"""Behaviours that `make mutate` once broke without any test noticing: each test here was seen to fail with that change."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+from pipeline_tools import Recorder, act, on_fake_clock, read, results, run_calls, statuses, types
+from test_can_fail import Dying
+
+from invariants import check_session
+from treadle import Agent, ConfigurationError, JournalError, NotDone, open_session
+from treadle.drivers.react import ReActDriver
+from treadle.events import AnyEvent
+from treadle.journals.memory import MemoryJournal
+from treadle.messages import Finish
+from treadle.ports import ModelEnd
+from treadle.runtime.validation import Schema
+from treadle.testing import Gate, ScriptedModel, Turn, call, text
+
+# --- calls that start early
+
+
+@pytest.mark.row("S07", "N01")
+async def test_a_later_step_reads_anew_what_a_discarded_response_had_begun_to_read() -> None:
+    begun, recorder = Gate(), Recorder("seen")
+    broken = Turn(calls=(call("look", n=1),), cut="before-terminal", gate=begun, hold_after_call=0)
+    turns = [broken, call("act", n=2), call("look", n=1), text("Done.")]
+
+    def watch(event: AnyEvent) -> None:
+        if event.type == "tool.started":
+            begun.open()
+
+    async with on_fake_clock() as session:
+        agent = Agent(ScriptedModel(turns), tools=[read(recorder), act(Recorder())], subscribers=[watch])
+        result = await agent.run("go", session=session)
+        await check_session(session)
+
+    assert (statuses(result), results(result)[-1]) == (["ok", "ok"], "seen")
+    assert [n for word, n in recorder.log if word == "begin"] == [1, 1]
+
+
+# --- calls that may have acted
+
+
+@pytest.mark.row("R05", "TF9")
+async def test_a_call_that_may_have_acted_and_is_cancelled_before_it_runs_again_is_told_as_unknown() -> None:
+    journal, recorder = Dying("tool.finished"), Recorder()
+    tool = act(recorder, effect="idempotent")
+    async with open_session(journal, id="s") as session:
+        with pytest.raises(JournalError, match="killed"):
+            await Agent(ScriptedModel([call("act", n=1)]), tools=[tool]).run("go", session=session)
+    journal.before = ""
+
+    async with open_session(journal, id="s") as session:
+        run = Agent(ScriptedModel([text("x")]), tools=[tool]).stream_resume(session)
+        run.subscribe(lambda event: run.cancel() if event.type == "call.decided" else None)
+        async with run:
+            pass
+
+    assert (statuses(run.result), recorder.runs) == (["outcome_unknown"], 1)
+    assert "may have been carried out" in results(run.result)[0]["message"]
+
+
+@pytest.mark.row("R02", "R10", "F09")
+@pytest.mark.parametrize(("effect", "attempts"), [("keyed", 1), ("idempotent", 1), ("read", 3)])
+async def test_no_second_attempt_that_acts_runs_beside_one_that_was_given_up(effect: str, attempts: int) -> None:
+    release, running = asyncio.Event(), []
+
+    async def deaf(arguments: Any, ctx: Any) -> str:
+        running.append(ctx.attempt)
+        while not release.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await release.wait()
+        return "late"
+
+    tool = act(deaf, effect=effect, timeout=5.0, retries=2)
+    async with on_fake_clock() as session:
+        result = await run_calls(call("act", n=1), tools=[tool], session=session)
+        release.set()
+
+    assert [one.attempts for one in result.tool_calls] == [attempts]
+    assert sorted(running) == list(range(1, attempts + 1))
+
+
+# --- responses that were cut off
+
+
+@pytest.mark.row("L26")
+async def test_more_room_is_asked_for_only_once_a_response_was_cut() -> None:
+    model = ScriptedModel([call("look", n=1), Turn(text="So", finish="length"), text(" be it.")])
+
+    result = await Agent(model, tools=[read(Recorder())]).run("go")
+
+    assert result.text == "So be it."
+    assert [request.larger_output for request in model.requests] == [False, False, True]
+
+
+# --- what people and models are told
+
+
+@pytest.mark.row("L12")
+async def test_the_call_that_ends_a_run_as_a_repetition_says_which_call_it_was_and_how_often_it_came() -> None:
+    model = ScriptedModel([call("look", n=1)])
+
+    result = await Agent(model, tools=[read(Recorder())]).run("go")
+
+    decided = [event for event in await types(result, "call.decided") if event.rule != "guard repeats"]
+    told = results(result)[-1]
+    assert told["details"] == [{"tool": "look", "arguments_digest": decided[0].digest, "count": 3}]
+    assert told["code"] == "repeated_tool_call"
+
+
+@pytest.mark.row("D11")
+async def test_a_draft_that_is_worded_anew_is_no_rejected_decision() -> None:
+    draft = text('{"thought": "", "type": "final_answer", "tool": null, "args": null, "answer": "draft"}')
+    model = ScriptedModel([draft, text("Well worded.")])
+
+    result = await Agent(model, driver=ReActDriver(final_via_inference=True)).run("go")
+
+    assert (result.text, result.spent.model_turns) == ("Well worded.", 2)
+    assert await types(result, "decision.rejected") == []
+
+
+class Odd:
+    """A policy whose answer is no decision."""
+
+    def decide(self, call: Any, session: Any) -> Any:
+        return {"allow": True}
+
+
+@pytest.mark.row("P01", "P03")
+async def test_a_policy_whose_answer_is_no_decision_is_named_to_the_model() -> None:
+    result = await run_calls(call("look"), tools=[read(Recorder())], policy=Odd())
+
+    assert statuses(result) == ["denied"]
+    assert "The policy answered with a dict that is no Decision" in results(result)[0]["message"]
+
+
+@pytest.mark.row("W11", "L29")
+async def test_a_refusal_that_the_provider_explains_ends_the_run_with_those_words() -> None:
+    class Refusing:
+        name, price = "refusing", None
+
+        async def stream(self, request: Any) -> Any:
+            yield ModelEnd(parts=(), finish=Finish.REFUSED, message="Blocked: PROHIBITED_CONTENT.")
+
+    result = await Agent(Refusing()).run("go")
+
+    assert (result.reason, result.report()["message"]) == ("refused", "Blocked: PROHIBITED_CONTENT.")
+
+
+# --- the list of sessions
+
+
+@pytest.mark.row("Q08")
+async def test_a_session_is_listed_as_running_while_its_tool_runs() -> None:
+    journal, states = MemoryJournal(), []
+
+    async def look(arguments: Any, ctx: Any) -> str:
+        states.extend([one.state for one in await journal.sessions()])
+        return "seen"
+
+    async with open_session(journal, id="s") as session:
+        await Agent(ScriptedModel([call("look"), text("x")]), tools=[read(look)]).run("go", session=session)
+
+    assert states == ["running"]
+    assert [one.state for one in await journal.sessions()] == ["completed"]
+
+
+# --- validation
+
+
+@pytest.mark.row("V04")
+def test_a_property_whose_name_is_no_identifier_is_told_in_brackets() -> None:
+    schema = Schema(
+        {"type": "object", "properties": {"a b": {"type": "integer"}, "c-d": {"type": "integer"}}}, where="x"
+    )
+
+    assert [row["field"] for row in schema.violations({"a b": "x", "c-d": "y"})] == ['["a b"]', "c-d"]
+
+
+@pytest.mark.row("V11", "V03")
+@pytest.mark.parametrize("value", [3.0, 2.0**51, 2.0**53, 1e20, -1e20, 1e300])
+def test_a_whole_float_in_a_result_is_no_integer_however_large_it_is(value: float) -> None:
+    assert len(Schema({"type": "integer"}, where="x").check_result(value)) == 1
+    assert Schema({"type": "number"}, where="x").check_result(value) == []
+
+
+@pytest.mark.row("V03")
+def test_a_text_that_is_no_date_is_no_date() -> None:
+    schema = Schema({"type": "string", "format": "date"}, where="x")
+
+    assert (len(schema.violations("tomorrow")), schema.violations("2026-11-22")) == (1, [])
+
+
+# --- what cannot be stored
+
+
+@pytest.mark.row("SF15", "ST10")
+@pytest.mark.parametrize(("word", "words"), [("by", {"by": 3}), ("reason", {"reason": "\ud800"})])
+async def test_what_is_said_of_a_doubt_must_be_text_that_can_be_stored(word: str, words: Any) -> None:
+    async with open_session("memory:") as session:
+        with pytest.raises(ConfigurationError, match=f"^{word} (must be a text|cannot be stored)"):
+            await session.resolve("p", NotDone, **{"by": "ada", "reason": "seen", **words})
