@@ -321,7 +321,7 @@ async def test_an_unsafe_call_out_of_time_is_of_unknown_outcome_and_is_not_repea
     assert result.tool_calls[0].attempts == 1
 
 
-@pytest.mark.row("F08", "F10", "R10")
+@pytest.mark.row("F08", "F10", "R01", "R10")
 async def test_a_read_out_of_time_is_tried_again_with_growing_pauses_and_then_a_timeout():
     async with on_fake_clock() as session:
         result = await run_calls(call("look"), tools=[read(hang, timeout=5)], session=session)
@@ -389,7 +389,7 @@ async def test_another_processs_traceback_in_an_errors_words_is_left_out():
     assert content(run)["message"] == "The tool failed: RuntimeError: Worker died. KeyError: 5"
 
 
-@pytest.mark.row("F14", "R10")
+@pytest.mark.row("F14", "R01", "R10")
 async def test_a_flaky_read_is_tried_again_within_its_batch():
     runs = []
 
