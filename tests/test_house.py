@@ -315,3 +315,10 @@ def test_no_test_sleeps():
 
 def test_no_test_patches():
     assert [where for path in test_files() for where in patches(path)] == []
+
+
+@pytest.mark.row("H15")
+def test_every_logger_redacts_what_it_logs():
+    makers = {module_name(path) for path in source_files() if "getLogger(__name__)" in path.read_text()}
+
+    assert makers == set()

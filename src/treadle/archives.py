@@ -1,6 +1,5 @@
 """Archives: bring exported sessions into a journal, and let old ones go. Looks into no session's run."""
 
-import logging
 from collections.abc import Iterable
 
 import msgspec
@@ -12,6 +11,7 @@ from treadle.history import fold
 from treadle.keeping import doubts_of
 from treadle.ports import Clock, HasOverview, Journal
 from treadle.resolve import open_session
+from treadle.runtime.redaction import redacted_logger
 from treadle.transfer import Parcel, unpack
 from treadle.waiting import UNREADABLE, unreadable
 from treadle.world import SystemClock
@@ -21,7 +21,7 @@ __all__ = ["expire_sessions", "import_session", "list_doubts"]
 _SETTLED = ("active", "completed")
 """States in which every call has its result: only a model that was told of an unknown outcome leaves a doubt in them."""
 
-logger = logging.getLogger(__name__)
+logger = redacted_logger(__name__)
 
 
 async def import_session(

@@ -4,7 +4,6 @@ Not a second scheduler: only a `read`, allowed and valid, whose every predecesso
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from types import TracebackType
@@ -19,12 +18,13 @@ from treadle.outcomes import Outcomes
 from treadle.ports import DecisionKind
 from treadle.runtime.choices import forbidden_by
 from treadle.runtime.observations import failed_result
+from treadle.runtime.redaction import redacted_logger
 from treadle.runtime.tries import Tries
 from treadle.tools import CallStatus, CheckedCall, ToolResult
 
 __all__ = ["EarlyCalls", "Offers"]
 
-logger = logging.getLogger(__name__)
+logger = redacted_logger(__name__)
 
 
 class _Running:

@@ -157,7 +157,7 @@ class SessionMoved(SessionNotActive):
 
 
 class NoSuchPoint(SessionError):
-    """The session has no such point, or a call is open at it: a call and its result are never parted."""
+    """The session has no such point, or a call is open at it: no point may separate a call from its result."""
 
 
 class JournalError(TreadleError):

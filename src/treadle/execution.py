@@ -4,7 +4,6 @@ Invariant: every call of the batch ends in exactly one `tool.finished`, or waits
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from treadle.planning import Batch, Plan, Planner, abandoned, unknown_outcome
 from treadle.recovery import Recovery, may_have_acted
 from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.observations import failed_result
+from treadle.runtime.redaction import redacted_logger
 from treadle.runtime.scheduling import conflicts, group
 from treadle.runtime.tries import Tries
 from treadle.stops import Stop, StopReason
@@ -31,7 +31,7 @@ from treadle.tools import CallStatus, CheckedCall, ToolResult, business_key
 
 __all__ = ["Batch", "Execution"]
 
-logger = logging.getLogger(__name__)
+logger = redacted_logger(__name__)
 
 
 class Execution:

@@ -177,8 +177,8 @@ def _first(points: Sequence[_Point], state: SessionState, *, step: int | None, m
 def _open_call(session_id: str, seq: int, points: Sequence[_Point]) -> NoSuchPoint:
     before = next((number for number in range(seq - 1, 0, -1) if points[number - 1].is_whole), 0)
     return NoSuchPoint(
-        f"At event {seq} of session {session_id!r} a call has no result yet, and the two are never parted. "
-        f"The nearest point before it is event {before}; or let the run go on first."
+        f"At event {seq} of session {session_id!r} a call has no result yet. A point must have the results of all calls before it. "
+        f"The nearest such point is event {before}; or resume the run first."
     )
 
 

@@ -80,8 +80,8 @@ async def move(ledger: Ledger, to: str, *, by: str, reason: str) -> Parcel:
     below = [] if state.run is None else [child for child in state.run.children.values() if not child.is_over]
     if below:
         raise NoSuchPoint(
-            f"Session {state.id!r} has a call that session {below[0].session_id!r} carries out, and the two are not parted. "
-            "Let its run go on to its end, then move it."
+            f"Session {state.id!r} has a call that session {below[0].session_id!r} is carrying out, and that session would stay behind. "
+            "Resume the run to its end, then move it."
         )
     if not state.moved_to:
         await ledger.record(SessionChanged(status="suspended", moved_to=to, by=by, reason=reason), durable=True)

@@ -61,12 +61,20 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def next_safe_action(self) -> str:
-        """What a person or program may safely do next."""
+        """What a program that acts for a user may safely do next."""
+        return self._after_doubts(self.reason.next_safe_action)
+
+    @property
+    def next_step(self) -> str:
+        """What the person who reads it may do next."""
+        return self._after_doubts(self.reason.next_step)
+
+    def _after_doubts(self, action: str) -> str:
         if not self.in_doubt:
-            return self.reason.next_safe_action
+            return action
         calls = ", ".join(f"{doubt.tool} ({doubt.call_id})" for doubt in self.in_doubt)
         first = f"Find out how {calls} ended, and record it: `treadle resolve` or session.resolve()."
-        return first if self.completed else f"{first} {self.reason.next_safe_action}"
+        return first if self.completed else f"{first} {action}"
 
     @property
     def usage(self) -> Usage:

@@ -3,7 +3,6 @@
 Runs no call and asks no model. Whoever settles a session holds its lease; the leases of its children are taken here.
 """
 
-import logging
 from collections.abc import Sequence
 
 from treadle.errors import SessionHeld, UnknownSession
@@ -14,12 +13,13 @@ from treadle.outcomes import Outcomes
 from treadle.planning import abandoned
 from treadle.ports import Journal
 from treadle.recovery import in_doubt, may_have_acted
+from treadle.runtime.redaction import redacted_logger
 from treadle.state import CallState, ChildState, SessionState
 from treadle.stops import StopReason
 
 __all__ = ["effects_of", "end_children", "ended", "settle"]
 
-logger = logging.getLogger(__name__)
+logger = redacted_logger(__name__)
 
 
 async def settle(ledger: Ledger, left: Sequence[CallState]) -> None:

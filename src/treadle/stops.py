@@ -69,8 +69,13 @@ class StopReason(StrEnum):
 
     @property
     def next_safe_action(self) -> str:
-        """What a person or program may safely do next."""
+        """What a program that acts for a user may safely do next."""
         return _MEANING[self][2]
+
+    @property
+    def next_step(self) -> str:
+        """The same for a person who reads it: what to do next, in one sentence."""
+        return _FOR_READERS.get(self, self.next_safe_action)
 
 
 _LARGER_BUDGET = "Ask the user whether to continue with a larger budget."
@@ -114,6 +119,16 @@ _MEANING: dict[StopReason, tuple[Status, int, str]] = {
         "Start a new session with a shorter history, or use a larger model.",
     ),
     StopReason.CANCELLED: (Status.STOPPED, 1, "Resume the session to go on from where it stopped."),
+}
+
+
+_FOR_READERS: dict[StopReason, str] = {
+    StopReason.STEP_LIMIT_REACHED: "Increase the limit to continue.",
+    StopReason.BUDGET_EXCEEDED: "Increase the limit to continue.",
+    StopReason.APPROVAL_REQUIRED: "Allow or deny it, then resume.",
+    StopReason.INPUT_REQUIRED: "Answer the question, then resume.",
+    StopReason.TASK_DENIED: "A policy denies this task: change the policy or the task.",
+    StopReason.REFUSED: "Rephrase the task, or use another model.",
 }
 
 

@@ -95,10 +95,41 @@ def test_what_to_do_next_can_be_run_as_it_is_written(treadle, greps):
     then = ran.stderr.splitlines()[-1]
     address = treadle.served(greps)[-1]
     assert then == (
-        f"  then: treadle resume {session} --max-tool-calls N --journal '{treadle.folder}/my journal.db' "
+        f"  then: treadle resume {session} --max-tool-calls 2 --journal '{treadle.folder}/my journal.db' "
         f"--base-url {address} --tools grep,read -C {treadle.folder}"
     )
-    treadle(*shlex.split(then.replace("N", "2"))[2:], code=10)
+    treadle(*shlex.split(then)[2:], code=10)
+
+
+@pytest.mark.row("H18")
+@pytest.mark.parametrize(
+    ("budget", "limit"), [("--max-tool-calls", "0"), ("--max-model-turns", "1"), ("--max-input-tokens", "1")]
+)
+def test_the_command_after_a_limit_goes_on_when_it_is_pasted(treadle, budget, limit):
+    turns = [
+        {"calls": [{"name": "grep", "arguments": {"pattern": "error"}}], "usage": {"input_tokens": 3}},
+        {"text": "Found."},
+    ]
+    flags = ["--on-limit", "report", "-m", treadle.script("s.json", turns)]
+
+    ran = treadle("run", budget, limit, *flags, "Search", code=10)
+    *_, said, then = ran.stderr.splitlines()
+    done = treadle(*shlex.split(then)[2:], "--json")
+
+    assert said.endswith("Increase the limit to continue.")
+    assert "user" not in said
+    assert json.loads(done.stdout)["used"] != 0
+    assert re.search(rf"{budget} \d+ ", then + " ")
+
+
+@pytest.mark.row("H18")
+def test_the_command_after_a_deadline_names_a_later_one(treadle, greps):
+    ran = treadle("run", "--deadline", "2001-09-09", *treadle.served(greps), "Search", code=10)
+
+    then = ran.stderr.splitlines()[-1]
+    assert "--max-wall-time-seconds" not in then
+    treadle(*shlex.split(then)[2:], "--max-tool-calls", "2", code=10)
+    assert len(greps.requests) == 3
 
 
 @pytest.mark.row("L07")
@@ -143,7 +174,7 @@ def test_done_and_out_of_room_differ_in_report_exit_code_and_words(treadle):
 
     assert roomy.stdout == "All read.\n"
     assert "treadle: stopped (step_limit_reached)" in tight.stderr
-    assert "--max-model-turns N" in tight.stderr
+    assert "--max-model-turns 4\n" in tight.stderr
     assert "stopped" not in roomy.stderr
 
 

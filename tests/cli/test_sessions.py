@@ -2,9 +2,12 @@
 
 import json
 import re
+import shlex
+import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -193,3 +196,46 @@ def test_the_sums_are_plain_english(treadle):
         "No session matches.\n1 more is not shown: --limit N shows more.\n"
     )
     assert "(completed), 2 messages, 0 calls" in treadle("sessions", "show", "--last", code=0).stdout
+
+
+@pytest.mark.row("H18")
+def test_the_session_that_changed_last_can_be_deleted_as_the_last(treadle):
+    model = treadle.script("s.json", [{"text": "Fine."}])
+    for name in ("first", "second"):
+        treadle("run", "-m", model, "--session", name, "x", code=0)
+
+    assert "Name sessions" in treadle("sessions", "rm", "first", "--last", code=2).stderr
+    gone = treadle.json("sessions", "rm", "--last", "--json", code=0)
+
+    assert gone["deleted"] == ["second"]
+    assert [one["id"] for one in treadle.json("sessions", "--json", code=0)] == ["first"]
+
+
+@pytest.mark.row("H18")
+def test_a_session_that_is_held_can_be_cancelled_with_the_command_that_the_error_names(treadle):
+    from treadle.testing import Turn
+
+    with MockProvider([Turn(text="Slow.", gate="g")]).in_thread() as provider:
+        running = treadle.start("run", "--stream-json", "--session", "s 1", *treadle.served(provider), "x")
+        running.stdout.readline()  # it has the session now
+        held = treadle("run", "--session", "s 1", *treadle.served(provider), "y", code=16)
+        command = re.search(r"`(treadle cancel .*)`", held.stderr)[1]
+        treadle(*shlex.split(command)[1:], code=0)
+        running.communicate(timeout=60)
+
+    assert running.returncode == 1
+    assert treadle.json("sessions", "--json", code=0)[0]["state"] == "stopped"
+
+
+@pytest.mark.row("H18")
+def test_a_session_that_cannot_be_read_is_reported_once(paying):
+    for name in ("good", "bad"):
+        paying("run", "-m", "script:pay.json", "--tools", "paying.py", "--session", name, "Pay", code=11)
+    with closing(sqlite3.connect(paying.home / "journal.db")) as database, database:
+        database.execute("DROP TRIGGER event_is_never_changed")
+        database.execute("UPDATE event SET body = '{' WHERE seq = 2 AND session_id = 'bad'")
+
+    listed = paying("approvals", code=0)
+
+    assert listed.stderr.count("is left out") == 1
+    assert "pay(amount=40)" in listed.stdout

@@ -3,7 +3,8 @@
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 
 from treadle import Redactor, TreadleError
@@ -39,12 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _guarded(options: Options | TreadleError, terminal: Terminal) -> int:
     is_debugged = os.environ.get("TREADLE_DEBUG") == "1"
-    if is_debugged:
-        _show_logs(terminal)
     try:
         if isinstance(options, TreadleError):
             raise options  # noqa: TRY301 - one place tells all failures
-        return _told(_command(options, terminal), terminal)
+        with _logs_shown(terminal, is_debugged=is_debugged):
+            return _told(_command(options, terminal), terminal)
     except KeyboardInterrupt:
         terminal.say("treadle: interrupted.")
         return 130
@@ -63,15 +63,26 @@ def _guarded(options: Options | TreadleError, terminal: Terminal) -> int:
         return 1
 
 
-def _show_logs(terminal: Terminal) -> None:
-    """Show the logs of operators, redacted as all else is."""
-    import logging  # noqa: PLC0415 - for those who debug
+@contextmanager
+def _logs_shown(terminal: Terminal, *, is_debugged: bool) -> Iterator[None]:
+    """Show the logs of operators, redacted as all else is. A warning is shown once, however many readers come across its cause."""
+    import logging  # noqa: PLC0415 - help and version do without
+
+    shown: set[str] = set()
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            terminal.say_lines(self.format(record).splitlines())
+            text = self.format(record)
+            if is_debugged or text not in shown:
+                shown.add(text)
+                terminal.say_lines(text.splitlines())
 
-    logging.getLogger().addHandler(Handler())
+    handler = Handler(logging.NOTSET if is_debugged else logging.WARNING)
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
 
 
 def _told(code: int, terminal: Terminal) -> int:

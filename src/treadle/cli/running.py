@@ -4,8 +4,11 @@ import asyncio
 import logging
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from treadle import Run, RunResult, Session, StopReason
@@ -21,6 +24,8 @@ from treadle.cli.text import shown_name
 from treadle.events import JournalDegraded, MessageAdded, RunResumed, RunStarted
 
 __all__ = ["carry_out", "quiet_logs"]
+
+_AN_HOUR = 3600
 
 
 async def carry_out(
@@ -123,13 +128,24 @@ def _last_words(result: RunResult, report: dict[str, Any], options: Options, ter
         if report["failed_tool_calls"]:
             terminal.say(_warning(report))
         return
-    terminal.say(f"treadle: {result.status} ({result.reason}): {_sentence(result)} {result.next_safe_action}")
+    terminal.say(f"treadle: {result.status} ({result.reason}): {_sentence(result)} {result.next_step}")
     for approval in result.approvals:
         then = f": treadle approve {approval.id}{same_journal(options)}"
         terminal.call("  ", approval.tool, approval.arguments, then=then)
     if result.reason is not StopReason.CONTEXT_OVERFLOW:
-        more = f" --{report['budget'].replace('_', '-')} N" if report["budget"] else ""
-        terminal.say(f"  then: treadle resume {result.session_id}{more}{same_world(options)}")
+        terminal.say(f"  then: treadle resume {result.session_id}{_larger_limit(result)}{same_world(options)}")
+
+
+def _larger_limit(result: RunResult) -> str:
+    """Return the flag that lets a run at its limit go on, a blank before it: twice the limit, or an hour from now."""
+    reached = result.stop.reached
+    if reached is None:
+        return ""
+    if "deadline" in (result.stop.details or {}):
+        later = datetime.fromtimestamp(time.time() + _AN_HOUR, UTC).isoformat(timespec="seconds")
+        return f" --deadline {later}"
+    larger = 2 * max(Decimal(str(reached.limit)), Decimal(str(reached.used))) or Decimal(1)
+    return f" --{reached.budget.replace('_', '-')} {larger.normalize():f}"
 
 
 def _store_words(event: JournalDegraded) -> str:

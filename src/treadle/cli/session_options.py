@@ -113,7 +113,8 @@ def _add_import(parser: _Flags) -> None:
 
 
 def _add_rm(parser: _Flags) -> None:
-    parser.add_argument("ids", nargs="*", metavar="ID", help="the sessions")
+    parser.add_argument("ids", nargs="*", metavar="ID", help="the sessions, or the beginnings of their ids")
+    parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
     parser.flag(
         "--older-than", dest="older_than_days", type=_days, metavar="DAYS", help="all unchanged for so many days"
     )

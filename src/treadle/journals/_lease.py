@@ -7,7 +7,7 @@ before, if it only slept, finds its appends refused and its file gone. Knows no 
 
 import asyncio
 import hashlib
-import logging
+import shlex
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,10 +20,11 @@ from treadle.errors import SessionHeld
 from treadle.forks import bury, watch
 from treadle.journals._lease_file import LockFile, beat_of, holder_of, is_locked, remove, try_lock, untakeable
 from treadle.journals._seen import Seen
+from treadle.runtime.redaction import redacted_logger
 
 __all__ = ["LEASE_SECONDS", "Claimed", "FileLease", "LeaseRows", "Leases"]
 
-logger = logging.getLogger(__name__)
+logger = redacted_logger(__name__)
 
 LEASE_SECONDS = 10.0
 """A holder whose counter stands still for so long is taken for dead."""
@@ -328,6 +329,6 @@ def _held(session_id: str, path: str) -> SessionHeld:
     holder = holder_of(path)
     who = "another process" if holder is None else str(holder)
     return SessionHeld(
-        f"Session {session_id!r} is being run by {who}. Wait for it, or cancel it with session.cancel(); "
+        f"Session {session_id!r} is being run by {who}. Wait for it, or cancel it with session.cancel() or `treadle cancel {shlex.quote(session_id)}`; "
         "messages and answers may be left for it meanwhile."
     )

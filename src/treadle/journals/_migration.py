@@ -1,6 +1,5 @@
 """Migration: an older journal file becomes one of this version, whole or not at all, with a copy beside it. Knows no event."""
 
-import logging
 import os
 import re
 import sqlite3
@@ -11,10 +10,11 @@ from pathlib import Path
 from treadle.errors import JournalError
 from treadle.journals._faults import describe
 from treadle.journals._schema import VERSION, kind_of, take_steps
+from treadle.runtime.redaction import redacted_logger
 
 __all__ = ["backup_of", "migrate", "remove_copies"]
 
-logger = logging.getLogger(__name__)
+logger = redacted_logger(__name__)
 
 
 def backup_of(path: Path, version: int) -> Path:

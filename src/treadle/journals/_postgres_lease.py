@@ -7,8 +7,8 @@ the connection.
 """
 
 import asyncio
-import logging
 import os
+import shlex
 import socket
 import threading
 import time
@@ -26,10 +26,11 @@ from treadle.journals._postgres_faults import describe
 from treadle.journals._postgres_link import Link
 from treadle.journals._postgres_schema import Connection
 from treadle.journals._postgres_statements import Claim, Standing
+from treadle.runtime.redaction import redacted_logger
 
 __all__ = ["LEASE_SECONDS", "Heart", "LeaseActs", "ServerLease", "ServerLeases", "look_seconds"]
 
-logger = logging.getLogger(__name__)
+logger = redacted_logger(__name__)
 
 LEASE_SECONDS = 10.0
 """A holder that was not heard of for so long is taken for dead."""
@@ -353,6 +354,6 @@ def _held(session_id: str, claim: Claim) -> SessionHeld:
     except msgspec.MsgspecError:
         who = "another process"
     return SessionHeld(
-        f"Session {session_id!r} is being run by {who}. Wait for it, or cancel it with session.cancel(); "
+        f"Session {session_id!r} is being run by {who}. Wait for it, or cancel it with session.cancel() or `treadle cancel {shlex.quote(session_id)}`; "
         "messages and answers may be left for it meanwhile."
     )

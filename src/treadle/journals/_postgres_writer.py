@@ -8,7 +8,6 @@ A connection may be lost after COMMIT was sent and before its answer came. Every
 out to be stored already has succeeded.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -27,10 +26,11 @@ from treadle.journals._postgres_link import Link
 from treadle.journals._postgres_schema import Connection
 from treadle.journals._postgres_statements import Sent
 from treadle.journals._worker import Job
+from treadle.runtime.redaction import redacted_logger
 
 __all__ = ["PostgresWriter"]
 
-logger = logging.getLogger(__name__)
+logger = redacted_logger(__name__)
 
 _Sent: TypeAlias = list[tuple[Job[Any], Sent[Any]]]  # Any: jobs of all outcomes share one queue
 

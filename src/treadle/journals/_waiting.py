@@ -1,16 +1,16 @@
 """Waiting: the requests for consent that nobody has answered yet, over all sessions of a journal. Answers none."""
 
-import logging
 from collections.abc import Sequence
 
 from treadle.ports import Journal
+from treadle.runtime.redaction import redacted_logger
 from treadle.state import Approval, SessionState
 from treadle.waiting import UNREADABLE, is_cancelled, unreadable
 from treadle.waiting import waiting_approvals as waiting_of
 
 __all__ = ["waiting_approvals"]
 
-logger = logging.getLogger(__name__)
+logger = redacted_logger(__name__)
 
 
 async def waiting_approvals(journal: Journal) -> Sequence[Approval]:

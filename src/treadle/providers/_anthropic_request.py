@@ -1,7 +1,6 @@
 """Anthropic Messages, outward: from a neutral request to the bytes of its body. Sends nothing, keeps no session."""
 
 from collections.abc import Iterable, Mapping
-from logging import getLogger
 from typing import Any, NoReturn, TypeAlias
 
 import msgspec
@@ -14,11 +13,12 @@ from treadle.providers._anthropic_schema import input_schema, strict_schema
 from treadle.providers._bodies import ToolSets, opening, server_tools
 from treadle.providers._encoded import EncodedMessages, to_json
 from treadle.providers._names import wire_name
+from treadle.runtime.redaction import redacted_logger
 from treadle.tools import JsonObject
 
 __all__ = ["AnthropicRequests"]
 
-logger = getLogger(__name__)
+logger = redacted_logger(__name__)
 
 _Wire: TypeAlias = dict[str, Any]  # Any: a JSON object on its way out
 

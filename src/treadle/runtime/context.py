@@ -1,6 +1,6 @@
 """Context: from stored messages to what the model sees. Compilers, and wrappers that stack over them.
 
-The store is never changed, and a call is never parted from its result: all of them work on whole exchanges.
+The store is never changed, and a call stays with its result: all of them work on whole exchanges.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,17 +1,17 @@
 """Interrupts: what cuts into a run from outside: a person's cancel, or the wall-time budget. Knows no tool, no model."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
 from treadle.ports import Clock, Timer
+from treadle.runtime.redaction import redacted_logger
 from treadle.stops import Stop, StopReason
 
 __all__ = ["Cutting", "Gate", "Interrupt", "see_through", "wait_at_most"]
 
-logger = logging.getLogger(__name__)
+logger = redacted_logger(__name__)
 
 
 class Interrupt:

@@ -5,16 +5,16 @@ process ends, however it does, the pipe ends too, and the guard kills the groups
 kernel: `PR_SET_PDEATHSIG` of Linux ends only the direct child, and ends it when the thread ends that started it.
 """
 
-import logging
 import os
 import threading
 from contextlib import suppress
 
 from treadle.forks import after_fork
+from treadle.runtime.redaction import redacted_logger
 
 __all__ = ["keep", "leave"]
 
-logger = logging.getLogger(__name__)
+logger = redacted_logger(__name__)
 
 _SHELL = "/bin/sh"
 _SCRIPT = (

@@ -202,16 +202,17 @@ def _absolute(journal: str) -> str:
 
 
 async def remove(options: Options, terminal: Terminal) -> int:
-    """Delete the named sessions, or those that have not changed for long."""
-    if bool(options.ids) is (options.older_than_days is not None):
-        raise UsageError("Name sessions, or say which with --older-than DAYS: `treadle sessions rm ID`.")
+    """Delete the named sessions, the last one, or those that have not changed for long."""
+    if [bool(options.ids), options.is_last, options.older_than_days is not None].count(True) != 1:
+        raise UsageError("Name sessions, or use --last or --older-than DAYS: `treadle sessions rm ID`.")
+    names = [None] if options.is_last else options.ids
     async with opened(settings_of(options).journal, must_exist=True) as journal:
         if options.older_than_days is not None:
             before = time.time() - options.older_than_days * _DAY_SECONDS
             gone = await expire_sessions(journal, before=before, purge=options.is_purged, even_open=options.is_open_too)
         else:
             # All are looked up first: a misspelt one deletes none.
-            gone = tuple(dict.fromkeys([(await find_session(journal, one)).id for one in options.ids]))
+            gone = tuple(dict.fromkeys([(await find_session(journal, one)).id for one in names]))
             for session_id in gone:
                 async with opened_session(journal, session_id) as session:
                     await session.delete(purge=options.is_purged)
