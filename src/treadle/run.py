@@ -240,7 +240,6 @@ class Run:
 
     async def _end_cancels(self, inbox: Inbox, stop: Stop) -> None:
         """Consume the cancellations of a run that has ended so."""
-        await self._end_looks()
         try:
             if stop.reason is StopReason.CANCELLED:
                 await inbox.drop_cancels()

@@ -374,6 +374,15 @@ async def test_a_call_in_doubt_that_is_denied_now_is_told_as_unknown_and_not_as_
     assert len(await types(result, "tool.in_doubt")) == (0 if allowed and effect != "unsafe" else 1)
 
 
+class Silent:
+    """A lease that says why it is lost."""
+
+    loss = "the server was silent for 30 s"
+
+    def __init__(self, lease: Lease) -> None:
+        self.head, self.has_messages, self.release = lease.head, lease.has_messages, lease.release
+
+
 class Leased(MemoryJournal):
     """A journal whose lease another process can take over, as a real one's."""
 
@@ -388,7 +397,7 @@ class Leased(MemoryJournal):
             on_lost()
 
         self.take_over = lose
-        return await super().acquire(session_id, on_lost=on_lost, on_message=on_message)
+        return Silent(await super().acquire(session_id, on_lost=on_lost, on_message=on_message))
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
         if self._is_lost:
@@ -397,7 +406,9 @@ class Leased(MemoryJournal):
 
 
 @pytest.mark.row("SF5", "S22")
-async def test_a_run_that_has_lost_its_session_waits_for_no_tool_that_would_rather_end_by_itself() -> None:
+async def test_a_run_that_has_lost_its_session_waits_for_no_tool_that_would_rather_end_by_itself(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     journal, entered, never = Leased(), Gate(), Gate()
     clock = FakeClock()
     cut: list[str] = []
@@ -423,3 +434,4 @@ async def test_a_run_that_has_lost_its_session_waits_for_no_tool_that_would_rath
 
     assert was_cut == ["cut"]
     assert run is not None
+    assert "the server was silent for 30 s" in caplog.text

@@ -150,6 +150,21 @@ async def test_a_refusal_that_the_provider_explains_ends_the_run_with_those_word
     assert (result.reason, result.report()["message"]) == ("refused", "Blocked: PROHIBITED_CONTENT.")
 
 
+@pytest.mark.row("B14", "B06")
+async def test_a_deadline_that_cuts_into_a_tool_is_what_the_run_names_as_its_end() -> None:
+    async def hang(arguments: Any, ctx: Any) -> None:
+        await asyncio.Event().wait()
+
+    async with on_fake_clock() as session:
+        model = ScriptedModel([call("look"), text("x")])
+        deadline = session.clock.now() + 0.3
+        result = await Agent(model, tools=[read(hang)]).run("go", session=session, deadline=deadline)
+
+    report = result.report()
+    assert (report["reason"], statuses(result)) == ("budget_exceeded", ["timeout"])
+    assert "deadline" in report["message"]
+
+
 # --- the list of sessions
 
 
@@ -166,6 +181,19 @@ async def test_a_session_is_listed_as_running_while_its_tool_runs() -> None:
 
     assert states == ["running"]
     assert [one.state for one in await journal.sessions()] == ["completed"]
+
+
+@pytest.mark.row("ST04", "HF2")
+async def test_a_run_that_another_process_has_begun_meanwhile_can_be_cancelled() -> None:
+    journal = MemoryJournal()
+    async with open_session(journal, id="s") as seen, open_session(journal, id="s") as session:
+        paused = await Agent(ScriptedModel([call("act")]), tools=[act(Recorder(), permission="ask")]).run(
+            "go", session=session
+        )
+        is_cancelled = await seen.cancel()
+        again = await Agent(ScriptedModel([text("x")]), tools=[act(Recorder())]).resume(session)
+
+    assert (paused.reason, is_cancelled, again.reason) == ("approval_required", True, "cancelled")
 
 
 # --- validation

@@ -179,6 +179,7 @@ async def test_a_rewind_names_the_effects_that_it_does_not_undo_and_tells_the_mo
 
     assert [(one.tool, one.status) for one in rewound.effects] == [("pay", "ok")]
     assert "Effects are not undone: pay (" in rewound.message
+    assert (rewound.messages, rewound.dropped) == (2, 6)
     assert "pay" in said(model)[2]
     assert "not undone" in said(model)[2]
     assert said(model)[3:] == ["go on"]
