@@ -5,8 +5,8 @@ session, and so nothing in it is done twice.
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 from treadle.assembly import Description, Host
 from treadle.canonical import digest
@@ -23,6 +23,8 @@ from treadle.suspension import Suspended
 from treadle.tools import CallStatus, ToolContext, Unfinished
 
 __all__ = ["carry_out", "child_id"]
+
+_T = TypeVar("_T")
 
 
 def child_id(key: str) -> str:
@@ -44,10 +46,38 @@ async def carry_out(description: Description, model: Model, task: str, ctx: Tool
             "An agent as a tool runs under its caller's rules and budget, so it needs the context of the caller's run. "
             "Pass on the ctx that your own tool was given."
         )
+    child, is_cut = await _whole(_begun(host, ctx))
+    if is_cut and not _has_ended(child.state):
+        await host.session.ledger.record(ended(ctx.call.id, child.state))
+    elif not _has_ended(child.state):
+        is_cut = await _run(host, description, model, child, task, ctx)
+    found, _ = await _whole(_outcome(host, child, ctx.call.name, is_cut=is_cut))
+    return found
+
+
+async def _whole(acting: Coroutine[Any, Any, _T]) -> tuple[_T, bool]:
+    """Do something to its end though this call is told to stop: else nobody would know what the child did.
+
+    Returns:
+        What came of it, and whether this call was told to stop meanwhile.
+    """
+    task = asyncio.ensure_future(acting)
+    is_cut = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            is_cut = True
+            if (this := asyncio.current_task()) is not None:
+                this.uncancel()
+    return task.result(), is_cut
+
+
+async def _begun(host: Host, ctx: ToolContext) -> Session:
+    """Return the session of the call, which the caller's names from now on."""
     child = await _opened(host, ctx)
     await host.session.ledger.record(ChildStarted(call_id=ctx.call.id, tool=ctx.call.name, child_id=child.id))
-    is_cut = not _has_ended(child.state) and await _run(host, description, model, child, task, ctx)
-    return await _outcome(host, child, ctx.call.name, is_cut=is_cut)
+    return child
 
 
 async def _opened(host: Host, ctx: ToolContext) -> Session:
@@ -127,10 +157,10 @@ async def _run(host: Host, description: Description, model: Model, child: Sessio
         raise
     host.session.is_degraded = host.session.is_degraded or child.is_degraded
     try:
-        await host.session.ledger.record(ended(ctx.call.id, child.state))
+        _, was_cut = await _whole(host.session.ledger.record(ended(ctx.call.id, child.state)))
     finally:
         _leave(run)
-    return is_cut
+    return is_cut or was_cut
 
 
 def _leave(run: Run) -> None:

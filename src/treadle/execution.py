@@ -25,6 +25,7 @@ from treadle.runtime.observations import failed_result
 from treadle.runtime.redaction import redacted_logger
 from treadle.runtime.scheduling import conflicts, group
 from treadle.runtime.tries import Tries
+from treadle.state import CallState
 from treadle.stops import Stop, StopReason
 from treadle.suspension import Suspended
 from treadle.tools import CallStatus, CheckedCall, ToolResult, business_key
@@ -73,11 +74,15 @@ class Execution:
         self._outcomes = Outcomes(run_id="", step=0, last_id="")
         self._done: Stop | None = None
         self._in_doubt: frozenset[str] = frozenset()
+        self._suspended: dict[str, CallState] = {}
 
     async def execute(self, batch: Batch) -> Stop | None:
         """Give every call of the batch its result, but those that wait for a person. Return why the run must end, if so."""
         self._done = None
         self._in_doubt = frozenset(state.call.id for state in batch.calls if may_have_acted(state))
+        self._suspended = {
+            state.call.id: msgspec.structs.replace(state) for state in batch.calls if state.suspended is not None
+        }
         self._outcomes = Outcomes(
             run_id=self._ledger.run_id,
             step=batch.step,
@@ -244,7 +249,9 @@ class Execution:
     def _left_open(self, call: ToolCall) -> ToolResult | None:
         """Return the result of a call that had started before and goes no further; None where it never started."""
         state = self._ledger.state.open.get(call.id)
-        if state is not None and state.suspended is not None:
+        if state is None or state.suspended is None:  # one that was to go on, and has not been called, still waits
+            state = self._suspended.get(call.id)
+        if state is not None:
             return abandoned(state)
         return unknown_outcome(call) if call.id in self._in_doubt else None
 

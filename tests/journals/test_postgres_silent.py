@@ -30,7 +30,7 @@ ENDLESS = 1000.0
 Mode = Literal["stop", "degrade"]
 
 
-STRIDES = {"cancel": 13, "lease": 400, "limits": 83}
+STRIDES = {"cancel": 13, "lease": 41, "limits": 83}
 """How many messages of a client lie between two places where the server goes silent."""
 
 STRIDE = int(os.environ.get("TREADLE_STRIDE", "0"))
@@ -99,6 +99,22 @@ async def test_a_lease_is_lost_by_the_local_clock_and_the_unsafe_tool_is_stopped
                 assert "another process" not in result.message.lower()
     assert payment.was_stopped
     assert payment.underway == 0
+
+
+@pytest.mark.row("ST01")
+async def test_a_lease_is_taken_and_given_back_within_its_length_though_the_server_is_silent(
+    server: PostgresServer, url: str
+):
+    async with (
+        SilentProxy(server.folder) as proxy,
+        opened(proxy.url(url), lease_seconds=SHORT, busy_seconds=ENDLESS, patience_seconds=ENDLESS) as journal,
+    ):
+        await journal.create("s")
+        lease = await journal.acquire("s", on_lost=lambda: None, on_message=lambda: None)
+        proxy.silent.set()
+        await lease.release()
+        with pytest.raises(JournalError, match="not answer"):
+            await journal.acquire("s", on_lost=lambda: None, on_message=lambda: None)
 
 
 @pytest.mark.row("ST01")

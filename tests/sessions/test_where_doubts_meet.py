@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from treadle import (
     JournalError,
     NotDone,
     NothingToResume,
+    Run,
     SessionHeld,
     SessionNotActive,
     Tool,
@@ -29,8 +31,8 @@ from treadle import (
 )
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
-from treadle.ports import Journal
-from treadle.testing import Gate, ScriptedModel, call, text
+from treadle.ports import InboxMessage, Journal
+from treadle.testing import FaultyJournal, Gate, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
 pytestmark = pytest.mark.parametrize("journal", ["memory", "sqlite", "postgres"], indirect=True)
@@ -253,3 +255,71 @@ async def test_a_deleted_session_has_no_doubt_to_resolve(journal: Journal, bank:
         with pytest.raises(SessionNotActive):
             await session.resolve("p", Unknown)
     assert await list_doubts(journal) == ()
+
+
+class Cutting(FaultyJournal):
+    """A journal that does all its work, and cancels a run in the middle of one operation, which takes a while."""
+
+    run: Run | None = None
+
+    def __init__(self, journal: Journal, at: int) -> None:
+        super().__init__(journal, fail_at=0)
+        self._at = at
+
+    def _look(self) -> None:
+        if self.operations == self._at and self.run is not None:
+            self.run.cancel()
+
+    async def read(self, session_id: str, *, after: int = 0) -> Sequence[AnyEvent]:
+        events = await super().read(session_id, after=after)
+        self._look()
+        await asyncio.sleep(0)
+        return events
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        await super().append(session_id, events, state=state, durable=durable)
+        self._look()
+        await asyncio.sleep(0)
+
+    async def inbox(self, session_id: str) -> Sequence[InboxMessage]:
+        messages = await super().inbox(session_id)
+        self._look()
+        await asyncio.sleep(0)
+        return messages
+
+
+@pytest.mark.row("ST04", "HF2")
+@pytest.mark.parametrize("is_allowed", [False, True])
+async def test_a_caller_cancelled_in_any_look_at_the_journal_knows_what_its_agent_did(
+    journal: Journal, bank: Bank, is_allowed: bool
+) -> None:
+    """A call that an agent carries out is in no doubt: the session of the agent says what was done."""
+    at, has_cut = 0, True
+    while has_cut:
+        at, name = at + 1, f"s{at + 1}"
+        bank.paid.clear()
+        async with open_session(journal, id=name) as session:
+            [approval] = (await caller_of(bank).run("Pay", session=session)).approvals
+            if is_allowed:
+                await session.answer(approval.id, "allow")
+        cutting = Cutting(journal, at)
+        async with open_session(cutting, id=name) as session:
+            run = cutting.run = caller_of(bank).stream_resume(session)
+            with suppress(asyncio.CancelledError):  # it was cancelled before it began
+                await run.finish()
+            has_cut = cutting.operations >= at
+            while session.state.run.phase == "running" or (session.state.run.phase == "paused" and is_allowed):
+                await caller_of(bank).resume(session)
+            await check_session(session)
+            results = [event.result.status for event in await session.events() if event.type == "tool.finished"]
+        doubts = [doubt.tool for doubt in await list_doubts(journal)]
+        assert doubts in ([], ["pay"] * len(bank.paid)), f"cancelled at operation {at}"
+        assert "outcome_unknown" not in results, f"cancelled at operation {at}"
+    assert at > 5
+
+
+def caller_of(bank: Bank) -> Agent:
+    below = ScriptedModel([call("pay", id="p", invoice="7"), text("Paid.")], follows_history=True)
+    above = ScriptedModel([call("clerk", id="c", task="Pay"), text("Done.")], follows_history=True)
+    clerk = Agent(below, tools=[bank.tool()], policy=ask("pay"))
+    return Agent(above, tools=[clerk.as_tool("clerk", "Have it paid.")], policy=allow("*"))

@@ -42,8 +42,8 @@ _T = TypeVar("_T")
 _MAX_BACKLOG = 256
 """Deferred appends that may wait; past it an append waits for the store, so that a slow server cannot fill the memory."""
 
-_CLAIM_SECONDS = 2.0
-"""A lease is waited for as long as it would hold, but not less than this."""
+_LEAST_SECONDS = 2.0
+"""To take a lease or to give it back may last as long as it would hold, but not less than this."""
 
 
 async def open_postgres(
@@ -283,17 +283,27 @@ class _Seat:
     async def _claim(self, session_id: str, owner: str) -> Claim:
         # Durable: a server that forgot it in a crash would give the same number to another one.
         act = partial(self.hands.claim, session_id=session_id, owner=owner)
-        limit = max(self._limits.lease, _CLAIM_SECONDS)
-        try:
-            async with asyncio.timeout(limit):
-                return await self.write(act, session_id, is_durable=True)
-        except TimeoutError:  # a lease that is answered later has ended by then
-            self.engine.note_silence(NEXT_SECONDS)
-            raise StoreSilent(f"The journal {self._address.location} did not answer for {limit:g} s.") from None
+        return await self._write_in_time(act, session_id, is_durable=True)
 
     async def _give_back(self, session_id: str, epoch: int) -> None:
         with suppress(JournalError):  # away or closed meanwhile: the lease ends by itself
-            await self.write(partial(self.hands.give_back, session_id=session_id, epoch=epoch), session_id)
+            await self._write_in_time(partial(self.hands.give_back, session_id=session_id, epoch=epoch), session_id)
+
+    async def _write_in_time(
+        self, act: Callable[[Connection], Sent[_T]], session_id: str, *, is_durable: bool = False
+    ) -> _T:
+        """Do something with a lease that nobody's clock watches. An answer after the lease would have ended is of no use.
+
+        Raises:
+            StoreSilent: The server did not answer in that time.
+        """
+        limit = max(self._limits.lease, _LEAST_SECONDS)
+        try:
+            async with asyncio.timeout(limit):
+                return await self.write(act, session_id, is_durable=is_durable)
+        except TimeoutError:
+            self.engine.note_silence(NEXT_SECONDS)
+            raise StoreSilent(f"The journal {self._address.location} did not answer for {limit:g} s.") from None
 
     def _abandon(self, session_id: str, epoch: int) -> None:
         with suppress(JournalError):  # as above
