@@ -62,11 +62,6 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     def rule(self) -> str:
         return self.result.code or self.result.status.value
 
-    def event(self) -> CallDecided:
-        return CallDecided(
-            call_id=self.result.call_id, tool=self.result.name, decision="none", rule=self.rule, position=self.position
-        )
-
 
 Checked: TypeAlias = Decided | Refused
 

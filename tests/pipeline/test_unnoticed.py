@@ -96,6 +96,16 @@ async def test_more_room_is_asked_for_only_once_a_response_was_cut() -> None:
     assert [request.larger_output for request in model.requests] == [False, False, True]
 
 
+@pytest.mark.row("L26", "PF14")
+async def test_calls_that_are_cut_for_the_first_time_are_asked_for_again_however_many_steps_came_before() -> None:
+    cut = Turn(calls=(call("look", n=9),), finish="length")
+    model = ScriptedModel([*(call("look", n=n) for n in range(6)), cut, text("Done.")])
+
+    result = await Agent(model, tools=[read(Recorder())]).run("go")
+
+    assert (result.reason, len(model.requests)) == ("completed", 8)
+
+
 # --- what people and models are told
 
 
@@ -223,6 +233,27 @@ def test_a_text_that_is_no_date_is_no_date() -> None:
 
 
 # --- what cannot be stored
+
+
+@pytest.mark.row("SF15")
+@pytest.mark.parametrize("origin", [["folder"], {"folder": "\ud800"}, {"at": float("nan")}, {1: 2}])
+def test_what_a_run_is_to_remember_must_be_an_object_that_can_be_stored(origin: Any) -> None:
+    run = Agent(ScriptedModel([text("x")])).stream("go")
+
+    with pytest.raises(ConfigurationError, match="must be a JSON object"):
+        run.remember(origin)
+
+
+@pytest.mark.row("N13")
+async def test_what_a_run_is_to_remember_is_on_record() -> None:
+    run = Agent(ScriptedModel([text("x")])).stream("go")
+    run.remember({"folder": "/srv"})
+    async with run:
+        pass
+
+    state = run.result.session.state.run
+    assert state is not None
+    assert state.origin == {"folder": "/srv"}
 
 
 @pytest.mark.row("SF15", "ST10")
