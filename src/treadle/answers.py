@@ -76,7 +76,7 @@ def ignored_choice_stop(finished: ModelFinished, messages: Sequence[Message], to
         messages: The transcript before this response.
     """
     calls = finished.message.calls
-    if not calls or not has_ignored_choice(messages) or not all(forbidden_by(tool_choice, one.name) for one in calls):
+    if not calls or not all(forbidden_by(tool_choice, one.name) for one in calls) or not has_ignored_choice(messages):
         return None
     message = f"tool_choice is {tool_choice!r}, and the model called another tool twice."
     return Stop(

@@ -288,8 +288,10 @@ class Meter:
 
     def exhausted(self, spent: Spent) -> BudgetReached | None:
         """Return the first spent limit but turns and calls: those leave room for the closing request."""
-        found = (meter.first_reached(_consumption(total)) for meter, total in self._tree(spent))
-        return next((one for one in found if one is not None), None)
+        for meter, total in self._tree(spent):
+            if (found := meter.first_reached(_consumption(total))) is not None:
+                return found
+        return None
 
     def limit_after(self, spent: Spent) -> BudgetReached | None:
         """Return the turn or call limit that this arrives at, or None."""
@@ -305,9 +307,12 @@ class Meter:
         Args:
             counted: Calls that have not started and are in `spent`, because they were proposed earlier.
         """
-        limits = [(meter.budget.max_tool_calls, total.tool_calls) for meter, total in self._tree(spent)]
-        left = [max(limit - used + counted, 0) for limit, used in limits if limit is not None]
-        return min(left) if left else None
+        least: int | None = None
+        for meter, total in self._tree(spent):
+            if (limit := meter.budget.max_tool_calls) is not None:
+                left = max(limit - total.tool_calls + counted, 0)
+                least = left if least is None else min(least, left)
+        return least
 
     def seconds_left(self, wall_seconds: float) -> float | None:
         """Return the running time that is left after so much, in seconds; None for no limit."""

@@ -4,7 +4,6 @@ Reads answers that persons gave; starts nothing. All calls of a response are loo
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -113,10 +112,10 @@ class Planner:
         if repetition is not None and repetition.is_over:
             self._stop_repeating(plan, found, repetition)
             return plan
-        seen: Counter[str] = Counter()
+        seen: dict[str, int] = {}
         for one in found:
-            seen[one.key] += 1
-            self._route(plan, one, max(seen[one.key], 1 if repetition is None else repetition.count), seen[one.key])
+            nth = seen[one.key] = seen.get(one.key, 0) + 1
+            self._route(plan, one, max(nth, 1 if repetition is None else repetition.count), nth)
         return plan
 
     async def _look(self, batch: Batch, before: int, state: CallState) -> "_Found":

@@ -4,8 +4,7 @@ Executes nothing itself and records everything but the final `model.finished`, w
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
 from decimal import Decimal
 from functools import partial
 
@@ -24,6 +23,7 @@ from treadle.ports import (
     DecisionFailure,
     Model,
     ModelEnd,
+    ModelPart,
     ModelRequest,
     RequestFailed,
     ResponseSetAside,
@@ -81,16 +81,6 @@ class _Response(msgspec.Struct, kw_only=True):
     """What the server had counted when we cut it off."""
     stop: Stop | None = None
     """The limit that forbids the driver's next request."""
-
-
-@contextmanager
-def _noting_counted(response: _Response) -> Iterator[None]:
-    """Keep what the server had counted of a response that is cut off here."""
-    try:
-        yield
-    except asyncio.CancelledError as cut:
-        response.counted = told_counted(cut)
-        raise
 
 
 class Proposer:
@@ -155,7 +145,7 @@ class Proposer:
     ) -> ModelError | None:
         """Receive one response; return what failed. An interrupt ends it without an error."""
         try:
-            with self._interrupt.cutting(), _noting_counted(response):
+            with self._interrupt.cutting():
                 await self._receive(request, response, step, attempt)
         except ModelError as error:
             return error
@@ -180,6 +170,9 @@ class Proposer:
         try:
             async for part in stream:
                 match part:
+                    case TextDelta() | ThinkingDelta():
+                        if self._say(part, response, step):
+                            await asyncio.sleep(0)  # who listens has the first word before we look further
                     case ModelEnd():
                         response.offers.forget()
                         response.end = part
@@ -194,23 +187,12 @@ class Proposer:
                         await self._tell_lost_request(error, step, attempt)
                     case CallReady():
                         self._ready(part.call, response, step, attempt)
-                    case TextDelta(text):
-                        await self._words(response, encodable(text), step)
-                    case ThinkingDelta(text):
-                        thought = encodable(text)
-                        response.streamed.append(Thinking(text=thought))
-                        self._delta(response, ModelDelta(step=step, thinking=thought))
+        except asyncio.CancelledError as cut:
+            response.counted = told_counted(cut)
+            raise
         finally:
             await response.offers.close(is_whole=response.end is not None)
-            if isinstance(stream, AsyncGenerator):
-                await stream.aclose()
-
-    async def _words(self, response: _Response, text: str, step: int) -> None:
-        response.streamed.append(Text(text))
-        is_first = response.first_at is None
-        self._delta(response, ModelDelta(step=step, text=text))
-        if is_first and self._ledger.subscribers:
-            await asyncio.sleep(0)  # who listens has the first word before we look further
+            await _close(stream)
 
     async def _set_aside(self, part: ResponseSetAside, request: ModelRequest, response: _Response, step: int) -> None:
         """Count a response that is not the step's own message, before the driver may ask again."""
@@ -266,6 +248,18 @@ class Proposer:
             is_aside=True,
         )
         await self._ledger.record(failed)
+
+    def _say(self, part: TextDelta | ThinkingDelta, response: _Response, step: int) -> bool:
+        """Tell a piece of what the model says. Return whether it is the first that somebody hears."""
+        words = encodable(part.text)
+        is_first = response.first_at is None
+        if type(part) is TextDelta:
+            response.streamed.append(Text(words))
+            self._delta(response, ModelDelta(step=step, text=words))
+        else:
+            response.streamed.append(Thinking(text=words))
+            self._delta(response, ModelDelta(step=step, thinking=words))
+        return is_first and bool(self._ledger.subscribers)
 
     def _delta(self, response: _Response, delta: ModelDelta) -> None:
         if response.first_at is None:
@@ -427,6 +421,11 @@ class Proposer:
         return Stop(
             reason=reason, message=encodable(shown_error(error)) + asked_wait(error), reached=reached, details=details
         )
+
+
+async def _close(stream: AsyncIterator[ModelPart]) -> None:
+    if isinstance(stream, AsyncGenerator):
+        await stream.aclose()
 
 
 def _refusal(end: ModelEnd, *, closing: bool) -> str | None:

@@ -320,7 +320,7 @@ class Run:
 
     def _check_name(self) -> None:
         name = self._model.name
-        if not isinstance(name, str) or find_unencodable(name) is not None:
+        if not isinstance(name, str) or not (name.isascii() or find_unencodable(name) is None):
             raise ConfigurationError(f"A model's name must be a text that can be stored; got {name!r:.80}.")
 
     def _check_price(self) -> None:

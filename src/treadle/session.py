@@ -5,7 +5,7 @@ It runs nothing: an Agent does, and only one run at a time.
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
@@ -236,8 +236,15 @@ class Session:
 
     async def _store_time(self) -> float:
         """Return the time by the store's clock where it has one, else by ours: machines that share a store agree on it."""
-        at = await self.journal.now() if isinstance(self.journal, HasClock) else None
+        at = await self._asked_time()
         return self.clock.now() if at is None else at
+
+    async def _asked_time(self) -> float | None:
+        """Return the time by the store's clock; None where it has none."""
+        if not _has_clock(type(self.journal)):
+            return None
+        assert isinstance(self.journal, HasClock)
+        return await self.journal.now()
 
     async def _inbox(self) -> tuple[InboxMessage, ...]:
         """Return what lies in the inbox, and the answers that lie in those of sessions that carry out calls of this one."""
@@ -538,7 +545,7 @@ class Session:
             self._lease = lease = await self.journal.acquire(self.id, on_lost=on_lost, on_message=on_message)
             if lease.head != self.state.head:
                 await self._catch_up()
-            if isinstance(self.journal, HasClock) and (now := await self.journal.now()) is not None:
+            if (now := await self._asked_time()) is not None:
                 self.ledger.store_ahead_seconds = now - self.clock.now()
         except BaseException:
             await self.release()
@@ -602,6 +609,12 @@ async def _events_of_all(journal: Journal, session_id: str) -> list[AnyEvent]:
     for child_id in _children_in(events):
         events += await _events_of_all(journal, child_id)
     return events
+
+
+@cache
+def _has_clock(kind: type[Journal]) -> bool:
+    """Whether stores of this kind have a clock. Looked up once for each: checking a protocol takes long."""
+    return issubclass(kind, HasClock)
 
 
 def _children_in(events: Sequence[AnyEvent]) -> list[str]:

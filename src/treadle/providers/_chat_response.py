@@ -159,12 +159,12 @@ class ChatResponse(Response):
     def _take_choice(self, choice: _Choice, parts: list[ModelPart]) -> None:
         if choice.error:
             raise AnswerError(choice.error)
-        before = len(parts) + self._calls.size
+        before = self._calls.size, len(parts)
         if choice.delta is not None:
             self._take_delta(choice.delta, parts)
         if choice.message is not None:
             self._take_message(choice.message, parts)
-        if len(parts) + self._calls.size > before:
+        if (self._calls.size, len(parts)) != before:
             if self.is_whole:  # this server goes on after a finish: it may do so again, however late
                 self.goes_on = True
             self.is_whole = False  # the finish that came before this content was not the end
@@ -194,11 +194,12 @@ class ChatResponse(Response):
         self._has_begun = self._has_begun or bool(calls or self._text or self._thinking)
 
     def _take_delta(self, delta: _Delta, parts: list[ModelPart]) -> None:
-        before = len(parts)
         self._take_words(delta, parts, is_whole=False)
-        calls = _calls(delta)
-        self._has_begun = self._has_begun or bool(calls) or len(parts) > before
-        if calls:
+        self._has_begun = self._has_begun or bool(parts)
+        if delta.tool_calls is None and delta.function_call is None:  # most pieces of a stream
+            return
+        if calls := _calls(delta):
+            self._has_begun = True
             self._is_retold = self._is_retold or self._has_message
             for fragment in calls:
                 self._calls.add(fragment)

@@ -40,4 +40,5 @@ class BatchTime:
 
     def within(self, seconds: float | None) -> float | None:
         """Return the shorter of a call's own limit and what the batch has left; None for neither."""
-        return min((limit for limit in (seconds, self.left) if limit is not None), default=None)
+        left = self.left
+        return seconds if left is None else left if seconds is None else min(seconds, left)

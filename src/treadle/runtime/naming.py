@@ -41,11 +41,13 @@ class ResponseCalls:
     def __init__(self, taken: AbstractSet[str], step: int) -> None:
         self._names = CallNames(taken, step)
         self._early: dict[_Identity, list[_Reported]] = {}
+        self._keys: dict[str, bytes] = {}
+        """By the text of arguments: most are read early, and in the final message."""
         self.early_count = 0
 
     def ready(self, call: ToolCall) -> ToolCall | None:
         """Return a call that is ready early, under its own id; None for one that was reported already."""
-        twins = self._early.setdefault(_identity(call), [])
+        twins = self._early.setdefault(self._identity(call), [])
         if call.id and twins:
             return None
         named = msgspec.structs.replace(call, id=self._names.give(self.early_count, call.id))
@@ -76,7 +78,7 @@ class ResponseCalls:
                 kept.append(part)
                 continue
             is_named = bool(part.id) and part.id not in unnamed
-            identity = _identity(part)
+            identity = self._identity(part)
             if is_named and (again := known.get(identity)) is not None:
                 kept[again.place] = again.with_signature(part)
                 continue
@@ -97,6 +99,13 @@ class ResponseCalls:
         ]
         cut_ids = frozenset(one.named.id for one in reported if one.raw.id in cut)
         return Collected(parts=tuple(kept), cut=cut_ids, repeated=frozenset(repeated))
+
+    def _identity(self, call: ToolCall) -> _Identity:
+        """Return what makes a call the same as another: its id and what it does, however the JSON of its arguments is written."""
+        key = self._keys.get(call.arguments)
+        if key is None:
+            key = self._keys[call.arguments] = text_key(call.arguments.strip() or "{}")
+        return call.id, call.name, key
 
     def _named(self, call: ToolCall, identity: _Identity, position: int) -> ToolCall:
         """Return the call under its id. One that went on after it looked complete is another call, with another id."""
@@ -123,11 +132,6 @@ class _Reported(msgspec.Struct, kw_only=True):
         if self.named.signature is None and again.signature is not None:
             self.named = msgspec.structs.replace(self.named, signature=again.signature)
         return self.named
-
-
-def _identity(call: ToolCall) -> _Identity:
-    """Return what makes a call the same as another: its id and what it does, however the JSON of its arguments is written."""
-    return call.id, call.name, text_key(call.arguments.strip() or "{}")
 
 
 class CallNames:

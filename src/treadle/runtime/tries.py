@@ -78,8 +78,10 @@ class Tries:
 
     def repetition(self, keys: Collection[str]) -> Repetition | None:
         """Compare a response with those before it, by the keys of its calls; the order of the calls decides nothing."""
-        wanted = frozenset(keys) - {""}
-        if not wanted or self._guards.repeats is None:
+        wanted, limit = frozenset(keys) - {""}, self._guards.repeats
+        if not wanted or limit is None:
+            return None
+        if limit > 1 and wanted not in [one.keys for one in self._last]:  # most responses
             return None
         found = [self._after(period, wanted) for period in self._rows]
         return next((one for one in found if one.is_over), found[0] if found[0].count > 1 else None)
@@ -108,15 +110,19 @@ class Tries:
 
     def add(self, calls: Sequence[CallState]) -> None:
         """Count a response whose calls all have their results."""
-        tried = [(state, state.result) for state in calls if state.result is not None]
-        tried = [(state, result) for state, result in tried if result.code != NOT_STARTED]
+        tried: list[ToolResult] = []
+        keyed: list[tuple[str, ToolResult]] = []
+        for state in calls:
+            if state.result is not None and state.result.code != NOT_STARTED:
+                tried.append(state.result)
+                if key := self.key(state.call, state.digest):
+                    keyed.append((key, state.result))
         if not tried:
             return
-        statuses = {result.status for _, result in tried}
+        statuses = {result.status for result in tried}
         for trouble in self._troubles.values():
-            trouble.add(statuses, [result for _, result in tried])
-        results = [(self.key(state.call, state.digest), result) for state, result in tried]
-        self._compare(_Try(tuple((key, result) for key, result in results if key)))
+            trouble.add(statuses, tried)
+        self._compare(_Try(keyed))
 
     def _compare(self, one: "_Try") -> None:
         if not one.keys:  # polled only: what comes after it is no repetition of what was before
@@ -150,9 +156,9 @@ class _Row(msgspec.Struct):
 class _Try:
     """The calls of one response and what came of them."""
 
-    def __init__(self, results: tuple[tuple[str, ToolResult], ...]) -> None:
+    def __init__(self, results: Sequence[tuple[str, ToolResult]]) -> None:
         self._results = results
-        self.keys = frozenset(key for key, _ in results)
+        self.keys = frozenset([key for key, _ in results])
 
     def has_results_of(self, other: "_Try") -> bool:
         return self.texts == other.texts or self.values == other.values
