@@ -263,27 +263,30 @@ async def _redact(watch: Watch, name: str, _: str) -> str:
             return f"{ended.reason}, {ended.tool_calls[0].status}"
 
 
-async def _open_long(watch: Watch, name: str, _: str) -> str:
+async def _write_long(path: Path, name: str) -> None:
     from treadle import open_session
     from treadle.events import ModelFinished, RunStarted
     from treadle.messages import Message, Text
 
+    def said(text: str) -> ModelFinished:
+        return ModelFinished(message=Message(role="assistant", parts=(Text(text),)))
+
+    async with open_session(path, id="long") as session:
+        await session.ledger.record(RunStarted(task="go"))
+        if name == "a session of 100,000 events":
+            for start in range(0, 100_000, 1000):
+                await session.ledger.record(*[said(f"{start + number}") for number in range(1000)])
+        else:
+            for _ in range(4):
+                await session.ledger.record(said("x\n" * 10_000_000))
+
+
+async def _open_long(watch: Watch, name: str, _: str) -> str:
+    from treadle import open_session
+
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "held.db"
-        async with open_session(path, id="long") as session:
-            await session.ledger.record(RunStarted(task="go"))
-            if name == "a session of 100,000 events":
-                for start in range(0, 100_000, 1000):
-                    made = [
-                        ModelFinished(message=Message(role="assistant", parts=(Text(f"{start + number}"),)))
-                        for number in range(1000)
-                    ]
-                    await session.ledger.record(*made)
-            else:
-                for _ in range(4):
-                    await session.ledger.record(
-                        ModelFinished(message=Message(role="assistant", parts=(Text("x\n" * 10_000_000),)))
-                    )
+        await _write_long(path, name)
         with watch:
             async with open_session(path, id="long") as again:
                 return f"{again.state.head} events"

@@ -1,5 +1,7 @@
 """Contract: what a tool returned, held to what it promised, and made the call's result within its bounds. Calls no tool."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,11 +14,16 @@ from treadle.runtime.failures import describe
 from treadle.runtime.observations import failed_result
 from treadle.runtime.outputs import fault_of, output_of
 from treadle.runtime.redaction import without_known
+from treadle.runtime.threads import Threads
 from treadle.runtime.turns import in_turns
 from treadle.toolbox import Plain, Toolbox
 from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolOutput, ToolResult, Unfinished
 
 __all__ = ["Contract"]
+
+_threads = Threads()
+_MANY_BYTES = 1024 * 1024
+_SLICE_CHARS = 1024 * 1024
 
 
 class Contract:
@@ -45,7 +52,7 @@ class Contract:
             if self._toolbox.fits_error_schema(checked.tool, plain.data):
                 return await self._refused(checked, plain, None)
             pieces, _ = await plain.encoded()
-            artifact = await self._ledger.journal.put_blob(await _without_keys(b"".join(pieces)))
+            artifact = await self._ledger.journal.put_blob(await _without_keys(await _joined(pieces)))
             shape = self._toolbox.shape_mismatch(checked.tool, plain.data)
             return await self._violated(checked, violations, shape, artifact)
         return await self._ok(checked, plain, output)
@@ -81,9 +88,9 @@ class Contract:
         data = plain.data
         if isinstance(data, str):
             content, is_shortened = bound(data, data, limit)
-            return content, data.encode() if is_shortened else None
+            return content, await _encoded(data) if is_shortened else None
         pieces, chars = await plain.encoded()
-        whole = b"".join(pieces)
+        whole = await _joined(pieces)
         if limit is not None and plain.is_heavy and chars > limit:
             return bound_encoded(data, pieces, limit, total_chars=chars), whole
         content, is_shortened = bound(data, whole.decode(), limit)
@@ -145,4 +152,17 @@ class Contract:
 
 
 async def _without_keys(content: bytes) -> bytes:
-    return b"".join(await in_turns(without_known(content)))
+    return await _joined(await in_turns(without_known(content)))
+
+
+async def _encoded(text: str) -> bytes:
+    starts = range(0, len(text), _SLICE_CHARS)
+    return await _joined(await in_turns(text[start : start + _SLICE_CHARS].encode() for start in starts))
+
+
+async def _joined(pieces: Sequence[bytes]) -> bytes:
+    """Join bytes: many of them in a thread, where Python lets others go on meanwhile."""
+    if sum(map(len, pieces)) < _MANY_BYTES:
+        return b"".join(pieces)
+    whole: bytes = await _threads.submit(partial(b"".join, pieces))
+    return whole

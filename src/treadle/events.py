@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
     """The fields that all events share. The ledger fills them in when the event is recorded."""
 
     session_id: str = ""

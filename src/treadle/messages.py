@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-class Text(msgspec.Struct, frozen=True, tag="text", tag_field="kind"):
+class Text(msgspec.Struct, frozen=True, tag="text", tag_field="kind", gc=False):
     """Words that a person may read."""
 
     text: str
@@ -28,7 +28,7 @@ class Text(msgspec.Struct, frozen=True, tag="text", tag_field="kind"):
     """The provider's proof of origin that must travel back with this part, or None."""
 
 
-class Thinking(msgspec.Struct, frozen=True, kw_only=True, tag="thinking", tag_field="kind"):
+class Thinking(msgspec.Struct, frozen=True, kw_only=True, tag="thinking", tag_field="kind", gc=False):
     """A model's reasoning. Never shown as text; goes back unchanged to the provider that made it."""
 
     text: str = ""
@@ -38,7 +38,7 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True, tag="thinking", tag_fi
     """The provider's own block (a JSON value), when it must go back exactly as it came."""
 
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True, tag="call", tag_field="kind"):
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, tag="call", tag_field="kind", gc=False):
     """One call that the model proposes, as received."""
 
     id: str
@@ -50,7 +50,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, tag="call", tag_field=
     """The provider's proof of origin that must travel back with this call, or None."""
 
 
-class Media(msgspec.Struct, frozen=True, kw_only=True, tag="media", tag_field="kind"):
+class Media(msgspec.Struct, frozen=True, kw_only=True, tag="media", tag_field="kind", gc=False):
     """An image, a sound or a file."""
 
     media_type: str
@@ -61,7 +61,7 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, tag="media", tag_field="k
     name: str | None = None
 
 
-class Opaque(msgspec.Struct, frozen=True, kw_only=True, tag="opaque", tag_field="kind"):
+class Opaque(msgspec.Struct, frozen=True, kw_only=True, tag="opaque", tag_field="kind", gc=False):
     """An item that only its provider understands (a server-side tool's block). Carried back unchanged, never executed."""
 
     provider: str
@@ -69,7 +69,7 @@ class Opaque(msgspec.Struct, frozen=True, kw_only=True, tag="opaque", tag_field=
     """The item: a JSON value."""
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result", tag_field="kind"):
+class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result", tag_field="kind", gc=False):
     """What the model is told of one call."""
 
     call_id: str
@@ -120,7 +120,7 @@ class Finish(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Tokens of one or more model calls."""
 
     input_tokens: int = 0

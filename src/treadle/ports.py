@@ -91,19 +91,19 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str = ""
 
 
-class TextDelta(msgspec.Struct, frozen=True, tag="text"):
+class TextDelta(msgspec.Struct, frozen=True, tag="text", gc=False):
     """A piece of the answer."""
 
     text: str
 
 
-class ThinkingDelta(msgspec.Struct, frozen=True, tag="thinking"):
+class ThinkingDelta(msgspec.Struct, frozen=True, tag="thinking", gc=False):
     """A piece of the model's reasoning."""
 
     text: str
 
 
-class CallReady(msgspec.Struct, frozen=True, tag="call"):
+class CallReady(msgspec.Struct, frozen=True, tag="call", gc=False):
     """A call whose arguments are complete while the response may still stream.
 
     Yielded in call order and for none before all earlier ones, and equal to the call in the final message. A call that the

@@ -486,7 +486,7 @@ class Session:
         """
         parcel = await keeping.parcel_of(self.ledger)
         packed = pack(parcel) if redactor is None else pack_redacted(parcel, redactor)
-        if redactor is not None and _is_long(await self.journal.read(self.id)):
+        if _is_long(parcel.events) or sum(map(len, parcel.blobs.values())) > _MANY_CHARS:
             lines: Sequence[bytes] = await _threads.submit(partial(tuple, packed))
             return lines
         return tuple(await in_turns(packed))

@@ -456,7 +456,7 @@ class CheckedCall(msgspec.Struct, frozen=True, kw_only=True):
         return self.tool.name
 
 
-class ToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The one observation that each call gets."""
 
     call_id: str

@@ -25,6 +25,8 @@ FORMAT = 1
 """Version of the form of an export. Events have versions of their own."""
 
 
+_SLICE_BYTES = 768 * 1024
+"""Of a stored result that are encoded at once; a multiple of 3, as base64 wants it."""
 _END_OF_TIME = 253_402_300_800.0
 """The year 10000: no calendar of ours shows a later time."""
 
@@ -102,23 +104,23 @@ def _header(parcel: Parcel) -> _Header:
 def pack(parcel: Parcel) -> Iterator[bytes]:
     """Return the lines of an export, without line feeds. They are exact, secrets included."""
     yield msgspec.json.encode(_header(parcel))
-    yield from _contents(parcel)
+    yield from _told(parcel)
+    yield from map(_blob_line, parcel.blobs, parcel.blobs.values())
 
 
 def pack_redacted(parcel: Parcel, redactor: Redactor) -> Iterator[bytes]:
     """Return the lines of an export without secrets. Where there are none, they are those of `pack`."""
     blobs, renamed_blobs = _redacted_blobs(parcel, redactor)
-    exact = list(_contents(msgspec.structs.replace(parcel, blobs=blobs)))
+    exact = list(_told(parcel))
     lines = [_redacted(line, redactor, renamed_blobs) for line in exact]
     is_changed = lines != exact or bool(renamed_blobs)
     yield msgspec.json.encode(msgspec.structs.replace(_header(parcel), redacted=is_changed, blobs=len(blobs)))
     yield from lines
+    yield from map(_blob_line, blobs, blobs.values())
 
 
 def _redacted(line: bytes, redactor: Redactor, renamed_blobs: Mapping[str, str]) -> bytes:
     plain = msgspec.json.decode(line)
-    if plain.get("type") == "export.blob":
-        return line
     hidden = redactor.value(plain)
     line = line if hidden == plain else msgspec.json.encode(hidden)
     for old, new in renamed_blobs.items():
@@ -132,7 +134,7 @@ def _redacted_blobs(parcel: Parcel, redactor: Redactor) -> tuple[dict[str, bytes
     changed: dict[str, str] = {}
     for digest, content in parcel.blobs.items():
         text = content.decode("utf-8", "surrogateescape")
-        hidden = redactor.text(text).encode("utf-8", "surrogateescape")
+        hidden = b"".join([piece.encode("utf-8", "surrogateescape") for piece in redactor.pieces(text)])
         name = digest if hidden == content else hashlib.sha256(hidden).hexdigest()
         blobs[name] = hidden
         if name != digest:
@@ -140,13 +142,19 @@ def _redacted_blobs(parcel: Parcel, redactor: Redactor) -> tuple[dict[str, bytes
     return blobs, changed
 
 
-def _contents(parcel: Parcel) -> Iterator[bytes]:
+def _told(parcel: Parcel) -> Iterator[bytes]:
     for event in parcel.events:
         yield encode_event(event)
     for message in parcel.inbox:
         yield msgspec.json.encode(_Message(id=message.id, kind=message.kind, body=message.body))
-    for digest, content in parcel.blobs.items():
-        yield msgspec.json.encode(_Blob(sha256=digest, base64=base64.b64encode(content).decode()))
+
+
+def _blob_line(digest: str, content: bytes) -> bytes:
+    """Return the line of a stored result. It is made in slices: a thread that encodes megabytes at once holds up all others."""
+    line = msgspec.json.encode(_Blob(sha256=digest, base64=""))
+    starts = range(0, len(content), _SLICE_BYTES)
+    slices = [base64.b64encode(content[start : start + _SLICE_BYTES]) for start in starts]
+    return b"".join([line[:-2], *slices, line[-2:]])
 
 
 def unpack(lines: Iterable[bytes | str]) -> Parcel:

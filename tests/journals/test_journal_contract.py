@@ -345,7 +345,9 @@ async def test_of_a_purged_session_only_the_fact_remains(journal: Journal):
 # --- blobs, and the end ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("content", [b"", b"\x00\xff" * 1000, bytearray(b"changes later")])
+@pytest.mark.parametrize(
+    "content", [b"", b"\x00\xff" * 1000, bytearray(b"changes later"), b"0123456789" * 300_000 + b"end"]
+)
 async def test_bytes_are_stored_by_their_digest(journal: Journal, content):
     kept = bytes(content)
     digest = await journal.put_blob(content)

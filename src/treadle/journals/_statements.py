@@ -44,6 +44,9 @@ _STATUS_SINCE = 2
 _SUMS_SINCE = 3
 """The first schema whose events and messages have checksums."""
 
+_SLICE_BYTES = 1024 * 1024
+"""Of stored bytes that are written or read at once."""
+
 
 class Last(NamedTuple):
     """A session's last event."""
@@ -208,9 +211,17 @@ def consume(connection: sqlite3.Connection, session_id: str, message_ids: Sequen
 
 
 def put_blob(connection: sqlite3.Connection, digest: str, content: bytes) -> None:
-    connection.execute(
-        "INSERT INTO blob (sha256, bytes) VALUES (?, ?) ON CONFLICT (sha256) DO NOTHING", (digest, content)
+    """Store bytes under their digest, in slices: bound as one value, they are copied while all threads wait."""
+    added = connection.execute(
+        "INSERT INTO blob (sha256, bytes) VALUES (?, zeroblob(?)) ON CONFLICT (sha256) DO NOTHING",
+        (digest, len(content)),
     )
+    if added.rowcount != 1 or not content:
+        return
+    assert added.lastrowid is not None
+    with connection.blobopen("blob", "bytes", added.lastrowid) as blob:
+        for start in range(0, len(content), _SLICE_BYTES):
+            blob.write(content[start : start + _SLICE_BYTES])
 
 
 def select_head(connection: sqlite3.Connection, session_id: str) -> int:
@@ -315,8 +326,12 @@ def select_arrivals(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 def select_blob(connection: sqlite3.Connection, digest: str) -> bytes | None:
-    row = connection.execute("SELECT bytes FROM blob WHERE sha256 = ?", (digest,)).fetchone()
-    return None if row is None else bytes(row[0])
+    """Return stored bytes, read in slices as they were written; None where there are none."""
+    row = connection.execute("SELECT rowid FROM blob WHERE sha256 = ?", (digest,)).fetchone()
+    if row is None:
+        return None
+    with connection.blobopen("blob", "bytes", row[0], readonly=True) as blob:
+        return b"".join([blob.read(_SLICE_BYTES) for _ in range(0, len(blob), _SLICE_BYTES)])
 
 
 def _unknown(session_id: str) -> UnknownSession:

@@ -6,7 +6,6 @@ together, in one transaction.
 """
 
 import asyncio
-import hashlib
 import os
 import weakref
 from collections.abc import Callable, Collection, Sequence
@@ -203,7 +202,7 @@ class PostgresJournal:
 
     async def blob(self, digest: str) -> bytes | None:
         content = await self._ask(partial(queries.select_blob, digest=digest))
-        if content is not None and hashlib.sha256(content).hexdigest() != digest:
+        if content is not None and await digest_of(content) != digest:
             raise JournalError(f"The journal {self.location} is damaged: the bytes stored as {digest} are others.")
         return content
 

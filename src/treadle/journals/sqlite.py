@@ -5,7 +5,6 @@ together are one transaction and one sync.
 """
 
 import asyncio
-import hashlib
 import os
 import socket
 import sqlite3
@@ -222,7 +221,7 @@ class SqliteJournal:
 
     async def blob(self, digest: str) -> bytes | None:
         content = await self._ask(partial(_statements.select_blob, digest=digest))
-        if content is not None and hashlib.sha256(content).hexdigest() != digest:
+        if content is not None and await digest_of(content) != digest:
             raise JournalError(f"The journal {self._path} is damaged: the bytes stored as {digest} are others.")
         return content
 

@@ -32,6 +32,9 @@ _MAX_VALUES = 300_000
 """Values in one JSON text: each costs far more than its few bytes on the wire."""
 _MAX_MENDED_BYTES = 1024 * 1024
 """Bytes of a JSON text that is read a second time, because what it holds is not Unicode."""
+_MAX_LOOKS = 10_000
+"""Places in it at which such damage is looked for: each costs microseconds."""
+_HARMLESS = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
 
 _texts = msgspec.json.Decoder(str)
 
@@ -59,7 +62,7 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        if len(data) > _MAX_MENDED_BYTES:
+        if len(data) > _MAX_MENDED_BYTES or len(data.translate(None, _HARMLESS)) > _MAX_LOOKS:
             raise ModelResponseInvalid(f"The server sent what is not its protocol: {exc}.") from exc
     try:
         value = decoder.decode(_with_stand_ins(data))

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Protocol
 
 from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid, ModelUnavailable
-from treadle.messages import ToolCall, Usage
+from treadle.messages import Text, Thinking, ToolCall, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, tell_counted
 from treadle.providers._answer import Answer
 from treadle.providers._failures import ModelRefused, event_failure, not_the_protocol
@@ -17,8 +17,10 @@ __all__ = ["AnswerError", "Response", "read_response", "without_ending"]
 _LAST_WORDS_SECONDS = 5.0
 """How long to wait, after the terminal, where nothing but the end may follow: some servers send nothing and keep the connection."""
 
-_MAX_WHOLE_BYTES = 16 * 1024 * 1024
+_MAX_WHOLE_BYTES = 8 * 1024 * 1024
 """Bytes of an answer that is one JSON object: it is decoded in one go."""
+_MAX_CHARS = 4 * 1024 * 1024
+"""Characters that a model may say in one response, its thinking included: several times what any model writes."""
 _MAX_BLANKS = 1024 * 1024
 """Blank bytes before an answer: some servers send them to keep the connection."""
 
@@ -110,7 +112,9 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
         else:
             events, calls = SseReader(), 0
             while piece:
-                for data in events.feed(piece):
+                found = events.feed(piece)
+                await answer.give_turn(len(found[0]) if found else 0)  # the first may be longer than the piece
+                for data in found:
                     for part in response.add(data):
                         calls += type(part) is CallReady
                         yield part
@@ -121,9 +125,9 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
             if not response.is_whole:
                 raise _incomplete(head, answer, response)
         await answer.give_turn()
-        end = mended_end(response.end())
-        _check_calls(sum(isinstance(part, ToolCall) for part in end.parts), answer)
-        yield end
+        end = response.end()
+        _check_size(end, answer)
+        yield mended_end(end)
     except (AnswerError, ModelError, CancelledError) as exc:
         yield _refusal(exc, answer, response)
     finally:
@@ -158,6 +162,12 @@ def _take_whole(body: bytes, answer: Answer, response: Response) -> list[ModelPa
         return response.add_whole(body.removeprefix(_BYTE_ORDER_MARK))
     except ModelResponseInvalid as exc:
         raise not_the_protocol(body, answer) from exc
+
+
+def _check_size(end: ModelEnd, answer: Answer) -> None:
+    _check_calls(sum(isinstance(part, ToolCall) for part in end.parts), answer)
+    if sum(len(part.text) for part in end.parts if isinstance(part, Text | Thinking)) > _MAX_CHARS:
+        raise ModelResponseInvalid(f"{answer.endpoint.shown} sent a response of more than {_MAX_CHARS} characters.")
 
 
 def _check_calls(calls: int, answer: Answer) -> None:

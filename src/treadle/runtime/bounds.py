@@ -75,6 +75,8 @@ def _shorten_fields(value: dict[str, Any], text: str, limit: int) -> str | None:
 
 def _shorten_longest(value: dict[str, Any], limit: int) -> str | None:
     """Shorten the one long text of an object whose other fields are few and short; None where they are not."""
+    if len(value) > _FEW + 1:
+        return None
     longest = max(value, key=lambda key: len(value[key]) if isinstance(value[key], str) else 0)
     others = [item for key, item in value.items() if key != longest]
     is_one = isinstance(value[longest], str) and len(others) <= _FEW and all(map(_is_short, others))

@@ -10,7 +10,8 @@ import re
 import threading
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, AnyStr
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -60,6 +61,7 @@ _SEEN_BEHIND = 64
 _LONGEST_FIELD = 9_000
 """The same of all forms but private keys and web tokens."""
 _SLICE_CHARS = 30_000
+_MANY_PIECES = 10_000
 _LONGEST_WORDS = 16_000
 """Characters of an error or of a line of the log."""
 _MAX_CAUSES = 5
@@ -102,6 +104,8 @@ class _Known:
             return False
         if len(values) > _FEW:
             return self._pattern is not None and self._pattern.search(text) is not None
+        if len(text) > _SLICE_BYTES:
+            return any(_holds(text, value) for value in values)
         for value in values:  # noqa: SIM110 - any() takes twice as long, for each piece of a stream
             if value in text:
                 return True
@@ -110,10 +114,10 @@ class _Known:
     def hide(self, text: str) -> str:
         if self._pattern is None or not self.is_in(text):
             return text
-        if len(text) > _SLICE_CHARS and len(self._values) <= _FEW:  # a pattern takes long for megabytes
-            for value in self._longest_first:
-                text = text.replace(value, MARK)
-            return text
+        if len(text) > _SLICE_BYTES and len(self._values) <= _FEW:  # a pattern takes long for megabytes
+            held = [value for value in self._longest_first if _holds(text, value)]
+            pattern = re.compile("|".join(map(re.escape, held)))
+            return "".join(_replaced_in(text, pattern, MARK, longest=len(held[0])))
         return self._pattern.sub(MARK, text)
 
 
@@ -149,42 +153,45 @@ def secrets_of_address(address: str) -> list[str]:
 
 def without_known(content: bytes) -> Iterator[bytes]:
     """Yield stored bytes, in pieces, without the values that were given to `remember`. Take them in turns: no piece takes long."""
-    for value in tuple(_known.values):
-        secret = value.encode("utf-8", "replace")
-        is_in = False
-        for found in _holds(content, secret):
-            is_in = found
-            yield b""
-        if is_in:
-            pieces = []
-            for piece in _replaced_in(content, secret):
-                pieces.append(piece)
-                yield b""
-            content = b"".join(pieces)
-    yield content
-
-
-def _holds(content: bytes, secret: bytes) -> Iterator[bool]:
+    held: dict[bytes, None] = {}
+    secrets = [value.encode("utf-8", "replace") for value in sorted(_known.values, key=len, reverse=True)]
     for start in range(0, len(content), _SLICE_BYTES):
-        found = content.find(secret, start, start + _SLICE_BYTES + len(secret)) >= 0
-        yield found
-        if found:
-            return
+        held |= dict.fromkeys(secret for secret in secrets if _begins_in(content, secret, start))
+        yield b""
+    if held:
+        longest_first = sorted(held, key=len, reverse=True)
+        pattern = re.compile(b"|".join(map(re.escape, longest_first)))
+        yield from _replaced_in(content, pattern, MARK.encode(), longest=len(longest_first[0]))
+    else:
+        yield content
 
 
-def _replaced_in(content: bytes, secret: bytes) -> Iterator[bytes]:
-    """Yield the content in pieces, with the mark in the place of each secret."""
+def _begins_in(content: AnyStr, secret: AnyStr, start: int) -> bool:
+    return content.find(secret, start, start + _SLICE_BYTES + len(secret) - 1) >= 0
+
+
+def _holds(text: str, secret: str) -> bool:
+    """Whether a long text holds a secret. Looked for in slices: one search of megabytes holds up all threads of the process."""
+    return any(_begins_in(text, secret, start) for start in range(0, len(text), _SLICE_BYTES))
+
+
+def _replaced_in(content: AnyStr, pattern: re.Pattern[AnyStr], mark: AnyStr, *, longest: int) -> Iterator[AnyStr]:
+    """Yield the content in pieces, with the mark in the place of each secret.
+
+    Args:
+        longest: Length of the longest secret.
+    """
     at = 0
     while at < len(content):
         # A secret that begins in this slice belongs to it, also where it ends behind it.
         end, begun = at + _SLICE_BYTES, at
-        pieces: list[bytes] = []
-        while (found := content.find(secret, begun, end + len(secret) - 1)) >= 0:
-            pieces += (content[begun:found], MARK.encode())
-            begun = found + len(secret)
+        pieces: list[AnyStr] = []
+        while (found := pattern.search(content, begun, end + longest - 1)) and found.start() < end:
+            pieces += (content[begun : found.start()], mark)
+            begun = found.end()
         end = max(end, begun)
         pieces.append(content[begun:end])
-        yield b"".join(pieces)
+        yield content[:0].join(pieces)
         at = end
 
 
@@ -402,6 +409,11 @@ class Redactor:
         """Return a text with `[redacted]` in the place of each secret."""
         return self._hidden(text, _mark)
 
+    def pieces(self, text: str) -> Iterator[str]:
+        """Return a text in pieces, with `[redacted]` in the place of each secret. For one that takes long to be joined."""
+        text = self._without_own(text)
+        return _joined_often(_in_slices(text, _mark)) if self._is_on else iter((text,))
+
     def consent(self, text: str) -> str:
         """Return a text for a person who decides on it: only what cannot act is hidden, and its length is shown.
 
@@ -458,14 +470,22 @@ class Redactor:
         return self._value(value, hide)
 
     def _hidden(self, text: str, mark: Any) -> str:
-        text = _known.hide(text)
+        text = self._without_own(text)
         if not self._is_on:
             return text
-        if self._own is not None:
-            text = self._own.sub(MARK, text)
         if len(text) > _SLICE_CHARS:
-            return "".join(_in_slices(text, mark))
+            return "".join(_joined_often(_in_slices(text, mark)))
         return _HIDING.sub(mark, text) if _HINT.search(text) else text
+
+    def _without_own(self, text: str) -> str:
+        text = _known.hide(text)
+        return text if self._own is None or not self._is_on else self._own.sub(MARK, text)
+
+
+def _joined_often(pieces: Iterator[str]) -> Iterator[str]:
+    """Join what is next to each other: to join millions of pieces at once holds up all threads of the process."""
+    while group := list(islice(pieces, _MANY_PIECES)):
+        yield "".join(group)
 
 
 def _in_slices(text: str, mark: Callable[[re.Match[str]], str]) -> Iterator[str]:
@@ -473,19 +493,19 @@ def _in_slices(text: str, mark: Callable[[re.Match[str]], str]) -> Iterator[str]
     kept = at = 0
     while at < len(text):
         end = min(at + _SLICE_CHARS, len(text))
-        found = _HIDING.search(text, at, end) if _HINT.search(text, at, end) else None
-        if found is not None and (end == len(text) or found.end() < end - _SEEN_BEHIND):
-            yield text[kept : found.start()]
-            yield mark(found)
-            kept = at = found.end()
-        elif end == len(text):
+        settled = end if end == len(text) else end - _SEEN_BEHIND - 1
+        if _HINT.search(text, at, end):
+            while (found := _HIDING.search(text, at, end)) is not None and found.end() <= settled:
+                yield text[kept : found.start()]
+                yield mark(found)
+                kept = at = found.end()
+        if end == len(text):
             break
-        else:  # whatever began before this has ended within the slice
-            may_be_long = (
-                text.find("-----BEGIN", end - _LONGEST_FORM, end) >= 0
-                or text.find("eyJ", end - _LONGEST_FORM, end) >= 0
-            )
-            at = end - (_LONGEST_FORM if may_be_long else _LONGEST_FIELD)
+        # Whatever began before this has ended within the slice.
+        may_be_long = (
+            text.find("-----BEGIN", end - _LONGEST_FORM, end) >= 0 or text.find("eyJ", end - _LONGEST_FORM, end) >= 0
+        )
+        at = max(at, end - (_LONGEST_FORM if may_be_long else _LONGEST_FIELD))
     yield text[kept:]
 
 
