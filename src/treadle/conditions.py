@@ -4,7 +4,7 @@ Asked after each batch of calls; it sees what the model sees. Records nothing an
 """
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 from treadle.ports import SessionView
@@ -13,7 +13,7 @@ from treadle.runtime.interrupts import Interrupt
 from treadle.runtime.redaction import redacted_logger
 from treadle.stops import Stop, StopReason
 from treadle.toolbox import Toolbox
-from treadle.tools import Done
+from treadle.tools import CallStatus, Done, ToolResult
 
 __all__ = ["DoneCondition", "DoneWhen"]
 
@@ -37,6 +37,15 @@ class DoneCondition:
         self._session = session
         self._toolbox = toolbox
         self._interrupt = interrupt
+        self._ending = frozenset(tool.name for tool in toolbox if tool.ends_run)
+
+    def ended_by(self, results: Sequence[ToolResult | None]) -> Stop | None:
+        """Return the end of the run where one of the results is a success of a tool that ends it."""
+        for result in results if self._ending else ():
+            if result is not None and result.status is CallStatus.OK and result.name in self._ending:
+                output = result.data if result.artifact is None else result.content
+                return Stop(reason=StopReason.DONE_CONDITION_SATISFIED, output=output)
+        return None
 
     async def stop(self) -> Stop | None:
         """Return the end of the run where the condition holds. A condition that fails is logged and ends nothing."""

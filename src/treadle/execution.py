@@ -75,10 +75,27 @@ class Execution:
         self._done: Stop | None = None
         self._in_doubt: frozenset[str] = frozenset()
         self._suspended: dict[str, CallState] = {}
+        self._looks_back = True
+
+    async def ended_before(self) -> Stop | None:
+        """Return the end that the last batch had brought about where its process died before it could record that end.
+
+        Asked before each request; only the first one of a resumed run, if no batch went before it, can find something.
+        """
+        state, looks_back = self._ledger.state, self._looks_back
+        self._looks_back = False
+        if not looks_back or not state.messages or state.messages[-1].role != "tool":
+            return None
+        return (
+            self._condition.ended_by([call.result for call in state.answered])
+            or await self._condition.stop()
+            or self._interrupt.stop
+        )
 
     async def execute(self, batch: Batch) -> Stop | None:
         """Give every call of the batch its result, but those that wait for a person. Return why the run must end, if so."""
-        self._done = None
+        self._looks_back = False
+        self._done = self._condition.ended_by([call.result for call in self._ledger.state.open.values()])
         self._in_doubt = frozenset(state.call.id for state in batch.calls if may_have_acted(state))
         self._suspended = {
             state.call.id: msgspec.structs.replace(state) for state in batch.calls if state.suspended is not None
@@ -222,9 +239,8 @@ class Execution:
             self._slots.release()
         # What was done to the world is known to have been done, whatever happens next: else a crash would leave it in doubt.
         await self._ledger.record(self._outcomes.finished(call.call, result), durable=not call.effect.is_read)
-        if call.tool.ends_run and result.status is CallStatus.OK and self._done is None:
-            output = result.data if result.artifact is None else result.content
-            self._done = Stop(reason=StopReason.DONE_CONDITION_SATISFIED, output=output)
+        if self._done is None:
+            self._done = self._condition.ended_by([result])
 
     async def _leave(self, calls: Sequence[ToolCall]) -> None:
         """Answer calls that will not start."""

@@ -86,8 +86,8 @@ class Loop:
             self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message="The run was cancelled."))
         if self._ledger.state.has_open_calls:
             return await self._execute(self._ledger.state.unanswered, None)
-        if self._interrupt.stop is not None:
-            return self._interrupt.stop
+        if (ended := self._interrupt.stop or await self._execution.ended_before()) is not None:
+            return ended
         reached = self._meter.reached(self._run.spent)
         if reached is not None and not self._may_close(reached):
             return limit_stop(reached)

@@ -1,17 +1,29 @@
 """The user's own end of a run: a condition that is asked after each batch, alike under every driver."""
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
 from loop_tools import counter_tool, echo_tool, failing_tool, lines
 
 from invariants import check_session
-from treadle import Agent, Budget, ConfigurationError, Done, Guards, StopReason, Tool
+from treadle import (
+    Agent,
+    Budget,
+    ConfigurationError,
+    Done,
+    Guards,
+    JournalError,
+    StopReason,
+    Tool,
+    open_session,
+)
 from treadle.drivers.native import NativeDriver
 from treadle.drivers.react import ReActDriver
 from treadle.drivers.scripted import ScriptedDriver
-from treadle.testing import ScriptedModel, call, text
+from treadle.journals.memory import MemoryJournal
+from treadle.testing import FaultyJournal, ScriptedModel, call, text
 
 REACT = '{"thought": null, "type": "call_tool", "tool": "echo", "args": {"x": 1}}'
 
@@ -144,3 +156,77 @@ async def test_a_condition_looks_at_a_copy_of_the_session() -> None:
 def test_a_condition_that_is_no_function_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="done_when must be a function"):
         Agent(ScriptedModel([text("x")]), done_when=True)  # type: ignore[arg-type]  # as a user may write it
+
+
+def finishing(kind: str, counted: Any) -> dict[str, Any]:
+    """Return the options of an agent whose run ends with its first batch: by a tool, or by a condition."""
+    if kind == "ends_run":
+        return {"tools": [counter_tool(counted, ends_run=True), echo_tool()]}
+    return {"tools": [counter_tool(counted), echo_tool()], "done_when": has_result}
+
+
+@pytest.mark.row("L15")
+@pytest.mark.parametrize("kind", ["ends_run", "done_when"])
+async def test_a_run_that_died_after_its_last_result_ends_without_another_request(kind: str, tmp_path: Any) -> None:
+    """Die before each write in turn: what is recorded decides whether the model is needed again."""
+    ended_before = 0
+    for number in itertools.count(1):
+        counted, store = tmp_path / f"{kind}{number}", MemoryJournal()
+        options = finishing(kind, counted)
+        journal = FaultyJournal(store, fail_at=number)
+        try:
+            async with open_session(journal, id="s") as session:
+                await Agent(ScriptedModel([[call("echo", x=1), call("rec")]]), **options).run("go", session=session)
+        except JournalError:
+            pass
+        if not journal.has_failed:
+            break
+        recorded = await store.read("s") if await store.sessions() else ()
+        types = [event.type for event in recorded]
+        if types.count("tool.finished") < 2 or "run.finished" in types:
+            continue
+        ended_before += 1
+        model = ScriptedModel([text("Asked once more.")])
+        async with open_session(store, id="s") as session:
+            result = await Agent(model, **options).resume(session)
+
+        assert (result.reason, model.requests, lines(counted)) == (StopReason.DONE_CONDITION_SATISFIED, [], 1)
+        assert result.output is not None
+        await check_session(result.session)
+    assert ended_before
+
+
+@pytest.mark.row("L15")
+async def test_a_run_that_died_in_the_batch_that_ends_it_starts_nothing_more(tmp_path: Any) -> None:
+    """The result of the tool that ends the run is recorded, and another call of its batch is not answered."""
+    counted, paid, store = tmp_path / "rec", tmp_path / "paid", MemoryJournal()
+    tools = [
+        counter_tool(counted, effect="unsafe", permission="allow", ends_run=True),
+        counter_tool(paid, name="pay", effect="unsafe", permission="allow"),
+    ]
+    deaths = 0
+    for number in itertools.count(1):
+        store = MemoryJournal()
+        journal = FaultyJournal(store, fail_at=number)
+        for path in (counted, paid):
+            path.unlink(missing_ok=True)
+        try:
+            async with open_session(journal, id="s") as session:
+                await Agent(ScriptedModel([[call("rec"), call("pay")]]), tools=tools).run("go", session=session)
+        except JournalError:
+            pass
+        if not journal.has_failed:
+            break
+        recorded = await store.read("s") if await store.sessions() else ()
+        types = [event.type for event in recorded]
+        if "tool.finished" not in types or "run.finished" in types:
+            continue
+        deaths += 1
+        model = ScriptedModel([text("Asked once more.")])
+        async with open_session(store, id="s") as session:
+            result = await Agent(model, tools=tools).resume(session)
+
+        assert (result.reason, model.requests) == (StopReason.DONE_CONDITION_SATISFIED, [])
+        assert (lines(counted), lines(paid)) == (1, 0)
+        await check_session(result.session)
+    assert deaths
