@@ -5,9 +5,9 @@ import msgspec
 from treadle.effects import Effect
 from treadle.events import MessageAdded, ToolResolved, ToolStarted
 from treadle.messages import ToolCall, user_message
-from treadle.tools import JsonObject
+from treadle.tools import CheckedCall, JsonObject, business_key
 
-__all__ = ["IN_DOUBT", "Doubt", "doubt_of", "resolution_id", "resolution_message"]
+__all__ = ["IN_DOUBT", "Doubt", "doubt_of", "is_equal", "resolution_id", "resolution_message"]
 
 IN_DOUBT = "in doubt"
 """Rule of a request for consent to run a call again whose outcome is unknown."""
@@ -58,6 +58,14 @@ def doubt_of(
         since=started.at,
         is_told=is_told,
     )
+
+
+def is_equal(doubt: Doubt, call: CheckedCall) -> bool:
+    """Whether a call means what a call in doubt meant: the same tool and key, or the same arguments."""
+    if doubt.tool != call.name:
+        return False
+    key = business_key(call.tool, call.arguments)
+    return key is None or doubt.digest == call.digest or (key != "" and key == doubt.business_key)
 
 
 def resolution_id(resolved: ToolResolved) -> str:

@@ -190,6 +190,10 @@ class Execution:
 
         Where the store cannot keep it, calls that act are answered instead of started: a crash would leave them unknown.
         """
+        if asked := self._planner.asked_since(calls):
+            self._give_back(len(asked))
+            calls = [call for call in calls if call.id not in asked]
+            before = (*before, *(event for events in asked.values() for event in events))
         try:
             await self._ledger.record(*before, *(self._started(call) for call in calls), durable=_acts(calls))
         except IntentNotStored:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from treadle.checking import Checked, Checker, Decided, Refused
-from treadle.doubts import Doubt
+from treadle.doubts import is_equal
 from treadle.early import EarlyCalls
 from treadle.effects import Effect
 from treadle.events import AnyEvent, ApprovalRequested, CallDecided, ModelFinished, RepeatNoticed
@@ -25,7 +25,7 @@ from treadle.runtime.permission import action_digest
 from treadle.runtime.tries import NOT_STARTED, Repetition, Tries
 from treadle.state import BUDGET_EXCEEDED, CallState
 from treadle.stops import Stop, StopReason
-from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult, business_key
+from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
 
 __all__ = ["Batch", "Plan", "Planner", "abandoned", "unknown_outcome"]
 
@@ -170,18 +170,35 @@ class Planner:
         """Ask a person about a call that equals one in doubt: run under a new key, it could act a second time."""
         if not isinstance(checked, Decided) or checked.decision.kind != DecisionKind.ALLOW or state.started is not None:
             return checked
-        if checked.call.effect not in (Effect.KEYED, Effect.UNSAFE):
-            return checked
-        doubt = next((one for one in self._ledger.state.doubts.values() if _is_equal(one, checked.call)), None)
+        decision = self._equals_doubt(checked.call)
+        return checked if decision is None else msgspec.structs.replace(checked, decision=decision)
+
+    def _equals_doubt(self, call: CheckedCall) -> Decision | None:
+        if call.effect not in (Effect.KEYED, Effect.UNSAFE):
+            return None
+        doubt = next((one for one in self._ledger.state.doubts.values() if is_equal(one, call)), None)
         if doubt is None:
-            return checked
+            return None
         what = f"its key {doubt.business_key}" if doubt.business_key else "its arguments"
         reason = (
             f"It equals call {doubt.call_id} of {doubt.tool} in {what}, whose outcome is unknown: allowed, it may act a "
             "second time. Find out first how that call ended."
         )
-        decision = Decision(kind=DecisionKind.ASK, rule=EQUALS_DOUBT, reason=reason)
-        return msgspec.structs.replace(checked, decision=decision)
+        return Decision(kind=DecisionKind.ASK, rule=EQUALS_DOUBT, reason=reason)
+
+    def asked_since(self, calls: Sequence[CheckedCall]) -> dict[str, list[AnyEvent]]:
+        """Return what to record, by call, of those that may not start after all: they equal a call of their own batch whose
+        outcome has become unknown since they were decided on, and no person has allowed them."""
+        asked: dict[str, list[AnyEvent]] = {}
+        for call in calls if self._ledger.state.doubts else ():
+            state = self._ledger.state.open.get(call.id)
+            if state is None or state.started is not None or _is_allowed_by_person(state):
+                continue
+            if (decision := self._equals_doubt(call)) is not None:
+                is_rewritten = state.decision is not None and state.decision.arguments is not None
+                decided = Decided(call=call, decision=decision, is_rewritten=is_rewritten)
+                asked[call.id] = [decided.event(), self._request_for(state, decided, self._ledger.store_time())]
+        return asked
 
     async def _edited(self, asked: Decided, arguments: JsonObject, state: CallState, batch: Batch) -> Checked | None:
         """Return the call with the arguments that a person has put in the place of the model's."""
@@ -312,20 +329,21 @@ class Planner:
         pending = state.approval
         if pending is not None and pending.answer is None and pending.digest == digest and now < pending.expires_at:
             return
-        replaced = pending if decided.decision.rule == _UNFIT_EDIT else None
-        plan.events.append(
-            ApprovalRequested(
-                call_id=state.call.id,
-                approval_id="ap_" + self._ledger.randomness.token(),
-                tool=decided.call.name,
-                arguments=decided.call.arguments,
-                digest=digest,
-                effect=decided.call.effect,
-                expires_at=now + self._approval_seconds,
-                rule=decided.decision.rule,
-                reason=decided.decision.reason,
-                replaces="" if replaced is None else replaced.replaces or replaced.id,
-            )
+        plan.events.append(self._request_for(state, decided, now))
+
+    def _request_for(self, state: CallState, decided: Decided, now: float) -> ApprovalRequested:
+        replaced = state.approval if decided.decision.rule == _UNFIT_EDIT else None
+        return ApprovalRequested(
+            call_id=state.call.id,
+            approval_id="ap_" + self._ledger.randomness.token(),
+            tool=decided.call.name,
+            arguments=decided.call.arguments,
+            digest=action_digest(self._ledger.state.id, decided.call),
+            effect=decided.call.effect,
+            expires_at=now + self._approval_seconds,
+            rule=decided.decision.rule,
+            reason=decided.decision.reason,
+            replaces="" if replaced is None else replaced.replaces or replaced.id,
         )
 
 
@@ -335,10 +353,14 @@ def _is_due(state: CallState) -> bool:
     return state.started is None and (answer is None or answer.answer != "deny")
 
 
+def _is_allowed_by_person(state: CallState) -> bool:
+    answer = None if state.approval is None else state.approval.answer
+    return answer is not None and answer.answer == "allow"
+
+
 def _used_up(budget: str, state: CallState) -> str:
     message = f"Not executed: the budget {budget} is used up."
-    answer = None if state.approval is None else state.approval.answer
-    if answer is None or answer.answer != "allow":
+    if not _is_allowed_by_person(state):
         return message
     return f"{message} A person had allowed this call; that consent ends here, and the call must be issued again."
 
@@ -390,14 +412,6 @@ def _repeated_words(found: Sequence[_Found], repetition: Repetition) -> str:
 
 EQUALS_DOUBT = "equals a call in doubt"
 """Rule of a request for consent to a call that equals one of unknown outcome."""
-
-
-def _is_equal(doubt: Doubt, call: CheckedCall) -> bool:
-    """Whether a call means what a call in doubt meant: the same tool and key, or the same arguments."""
-    if doubt.tool != call.name:
-        return False
-    key = business_key(call.tool, call.arguments)
-    return key is None or doubt.digest == call.digest or (key != "" and key == doubt.business_key)
 
 
 def unknown_outcome(call: ToolCall) -> ToolResult:

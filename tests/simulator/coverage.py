@@ -3,13 +3,16 @@
 from collections import Counter, deque
 
 from treadle.events import (
+    ActionDecided,
     AnyEvent,
     ApprovalRequested,
     BudgetReachedEvent,
+    CallDecided,
     MessageAdded,
     ModelFailed,
     ModelFinished,
     ModelStarted,
+    RepeatNoticed,
     RunFinished,
     RunPaused,
     RunResumed,
@@ -31,6 +34,13 @@ FEATURES = (
     "structured_answer",
     "steering",
     "polling",
+    "business_key",
+    "nested_agent",
+    "interceptor",
+    "progress",
+    "done_when",
+    "own_action",
+    "batch_time",
 )
 FAULTS = (
     "kill",
@@ -50,6 +60,13 @@ FAULTS = (
 )
 
 _GUARDS = frozenset({"repeated_tool_call", "repeated_failures", "invalid_call_limit"})
+_OF_A_CALL = (
+    "early_start", "approval_pending", "agent_as_tool", "business_key", "nested_agent", "interceptor", "done_when",
+    "own_action", "batch_time",
+)  # fmt: skip
+"""Features that are in action from a moment in a call until its result."""
+_BY_TOOL = {"delegate": "agent_as_tool", "sub": "nested_agent", "invoice": "business_key"}
+
 _MEMORY = 16
 """Events after which a feature that is over no longer counts as near."""
 
@@ -63,6 +80,8 @@ class Watcher:
         self._running: set[str] = set()
         self._recent: deque[frozenset[str]] = deque(maxlen=_MEMORY)
         self.is_structured = False
+        self.always: tuple[str, ...] = ()
+        """Features of this life that every call has."""
 
     @property
     def active(self) -> set[str]:
@@ -84,9 +103,22 @@ class Watcher:
     def died(self) -> None:
         """A process died: what only it knew is over."""
         self._recent.append(frozenset(self.active))
-        for feature in ("early_start", "parallel_batch", "agent_as_tool", "retry", "fallback", "closing_turn"):
-            self._on[feature].clear()
+        for feature, marks in self._on.items():
+            if feature not in ("approval_pending", "structured_answer", "steering", "polling"):
+                marks.clear()
         self._running.clear()
+
+    def see_child(self, event: AnyEvent) -> None:
+        """Take in one event of an agent that carries out a call."""
+        match event:
+            case ToolStarted(call_id=str(call_id)) if event.tool in _BY_TOOL:
+                self._on[_BY_TOOL[event.tool]].add(call_id)
+            case ToolFinished(call_id=str(call_id)):
+                for feature in _OF_A_CALL:
+                    self._on[feature].discard(call_id)
+            case _:
+                return
+        self._recent.append(frozenset(self.active))
 
     def see(self, event: AnyEvent) -> None:
         """Take in one event of a process."""
@@ -111,12 +143,12 @@ class Watcher:
             case ToolStarted(call_id=str(call_id)):
                 self._started(event, call_id)
             case ToolFinished(call_id=str(call_id)):
-                for feature in ("early_start", "approval_pending", "agent_as_tool"):
+                for feature in _OF_A_CALL:
                     on[feature].discard(call_id)
                 self._running.discard(call_id)
                 on["parallel_batch"] = {"x"} if len(self._running) > 1 else set()
-            case ApprovalRequested(call_id=str(call_id)):
-                on["approval_pending"].add(call_id)
+            case CallDecided() | ActionDecided() | ApprovalRequested() | RepeatNoticed():
+                self._decided(event)
             case ModelStarted():
                 on["closing_turn"] = {"x"} if event.closing else set()
                 on["structured_answer"] = {"x"} if self.is_structured else set()
@@ -133,13 +165,28 @@ class Watcher:
             case _:
                 pass
 
+    def _decided(self, event: CallDecided | ActionDecided | ApprovalRequested | RepeatNoticed) -> None:
+        call_id = event.call_id or ""
+        match event:
+            case CallDecided():
+                if "interceptor" in self.always:
+                    self._on["interceptor"].add(call_id)
+            case ActionDecided():
+                self._on["own_action"].add(call_id)
+            case RepeatNoticed():
+                self._on["progress"] = {"x"}
+            case ApprovalRequested():
+                self._on["approval_pending"].add(call_id)
+
     def _started(self, event: ToolStarted, call_id: str) -> None:
         self._on["approval_pending"].discard(call_id)
         self._running.add(call_id)
         if event.early:
             self._on["early_start"].add(call_id)
-        if event.tool == "delegate":
-            self._on["agent_as_tool"].add(call_id)
+        if (feature := _BY_TOOL.get(event.tool)) is not None:
+            self._on[feature].add(call_id)
+        for feature in self.always:
+            self._on[feature].add(call_id)
         if event.tool in ("start_transfer", "check_transfer"):
             self._on["polling"] = {"x"}
         if len(self._running) > 1:

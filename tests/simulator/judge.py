@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from invariants import find_violations
-from simulator.world import Deed, canonical
+from simulator.tools import AFTER_RAISES, BEFORE_DENIES, PROGRESS, is_done, rewritten
+from simulator.world import ACTING, Deed, canonical
 from treadle.effects import Effect
 from treadle.events import (
+    ActionDecided,
     AnyEvent,
     ApprovalAnswered,
     MessageAdded,
+    ModelFinished,
     RunFinished,
     RunPaused,
     RunResumed,
@@ -31,7 +34,7 @@ from treadle.ports import ModelRequest
 from treadle.recovery import IN_DOUBT
 from treadle.reports import RunResult
 from treadle.state import Approval
-from treadle.stops import Status
+from treadle.stops import Status, StopReason
 from treadle.tools import CallStatus, ToolContext, ToolResult
 
 if TYPE_CHECKING:
@@ -40,8 +43,6 @@ if TYPE_CHECKING:
     from simulator.store import Shelf, SimStore
 
 __all__ = ["Judge"]
-
-_ACTING = frozenset({"pay", "wire", "order", "write", "start_transfer"})
 
 
 class Judge:
@@ -58,6 +59,10 @@ class Judge:
         self._denied: dict[tuple[str, str], bool] = {}
         self._reruns: Counter[tuple[str, str]] = Counter()
         self._called_off: set[tuple[str, str]] = set()
+        self._first_sent: dict[tuple[str, int, int], float] = {}
+        """By session, stretch of running and step: when its first call that acts was sent."""
+        self._equal_looks: dict[tuple[str, int], set[int]] = {}
+        """By session and stretch: steps in which the call ran that a model repeats again and again."""
 
     def blame(self, sentence: str) -> None:
         if sentence not in self.violations:
@@ -66,8 +71,8 @@ class Judge:
 
     # --- what the model says and is told
 
-    def proposed(self, session_id: str, calls: Sequence[ToolCall], finish: Finish, cut: frozenset[str]) -> None:
-        """A whole response proposes calls. One call that is told twice under one id is one call."""
+    def proposed(self, request: ModelRequest, calls: Sequence[ToolCall], finish: Finish, cut: frozenset[str]) -> None:
+        """A whole response proposes calls. One call that is told twice under one id is one call; what was not offered is none."""
         if finish in (Finish.LENGTH, Finish.REFUSED):
             return
         seen: set[tuple[str, str, str]] = set()
@@ -75,11 +80,15 @@ class Judge:
             mark = (call.id, call.name, call.arguments)
             if call.id in cut or (call.id and mark in seen):
                 continue
+            if request.tool_choice not in ("auto", "required", call.name):
+                continue
             seen.add(mark)
             try:
-                self._proposed[(call.name, canonical(json.loads(call.arguments)))] += 1
+                arguments = json.loads(call.arguments)
             except ValueError:
                 continue
+            meant = rewritten(arguments) if self._life.plan.intercepts else arguments
+            self._proposed[(call.name, canonical(meant))] += 1
 
     def asked(self, process: "Process", request: ModelRequest) -> None:
         """A request reaches a model: its history must be one that every provider accepts, and true."""
@@ -95,6 +104,22 @@ class Judge:
             self.blame(f"a request ends with calls {waiting} and no results")
         if messages and messages[-1].role == "assistant":
             self.blame("a request ends with the model's own words")
+        self._check_done(process, request)
+
+    def _check_done(self, process: "Process", request: ModelRequest) -> None:
+        """No model is asked once the condition of `done_when` holds, but where the process died before it had said so."""
+        life = self._life
+        shelf = process.store.shelves.get(request.session_id)
+        if not life.plan.has_done or life.is_degraded or shelf is None or not is_done(request.messages):
+            return
+        if request.session_id.startswith("c_") or process.journal.is_fenced(request.session_id):
+            return
+        for event in reversed(shelf.events):
+            if isinstance(event, RunStarted | RunResumed):
+                return
+            if isinstance(event, ToolFinished):
+                self.blame(f"a model was asked although the work was done by {event.call_id}")
+                return
 
     # --- what is sent
 
@@ -124,6 +149,53 @@ class Judge:
         if (end := _last_turn(shelf)) is not None:
             self.blame(f"{tool} of {place} is sent after {end}")
         self._check_consent(place, tool, canonical(arguments))
+        self._check_interceptor(place, tool, arguments)
+        self._check_batch_time(process, ctx, shelf)
+        if intent is not None and tool != "write":
+            self._check_equal_doubt(place, shelf, intent[1], canonical(arguments))
+
+    def _check_interceptor(self, place: tuple[str, str], tool: str, arguments: Any) -> None:
+        if self._life.plan.intercepts and (arguments["to"] == "bob" or arguments["ref"] % BEFORE_DENIES == 0):
+            self.blame(f"{tool} of {place} is sent with {arguments} past the interceptor")
+
+    def _check_batch_time(self, process: "Process", ctx: ToolContext, shelf: "Shelf") -> None:
+        """The calls of one response start within its time, where nothing but they themselves took it."""
+        limit = self._life.plan.agent["batch_seconds"]
+        if limit is None or ctx.session.id.startswith("c_"):
+            return
+        now = self._life.timeline.now
+        first = self._first_sent.setdefault((ctx.session.id, shelf.stretches, ctx.session.step), now)
+        if now > first + limit and first >= max(process.woken_at, process.store.hangs_until):
+            self.blame(f"{ctx.call.name} of {ctx.call.id} is sent {now - first:.2f} s after the first of its response")
+
+    def _check_equal_doubt(self, place: tuple[str, str], shelf: "Shelf", intent: ToolStarted, arguments: str) -> None:
+        """A call that means what a call of unknown outcome meant needs a person's word."""
+        for call_id, (_, event) in shelf.finished.items():
+            if event.result.status is not CallStatus.OUTCOME_UNKNOWN or call_id == place[1]:
+                continue
+            started = shelf.started.get(call_id)
+            if started is None or started[1].tool != intent.tool or shelf.resolved.get(call_id, "unknown") != "unknown":
+                continue
+            key = intent.business_key
+            is_equal = started[1].digest == intent.digest or (key != "" and started[1].business_key == key)
+            if is_equal and arguments not in self._allowed.get(place, ()):
+                self.blame(f"{intent.tool} of {place} is sent unasked although {call_id}, which it equals, is in doubt")
+
+    def own_action(self, process: "Process", ctx: ToolContext, arguments: Any) -> None:
+        """A tool may carry out an action of its own: policy must allow that, and the decision must be stored."""
+        place = (ctx.session.id, ctx.call.id)
+        if self._life.word_on("pay") != "allow":
+            self.blame(f"an action of {place} is allowed although policy says {self._life.word_on('pay')}")
+        shelf = process.store.shelves.get(ctx.session.id)
+        if shelf is None or process.journal.is_fenced(ctx.session.id):
+            return
+        decided = [
+            event
+            for event in shelf.events[: shelf.synced]
+            if isinstance(event, ActionDecided) and event.call_id == ctx.call.id
+        ]
+        if not any(event.decision == "allow" and event.arguments == arguments for event in decided):
+            self.blame(f"an action of {place} is allowed and the decision is not stored")
 
     def _check_consent(self, place: tuple[str, str], tool: str, arguments: str) -> None:
         life = self._life
@@ -141,6 +213,11 @@ class Judge:
             return
         if (end := _last_turn(shelf)) is not None:
             self.blame(f"a read of {ctx.call.id} starts after {end}")
+        if self._life.plan.stuck == "progress" and ctx.call.name == "look" and '"ref": 0' in ctx.call.arguments:
+            steps = self._equal_looks.setdefault((ctx.session.id, shelf.stretches), set())
+            steps.add(ctx.session.step)
+            if len(steps) >= PROGRESS and not self._life.plan.has_fallback:
+                self.blame(f"an equal call ran in {len(steps)} responses of one run; the limit is {PROGRESS}")
 
     def done(self, deed: Deed) -> None:
         """Something was done. Whether it was one too many is told at once, so that the trace shows where."""
@@ -151,13 +228,15 @@ class Judge:
         count = len(world.by_call[place])
         if count > 1 + self._reruns[place]:
             self.blame(f"{deed.tool} of {place} was done {count} times")
-        if deed.tool in ("pay", "wire", "start_transfer") and place not in self._edited:
-            mark = (deed.tool, deed.arguments)
+        mark = (deed.tool, deed.arguments)
+        if place in self._edited:
+            return
+        if not self._proposed[mark]:
+            self.blame(f"{deed.tool} {deed.arguments} was done although no whole response that may call it says so")
+        elif deed.tool != "order":
             same = sum((one.tool, one.arguments) == mark for one in world.deeds)
             reruns = sum(self._reruns.values())
-            if not self._proposed[mark]:
-                self.blame(f"{deed.tool} {deed.arguments} was done although no whole response says so")
-            elif same > self._proposed[mark] + reruns:
+            if same > self._proposed[mark] + reruns:
                 self.blame(
                     f"{deed.tool} {deed.arguments} was done {same} times; models meant it {self._proposed[mark]}"
                 )
@@ -193,6 +272,8 @@ class Judge:
             self.blame(f"a run ended as {result.reason} with open calls {[*state.open]}")
         if result.completed != (result.status is Status.COMPLETED):
             self.blame("completed and status disagree")
+        if self._life.plan.stuck == "polls" and result.reason is StopReason.REPEATED_TOOL_CALL:
+            self.blame("a run ended as repetition although its model only polled")
         listed = [call["id"] for call in report["tool_calls"]]
         if len(listed) != len(set(listed)):
             self.blame("the report lists a call twice")
@@ -249,8 +330,26 @@ class Judge:
                 continue  # whoever took the session over asked the world before the stalled process sent it
             deeds = world.by_call.get(place, ())
             effect = Effect.READ if started is None else started[1].effect
+            is_read = result.name == "look" and result.status is CallStatus.OK
+            if (
+                is_read
+                and self._life.plan.intercepts
+                and result.display is None
+                and _ref_of(shelf, call_id) % AFTER_RAISES
+            ):
+                self.blame(f"the result of {(session_id, call_id)} has not passed the interceptor")
             if (fault := _lie(result, len(deeds), effect)) is not None:
                 self.blame(f"{result.name} of {(session_id, call_id)} {fault}")
+
+
+def _ref_of(shelf: "Shelf", call_id: str) -> int:
+    """Return the `ref` of a proposed call; 0 where it has none that can be read."""
+    for event in shelf.events:
+        if isinstance(event, ModelFinished):
+            for call in event.message.calls:
+                if call.id == call_id:
+                    return int(json.loads(call.arguments)["ref"])
+    return 0
 
 
 def _last_turn(shelf: "Shelf") -> str | None:
@@ -271,7 +370,7 @@ def _last_turn(shelf: "Shelf") -> str | None:
 def _lie(result: ToolResult, deeds: int, effect: Effect) -> str | None:
     """Say what is untrue of a result, given how often it was really done."""
     status = result.status
-    if result.name not in _ACTING or (not deeds and status is not CallStatus.OK):
+    if result.name not in ACTING or (not deeds and status is not CallStatus.OK):
         return None
     if not deeds:
         return "is told ok and was not done"

@@ -1,13 +1,14 @@
 """One life: a session from its first task to its last, with people, several processes, faults; all of it from one seed."""
 
 import asyncio
+from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple
 from zlib import crc32
 
 from simulator.coverage import Watcher
 from simulator.judge import Judge
-from simulator.mind import Mind, SimModel
+from simulator.mind import CHILDREN, Mind, SimModel
 from simulator.people import People
 from simulator.plan import Plan, plan_of
 from simulator.process import Process
@@ -17,7 +18,7 @@ from simulator.timeline import Deadlock, Livelock, ProcessLoop, Timeline
 from simulator.tools import agent_of
 from simulator.world import World
 from treadle import Agent
-from treadle.events import AnyEvent, ToolStarted, encode_event
+from treadle.events import AnyEvent, SessionForked, ToolStarted, encode_event
 from treadle.ports import ModelRequest
 from treadle.providers.fallback import FallbackModel
 
@@ -72,6 +73,9 @@ class Life:
         self.world = World(self)
         self.watcher = Watcher()
         self.watcher.is_structured = self.plan.is_structured
+        has = {"done_when": self.plan.has_done, "interceptor": self.plan.intercepts}
+        has["batch_time"] = self.plan.agent["batch_seconds"] is not None
+        self.watcher.always = tuple(name for name, is_there in has.items() if is_there)
         self.stores = [SimStore("store-1", encodes=self.plan.encodes)]
         self.processes: list[Process] = []
         self.incidents: list[Incident] = []
@@ -160,6 +164,11 @@ class Life:
 
     def stored(self, process: Process, events: Any, *, durable: bool) -> None:
         for event in events:
+            if (
+                event.parent is not None
+            ):  # of an agent that carries out a call: its events reach no subscriber of the caller
+                self.watcher.see_child(event)
+                self.purse.heard(process, event)
             self.digest = crc32(encode_event(event), self.digest)
             if self._is_verbose:
                 self.trace(process, f"stored{' durably' if durable else ''} {_line(event)}")
@@ -195,9 +204,9 @@ class Life:
 
     def mind(self, role: str) -> Mind:
         if role not in self._minds:
-            turns = self.plan.turns if role != "child" else 2
+            turns = self.plan.turns if role not in CHILDREN else 2
             self._minds[role] = Mind(self, role, turns)
-        if role != "child":
+        if role not in CHILDREN:
             self.watcher.set("fallback", role == "backup")
         return self._minds[role]
 
@@ -247,7 +256,7 @@ class Life:
 
     def agent(self, process: Process) -> Agent:
         plan = self.plan
-        agent = agent_of(**plan.agent)
+        agent = agent_of(**plan.agent, stuck=plan.stuck, has_done=plan.has_done)
         if not plan.has_fallback:
             return agent
         if process.fallback is None:
@@ -270,9 +279,10 @@ class Life:
         parent, shared = self._parents.get(session_id, ("", 0))
         return self.owner(parent, seq) if seq <= shared else session_id
 
-    def forked(self, parent_id: str, session_id: str, shared: int) -> None:
-        """Note that a session shares so many events of another."""
-        self._parents[session_id] = (parent_id, shared)
+    def adopted(self, session_id: str, events: Sequence[AnyEvent]) -> None:
+        """Note of a session that is made with its events whether it shares those before its last one with another."""
+        if events and isinstance(fork := events[-1], SessionForked):
+            self._parents[session_id] = (fork.parent_id, fork.seq - 1)
 
 
 def _with_model(agent: Agent, model: Any) -> Agent:

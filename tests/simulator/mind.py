@@ -21,7 +21,7 @@ from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelt
 if TYPE_CHECKING:
     from simulator.life import Life
 
-__all__ = ["Mind", "SimModel"]
+__all__ = ["CHILDREN", "Mind", "SimModel"]
 
 
 class SimModel:
@@ -45,6 +45,9 @@ class SimModel:
             yield part
 
 
+CHILDREN = ("child", "grandchild")
+"""Roles of models that carry out a call of another agent."""
+
 _PRICE = Price(input=Decimal(1), output=Decimal(10))
 
 
@@ -57,7 +60,7 @@ class Mind:
         self._role = role
         self.turns = turns
         """Responses with calls that it will still give."""
-        self._stuck = life.plan.stuck if role != "child" else None
+        self._stuck = life.plan.stuck if role not in CHILDREN else None
         self._told = 0
         self._last: list[ToolCall] = []
         self._broken: list[ToolCall] | None = None
@@ -91,7 +94,7 @@ class Mind:
             return
         if process.is_dead:
             await process.gone()
-        life.judge.proposed(request.session_id, calls, finish, cut)
+        life.judge.proposed(request, calls, finish, cut)
         life.trace(process, f"model {self._role} says {[(c.id, c.name, c.arguments) for c in calls]} {finish}")
         self._broken = None
         self._last = calls
@@ -158,6 +161,8 @@ class Mind:
                 return [ToolCall(id=self._id(), name="look", arguments='{"ref": "x"}')]
             case "unknown_tool":
                 return [ToolCall(id=self._id(), name="payy", arguments="{}")]
+            case "polls":
+                return [ToolCall(id=self._id(), name="poll", arguments='{"to": "ann", "ref": 0}')]
             case _:
                 count = 1 if self._told % 2 else 2
                 return [ToolCall(id=self._id(), name="look", arguments='{"to": "ann", "ref": 0}') for _ in range(count)]
@@ -190,7 +195,7 @@ class Mind:
 
     def _arguments(self, name: str) -> str:
         life = self._life
-        if name == "delegate":
+        if name in ("delegate", "sub"):
             return json.dumps({"task": f"task {life.next_ref()}"})
         if name == "check_transfer":
             keys = [*life.world.by_key] or ["none"]

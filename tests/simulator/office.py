@@ -107,6 +107,27 @@ class Office:
             await session.change(status="active", reason="It is well.")
             life.trace(process, f"activates {session.id}")
 
+    async def close_for_a_while(self, process: Process, session: Session, word: str) -> None:
+        """Suspend or move a session, whoever runs it, and take that back; one that is being run refuses it."""
+        life = self._life
+        if session.state.status != "active":
+            return
+        life.excuses |= {"SessionNotActive", "SessionMoved"}
+        place = "a place nobody goes to" if word == "move" else None
+        try:
+            if word == "move":
+                await session.move(place)
+            else:
+                await session.change(status="suspended", reason="It is looked into.")
+        except NoSuchPoint:  # a child carries out a call of it
+            return
+        life.happened(word)
+        life.trace(process, f"{word}s {session.id} for a while")
+        await process.sleep(self._chance.choice((0.1, 60.0)))
+        await session.refresh()
+        if (session.state.status, session.state.moved_to) == ("suspended", place):  # else others have done more to it
+            await session.change(status="active", reason="It is taken back.")
+
     async def _rewind(self, process: Process, session: Session) -> None:
         """Mark the end of a session, or go back to a point of it."""
         chance, life = self._chance, self._life
@@ -127,7 +148,7 @@ class Office:
         is_open_too = chance.random() < 0.3
         before = process.clock.now() - chance.choice((-1.0, 60.0, DAY))
         open_ones = {} if is_open_too else self._open_ones(process)
-        life.excuses.add("SessionNotActive")
+        life.excuses |= {"SessionNotActive", "SessionConflict"}
         gone = await expire_sessions(
             process.journal, before=before, purge=True, even_open=is_open_too, clock=process.clock
         )
@@ -145,7 +166,10 @@ class Office:
         return {
             name: shelf.put
             for name, shelf in process.store.shelves.items()
-            if shelf.lease is None and not shelf.inbox and _waits_for_a_person(fold(name, shelf.events))
+            if shelf.lease is None
+            and not shelf.inbox
+            and shelf.status != "deleted"
+            and _waits_for_a_person(fold(name, shelf.events))
         }
 
     # --- after a move

@@ -60,6 +60,9 @@ class People:
                 self._rival(session_id, chance.random() * 5)
             if self._plan.steers:
                 life.timeline.call_later(chance.random() * 3, self._office, session_id, "steer")
+            for word, rate in (("suspend", 0.04), ("move", 0.04)):
+                if chance.random() < (0.5 if self._plan.fault == word else rate):
+                    life.timeline.call_later(chance.random() * 5, self._office, session_id, word)
             life.timeline.call_later(PATIENCE_SECONDS, self._lose_patience, process)
             await life.see_through(process, task)
             await self._between()
@@ -276,6 +279,8 @@ class People:
             case "cancel":
                 self._life.happened("cancel")
                 await session.cancel()
+            case "suspend" | "move":
+                await self._office_acts.close_for_a_while(process, session, word)
             case _:
                 raise AssertionError(word)
 
@@ -289,7 +294,6 @@ class People:
         except NoSuchPoint:
             return
         self._life.trace(process, f"forked {session.id} as {name}")
-        self._life.forked(session.id, name, process.store.shelves[name].head - 1)
         self._sessions.append(name)
 
     async def _move(self) -> None:

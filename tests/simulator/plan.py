@@ -22,8 +22,15 @@ _FAVOURITES: dict[str, tuple[str, ...]] = {
     "structured_answer": ("look",),
     "steering": ("look", "watch", "wire"),
     "polling": ("start_transfer", "check_transfer"),
+    "business_key": ("invoice", "invoice", "look"),
+    "nested_agent": ("delegate", "delegate", "sub", "sub", "pay"),
+    "interceptor": ("pay", "look", "write"),
+    "progress": ("look",),
+    "done_when": ("look", "look", "pay"),
+    "own_action": ("admin", "admin", "look"),
+    "batch_time": ("look", "write", "watch", "wire"),
 }
-_STUCK = ("repeats", "invalid_json", "invalid_arguments", "unknown_tool")
+_STUCK = ("repeats", "progress", "polls", "invalid_json", "invalid_arguments", "unknown_tool")
 
 
 class Plan:
@@ -33,7 +40,7 @@ class Plan:
         self.feature, self.fault = PAIRS[seed % len(PAIRS)]
         self.favourites = (
             *_FAVOURITES[self.feature],
-            *(("pay", "wire", "start_transfer") if self.fault == "resolve" else ()),
+            *(("pay", "wire", "start_transfer") if self.fault == "resolve" and self.feature != "nested_agent" else ()),
         )
         self.is_structured = self.feature == "structured_answer" or chance.random() < 0.1
         self.has_fallback = self.feature == "fallback" or chance.random() < 0.08
@@ -43,10 +50,14 @@ class Plan:
         self.encodes = chance.random() < 0.1
         self.degrades = chance.random() < 0.3
         self.offsets = self._offsets(chance)
+        self.intercepts = self.feature == "interceptor" or chance.random() < 0.05
         self.agent = self._agent(chance)
         self.budget = self._budget(chance)
+        self.has_done = self.feature == "done_when" or chance.random() < 0.05
         self.stuck = chance.choice(_STUCK) if self.fault == "guard_tripped" or chance.random() < 0.03 else None
         """In which way the model gets nowhere; None for one that does."""
+        if self.feature == "progress":
+            self.stuck = "progress"
         if self.stuck is not None:
             self.turns, self.rounds = 7, max(self.rounds, 2)
         self.steers = self.feature == "steering" or chance.random() < 0.1
@@ -62,15 +73,24 @@ class Plan:
         policy = chance.choice(("default", "default", "allow", "mixed", "ask"))
         if self.feature == "approval_pending":
             policy = chance.choice(("default", "ask"))
+        elif self.feature == "nested_agent":
+            policy = "allow" if self.fault == "resolve" else chance.choice(("allow", "mixed", "default"))
+        elif self.feature in ("business_key", "own_action"):
+            policy = chance.choice(("allow", "allow", "mixed", "ask"))
         elif self.feature == "early_start" or (self.feature == "closing_turn" and policy == "ask"):
             policy = chance.choice(("allow", "mixed", "default"))
         return {
             "policy": policy,
-            "has_child": self.feature == "agent_as_tool" or chance.random() < 0.05,
+            "has_child": self.feature in ("agent_as_tool", "nested_agent") or chance.random() < 0.05,
+            "has_grandchild": self.feature == "nested_agent" or chance.random() < 0.3,
             "polls": self.feature == "polling" or chance.random() < 0.05,
             "is_structured": self.is_structured,
             "on_limit": "summarize" if self.feature == "closing_turn" else chance.choice(("summarize", "report")),
             "in_doubt": chance.choice((None, "ask", "tell")),
+            "intercepts": self.intercepts,
+            "batch_seconds": chance.choice((1.0, 3.0))
+            if self.feature == "batch_time" or chance.random() < 0.05
+            else None,
             "has_tight_guards": self.fault == "guard_tripped" and chance.random() < 0.6,
             "tool_choice": chance.choice(("auto",) * 6 + ("required", "none", "look")),
         }

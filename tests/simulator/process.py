@@ -71,6 +71,7 @@ class Process:
         self.is_busy = False
         self.run: Run | None = None
         self.fallback: Agent | None = None
+        self.woken_at = 0.0
         self._stalled_since: float | None = None
         self._is_slow = life.chance.random() < 0.4
 
@@ -98,6 +99,7 @@ class Process:
     def _wake(self) -> None:
         self.life.trace(self, "WOKEN")
         self.loop.is_stalled = False
+        self.woken_at = self.life.timeline.now
         self._stalled_since = None
 
     def is_silent(self, seconds: float) -> bool:

@@ -8,7 +8,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from treadle.errors import JournalError, SessionHeld, UnknownSession
-from treadle.events import AnyEvent, ApprovalRequested, ToolFinished, ToolStarted, decode_event, encode_event
+from treadle.events import (
+    AnyEvent,
+    ApprovalRequested,
+    RunResumed,
+    RunStarted,
+    ToolFinished,
+    ToolResolved,
+    ToolStarted,
+    decode_event,
+    encode_event,
+)
 from treadle.journals._sequence import check_numbers, conflict, exists, parent_of, status_of, task_of
 from treadle.journals._waiting import waiting_approvals
 from treadle.ports import InboxMessage, SessionInfo
@@ -44,6 +54,10 @@ class Shelf:
         self.started: dict[str, tuple[int, ToolStarted]] = {}
         self.finished: dict[str, tuple[int, ToolFinished]] = {}
         self.requested: dict[str, ApprovalRequested] = {}
+        self.resolved: dict[str, str] = {}
+        """By call: how it ended, as a person has said last."""
+        self.stretches = 0
+        """How often a run began or went on."""
         self.is_purged = False
         self.is_left = False
         """Whether its session was taken to another store and goes on there."""
@@ -71,6 +85,10 @@ class Shelf:
             self.finished[event.call_id] = (event.seq, event)  # type: ignore[index]
         elif kind is ApprovalRequested:
             self.requested[event.approval_id] = event  # type: ignore[union-attr]
+        elif kind is ToolResolved and not event.child_id:  # type: ignore[union-attr]
+            self.resolved[event.call_id] = event.outcome  # type: ignore[index, union-attr]
+        elif kind is RunStarted or kind is RunResumed:
+            self.stretches += 1
 
     def purge(self, stone: AnyEvent) -> None:
         """Keep nothing but the fact of the deletion."""
@@ -86,8 +104,9 @@ class Shelf:
         head = ends[-1] if ends else self.synced
         del self.events[head:]
         self.commits = [end for end in self.commits if end <= head]
-        for table in (self.started, self.finished, self.requested):
+        for table in (self.started, self.finished, self.requested, self.resolved):
             table.clear()
+        self.stretches = 0
         for event in self.events:
             self._index(event)
         self.consumed = {name: seq for name, seq in self.consumed.items() if seq <= head}
@@ -223,6 +242,7 @@ class SimJournal:
             raise exists(session_id)
         self._store.shelves[session_id] = shelf = Shelf()
         shelf.parent = parent_of(events)
+        self._process.life.adopted(session_id, events)
         shelf.add(list(events), state)
         shelf.synced = shelf.head
         shelf.inbox.update((message.id, message) for message in inbox)

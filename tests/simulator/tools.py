@@ -1,22 +1,32 @@
 """The tools and agents of simulated lives. They are made once: each call finds its own process by the loop it runs in."""
 
 import asyncio
+import json
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from simulator.mind import SimModel
+from simulator.world import ACTING
 from treadle import Agent, Tool, allow, ask, deny, first_of
 from treadle.guards import Guards
-from treadle.tools import JsonObject, ToolContext
+from treadle.messages import Message, ToolCall
+from treadle.ports import Decision, DecisionKind, SessionView
+from treadle.tools import Done, JsonObject, ToolContext, ToolResult
 from treadle.toolsets.operations import operation
 
 if TYPE_CHECKING:
     from simulator.process import Process
 
-__all__ = ["ACTING", "agent_of"]
+__all__ = ["AFTER_RAISES", "BEFORE_DENIES", "PROGRESS", "agent_of", "is_done", "rewritten"]
 
-ACTING = frozenset({"pay", "wire", "order", "write", "start_transfer"})
-"""Tools that change the world themselves."""
+PROGRESS = 4
+"""Equal responses in a row that end a run of a life whose model makes progress with equal calls."""
+BEFORE_DENIES = 7
+"""An action whose `ref` this divides is denied by the interceptor."""
+AFTER_RAISES = 11
+"""A call whose `ref` this divides has an interceptor that fails after it."""
 
 _ARGUMENTS: JsonObject = {
     "type": "object",
@@ -38,6 +48,11 @@ async def _look(arguments: JsonObject, ctx: ToolContext) -> Any:
 
 async def _finish(arguments: JsonObject, ctx: ToolContext) -> Any:
     return {"finished": arguments["ref"]}
+
+
+async def _admin(arguments: JsonObject, ctx: ToolContext) -> Any:
+    process = _process()
+    return await process.life.world.admin(process, ctx, arguments)
 
 
 def _acting(name: str, effect: Any, **options: Any) -> Tool:
@@ -74,6 +89,9 @@ def _own_tools() -> tuple[Tool, ...]:
         _acting("wire", "unsafe", timeout=20, check=_check_wire, interrupt="block"),
         _acting("order", "keyed", timeout=20),
         _acting("write", "idempotent", timeout=20, resources=lambda arguments: {f"file:{arguments['to']}": "write"}),
+        _acting("invoice", "unsafe", timeout=20, key=lambda arguments: arguments["to"]),
+        Tool(name="admin", description="Act.", parameters=_ARGUMENTS, effect="unsafe", run=_admin, timeout=20),
+        Tool(name="poll", description="Look.", parameters=_ARGUMENTS, effect="read", run=_look, polling=True),
         Tool(name="finish", description="End.", parameters=_ARGUMENTS, effect="read", run=_finish, ends_run=True),
     )
 
@@ -96,16 +114,41 @@ def _policy(word: str) -> Any:
         case "allow":
             return allow("*")
         case "mixed":
-            return first_of(deny("order", reason="never"), allow("pay", "wire", "delegate"))
+            return first_of(deny("order", reason="never"), allow("pay", "wire", "delegate", "sub"))
         case "ask":
             return ask("*")
         case _:
             return None
 
 
-@cache
-def _child(policy: str) -> Agent:
-    return Agent(SimModel("child"), tools=_own_tools()[:-1], policy=_policy(policy), guards=Guards())
+def rewritten(arguments: JsonObject) -> JsonObject:
+    """Return the arguments as the interceptor of a life leaves them. Done twice it is as done once."""
+    return {**arguments, "to": "bob & co"} if arguments.get("to") == "bob" else arguments
+
+
+class _Interceptor:
+    """Rewrites some calls, denies some, marks every result, and fails now and then."""
+
+    def before(self, call: ToolCall) -> ToolCall | Decision:
+        arguments = json.loads(call.arguments)
+        if call.name in ACTING and arguments["ref"] % BEFORE_DENIES == 0:
+            return Decision(kind=DecisionKind.DENY, rule="interceptor", reason="Not this one.")
+        return msgspec.structs.replace(call, arguments=json.dumps(rewritten(arguments)))
+
+    def after(self, call: ToolCall, result: ToolResult) -> ToolResult:
+        if json.loads(call.arguments).get("ref", 1) % AFTER_RAISES == 0:
+            raise RuntimeError("the interceptor broke")
+        return msgspec.structs.replace(result, display="marked")
+
+
+def is_done(messages: "tuple[Message, ...]") -> bool:
+    """Whether the last results say that the work is done."""
+    results = messages[-1].results if messages else ()
+    return any('"value":7' in result.content for result in results)
+
+
+def _done_when(session: SessionView) -> Done | None:
+    return Done({"n": 7}) if is_done(session.messages) else None
 
 
 _OUTPUT: JsonObject = {
@@ -117,30 +160,66 @@ _OUTPUT: JsonObject = {
 
 
 @cache
-def agent_of(
-    *,
-    policy: str,
-    has_child: bool,
-    polls: bool,
-    is_structured: bool,
-    has_tight_guards: bool,
-    on_limit: Any,
-    in_doubt: Any,
-    tool_choice: str,
-) -> Agent:
-    """Return the agent of such a life; equal ones are one."""
+def _structured() -> Any:
+    return Agent(SimModel("lead"), output=_OUTPUT)._description.output
+
+
+@cache
+def _of_tools(*, policy: str, has_child: bool, has_grandchild: bool, polls: bool, intercepts: bool) -> Agent:
+    """Return the agent with these tools. Making one compiles its tools, so there are few."""
+    interceptors = [_Interceptor()] if intercepts else []
     tools = [*_own_tools()]
     if polls:
         tools += _operation()
     if has_child:
-        tools.append(_child(policy).as_tool("delegate", "Let another do it."))
-    return Agent(
-        SimModel("lead"),
-        tools=tools,
-        policy=_policy(policy),
-        output=_OUTPUT if is_structured else None,
+        below = [*_own_tools()[:-1]]
+        if has_grandchild:
+            last = Agent(
+                SimModel("grandchild"), tools=_own_tools()[:-1], policy=_policy(policy), interceptors=interceptors
+            )
+            below.append(last.as_tool("sub", "Let yet another do it."))
+        child = Agent(SimModel("child"), tools=below, policy=_policy(policy), interceptors=interceptors)
+        tools.append(child.as_tool("delegate", "Let another do it."))
+    return Agent(SimModel("lead"), tools=tools, policy=_policy(policy), interceptors=interceptors)
+
+
+def agent_of(
+    *,
+    policy: str,
+    has_child: bool,
+    has_grandchild: bool,
+    polls: bool,
+    intercepts: bool,
+    is_structured: bool,
+    has_tight_guards: bool,
+    has_done: bool,
+    stuck: str | None,
+    batch_seconds: float | None,
+    on_limit: Any,
+    in_doubt: Any,
+    tool_choice: str,
+) -> Agent:
+    """Return the agent of such a life."""
+    made = _of_tools(
+        policy=policy,
+        has_child=has_child,
+        has_grandchild=has_child and has_grandchild,
+        polls=polls,
+        intercepts=intercepts,
+    )
+    guards = Guards(repeats=2, failures=1, invalid_json=1, invalid_arguments=1) if has_tight_guards else Guards()
+    if stuck == "progress":
+        guards = msgspec.structs.replace(guards, repeats=2, repeats_with_progress=PROGRESS)
+    agent = object.__new__(Agent)
+    agent.__dict__.update(made.__dict__)
+    agent._description = msgspec.structs.replace(
+        made._description,
+        output=_structured() if is_structured else None,
         on_limit=on_limit,
         in_doubt=in_doubt,
         tool_choice=tool_choice,
-        guards=Guards(repeats=2, failures=1, invalid_json=1, invalid_arguments=1) if has_tight_guards else Guards(),
+        guards=guards,
+        batch_seconds=batch_seconds,
+        done_when=_done_when if has_done else None,
     )
+    return agent

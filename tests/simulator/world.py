@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from simulator.life import Life
     from simulator.process import Process
 
-__all__ = ["Deed", "World", "canonical"]
+__all__ = ["ACTING", "Deed", "World", "canonical"]
+
+ACTING = frozenset({"pay", "wire", "order", "write", "start_transfer", "invoice", "admin"})
+"""Tools that change the world themselves."""
 
 
 class Deed(NamedTuple):
@@ -126,9 +129,26 @@ class World:
         fate = self._life.fate("look")
         self._life.trace(process, f"reads {arguments} for {ctx.call.id}: {fate}")
         if fate == "at_once":
-            return {"value": 1}
+            return {"value": self._value(process)}
         ctx.progress("half", done=1, total=2)
         return await self._answer(process, ctx, "look", fate, self._life.latency(), ignores_cancel=fate == "late")
+
+    def _value(self, process: "Process") -> int:
+        plan = self._life.plan
+        if plan.stuck == "progress" and not self._life.is_healed:
+            return self._life.next_ref() + 1000  # something happens each time
+        return 7 if plan.has_done and process.coin(0.4) else 1
+
+    async def admin(self, process: "Process", ctx: ToolContext, arguments: JsonObject) -> Any:
+        """Do something of which the tool asks by itself whether it may."""
+        if process.is_dead:
+            await process.gone()
+        decision = await ctx.decide("pay", arguments)
+        self._life.trace(process, f"admin {ctx.call.id} may pay: {decision.kind} ({decision.rule})")
+        if decision.kind != "allow":
+            raise Rejected({"error": "may not", "tool": "admin"})
+        self._life.judge.own_action(process, ctx, arguments)
+        return await self.act(process, ctx, "admin", arguments)
 
     async def check(self, process: "Process", ctx: ToolContext, key: str) -> Any:
         """Say whether something was done; the service may not know."""

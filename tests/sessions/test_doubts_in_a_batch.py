@@ -1,0 +1,140 @@
+"""A call that equals another one of its own response: the first ends unknown, so the second does not start unasked."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from invariants import check_session
+from treadle import Agent, Budget, Session, Tool, ToolContext, allow, ask, open_session
+from treadle.events import ApprovalRequested
+from treadle.ports import Interceptor
+from treadle.testing import ScriptedModel, call, text
+from treadle.tools import JsonObject, ToolResult
+
+PARAMETERS: JsonObject = {
+    "type": "object",
+    "properties": {"to": {"type": "string"}, "ref": {"type": "integer"}},
+    "required": ["to", "ref"],
+}
+
+
+class Office:
+    """Pays, and loses the answer to the first request for each payee that is named."""
+
+    def __init__(self, *loses: str) -> None:
+        self.paid: list[tuple[str, int]] = []
+        self._loses = set(loses)
+
+    def tool(self, effect: str = "unsafe", **words: Any) -> Tool:
+        async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+            self.paid.append((arguments["to"], arguments["ref"]))
+            if arguments["to"] in self._loses:
+                self._loses.remove(arguments["to"])
+                raise ConnectionError("the answer was lost")
+            return "paid"
+
+        key = lambda arguments: arguments["to"]
+        words = {"name": "pay", "key": key, "retries": 0, **words}
+        return Tool(description="Pay.", parameters=PARAMETERS, effect=effect, run=run, **words)
+
+
+def agent_of(tool: Tool, *calls: Any, **words: Any) -> Agent:
+    words = {"policy": allow("pay"), **words}
+    return Agent(ScriptedModel([[*calls], text("Paid."), text("Paid.")]), tools=[tool], **words)
+
+
+async def questions(session: Session) -> list[tuple[int, str]]:
+    return [(one.arguments["ref"], one.rule) for one in await session.events() if isinstance(one, ApprovalRequested)]
+
+
+PAIR = (call("pay", to="ann", ref=1), call("pay", to="ann", ref=2), call("pay", to="bob", ref=3))
+
+
+@pytest.mark.row("ST13")
+@pytest.mark.parametrize("effect", ["unsafe", "keyed"])
+@pytest.mark.parametrize(("answer", "paid"), [("allow", [1, 3, 2]), ("deny", [1, 3])])
+async def test_the_second_call_with_the_key_of_one_in_doubt_asks_a_person(
+    effect: str, answer: Any, paid: list[int], tmp_path: Path
+) -> None:
+    office = Office("ann")
+    agent = agent_of(office.tool(effect), *PAIR)
+    async with open_session(tmp_path / "a.db", id="s") as session:
+        paused = await agent.run("Pay", session=session)
+        assert (paused.reason, [ref for _, ref in office.paid]) == ("approval_required", [1, 3])
+        assert await questions(session) == [(2, "equals a call in doubt")]
+        assert "whose outcome is unknown" in paused.approvals[0].reason
+        await session.answer(paused.approvals[0].id, answer)
+    async with open_session(tmp_path / "a.db", id="s") as session:
+        await agent.resume(session)
+        await check_session(session)
+
+    assert [ref for _, ref in office.paid] == paid
+
+
+@pytest.mark.row("ST13")
+async def test_without_a_key_equal_arguments_are_what_makes_two_calls_equal() -> None:
+    office = Office("ann")
+    calls = (call("pay", to="ann", ref=1), call("pay", to="ann", ref=2), call("pay", to="ann", ref=1))
+
+    result = await agent_of(office.tool(key=None), *calls).run("Pay")
+
+    assert [ref for _, ref in office.paid] == [1, 2]
+    assert [one.arguments["ref"] for one in result.approvals] == [1]
+
+
+@pytest.mark.row("ST13")
+async def test_calls_that_a_person_has_allowed_are_not_asked_about_again() -> None:
+    office = Office("ann")
+    agent = agent_of(office.tool(), *PAIR, policy=ask("pay"))
+    paused = await agent.run("Pay")
+    for approval in paused.approvals:
+        await paused.session.answer(approval.id, "allow")
+
+    result = await agent.resume(paused.session)
+
+    assert (result.reason, [ref for _, ref in office.paid]) == ("completed", [1, 2, 3])
+
+
+@pytest.mark.row("ST13")
+@pytest.mark.parametrize("effect", ["read", "idempotent"])
+async def test_calls_that_may_be_repeated_are_not_held_back(effect: str) -> None:
+    office = Office("ann")
+
+    result = await agent_of(office.tool(effect), *PAIR).run("Pay")
+
+    assert (result.reason, sorted(ref for _, ref in office.paid)) == ("completed", [1, 2, 3])
+
+
+class Rounding(Interceptor):
+    """Gives every call the reference 5."""
+
+    def before(self, call: Any) -> Any:
+        return type(call)(id=call.id, name=call.name, arguments='{"to": "ann", "ref": 5}')
+
+    def after(self, call: Any, result: ToolResult) -> ToolResult:
+        return result
+
+
+@pytest.mark.row("ST13")
+async def test_what_is_asked_about_is_the_call_as_an_interceptor_left_it() -> None:
+    office = Office("ann")
+    agent = agent_of(office.tool(), *PAIR[:2], interceptors=[Rounding()])
+    paused = await agent.run("Pay")
+    assert paused.approvals[0].arguments == {"to": "ann", "ref": 5}
+    await paused.session.answer(paused.approvals[0].id, "allow")
+
+    result = await agent.resume(paused.session)
+
+    assert (result.reason, office.paid) == ("completed", [("ann", 5), ("ann", 5)])
+
+
+@pytest.mark.row("ST13")
+async def test_a_call_that_waits_for_a_slot_is_looked_at_when_it_gets_one() -> None:
+    office = Office("ann")
+    tool = office.tool("keyed", resources=lambda arguments: {f"ref:{arguments['ref']}": "write"})
+
+    result = await agent_of(tool, *PAIR[:2], budget=Budget(max_parallel_tool_calls=1)).run("Pay")
+
+    assert [ref for _, ref in office.paid] == [1]
+    assert [one.arguments["ref"] for one in result.approvals] == [2]
