@@ -109,7 +109,7 @@ class Calling:
         ledger: Ledger,
         interrupt: Interrupt,
         deps: Any,
-        abandoned: Abandoned | None,
+        abandoned: Abandoned,
         batch_time: BatchTime,
         decide: Decide,
         host: object = None,
@@ -121,7 +121,7 @@ class Calling:
         self._interrupt = interrupt
         self._deps = deps
         self._are_async: dict[str, bool] = {}
-        self.abandoned: Abandoned = {} if abandoned is None else abandoned
+        self.abandoned = abandoned
         """Calls that were given up and have not ended: a non-read keeps its resource until it does."""
 
     async def call(self, checked: CheckedCall, attempt: int) -> Any:

@@ -64,7 +64,6 @@ class EarlyCalls:
         self._checked: dict[str, tuple[ToolCall, Checked]] = {}
         self.room = 0
         """How many calls of this response may start early."""
-        self._seen = 0
 
     async def __aenter__(self) -> Self:
         return self

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ from test_can_fail import Dying
 from invariants import check_session
 from treadle import Agent, ConfigurationError, JournalError, NotDone, open_session
 from treadle.drivers.react import ReActDriver
+from treadle.errors import ToolDefinitionError
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.messages import Finish
-from treadle.ports import ModelEnd
+from treadle.ports import Decision, ModelEnd
 from treadle.runtime.validation import Schema
 from treadle.testing import Gate, ScriptedModel, Turn, call, text
 
@@ -132,6 +134,27 @@ async def test_a_draft_that_is_worded_anew_is_no_rejected_decision() -> None:
     assert await types(result, "decision.rejected") == []
 
 
+class Sandboxing:
+    """A policy that would have everything but `look` run in a sandbox."""
+
+    def decide(self, call: Any, session: Any) -> Decision | None:
+        return None if call.name == "look" else Decision(kind="sandbox", rule="boxed", reason="unsure")
+
+
+@pytest.mark.row("P02", "H12")
+async def test_what_may_run_in_a_sandbox_only_is_among_the_denials_of_the_report() -> None:
+    async def look(arguments: Any, ctx: Any) -> str:
+        return str((await ctx.decide("delete", {"path": "a"})).kind)
+
+    tools = [read(look), act(Recorder())]
+    result = await run_calls(call("look"), call("act"), tools=tools, policy=Sandboxing())
+
+    assert (results(result)[0], statuses(result)) == ("sandbox", ["ok", "denied"])
+    assert sorted((one.tool, one.rule, one.reason) for one in result.denials) == [
+        ("act", "boxed", "unsure"), ("delete", "boxed", "unsure"),
+    ]  # fmt: skip
+
+
 class Odd:
     """A policy whose answer is no decision."""
 
@@ -206,7 +229,52 @@ async def test_a_run_that_another_process_has_begun_meanwhile_can_be_cancelled()
     assert (paused.reason, is_cancelled, again.reason) == ("approval_required", True, "cancelled")
 
 
+@pytest.mark.row("E09", "Q02")
+async def test_a_run_that_is_resumed_from_a_stale_view_keeps_its_id() -> None:
+    journal = MemoryJournal()
+    async with open_session(journal, id="s") as stale, open_session(journal, id="s") as session:
+        await Agent(ScriptedModel([call("act")]), tools=[act(Recorder(), permission="ask")]).run("go", session=session)
+        await Agent(ScriptedModel([text("x")]), tools=[act(Recorder(), permission="ask")]).resume(stale)
+        run_ids = {event.run_id for event in await stale.events()}
+
+    assert len(run_ids) == 1
+
+
+class Childless(MemoryJournal):
+    """A journal that stores nothing of a child's run, as when the process is killed right after its session was made."""
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        if session_id != "s" and any(event.type == "run.started" for event in events):
+            raise JournalError("killed")
+        await super().append(session_id, events, state=state, durable=durable)
+
+
+@pytest.mark.row("N07", "N01")
+async def test_a_child_that_never_began_its_run_is_ended_with_its_call() -> None:
+    journal = Childless()
+    child = Agent(ScriptedModel([text("x")])).as_tool("research", "Find out.", effect="read")
+    async with open_session(journal, id="s") as session:
+        turns = [call("research", task="look"), text("I could not.")]
+        await Agent(ScriptedModel(turns), tools=[child]).run("go", session=session)
+        (ended,) = [event for event in await session.events() if event.type == "child.ended"]
+        await check_session(session)
+
+    assert (ended.status, ended.reason) == ("stopped", "cancelled")
+
+
 # --- validation
+
+
+@pytest.mark.row("V05", "F12")
+async def test_a_tool_that_cannot_check_its_arguments_fails_as_an_error_of_its_own() -> None:
+    def broken(arguments: Any) -> None:
+        raise ZeroDivisionError("no")
+
+    recorder = Recorder()
+    result = await run_calls(call("look"), tools=[read(recorder, validate=broken)])
+
+    assert (statuses(result), recorder.runs) == (["failed"], 0)
+    assert results(result)[0]["code"] == "internal_error"
 
 
 @pytest.mark.row("V04")
@@ -230,6 +298,29 @@ def test_a_text_that_is_no_date_is_no_date() -> None:
     schema = Schema({"type": "string", "format": "date"}, where="x")
 
     assert (len(schema.violations("tomorrow")), schema.violations("2026-11-22")) == (1, [])
+
+
+class Words(str):
+    """A text of a class of its own."""
+
+    __slots__ = ()
+
+
+@pytest.mark.row("H21", "T02")
+@pytest.mark.parametrize("word", [{"maximum": 10**5000}, {"title": Words("n")}, {"default": float("nan")}])
+def test_a_schema_that_cannot_be_written_as_json_is_refused_where_it_is_given(word: Any) -> None:
+    with pytest.raises(ToolDefinitionError, match="parameters of 'x' cannot be used"):
+        Schema({"type": "integer", **word}, where="parameters of 'x'")
+
+
+@pytest.mark.row("TF4", "MF7")
+@pytest.mark.parametrize("place", [0, 299_999, 600_000, 899_999])
+async def test_half_a_surrogate_pair_anywhere_in_a_long_result_is_found(place: int) -> None:
+    words = "x" * place + "\ud800" + "x" * (899_999 - place)
+
+    result = await run_calls(call("look"), tools=[read(Recorder(words))])
+
+    assert statuses(result) == ["unexpected_result_shape"]
 
 
 # --- what cannot be stored

@@ -26,9 +26,7 @@ def compiled(schema: JsonObject, *, where: str) -> Validator:
     try:
         try:
             return _compile(schema, jsonschema_rs.RegexOptions(), refused)
-        except jsonschema_rs.ValidationError as error:
-            if refused or "regex" not in error.message:
-                raise
+        except jsonschema_rs.ValidationError:
             return _compile(schema, jsonschema_rs.FancyRegexOptions(backtrack_limit=_MAX_BACKTRACKS), refused)
     except (ValueError, TypeError, RecursionError) as error:  # ValidationError is a ValueError
         if refused:
