@@ -1,14 +1,16 @@
 """What a journal holds of one session, field by field: a record that loses one of them explains less, and resumes worse."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
-from pipeline_tools import Recorder, on_fake_clock, read, tool_of
+from pipeline_tools import Recorder, act, on_fake_clock, read, tool_of
+from test_can_fail import Dying
 
-from treadle import Agent, Budget, Price, Session, deny
+from treadle import Agent, Budget, Done, JournalError, Price, Session, deny, open_session
 from treadle.events import AnyEvent
-from treadle.testing import Gate, ScriptedModel, Turn, call
+from treadle.testing import FakeClock, FixedRandomness, Gate, ScriptedModel, Turn, call, text
 
 N = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 12}}, "required": ["n"]}
 LEFT_OUT = frozenset({
@@ -67,6 +69,37 @@ async def test_every_record_of_a_session_has_all_its_fields() -> None:
     assert [event.call.id for event in events if event.type == "tool.started" and event.early] == ["call_1"]
 
 
+async def keep(journal: Dying) -> Session:
+    """Break a session off in mid-call, resolve the doubt, go on, and do with it what people do between runs."""
+    tool = act(Recorder(), parameters=N, timeout=9.0, key=lambda arguments: arguments["n"])
+    clock, randomness = FakeClock(), FixedRandomness([0.5])
+    opened: Any = partial(open_session, journal, id="s", clock=clock, randomness=randomness)
+    async with opened() as session:
+        with pytest.raises(JournalError, match="killed"):
+            await Agent(ScriptedModel([call("act", n=1)]), tools=[tool], instructions="Be brief.").run(
+                "go", session=session
+            )
+    journal.before = ""
+    async with opened() as session:
+        await session.resolve("call_1", Done("paid"), by="ada", reason="seen")
+        await session.steer("Hurry up")
+        await Agent(ScriptedModel([text("Done.")]), tools=[tool]).resume(session)
+        await session.mark("here")
+        await Agent(ScriptedModel([call("act", n=2), text("Again.")]), tools=[tool]).run("more", session=session)
+        await session.rewind("here")
+        await session.change(metadata={"tier": "gold"}, reason="sold", by="eve")
+        await session.change(status="suspended", reason="closed for the night", by="eve")
+    return session
+
+
+@pytest.mark.row("E08", "Q02", "ST10")
+async def test_every_record_of_what_people_do_has_all_its_fields() -> None:
+    session = await keep(Dying("tool.finished"))
+    names: dict[str, str] = {}
+
+    assert [shown(event, names) for event in await session.events()] == KEPT.replace("\n    ", " ").splitlines()
+
+
 NOW = 1_700_000_000.0
 
 RECORDS = """\
@@ -117,4 +150,41 @@ tool.finished step=3 call_id=call_3_1 name=look status=ok attempts=1 duration_se
 budget.reached step=3 budget=max_model_turns used=3 limit=3 profile=tests
 run.finished step=3 reason=step_limit_reached status=stopped completed=False profile=tests budget=max_model_turns used=3 limit=3
     wall_seconds=0.5
+"""
+
+KEPT = """\
+run.started task=go model=scripted tools=['act']
+    instructions=fecef222d7732bb717f79edfbfe005707890d72608deefc4dd8171a5980dd5d0
+message.added
+model.started step=1 model=scripted tools=['act'] messages=1
+model.finished step=1 finish=calls duration_seconds=0.0 first_token_seconds=0.0
+call.decided step=1 call_id=call_1 tool=act decision=allow rule=tool act permission effect=unsafe digest=digest-1
+    key=key-2
+tool.started step=1 call_id=call_1 tool=act key=key-2 execution_id=RUN.1.call_1 digest=digest-1 business_key=1
+    timeout=9.0
+tool.resolved step=1 call_id=call_1 tool=act outcome=done by=ada reason=seen key=key-2 value=paid
+run.resumed step=1 model=scripted
+tool.in_doubt step=1 call_id=call_1 tool=act key=key-2 asked=person answer=done
+tool.finished step=1 call_id=call_1 name=act status=ok attempts=1 execution_id=RUN.1.call_1
+message.added step=1 source=steer message_id=m_0000000000000002
+model.started step=2 model=scripted tools=['act'] messages=4
+model.finished step=2 finish=stop duration_seconds=0.0 first_token_seconds=0.0
+run.finished step=2 reason=completed status=completed completed=True text=Done. wall_seconds=0.0
+session.marked step=2 name=here
+run.started step=2 task=more model=scripted tools=['act']
+message.added step=2
+model.started step=3 model=scripted tools=['act'] messages=6
+model.finished step=3 finish=calls duration_seconds=0.0 first_token_seconds=0.0
+call.decided step=3 call_id=call_3_1 tool=act decision=allow rule=tool act permission effect=unsafe digest=digest-3
+    key=key-4
+tool.started step=3 call_id=call_3_1 tool=act key=key-4 execution_id=RUN.3.call_3_1 digest=digest-3 business_key=2
+    timeout=9.0
+tool.finished step=3 call_id=call_3_1 name=act status=ok attempts=1 duration_seconds=0.0 execution_id=RUN.3.call_3_1
+model.started step=4 model=scripted tools=['act'] messages=8
+model.finished step=4 finish=stop duration_seconds=0.0 first_token_seconds=0.0
+run.finished step=4 reason=completed status=completed completed=True text=Again. wall_seconds=0.0
+session.rewound step=4 to=14 mark=here effects=['act (call_3_1)']
+message.added step=4 source=runtime
+session.changed step=4 metadata={'tier': 'gold'} by=eve reason=sold
+session.changed step=4 status=suspended by=eve reason=closed for the night
 """
