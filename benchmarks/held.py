@@ -185,6 +185,8 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "50 MB of text": lambda: "x" * 50_000_000,
     "50 MB of text in an object": lambda: {"output": "é" * 25_000_000, "n": 1},
     "50 MB of escapes": lambda: {"output": "\n" * 50_000_000, "more": "\x01" * 1_000_000},
+    "50 MB of text beyond ASCII": lambda: "é" * 25_000_000,
+    "a million fields": lambda: {str(number): "x" for number in range(1_000_000)},
     "many long texts": lambda: {str(n): "x\n" * 5000 for n in range(5000)},
     "50 MB of media": lambda: "media",
     "an error of 50 MB": lambda: ValueError("x\n" * 25_000_000),
@@ -250,17 +252,32 @@ async def _redact(watch: Watch, name: str, _: str) -> str:
             agent = Agent(
                 ScriptedModel([call("produce"), text(_HOSTILE)]), tools=tools, subscribers=[hear], budget=Budget()
             )
-            if name in ("explain", "export"):
+            if name in ("explain", "export", "exact export", "import"):
                 for _ in range(3):
                     agent = Agent(ScriptedModel([call("produce"), text(_HOSTILE)]), tools=tools)
                     await agent.run(_HOSTILE, session=session)
+                if name == "import":
+                    return await _import(watch, await session.export())
                 with watch:
+                    if name == "exact export":
+                        return f"{len(await session.export())} lines"
                     if name == "explain":
                         return f"{len((await session.explain()).runs)} runs"
                     return f"{len(await session.export(redactor=Redactor()))} lines"
             with watch:
                 ended = await agent.run("go", session=session)
             return f"{ended.reason}, {ended.tool_calls[0].status}"
+
+
+async def _import(watch: Watch, lines: Any) -> str:
+    from treadle import import_session, open_journal
+
+    with tempfile.TemporaryDirectory() as folder:
+        journal = await open_journal(Path(folder) / "other.db")
+        with watch:
+            await import_session(journal, lines)
+        await journal.close()
+    return f"{len(lines)} lines"
 
 
 async def _write_long(path: Path, name: str) -> None:
@@ -273,7 +290,7 @@ async def _write_long(path: Path, name: str) -> None:
 
     async with open_session(path, id="long") as session:
         await session.ledger.record(RunStarted(task="go"))
-        if name == "a session of 100,000 events":
+        if name.endswith("of 100,000 events"):
             for start in range(0, 100_000, 1000):
                 await session.ledger.record(*[said(f"{start + number}") for number in range(1000)])
         else:
@@ -287,6 +304,14 @@ async def _open_long(watch: Watch, name: str, _: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "held.db"
         await _write_long(path, name)
+        if name in ("export of 100,000 events", "import of 100,000 events", "explain of 100,000 events"):
+            async with open_session(path, id="long") as again:
+                if name.startswith("import"):
+                    return await _import(watch, await again.export())
+                with watch:
+                    if name.startswith("explain"):
+                        return f"{len((await again.explain()).runs)} runs"
+                    return f"{len(await again.export())} lines"
         with watch:
             async with open_session(path, id="long") as again:
                 return f"{again.state.head} events"
@@ -299,8 +324,16 @@ REDACTED = (
     "a listener's error is logged",
     "explain",
     "export",
+    "exact export",
+    "import",
 )
-JOURNALS = ("a session of 100,000 events", "a session of four events of 20 MB")
+JOURNALS = (
+    "a session of 100,000 events",
+    "a session of four events of 20 MB",
+    "explain of 100,000 events",
+    "export of 100,000 events",
+    "import of 100,000 events",
+)
 
 
 # --- what files hold --------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Archives: bring exported sessions into a journal, and let old ones go. Looks into no session's run."""
 
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 
@@ -12,6 +13,7 @@ from treadle.keeping import doubts_of
 from treadle.ports import Clock, HasOverview, Journal
 from treadle.resolve import open_session
 from treadle.runtime.redaction import redacted_logger
+from treadle.runtime.threads import Threads
 from treadle.transfer import Parcel, unpack
 from treadle.waiting import UNREADABLE, unreadable
 from treadle.world import SystemClock
@@ -22,6 +24,7 @@ _SETTLED = ("active", "completed")
 """States in which every call has its result: only a model that was told of an unknown outcome leaves a doubt in them."""
 
 logger = redacted_logger(__name__)
+_threads = Threads()
 
 
 async def import_session(
@@ -52,15 +55,23 @@ async def import_session(
         SessionExists: There is a session by that id, be it deleted.
         NoSuchPoint: It is to get another id, and a call is open.
     """
-    parcel = unpack(lines)
-    if id is not None and id != parcel.session_id:
-        parcel = parcel.named(id)
-    events = [*parcel.events, *_arrival(parcel, take_open=take_open, at=(clock or SystemClock()).now())]
+    at = (clock or SystemClock()).now()
+    read = partial(_arrived, tuple(lines), id, take_open=take_open, at=at)
+    parcel, phase = await _threads.submit(read)  # a session may be long, and a stored result large
     for content in parcel.blobs.values():  # first: bytes that nobody names do no harm
         await journal.put_blob(content)
-    phase = fold(parcel.session_id, events).phase
-    await journal.adopt(parcel.session_id, events, state=phase, inbox=parcel.inbox)
-    return parcel.session_id
+    await journal.adopt(parcel.session_id, parcel.events, state=phase, inbox=parcel.inbox)
+    session_id: str = parcel.session_id
+    return session_id
+
+
+def _arrived(lines: Iterable[bytes | str], name: str | None, *, take_open: bool, at: float) -> tuple[Parcel, str]:
+    """Return what is stored of a session that arrives, and the state that it is in then."""
+    parcel = unpack(lines)
+    if name is not None and name != parcel.session_id:
+        parcel = parcel.named(name)
+    events = (*parcel.events, *_arrival(parcel, take_open=take_open, at=at))
+    return msgspec.structs.replace(parcel, events=events), fold(parcel.session_id, events).phase
 
 
 def _arrival(parcel: Parcel, *, take_open: bool, at: float) -> list[SessionChanged]:

@@ -632,9 +632,11 @@ async def _explained(journal: Journal, session_id: str) -> Explanation:
 
 def _is_long(events: Sequence[AnyEvent]) -> bool:
     """Whether looking at every word of these events takes longer than others may wait for their turn."""
+    if len(events) > _MANY_EVENTS:
+        return True
     chars = sum(len(event.result.content) for event in events if isinstance(event, ToolFinished))
     chars += sum(len(event.message.text) for event in events if isinstance(event, ModelFinished | MessageAdded))
-    return len(events) > _MANY_EVENTS or chars > _MANY_CHARS
+    return chars > _MANY_CHARS
 
 
 def _check_answer(answer: object, *, reason: object, arguments: object, by: object) -> None:

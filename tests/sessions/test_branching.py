@@ -81,7 +81,7 @@ async def test_a_call_of_a_fork_has_another_idempotency_key_than_the_same_call_o
 async def test_a_fork_where_a_call_is_open_is_refused_and_the_nearest_point_is_named(journal: Journal) -> None:
     session = await waiting_session(journal)
 
-    with pytest.raises(NoSuchPoint, match=r"a call has no result yet.*nearest point before it is event \d+") as refused:
+    with pytest.raises(NoSuchPoint, match=r"a call has no result yet.*nearest such point is event \d+") as refused:
         await session.fork()
 
     nearest = int(str(refused.value).rpartition("is event ")[2].partition(";")[0])

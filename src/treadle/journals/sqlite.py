@@ -151,7 +151,7 @@ class SqliteJournal:
         self, session_id: str, events: Sequence[AnyEvent], *, state: str, inbox: Sequence[InboxMessage] = ()
     ) -> None:
         check_session_id(session_id)
-        append = append_of(session_id, events, state)
+        append = await asyncio.to_thread(append_of, session_id, events, state)  # a session may be long
         if events and events[0].seq != 1:
             raise conflict(session_id, 0, events[0].seq)
         act = partial(
