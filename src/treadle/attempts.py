@@ -14,6 +14,7 @@ import msgspec
 
 from treadle.budgets import Budget
 from treadle.calling import GRACE_SECONDS, Calling
+from treadle.canonical import copied
 from treadle.contract import Contract
 from treadle.errors import Rejected, Transient
 from treadle.events import ContractViolated, ToolAttemptFailed, ToolProgress
@@ -252,10 +253,11 @@ class Attempts:
     async def _after(self, interceptor: Interceptor, checked: CheckedCall, result: ToolResult) -> ToolResult:
         """Let an interceptor change what is told of a call. It cannot change which call it was, nor what a journal holds."""
         name = type(interceptor).__name__
+        shown = msgspec.structs.replace(result, data=copied(result.data))
         try:
-            answer = interceptor.after(checked.call, result)
+            answer = interceptor.after(checked.call, shown)
             changed = await self._in_time(answer) if inspect.isawaitable(answer) else answer
-            if changed is result:
+            if changed is shown and shown.data == result.data:
                 return result
             changed = msgspec.structs.replace(changed, call_id=result.call_id, name=result.name)
             changed = msgspec.json.decode(msgspec.json.encode(changed), type=ToolResult)

@@ -20,6 +20,7 @@ from treadle.runtime.interrupts import Interrupt, wait_at_most
 from treadle.runtime.redaction import redacted_logger
 from treadle.runtime.threads import Threads
 from treadle.tools import CheckedCall, JsonObject, SessionSnapshot, ToolContext
+from treadle.views import ReadOnlyMessages
 
 __all__ = ["GRACE_SECONDS", "Abandoned", "CallContext", "Calling"]
 
@@ -72,7 +73,8 @@ class CallContext:
                 step += 1
                 so_far = tuple(one.call for one in state.early.values())
                 messages = (*messages, Message(role="assistant", parts=so_far))
-            self._session = SessionSnapshot(id=state.id, run_id=self._ledger.run_id, step=step, messages=messages)
+            shown = ReadOnlyMessages().of(messages)
+            self._session = SessionSnapshot(id=state.id, run_id=self._ledger.run_id, step=step, messages=shown)
         return self._session
 
     async def decide(self, action: str, arguments: JsonObject, *, effect: Effect | str = Effect.UNSAFE) -> Decision:

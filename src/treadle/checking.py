@@ -48,7 +48,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
             key=self.call.key,
             position=self.call.position,
             early=early,
-            arguments=self.call.arguments if self.is_rewritten else None,
+            arguments=copied(self.call.arguments) if self.is_rewritten else None,
         )
 
 

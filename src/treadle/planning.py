@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from treadle.canonical import copied
 from treadle.checking import Checked, Checker, Decided, Refused
 from treadle.doubts import is_equal
 from treadle.early import EarlyCalls
@@ -337,7 +338,7 @@ class Planner:
             call_id=state.call.id,
             approval_id="ap_" + self._ledger.randomness.token(),
             tool=decided.call.name,
-            arguments=decided.call.arguments,
+            arguments=copied(decided.call.arguments),  # who hears of the event shares nothing with the call
             digest=action_digest(self._ledger.state.id, decided.call),
             effect=decided.call.effect,
             expires_at=now + self._approval_seconds,

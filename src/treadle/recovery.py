@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from treadle.attempts import Attempts
+from treadle.canonical import copied
 from treadle.checking import Checker, Decided
 from treadle.doubts import IN_DOUBT
 from treadle.events import ApprovalRequested, ToolInDoubt, ToolResolved
@@ -181,7 +182,7 @@ class Recovery:
                 call_id=state.call.id,
                 approval_id="ap_" + self._ledger.randomness.token(),
                 tool=checked.name,
-                arguments=checked.arguments,
+                arguments=copied(checked.arguments),
                 digest=action_digest(self._ledger.state.id, checked),
                 effect=checked.effect,
                 expires_at=self._ledger.store_time() + self._approval_seconds,

@@ -1,12 +1,16 @@
-"""Views: what policies, compilers and `visible=` are shown of a session. Reads; whatever is done to it changes nothing."""
+"""Views: what policies, compilers, tools and `visible=` are shown of a session. Reads; whatever is done to it changes nothing."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
-from treadle.messages import Message
+import msgspec
+
+from treadle.canonical import copied
+from treadle.messages import Message, Opaque, Part, Thinking
 from treadle.ports import SessionView
-from treadle.state import CallRecord, CallState, ChildState, Denial, RunState, SessionState
+from treadle.state import CallRecord, Denial, SessionState
 
-__all__ = ["ReadOnlyView"]
+__all__ = ["ReadOnlyMessages", "ReadOnlyView"]
 
 
 class ReadOnlyView:
@@ -15,6 +19,7 @@ class ReadOnlyView:
     def __init__(self, session: SessionView) -> None:
         self.__session = session
         self.__state: SessionState | None = None
+        self.__messages = ReadOnlyMessages()
 
     @property
     def id(self) -> str:
@@ -22,7 +27,7 @@ class ReadOnlyView:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        return self.__session.messages
+        return self.__messages.of(self.__session.messages)
 
     @property
     def has_empty_messages(self) -> bool:
@@ -33,29 +38,109 @@ class ReadOnlyView:
     def state(self) -> SessionState:
         live = self.__session.state
         if self.__state is None or self.__state.head != live.head:
-            self.__state = _copy_of(live)
+            self.__state = _copy_of(live, self.messages)
         return self.__state
 
 
-def _copy_of(state: SessionState) -> SessionState:
+class ReadOnlyMessages:
+    """The messages of one session as strangers see them: the values of providers inside them refuse every change."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[Message, ...] = ()
+        self._shown: tuple[Message, ...] = ()
+
+    def of(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        """Return the messages, those with no such value as they are. A transcript that grows is looked at once."""
+        if messages is self._seen:
+            return self._shown
+        known = len(self._seen)
+        is_longer = 0 < known <= len(messages) and messages[known - 1] is self._seen[-1]
+        kept, new = (self._shown, messages[known:]) if is_longer else ((), messages)
+        fixed = tuple([_fixed(message) for message in new])
+        is_as_it_is = (not kept or kept is self._seen) and all(map(_is, fixed, new))
+        self._seen, self._shown = messages, messages if is_as_it_is else (*kept, *fixed)
+        return self._shown
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
+
+
+def _fixed(message: Message) -> Message:
+    parts = message.parts
+    if not any(isinstance(part, Opaque | Thinking) and part.payload is not None for part in parts):
+        return message
+    return msgspec.structs.replace(message, parts=tuple([_fixed_part(part) for part in parts]))
+
+
+def _fixed_part(part: Part) -> Part:
+    if isinstance(part, Opaque | Thinking) and isinstance(part.payload, dict | list):
+        return msgspec.structs.replace(part, payload=_read_only(part.payload))
+    return part
+
+
+class _ReadOnlyDict(dict[str, Any]):
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("The messages of a session are read-only. Copy the value first: copy.deepcopy(value).")
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def __deepcopy__(self, memo: object) -> Any:  # Any: a JSON value
+        return copied(self)
+
+    def __reduce__(self) -> Any:
+        return dict, (copied(self),)
+
+
+class _ReadOnlyList(list[Any]):
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("The messages of a session are read-only. Copy the value first: copy.deepcopy(value).")
+
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse
+    pop = remove = reverse = sort = _refuse
+
+    def __deepcopy__(self, memo: object) -> Any:  # Any: a JSON value
+        return copied(self)
+
+    def __reduce__(self) -> Any:
+        return list, (copied(self),)
+
+
+def _read_only(value: Any) -> Any:  # Any: a JSON value
+    if isinstance(value, dict):
+        return _ReadOnlyDict({key: _read_only(one) for key, one in value.items()})
+    return _ReadOnlyList([_read_only(one) for one in value]) if isinstance(value, list) else value
+
+
+def _copy_of(state: SessionState, messages: Sequence[Message]) -> SessionState:
     copy = SessionState(state.id)
-    vars(copy).update({name: _own(value) for name, value in vars(state).items()})
+    vars(copy).update(
+        {name: list(messages) if name == "messages" else _own(value) for name, value in vars(state).items()}
+    )
     return copy
 
 
 def _own(value: Any) -> Any:  # Any: whatever a state holds
-    """Return a value of one's own. Events and messages are frozen, and shared."""
+    """Return a value of one's own. What holds nothing that could be changed is shared."""
+    if isinstance(value, msgspec.Struct):
+        return _own_struct(value)
     kind = type(value)
-    if kind in _CHANGING:
-        fields = {name: _own(getattr(value, name)) for name in value.__struct_fields__}
-        return kind(**fields)
     if kind is dict:
         return {key: _own(one) for key, one in value.items()}
     if kind is list:
         return value.copy() if value and type(value[0]) in _FROZEN else [_own(one) for one in value]
+    if kind is tuple:
+        own = tuple([_own(one) for one in value])
+        return value if all(map(_is, own, value)) else own
     return value.copy() if kind is set else value
 
 
-_CHANGING = frozenset({RunState, CallState, ChildState})
-_FROZEN = frozenset({int, str, tuple, Message, CallRecord, Denial})
+def _own_struct(value: msgspec.Struct) -> msgspec.Struct:
+    """Return a struct of one's own, or the same one where it is frozen and all that it holds is."""
+    own = {name: _own(getattr(value, name)) for name in value.__struct_fields__}
+    is_shared = value.__struct_config__.frozen and all(own[name] is getattr(value, name) for name in own)
+    return value if is_shared else msgspec.structs.replace(value, **own)
+
+
+_FROZEN = frozenset({int, str, tuple, CallRecord, Denial})
 """What the long lists of a state hold: they are copied in one go."""

@@ -1,20 +1,24 @@
 """What policies, tools and compilers are shown is theirs alone; and what a run reports lists every call that ran."""
 
+import copy
+import operator
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from pipeline_tools import Recorder, act, on_fake_clock, read, types
 
 from invariants import check_session
 from treadle import Agent, Decision, ToolContext, allow, ask
 from treadle.drivers.react import ReActDecision, ReActDriver
-from treadle.events import AnyEvent
-from treadle.messages import ToolCall
+from treadle.events import AnyEvent, MessageAdded
+from treadle.messages import Message, Opaque, Thinking, ToolCall, user_message
 from treadle.ports import SessionView
 from treadle.state import CallState, ChildState, RunState, SessionState
 from treadle.testing import Gate, ScriptedModel, Turn, call, text
-from treadle.tools import CheckedCall, JsonObject
-from treadle.views import ReadOnlyView
+from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
+from treadle.views import ReadOnlyMessages, ReadOnlyView
 
 
 class Vandal:
@@ -96,6 +100,153 @@ def test_a_view_shares_nothing_that_can_be_changed() -> None:
     assert state.metadata == {"tags": ["a"], "owner": {"name": "Ada"}}
     assert (state.run.children["c"].status, state.run.budget) == ("running", {"max_tool_calls": 1})
     assert state.salvaged[0].position == 0
+
+
+ITEM = {"type": "reasoning", "summary": [{"text": "Pay."}]}
+
+
+def spoken() -> Message:
+    return Message(
+        role="assistant",
+        parts=(Thinking(text="", payload=copy.deepcopy(ITEM)), Opaque(provider="x", payload=copy.deepcopy(ITEM))),
+    )
+
+
+CHANGES: list[Callable[[Any], object]] = [
+    lambda payload: payload.update(type="other"),
+    lambda payload: payload.__setitem__("type", "other"),
+    lambda payload: payload.pop("type"),
+    lambda payload: payload.clear(),
+    lambda payload: payload["summary"].append("more"),
+    lambda payload: payload["summary"].clear(),
+    lambda payload: payload["summary"][0].update(text="No."),
+    lambda payload: operator.ior(payload, {"type": "other"}),
+    lambda payload: operator.iadd(payload["summary"], ["more"]),
+]
+
+
+@pytest.mark.row("H21")
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_values_of_providers_in_shown_messages_refuse_every_change(change: Callable[[Any], object]) -> None:
+    state = SessionState("s")
+    state.messages = [user_message("go"), spoken()]
+
+    class Live:
+        id, messages = "s", tuple(state.messages)
+
+    Live.state = state  # type: ignore[attr-defined]
+    view = ReadOnlyView(Live())  # type: ignore[arg-type]
+    for message in (view.messages[1], view.state.messages[1]):
+        for part in message.parts:
+            with pytest.raises(TypeError, match="read-only"):
+                change(part.payload)  # type: ignore[union-attr]  # both kinds have one
+
+    assert state.messages[1] == spoken() == view.messages[1]
+    assert view.messages is view.messages
+    assert msgspec.json.encode(view.messages[1]) == msgspec.json.encode(spoken())
+    own = copy.deepcopy(view.messages[1].parts[0].payload)  # type: ignore[union-attr]
+    change(own)
+
+
+@pytest.mark.row("H21")
+def test_a_shown_transcript_follows_the_session_over_growth_and_rewinds() -> None:
+    shown, first, second, other = ReadOnlyMessages(), user_message("a"), spoken(), user_message("b")
+    for messages in [(), (first,), (first, second), (first, second, other), (first,), (other, second), ()]:
+        assert shown.of(messages) == messages
+        assert shown.of(messages) is shown.of(messages)
+    plain = (first, other)
+    assert shown.of(plain) is plain
+    longer = (*plain, user_message("c"))
+    assert shown.of(longer) is longer
+
+
+@pytest.mark.row("H21")
+def test_a_view_of_the_state_shares_no_call_and_no_approval() -> None:
+    call_ = ToolCall(id="1", name="look", arguments="{}")
+    result = ToolResult(call_id="1", name="look", status=CallStatus.OK, content="{}", data={"found": [1]})
+    state = SessionState("s")
+    state.answered = (CallState(call=call_, position=0, result=result),)
+
+    class Live:
+        id, messages = "s", ()
+
+    Live.state = state  # type: ignore[attr-defined]
+    shown = ReadOnlyView(Live()).state  # type: ignore[arg-type]
+    assert shown.answered[0].result is not None
+    shown.answered[0].result.data["found"].append(2)
+    shown.answered[0].result = None
+
+    assert state.answered[0].result == result
+    assert result.data == {"found": [1]}
+
+
+@pytest.mark.unchecked("a message that no model wrote stands in it")
+@pytest.mark.row("H21", "T03")
+async def test_what_a_tool_is_shown_of_its_session_refuses_changes() -> None:
+    refused: list[str] = []
+
+    async def look(arguments: JsonObject, ctx: ToolContext) -> str:
+        for message in ctx.session.messages:
+            for part in message.parts:
+                if isinstance(part, Opaque):
+                    try:
+                        part.payload["type"] = "other"
+                    except TypeError as error:
+                        refused.append(str(error))
+        return "done"
+
+    async with on_fake_clock() as session:
+        await session.ledger.record(MessageAdded(message=user_message("a")), MessageAdded(message=spoken()))
+        result = await Agent(ScriptedModel([call("look"), text("Done.")]), tools=[read(look)]).run(
+            "go", session=session
+        )
+
+    assert (result.completed, len(refused)) == (True, 1)
+    assert result.messages[1] == spoken()
+
+
+@pytest.mark.row("H21")
+async def test_an_interceptor_changes_a_result_by_what_it_returns_only() -> None:
+    class Vandal:
+        def before(self, call: ToolCall) -> ToolCall:
+            return call
+
+        def after(self, call: ToolCall, result: ToolResult) -> ToolResult:
+            result.data["paid"] = False
+            raise RuntimeError("too late")
+
+    async def look(arguments: JsonObject, ctx: ToolContext) -> JsonObject:
+        return {"paid": True}
+
+    model = ScriptedModel([call("look"), text("Done.")])
+    result = await Agent(model, tools=[read(look)], interceptors=[Vandal()]).run("go")
+
+    [finished] = [event for event in await result.session.events() if event.type == "tool.finished"]
+    assert (finished.result.data, finished.result.content) == ({"paid": True}, '{"paid":true}')
+
+
+@pytest.mark.row("H21", "P06")
+async def test_a_subscriber_that_changes_an_event_changes_no_call() -> None:
+    ran: list[Any] = []
+
+    async def act_now(arguments: JsonObject, ctx: ToolContext) -> str:
+        ran.append(arguments)
+        return "done"
+
+    def vandal(event: AnyEvent) -> None:
+        arguments = getattr(event, "arguments", None)
+        if isinstance(arguments, dict):
+            arguments["n"] = 666
+
+    agent = Agent(
+        ScriptedModel([call("act", n=1), text("Done.")]), tools=[act(act_now)], policy=ask("act"), subscribers=[vandal]
+    )
+    async with on_fake_clock() as session:
+        paused = await agent.run("go", session=session)
+        await session.answer(paused.approvals[0].id, "allow")
+        await agent.resume(session)
+
+    assert ran == [{"n": 1}]
 
 
 @pytest.mark.row("H21")
