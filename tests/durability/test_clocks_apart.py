@@ -23,6 +23,12 @@ async def outside(tmp_path: Path) -> AsyncIterator[World]:
         yield found
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where the session is. The server's own clock is right: it is a machine of its own."""
+    return str(tmp_path / "a.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+
+
 def faked(**variables: str) -> dict[str, str]:
     return {
         "LD_PRELOAD": str(LIBRARIES[0]),
@@ -36,14 +42,15 @@ def faked(**variables: str) -> dict[str, str]:
 @pytest.mark.parametrize("apart", [MINUTE, HOUR, YEAR, -MINUTE, -HOUR, -YEAR])
 @pytest.mark.parametrize("point", ["CP9", "CP11"])
 async def test_an_heir_with_another_clock_acts_no_second_time(
-    tmp_path: Path, outside: World, apart: int, point: str
+    tmp_path: Path, outside: World, place: str, apart: int, point: str
 ) -> None:
     job = Job(
-        journal=str(tmp_path / "a.db"),
+        journal=place,
         port=outside.port,
         out=str(tmp_path / "out"),
         check="service",
         timeout=0.5,
+        lease_seconds=2.0,
         point=point,
     )
     async with children() as here:
@@ -53,7 +60,7 @@ async def test_an_heir_with_another_clock_acts_no_second_time(
     assert ended.report.get("reason") == "completed", ended
     assert outside.duplicates() == []
     assert outside.requests() == {1: 1, 2: 1}
-    events, _ = await stored(tmp_path / "a.db")
+    events, _ = await stored(place)
     assert (events[-1].at - events[0].at) / apart > 0.5  # the clocks were apart
 
 
@@ -61,14 +68,14 @@ async def test_an_heir_with_another_clock_acts_no_second_time(
 @pytest.mark.parametrize("jump", [MINUTE, HOUR, YEAR, -MINUTE, -HOUR, -YEAR])
 @pytest.mark.parametrize("dies", [False, True])
 async def test_a_clock_that_jumps_inside_an_act_causes_no_second_one(
-    tmp_path: Path, outside: World, jump: int, dies: bool
+    tmp_path: Path, outside: World, place: str, jump: int, dies: bool
 ) -> None:
     pipe, clock, pids = tmp_path / "pipe", tmp_path / "clock", list[int]()
     os.mkfifo(pipe)
     clock.write_text("+0")
     job = Job(
-        journal=str(tmp_path / "a.db"), port=outside.port, out=str(tmp_path / "out"),
-        check="service", timeout=2.0, lease_seconds=0.5, gate=str(pipe),
+        journal=place, port=outside.port, out=str(tmp_path / "out"),
+        check="service", timeout=2.0, lease_seconds=2.0, gate=str(pipe),
     )  # fmt: skip
     async with children(**faked(FAKETIME_TIMESTAMP_FILE=str(clock), FAKETIME_NO_CACHE="1")) as mother:
         running = asyncio.create_task(mother.run(job, on_start=pids.append))
@@ -85,7 +92,7 @@ async def test_a_clock_that_jumps_inside_an_act_causes_no_second_one(
     assert ended.report.get("reason") == "completed", ended
     assert outside.duplicates() == []
     assert outside.requests() == {1: 1, 2: 1}
-    events, _ = await stored(tmp_path / "a.db")
+    events, _ = await stored(place)
     assert (events[-1].at - events[0].at) / jump > 0.5  # the clock has jumped
 
 
