@@ -64,7 +64,7 @@ def check_here(state: SessionState) -> None:
     if state.moved_to:
         raise SessionMoved(
             f"Session {state.id!r} was moved to {state.moved_to} and goes on there. To take it back, where it has not gone on: "
-            f"`treadle sessions activate {state.id}`, or session.change(status='active')."
+            f"`treadle sessions activate {state.id}`, or session.change(status='active', take_back=True)."
         )
 
 
@@ -81,7 +81,7 @@ async def move(ledger: Ledger, to: str, *, by: str, reason: str) -> Parcel:
     if below:
         raise NoSuchPoint(
             f"Session {state.id!r} has a call that session {below[0].session_id!r} is carrying out, and that session would stay behind. "
-            "Resume the run to its end, then move it."
+            "End the call first: resume the run to its end, or cancel it and resume it once. Then move the session."
         )
     if not state.moved_to:
         await ledger.record(SessionChanged(status="suspended", moved_to=to, by=by, reason=reason), durable=True)
@@ -168,10 +168,13 @@ async def change(
     reason: str,
     by: str,
     if_head: int | None,
+    take_back: bool = False,
 ) -> None:
     """Change status or metadata, where the session still stands where the caller saw it."""
     state = ledger.state
     check_there(state)
+    if status not in (None, "deleted") and not take_back:
+        check_here(state)
     if if_head is not None and state.head != if_head:
         raise SessionConflict(
             f"Session {state.id!r} stands at event {state.head}, not {if_head}: somebody was faster. "

@@ -443,6 +443,7 @@ class Session:
         reason: str = "",
         by: str = "person",
         if_head: int | None = None,
+        take_back: bool = False,
     ) -> None:
         """Change the session's own status, or keys of its metadata; the next run has them. How its runs ended stays.
 
@@ -450,15 +451,25 @@ class Session:
             status: A run begins in an `active` session only; `deleted` is for ever.
             metadata: Keys with new values, None for a key that goes; other keys stay.
             if_head: Change only a session that still stands at this event (`session.state.head`).
+            take_back: The session was moved, and you know that it has not gone on there and will not: else its calls act twice.
 
         Raises:
+            SessionMoved: The session goes on elsewhere, and `take_back` is not given.
             SessionConflict: The session has moved on from `if_head`; nothing was written.
             SessionHeld: A run is under way.
         """
         if status is not None and status not in get_args(SessionStatus):
             raise ConfigurationError(f"A session's status is one of {get_args(SessionStatus)}; got {status!r:.80}.")
         async with self._held():
-            await keeping.change(self.ledger, status=status, metadata=metadata, reason=reason, by=by, if_head=if_head)
+            await keeping.change(
+                self.ledger,
+                status=status,
+                metadata=metadata,
+                reason=reason,
+                by=by,
+                if_head=if_head,
+                take_back=take_back,
+            )
 
     async def delete(self, *, purge: bool = False) -> None:
         """Delete the session: it is listed as deleted, and no run begins in it. Its id is never used again.
@@ -495,7 +506,8 @@ class Session:
         """Close the session here, durably, and return it as lines of JSON, for `import_session` at the place where it goes on.
 
         From then on nothing begins, is answered or is cancelled here: `SessionMoved` names the place. What waited here, also a
-        cancellation, goes along. `change(status="active")` takes the session back, where it has not gone on there.
+        cancellation, goes along. `change(status="active", take_back=True)` takes the session back, where it has not gone on there.
+        Import the lines at one place only: each import goes on by itself.
 
         Args:
             to: Where it goes on, for people: no secrets. Given once more for the same place, the lines are made again.
@@ -503,7 +515,7 @@ class Session:
         Raises:
             SessionHeld: A run is under way.
             SessionMoved: It was moved elsewhere already.
-            NoSuchPoint: Another session carries out a call of it.
+            NoSuchPoint: Another session carries out a call of it, and a move does not carry that session. Resume or cancel it first.
         """
         keeping.check_text("to", to)
         if not to.strip():

@@ -6,11 +6,14 @@ import pytest
 from session_tools import Bank, payer, stored_session, waiting_session
 
 from treadle import (
+    Agent,
     ConfigurationError,
     Done,
+    NoSuchPoint,
     SessionHeld,
     SessionMoved,
     SessionNotActive,
+    allow,
     ask,
     import_session,
     list_doubts,
@@ -18,7 +21,7 @@ from treadle import (
 )
 from treadle.journals.memory import MemoryJournal
 from treadle.ports import Journal
-from treadle.testing import ScriptedModel, text
+from treadle.testing import ScriptedModel, call, text
 
 
 async def resumed(journal: Journal, paid: list[tuple[int, str]], name: str = "s") -> str:
@@ -123,7 +126,12 @@ async def test_a_cancellation_goes_along(journal: Journal) -> None:
 async def test_a_move_can_be_repeated_and_taken_back(journal: Journal) -> None:
     source, paid = await waiting_session(journal, "s"), list[tuple[int, str]]()
     assert await source.move("b") == await source.move("b")
-    await source.change(status="active")
+    for status in ("active", "suspended", "completed"):
+        with pytest.raises(SessionMoved, match="take_back=True"):
+            await source.change(status=status)
+    await source.change(metadata={"team": "payments"})
+    assert source.state.moved_to == "b"
+    await source.change(status="active", take_back=True)
     [approval] = await source.approvals()
     await source.answer(approval.id, "allow")
     assert (await resumed(journal, paid), len(paid)) == ("completed", 1)
@@ -143,3 +151,21 @@ async def test_a_move_says_where_to(journal: Journal, to: Any) -> None:
     with pytest.raises(ConfigurationError):
         await session.move(to)
     assert session.state.moved_to == ""
+
+
+@pytest.mark.row("H06", "HF3")
+async def test_a_session_whose_agent_is_at_work_is_moved_once_that_call_has_ended(journal: Journal) -> None:
+    bank, target = Bank(), MemoryJournal()
+    clerk = bank.agent([call("pay", id="p", invoice="7")], text("Paid."), policy=ask("pay"))
+    above = ScriptedModel([call("clerk", id="c", task="Pay"), text("Done.")], follows_history=True)
+    agent = Agent(above, tools=[clerk.as_tool("clerk", "Have it paid.")], policy=allow("*"))
+    async with open_session(journal, id="s") as session:
+        await agent.run("Pay", session=session)
+        with pytest.raises(NoSuchPoint, match=r"would stay behind\. End the call first: resume the run"):
+            await session.move("b")
+        await session.cancel()
+        assert (await agent.resume(session)).reason == "cancelled"
+        await import_session(target, await session.move("b"))
+    async with open_session(target, id="s") as moved:
+        assert (await Agent(ScriptedModel([text("Here.")])).run("And now?", session=moved)).completed
+    assert bank.paid == []

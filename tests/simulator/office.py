@@ -95,7 +95,7 @@ class Office:
     async def _suspend(self, process: Process, session: Session) -> None:
         """Suspend a session; try to run it; activate it, or leave that to those who put things right."""
         life = self._life
-        if session.state.status == "deleted":
+        if session.state.status == "deleted" or session.state.moved_to:
             return
         life.excuses.add("SessionNotActive")
         await session.change(status="suspended", reason="It is looked into.")

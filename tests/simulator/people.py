@@ -194,7 +194,7 @@ class People:
                     await self.refused(process, session, "deleted")
                     return True
                 if session.state.status != "active":
-                    await session.change(status="active", reason="It is put right.")
+                    await session.change(status="active", reason="It is put right.", take_back=True)
                 await self._answer(process, session)
                 result = await self._run_to_rest(process, session)
                 await session.refresh()

@@ -80,7 +80,7 @@ async def _change(options: Options, terminal: Terminal, status: Literal["active"
         moved_to = session.state.moved_to if status == "active" else ""
         if moved_to:
             await _check_left(session, moved_to)
-        await session.change(status=status, reason=reason, by=person(options))
+        await session.change(status=status, reason=reason, by=person(options), take_back=bool(moved_to))
         session_id = session.id
     if options.as_json:
         terminal.data({"id": session_id, "status": status})
@@ -162,6 +162,8 @@ async def move(options: Options, terminal: Terminal) -> int:
     if options.as_json:
         terminal.data({"id": session.id, "moved_to": moved_to})
     terminal.say(f"Session {session.id} is closed here. It goes on with: {there}")
+    if options.file is not None:
+        terminal.say("Import the file at one place only, then delete it: at two places its calls could act twice.")
     return 0
 
 
@@ -177,7 +179,7 @@ async def _move_to_journal(session: Session, options: Options) -> str:
                 await import_session(target, lines)
         except Exception:
             if not await _is_in(target, session.id):  # it has arrived nowhere; where nobody knows, it stays closed here
-                await session.change(status="active", reason="The move failed.")
+                await session.change(status="active", reason="The move failed.", take_back=True)
             raise
     return f"treadle resume {session.id}" + (f" --journal {shlex.quote(place)}" if place == named_journal else "")
 
@@ -187,7 +189,7 @@ async def _move_to_file(session: Session, name: str, options: Options) -> str:
     try:
         _write_new(name, lines)
     except UsageError:
-        await session.change(status="active", reason="The move failed.")
+        await session.change(status="active", reason="The move failed.", take_back=True)
         raise
     return f"treadle sessions import {shlex.quote(name)}"
 
