@@ -85,7 +85,7 @@ BODIES: dict[str, Callable[[], bytes]] = {
     "one long line": lambda: b"data: " + b"x" * (60 * _MIB),
     "blanks before the body": lambda: b" " * (60 * _MIB) + b"{}",
     "an error inside a 200": lambda: _event({"error": {"message": "x" * (60 * _MIB)}}),
-    "an error of 10 MB": lambda: _event({"error": {"message": "\u0001" * (10 * _MIB // 6)}}),
+    "an error of 10 MB": lambda: _event({"error": {"message": "\u0001" * (10_000_000 // 6)}}),
     "a whole error": lambda: json.dumps({"error": {"message": "x " * (30 * _MIB)}}).encode(),
     "escapes, cut": lambda: b'{"choices":[{"message":{"content":"' + b"\\u0041" * (10 * _MIB),
     "lone surrogates": lambda: b'{"choices":[{"message":{"content":"' + b"\\ud800" * (10 * _MIB) + b'"}}]}',

@@ -26,6 +26,10 @@ def streamed(text: bytes, *, times: int = 1) -> bytes:
     return b'data: {"choices":[{"delta":{"content":"%b"}}]}\n\n' % text * times
 
 
+def whole(text: bytes) -> bytes:
+    return b'{"choices":[{"message":{"content":"%b"},"finish_reason":"stop"}]}' % text
+
+
 async def said(body: bytes, **headers: str) -> str:
     head = {name.replace("_", "-"): value for name, value in headers.items()}
     async with serving(answer(body, headers=head)) as server, asyncio.timeout(60):
@@ -122,9 +126,7 @@ def test_members_without_content_do_not_go_on_for_ever():
         pytest.param(b'{"choices":[{"message":{"content":"' + b"\x01" * (2 * MIB) + b'"}}]}', id="controls"),
         pytest.param(b"[" * (17 * MIB), id="brackets"),
         pytest.param(streamed(b"word " * 2000, times=500) + END, id="words of a stream"),
-        pytest.param(
-            b'{"choices":[{"message":{"content":"' + b"x" * (5 * MIB) + b'"}}]}', id="words of a whole answer"
-        ),
+        pytest.param(whole(b"x" * (5 * MIB)), id="words of a whole answer"),
         pytest.param(streamed(b"\\ud800" * 11_000) + END, id="damage in one event"),
         pytest.param(streamed(b"\\n" * 11_000 + b"\\ud800") + END, id="escapes around damage"),
     ],
@@ -137,12 +139,12 @@ async def test_an_answer_that_is_all_work_is_refused(body: bytes, compressed: bo
 @pytest.mark.row("N10")
 async def test_the_longest_answer_of_any_model_is_read():
     assert len(await said(streamed(b"word " * 2000, times=400) + END)) == 4_000_000
-    assert len(await said(b'{"choices":[{"message":{"content":"%b"}}]}' % (b"x" * 4_000_000))) == 4_000_000
+    assert len(await said(whole(b"x" * 4_000_000))) == 4_000_000
 
 
 @pytest.mark.row("N10")
 async def test_a_few_damaged_characters_do_not_cost_a_long_answer():
-    text = await said(b'{"choices":[{"message":{"content":"%b"}}]}' % (b"word " * 100_000 + b"\\ud800" * 100))
+    text = await said(whole(b"word " * 100_000 + b"\\ud800" * 100))
 
     assert text == "word " * 100_000 + "\ufffd" * 100
 

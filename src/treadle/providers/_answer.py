@@ -85,6 +85,8 @@ class Answer:
         Args:
             size: Bytes that are about to be decoded in one go; for many, a turn is given in any case.
         """
+        if size > _LARGE_BYTES:
+            await asyncio.sleep(0)  # the first turn is for what was ready already, the second for timers and sockets
         if size > _LARGE_BYTES or self._loop.time() - self._turn_began > _TURN_SECONDS:
             await asyncio.sleep(0)
             self._turn_began = self._loop.time()

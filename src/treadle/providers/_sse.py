@@ -11,7 +11,7 @@ from treadle.errors import ModelResponseInvalid
 
 __all__ = ["MAX_EVENT_BYTES", "SseReader"]
 
-MAX_EVENT_BYTES = 8 * 1024 * 1024
+MAX_EVENT_BYTES = 10 * 1024 * 1024
 """Bytes of one event: more than any honest event holds, less than hurts."""
 
 MAX_BARREN_BYTES = 4 * 1024 * 1024
