@@ -222,7 +222,9 @@ def _of_statement(node: ast.stmt) -> Iterator[ast.AST]:
             yield ast.Break()
         case ast.Break():
             yield ast.Continue()
-        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
+        case ast.Return(value=ast.Constant(value=None | False)):
+            return  # None for False is no change: a caller asks whether it is true
+        case ast.Return(value=ast.expr() as value):
             yield ast.Return(value=ast.copy_location(ast.Constant(value=None), value))
         case ast.If(test=test) if not isinstance(test, ast.Compare):
             yield ast.If(test=_negated(test), body=node.body, orelse=node.orelse)

@@ -2,15 +2,16 @@
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from pipeline_tools import Recorder, act, on_fake_clock, read, results, run_calls, statuses, types
+from pipeline_tools import Recorder, act, on_fake_clock, raising, read, results, run_calls, statuses, types
 from test_can_fail import Dying
 
 from invariants import check_session
-from treadle import Agent, ConfigurationError, JournalError, NotDone, open_session
+from treadle import Agent, ConfigurationError, JournalError, NotDone, Rejected, open_session
 from treadle.drivers.react import ReActDriver
 from treadle.errors import ToolDefinitionError
 from treadle.events import AnyEvent
@@ -19,6 +20,7 @@ from treadle.messages import Finish
 from treadle.ports import Decision, ModelEnd
 from treadle.runtime.validation import Schema
 from treadle.testing import Gate, ScriptedModel, Turn, call, text
+from treadle.tools import CallStatus, Unfinished
 
 # --- calls that start early
 
@@ -83,6 +85,40 @@ async def test_no_second_attempt_that_acts_runs_beside_one_that_was_given_up(eff
 
     assert [one.attempts for one in result.tool_calls] == [attempts]
     assert sorted(running) == list(range(1, attempts + 1))
+
+
+@pytest.mark.row("B10", "F04")
+@pytest.mark.parametrize(
+    "error",
+    [
+        Rejected({"why": "x" * 5000}),
+        Unfinished(CallStatus.CANCELLED, "It ended.", may_have_acted=False, body="x" * 5000),
+    ],
+)
+async def test_the_words_of_a_refusal_are_cut_at_the_tools_own_limit(error: BaseException) -> None:
+    result = await run_calls(call("look"), tools=[read(raising(error), result_limit=800)])
+
+    (told,) = [one.content for message in result.messages for one in message.results]
+    assert 100 < len(told) <= 800
+
+
+@pytest.mark.row("F04", "R10")
+@pytest.mark.parametrize("effect", ["unsafe", "keyed", "read"])
+async def test_a_refusal_of_the_first_attempt_says_nothing_of_earlier_ones(effect: str) -> None:
+    result = await run_calls(call("act"), tools=[act(raising(Rejected({"why": "full"})), effect=effect)])
+
+    (finished,) = await types(result, "tool.finished")
+    assert (finished.result.status, finished.result.may_have_acted) == ("rejected", False)
+    assert "earlier attempt" not in finished.result.content
+
+
+@pytest.mark.row("F06", "TF4")
+async def test_what_breaks_a_tools_contract_is_on_record_as_a_row() -> None:
+    result = await run_calls(call("look"), tools=[read(Recorder({"at": {1, 2}}))])
+
+    (violated,) = await types(result, "contract.violated")
+    assert [(row["field"], row["constraint"]) for row in violated.details] == [("", "plain JSON")]
+    assert "set" in violated.details[0]["value"]
 
 
 # --- responses that were cut off
@@ -353,3 +389,20 @@ async def test_what_is_said_of_a_doubt_must_be_text_that_can_be_stored(word: str
     async with open_session("memory:") as session:
         with pytest.raises(ConfigurationError, match=f"^{word} (must be a text|cannot be stored)"):
             await session.resolve("p", NotDone, **{"by": "ada", "reason": "seen", **words})
+
+
+# --- who watches the process
+
+
+_heard: list[Any] = []
+sys.addaudithook(lambda name, details: _heard.append(details) if name == "treadle.recorded" else None)
+
+
+@pytest.mark.row("E02", "E07")
+async def test_who_watches_the_process_hears_of_every_commit_with_its_session() -> None:
+    _heard.clear()
+    async with open_session("memory:") as session:
+        await Agent(ScriptedModel([call("look"), text("x")]), tools=[read(Recorder())]).run("go", session=session)
+        events = await session.events()
+
+    assert [event for name, _, commit in _heard if name == session.id for event in commit] == list(events)
