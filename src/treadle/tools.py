@@ -237,6 +237,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """How much below it the call may reach: a listing its children, a search of a folder everything."""
     below: str = ""
     """The folder below it to which the call confines itself, such as `docs/api`."""
+    resolve: Callable[[str], Sequence[str]] | None = None
+    """Returns the canonical names of another path, for rules that name a link or another name of the same file."""
 
 
 _SHAPES = {"$ref", "anyOf", "oneOf", "allOf"}

@@ -177,3 +177,68 @@ async def test_a_list_of_paths_is_held_to_rules_path_by_path():
     assert await own_status(tool, only_docs, ["docs/a", "docs/b"]) == "ok"
     assert await own_status(tool, only_docs, ["docs/a", "docs/../secret/x"]) == "denied"
     assert await own_status(tool, only_docs, []) == "denied"
+
+
+@pytest.mark.row("H20")
+@pytest.mark.parametrize(
+    "rule", ["secret", "./secret", "{root}/secret", "secr?t", "docs/../secret", "**/secret", "SECRET"]
+)
+@pytest.mark.parametrize("path", ["secret/x", "secret/deep/y", "link/x", "./secret/none"])
+async def test_a_denial_of_a_folder_covers_what_is_below_it(root, rule, path):
+    policy = deny(f"read(path={rule.format(root=root)})")
+
+    assert await status_of(root, policy, "read", {"path": path}) == "denied"
+    assert await status_of(root, policy, "read", {"path": "other/z"}) == "ok"
+
+
+@pytest.mark.row("H20")
+async def test_a_denial_of_a_folder_holds_for_tools_that_resolve_nothing():
+    assert await own_status(own_tool(), deny("open(path=secret)"), "secret/x") == "denied"
+    assert await own_status(own_tool(), deny("open(path=secret)"), "secrets/x") == "ok"
+
+
+@pytest.mark.row("H20")
+@pytest.mark.parametrize(
+    "rule", ["link", "link/", "link/*", "link/x", "./link/**", "{root}/link/*", "docs/file-link", "absolute"]
+)
+@pytest.mark.parametrize("path", ["secret/x", "link/x", "{root}/secret/x"])
+async def test_a_rule_on_a_link_holds_for_what_it_points_to(root, rule, path):
+    policy = deny(f"read(path={rule.format(root=root)})")
+
+    assert await status_of(root, policy, "read", {"path": path.format(root=root)}) == "denied"
+    assert await status_of(root, policy, "read", {"path": "other/z"}) == "ok"
+
+
+@pytest.mark.row("H20")
+async def test_a_rule_on_a_link_to_a_folder_with_wildcards_in_its_name_means_that_folder_only(root):
+    (root / "a[b]").mkdir()
+    (root / "a[b]" / "x").write_text("canary")
+    (root / "ab").mkdir()
+    (root / "ab" / "x").write_text("canary")
+    (root / "odd").symlink_to("a[b]")
+
+    assert await status_of(root, deny("read(path=odd/*)"), "read", {"path": "a[b]/x"}) == "denied"
+    assert await status_of(root, deny("read(path=odd/*)"), "read", {"path": "ab/x"}) == "ok"
+
+
+@pytest.mark.row("H20")
+async def test_a_rule_that_names_a_file_holds_for_its_hard_links(root):
+    os.link(root / "secret" / "x", root / "other" / "hard")
+
+    assert await status_of(root, deny("read(path=secret/x)"), "read", {"path": "other/hard"}) == "denied"
+    assert await status_of(root, deny("read(path=secret/x)"), "read", {"path": "other/z"}) == "ok"
+    assert (
+        await status_of(root, first_of(allow("read(path=secret/x)"), deny("*")), "read", {"path": "other/hard"})
+        == "denied"
+    )
+
+
+@pytest.mark.row("H20")
+async def test_a_rule_that_cannot_be_resolved_stands_as_it_is_written():
+    def fails(path: str) -> list[str]:
+        raise OSError("gone")
+
+    tool = own_tool(lambda arguments: {"path": Subject(names=("inbox/7",), resolve=fails)})
+
+    assert await own_status(tool, deny("open(path=inbox/*)"), "x") == "denied"
+    assert await own_status(tool, deny("open(path=outbox/*)"), "x") == "ok"

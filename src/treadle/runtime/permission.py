@@ -6,7 +6,7 @@ import inspect
 import posixpath
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, assert_never
 
 import msgspec
@@ -123,7 +123,14 @@ def _is_covered(glob: str, value: Any, subject: Subject | type[_Unresolved] | No
         return True
     written = _as_text(value) if value is not None else ""
     forms = {_lexical(written), *((written,) if subject is None else subject.names)}
-    globs = {glob, *(_covering(one) for one in (glob, glob.removeprefix("**/")))}
+    globs = {glob, *(one for start in (glob, glob.removeprefix("**/")) for one in _covering(start))}
+    if subject is not None and subject.resolve is not None:
+        globs |= {
+            one
+            for start in (glob, _cleaned(glob))
+            for real in _resolved(start, subject.resolve)
+            for one in _covering(real)
+        }
     folded_forms, folded_globs = {_folded(form) for form in forms}, {_folded(one) for one in globs}
     if any(fnmatch.fnmatchcase(form, one) for form in folded_forms for one in folded_globs):
         return True
@@ -147,11 +154,35 @@ def _cleaned(glob: str) -> str:
     return re.sub("/{2,}", "/", glob).rstrip("/") or glob
 
 
-def _covering(glob: str) -> str:
-    """Return the glob of a denial as canonical names are written: a folder's name with a slash at its end means all below it."""
+def _covering(glob: str) -> tuple[str, ...]:
+    """Return the globs of a denial as canonical names are written: a folder's name means the folder and all below it.
+
+    With a slash at its end it means what is below it alone.
+    """
     plain = glob.strip()
     whole = _lexical(_cleaned(plain))
-    return f"{whole}/*" if plain.endswith("/") and plain.strip("/") else whole
+    if not plain.strip("/"):
+        return (whole,)
+    return (f"{whole}/*",) if plain.endswith("/") else (whole, f"{whole}/*")
+
+
+def _resolved(glob: str, resolve: Callable[[str], Sequence[str]]) -> list[str]:
+    """Return a glob with the names up to its first wildcard resolved: a rule may name a link, and the call what it points to."""
+    head = _LITERAL_HEAD.match(glob.strip())
+    if head is None:
+        return []
+    wild = glob.strip()[head.end() :]
+    try:
+        names = resolve(head[0])
+    except Exception:  # noqa: BLE001 - the author's function; a rule that cannot be resolved stands as it is written
+        return []
+    escaped = [_WILDCARD.sub(r"[\g<0>]", name) for name in names]
+    return [f"{name}/{wild}" if wild else name for name in escaped]
+
+
+_LITERAL_HEAD = re.compile(r"[^*?\[]+?(?=/[^/]*[*?\[]|/*$)")
+"""The names of a path glob before the first one that has a wildcard."""
+_WILDCARD = re.compile(r"[*?\[]")
 
 
 def _folded(text: str) -> str:

@@ -127,13 +127,30 @@ class Root:
             extent: How much below it the call may reach.
             below: Names of folders below it to which the call confines itself.
         """
+        return Subject(
+            names=self._names_of(path),
+            extent=extent,
+            below="/".join(below),
+            resolve=lambda other: self._as_named(other, path),
+        )
+
+    def _names_of(self, path: str) -> tuple[str, ...]:
         try:
             names = self.canonical(path)
         except Rejected:
             names = (*self._spellings[0], *split(path)) if not path.startswith("/") else split(path)
-            return Subject(names=("/" + "/".join(names),), extent=extent, below="/".join(below))
-        whole = "/" + "/".join((*self._spellings[0], *names))
-        return Subject(names=("/".join(names) or ".", whole), extent=extent, below="/".join(below))
+            return ("/" + "/".join(names),)
+        return ("/".join(names) or ".", "/" + "/".join((*self._spellings[0], *names)))
+
+    def _as_named(self, other: str, path: str) -> tuple[str, ...]:
+        """Return the names of the path of a rule; where it is the same file as `path`, a hard link too, those of `path` beside them."""
+        own = self._names_of(other)
+        places = [Path(self._path, *self.names(one)) for one in (other, path)]
+        try:
+            is_same = places[0].samefile(places[1])
+        except OSError:
+            is_same = False
+        return (*own, *self._names_of(path)) if is_same else own
 
     def entries(self, opened: Opened) -> list[Entry]:
         """Return what an opened folder holds, in the order of the full paths below it."""
