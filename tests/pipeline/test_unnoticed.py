@@ -117,8 +117,22 @@ async def test_what_breaks_a_tools_contract_is_on_record_as_a_row() -> None:
     result = await run_calls(call("look"), tools=[read(Recorder({"at": {1, 2}}))])
 
     (violated,) = await types(result, "contract.violated")
+    assert statuses(result) == ["unexpected_result_shape"]
     assert [(row["field"], row["constraint"]) for row in violated.details] == [("", "plain JSON")]
     assert "set" in violated.details[0]["value"]
+
+
+@pytest.mark.row("F06", "R05")
+@pytest.mark.parametrize("effect", ["unsafe", "idempotent", "read"])
+@pytest.mark.parametrize("value", [{1, 2}, "no object"])
+async def test_a_call_whose_result_is_withheld_may_have_acted_unless_it_reads(effect: str, value: Any) -> None:
+    tool = act(Recorder(value), effect=effect, output_schema={"type": "object"})
+
+    result = await run_calls(call("act"), tools=[tool])
+
+    (finished,) = await types(result, "tool.finished")
+    assert finished.result.status == "unexpected_result_shape"
+    assert finished.result.may_have_acted is results(result)[0]["may_have_acted"] is (effect != "read")
 
 
 # --- responses that were cut off
@@ -391,7 +405,47 @@ async def test_what_is_said_of_a_doubt_must_be_text_that_can_be_stored(word: str
             await session.resolve("p", NotDone, **{"by": "ada", "reason": "seen", **words})
 
 
-# --- who watches the process
+# --- who watches
+
+
+@pytest.mark.row("S10", "E01")
+async def test_what_is_seen_of_a_response_that_streams_belongs_to_its_step() -> None:
+    heard: list[AnyEvent] = []
+    turns = [Turn(text="I look.", thinking="Hm.", calls=(call("look"),)), text("Done.")]
+
+    await Agent(ScriptedModel(turns), tools=[read(Recorder())], subscribers=[heard.append]).run("go")
+
+    deltas = [event for event in heard if event.type == "model.delta"]
+    assert {(bool(one.text), bool(one.thinking), one.call is not None, one.step) for one in deltas} == {
+        (True, False, False, 1), (False, True, False, 1), (False, False, True, 1), (True, False, False, 2),
+    }  # fmt: skip
+
+
+class Watching:
+    """A policy that notes how often others had a turn of the event loop."""
+
+    def __init__(self) -> None:
+        self.turns, self.seen = 0, set[int]()
+
+    def decide(self, call: Any, session: Any) -> None:
+        self.seen.add(self.turns)
+
+    async def tick(self) -> None:
+        while True:
+            self.turns += 1
+            await asyncio.sleep(0)
+
+
+@pytest.mark.row("N10", "MF5")
+async def test_others_have_turns_while_a_batch_of_many_calls_is_looked_at() -> None:
+    policy = Watching()
+    ticking = asyncio.create_task(policy.tick())
+    batch = [call("act", n=n) for n in range(200)]
+
+    await run_calls(*batch, tools=[act(Recorder())], policy=policy)
+    ticking.cancel()
+
+    assert len(policy.seen) >= 3
 
 
 _heard: list[Any] = []
