@@ -14,8 +14,10 @@ from treadle.ports import Clock, HasOverview, Journal
 from treadle.resolve import open_session
 from treadle.runtime.redaction import redacted_logger
 from treadle.runtime.threads import Threads
+from treadle.session import Session
+from treadle.state import SessionState
 from treadle.transfer import Parcel, unpack
-from treadle.waiting import UNREADABLE, unreadable
+from treadle.waiting import UNREADABLE, is_cancelled, unreadable, waiting_approvals
 from treadle.world import SystemClock
 
 __all__ = ["expire_sessions", "import_session", "list_doubts"]
@@ -117,7 +119,7 @@ async def expire_sessions(
             continue
         try:
             async with open_session(journal, id=info.id, clock=clock) as session:
-                if not even_open and (await session.approvals() or session.doubts()):
+                if not even_open and await _waits(journal, session):
                     continue
                 await session.delete(purge=purge)
         except (SessionHeld, *UNREADABLE) as error:
@@ -125,6 +127,33 @@ async def expire_sessions(
             continue
         gone.append(info.id)
     return tuple(gone)
+
+
+async def _waits(journal: Journal, session: Session) -> bool:
+    """Whether something in a session, or in one that carries out a call of it, waits for a person."""
+    if await session.approvals() or session.doubts() or await _is_needed(journal, session.state):
+        return True
+    return not is_cancelled(session.state, await journal.inbox(session.id)) and await _waits_below(
+        journal, session.state
+    )
+
+
+async def _is_needed(journal: Journal, state: SessionState) -> bool:
+    """Whether a session carries out a call of another one that stays: without it, that call could not go on."""
+    if state.caller is None or state.run is None or state.run.phase not in ("running", "paused"):
+        return False
+    caller = fold(state.caller.parent_id, await journal.read(state.caller.parent_id))
+    return caller.status != "deleted" and caller.run is not None and state.id in caller.run.children
+
+
+async def _waits_below(journal: Journal, state: SessionState) -> bool:
+    """The caller may know nothing of it yet: its process may have died before it had recorded that its agent waits."""
+    for name in () if state.run is None else state.run.children:
+        child = fold(name, await journal.read(name))
+        waits = waiting_approvals(child, await journal.inbox(name)) or child.open_doubts()
+        if waits or await _waits_below(journal, child):
+            return True
+    return False
 
 
 async def list_doubts(journal: Journal) -> tuple[Doubt, ...]:

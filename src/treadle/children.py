@@ -76,7 +76,9 @@ async def _whole(acting: Coroutine[Any, Any, _T]) -> tuple[_T, bool]:
 async def _begun(host: Host, ctx: ToolContext) -> Session:
     """Return the session of the call, which the caller's names from now on."""
     child = await _opened(host, ctx)
-    await host.session.ledger.record(ChildStarted(call_id=ctx.call.id, tool=ctx.call.name, child_id=child.id))
+    # Durable before the child begins: after a power cut its caller would not know of it, and leave it open for ever.
+    started = ChildStarted(call_id=ctx.call.id, tool=ctx.call.name, child_id=child.id)
+    await host.session.ledger.record(started, durable=True)
     return child
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from treadle import Agent, Tool, ToolContext, ask, open_session
+from treadle import Agent, Tool, ToolContext, allow, ask, open_session
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.suspension import Suspended
@@ -83,6 +83,17 @@ async def test_a_call_that_waits_survives_a_power_cut() -> None:
     await run(journal, tool_of("unsafe", waits))
 
     assert journal.is_synced("tool.suspended")
+
+
+async def test_a_caller_knows_of_its_agents_session_after_a_power_cut() -> None:
+    journal = Noting()
+    child = Agent(ScriptedModel([text("Done.")]), tools=[])
+
+    async with open_session(journal, id="s") as session:
+        model = ScriptedModel([call("clerk", task="Act"), text("Done.")])
+        await Agent(model, tools=[child.as_tool("clerk", "Acts.")], policy=allow("clerk")).run("go", session=session)
+
+    assert journal.is_synced("child.started")
 
 
 async def test_what_a_person_does_to_a_session_survives_a_power_cut() -> None:

@@ -38,7 +38,27 @@ def main() -> int:
         os.execve(
             sys.executable, [sys.executable, "-m", "simulator", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"}
         )
+    if options.disk:
+        return _compare(options)
     return _replay(options) if options.seed is not None else _many(options)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    """Live lives in memory and on real SQLite files, and tell which of them do not end alike."""
+    from simulator.disk import compare
+
+    _quiet()
+    compared, differences = 0, []
+    for seed in range(options.first, options.first + options.lives * options.step, options.step):
+        difference = compare(seed)
+        compared += difference is not None
+        if difference:
+            differences.append(f"seed {seed}: {difference}")
+    if options.json:
+        print(json.dumps({"lives": compared, "differences": differences}))
+    else:
+        print(*differences, f"{compared} lives on SQLite files, {len(differences)} not as in memory", sep="\n")
+    return 1 if differences else 0
 
 
 def _replay(options: argparse.Namespace) -> int:
@@ -145,6 +165,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="stop after so many seconds")
     parser.add_argument("--pairs", action="store_true", help="print which faults met which features")
     parser.add_argument("--stop", action="store_true", help="stop at the first violation")
+    parser.add_argument("--disk", action="store_true", help="live them on SQLite files too, and compare")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser.parse_args()
 

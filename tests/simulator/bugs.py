@@ -1,4 +1,4 @@
-"""Fourteen bugs put in by hand, each of which the simulator must find: `python -m simulator.bugs` tries them all.
+"""Twenty-four bugs put in by hand, each of which the simulator must find: `python -m simulator.bugs` tries them all.
 
 Each is applied to a copy of the sources, and lives are lived on that copy until a promise is broken.
 """
@@ -71,6 +71,48 @@ BUGS = (
         "budgets.py",
         '("max_model_turns", total.model_turns),\n                ("max_tool_calls"',
         '("max_tool_calls"',
+    ),
+    Bug(
+        "a call that equals one in doubt runs unasked",
+        "planning.py",
+        "        if doubt is None:\n            return None\n",
+        "        if doubt is not None:\n            return None\n        if doubt is None:\n            return None\n",
+    ),
+    Bug("what an interceptor changes is lost", "checking.py", "elif answer.arguments != call.arguments:", "elif False:"),
+    Bug(
+        "equal calls whose results differ have no limit",
+        "runtime/tries.py",
+        "is_over = most is not None and count >= max(most, limit)",
+        "is_over = False",
+    ),
+    Bug(
+        "a polling tool counts as repetition",
+        "runtime/tries.py",
+        'return "" if call.name in self._polling else streak_key(call, digest)',
+        "return streak_key(call, digest)",
+    ),
+    Bug("done_when is not asked", "execution.py", "return await self._condition.stop() or self._int", "return self._int"),
+    Bug(
+        "an action of a tool's own is allowed whatever policy says",
+        "actions.py",
+        "return Decision(kind=DecisionKind(event.decision)",
+        "return Decision(kind=DecisionKind.ALLOW",
+    ),
+    Bug("the calls of one response may take for ever", "runtime/batches.py", "return self.left == 0.0", "return False"),
+    Bug(
+        "a resume ignores its smaller budget", "budgets.py", "return self.calls_left(spent, wanted)", "return None"
+    ),
+    Bug(
+        "agents as tools spend nothing of their caller's budget",
+        "budgets.py",
+        "            meter = above\n",
+        "            meter = None\n",
+    ),
+    Bug(
+        "a request that allows no call does not keep the model from calling",
+        "runtime/choices.py",
+        "def forbidden_by(",
+        "def forbidden_by(*_: object) -> None:\n    return None\n\n\ndef _forbidden_by(",
     ),
 )  # fmt: skip
 

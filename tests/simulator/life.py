@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from simulator.coverage import Watcher
@@ -13,7 +13,7 @@ from simulator.people import People
 from simulator.plan import Plan, plan_of
 from simulator.process import Process
 from simulator.purse import Purse
-from simulator.store import SimStore
+from simulator.store import SimJournal, SimStore
 from simulator.timeline import Deadlock, Livelock, ProcessLoop, Timeline
 from simulator.tools import agent_of
 from simulator.world import World
@@ -21,6 +21,9 @@ from treadle import Agent
 from treadle.events import AnyEvent, SessionForked, ToolStarted, encode_event
 from treadle.ports import ModelRequest
 from treadle.providers.fallback import FallbackModel
+
+if TYPE_CHECKING:
+    from simulator.disk import Disk
 
 __all__ = ["Incident", "Life", "Outcome", "live"]
 
@@ -37,6 +40,8 @@ class Outcome(NamedTuple):
     steps: int
     digest: int
     """Of all that happened, so that two replays can be compared."""
+    has_power_cut: bool
+    """Whether a power cut took what was not synced."""
 
 
 class Incident:
@@ -63,7 +68,7 @@ class Incident:
 class Life:
     """Everything that one life needs, and what happens in it."""
 
-    def __init__(self, seed: int, *, is_verbose: bool = False) -> None:
+    def __init__(self, seed: int, *, is_verbose: bool = False, disk: "Disk | None" = None) -> None:
         self.seed = seed
         self.chance = Random(seed)
         self.plan: Plan = plan_of(seed, self.chance)
@@ -86,6 +91,8 @@ class Life:
         self.lines: list[str] = []
         self.digest = seed
         self._is_verbose = is_verbose
+        self._disk = disk
+        self.has_power_cut = False
         self._refs = 0
         self._minds: dict[str, Mind] = {}
         self._parents: dict[str, tuple[str, int]] = {}
@@ -118,7 +125,13 @@ class Life:
             process.dispose()
         steps = self.timeline.steps
         return Outcome(
-            self.seed, tuple(self.judge.violations), dict(self.watcher.pairs), self.lines, steps, self.digest
+            self.seed,
+            tuple(self.judge.violations),
+            dict(self.watcher.pairs),
+            self.lines,
+            steps,
+            self.digest,
+            self.has_power_cut,
         )
 
     def _under_way(self) -> str:
@@ -127,6 +140,14 @@ class Life:
         )
 
     # --- processes
+
+    def journal_for(self, store: SimStore, process: Process) -> SimJournal:
+        """Return the journal of a process; over a real file where the life is lived on a disk."""
+        if self._disk is None:
+            return SimJournal(store, process)
+        from simulator.disk import FileJournal
+
+        return FileJournal(store, process, self._disk)
 
     def new_process(self, *, offset: float = 0.0, store: SimStore | None = None) -> Process:
         process = Process(self, f"p{len(self.processes) + 1}", store or self.stores[-1], offset=offset)
@@ -317,6 +338,6 @@ _FATES = (
 )  # fmt: skip
 
 
-def live(seed: int, *, is_verbose: bool = False) -> Outcome:
-    """Live the life of a seed."""
-    return Life(seed, is_verbose=is_verbose).run()
+def live(seed: int, *, is_verbose: bool = False, disk: "Disk | None" = None) -> Outcome:
+    """Live the life of a seed, in memory or on real files."""
+    return Life(seed, is_verbose=is_verbose, disk=disk).run()

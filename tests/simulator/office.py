@@ -155,7 +155,7 @@ class Office:
         for session_id in gone:
             life.happened("purge")
             life.trace(process, f"purged {session_id}")
-            if session_id in open_ones and process.store.shelves[session_id].put == open_ones[session_id]:
+            if session_id in open_ones and self._left_to(process, session_id) == open_ones[session_id]:
                 life.judge.blame(f"session {session_id} was purged although something in it waits for a person")
 
     def _open_ones(self, process: Process) -> dict[str, int]:
@@ -164,13 +164,26 @@ class Office:
         Each with the messages that it has been left: one that comes meanwhile, such as a cancel, may end the waiting.
         """
         return {
-            name: shelf.put
+            name: self._left_to(process, name)
             for name, shelf in process.store.shelves.items()
             if shelf.lease is None
-            and not shelf.inbox
+            and not self._has_messages(process, name)
             and shelf.status != "deleted"
             and _waits_for_a_person(fold(name, shelf.events))
         }
+
+    def _family(self, process: Process, name: str) -> list[str]:
+        """Return a session and those above it whose calls it carries out: what is left to them may end its waiting."""
+        names = [name]
+        while names[-1].startswith("c_") and (above := process.store.shelves[names[-1]].parent) is not None:
+            names.append(above[0])
+        return names
+
+    def _has_messages(self, process: Process, name: str) -> bool:
+        return any(process.store.shelves[one].inbox for one in self._family(process, name))
+
+    def _left_to(self, process: Process, name: str) -> int:
+        return sum(process.store.shelves[one].put for one in self._family(process, name))
 
     # --- after a move
 

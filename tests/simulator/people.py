@@ -133,7 +133,11 @@ class People:
         life, chance = self._life, self._chance
         agent, state = life.agent(process), session.state
         goes_on = state.run is not None and state.run.phase != "completed" and chance.random() < 0.8
-        budgets = (Budget(),) if self._plan.stuck is not None else (None, self._plan.budget, Budget())
+        budgets = (
+            (Budget(),)
+            if self._plan.stuck is not None
+            else (None, self._plan.budget, Budget(), Budget(max_tool_calls=1))
+        )
         budget = chance.choice(budgets) if goes_on else self._plan.budget
         run = (
             agent.stream_resume(session, budget=budget)
@@ -434,6 +438,7 @@ class People:
         """The machine goes down: every process dies, and what was not synced may be lost."""
         life, chance = self._life, self._chance
         life.trace(None, "POWER CUT")
+        life.has_power_cut = True
         for process in [*life.processes]:
             process.kill()
         life.stores[-1].lose_power(lambda: chance.randrange(4))

@@ -73,6 +73,8 @@ class Plan:
         policy = chance.choice(("default", "default", "allow", "mixed", "ask"))
         if self.feature == "approval_pending":
             policy = chance.choice(("default", "ask"))
+        elif self.feature == "progress":
+            policy = chance.choice(("allow", "mixed", "default"))
         elif self.feature == "nested_agent":
             policy = "allow" if self.fault == "resolve" else chance.choice(("allow", "mixed", "default"))
         elif self.feature in ("business_key", "own_action"):

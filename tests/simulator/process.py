@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simulator.store import SimJournal, SimStore
+from simulator.store import SimStore
 from simulator.timeline import Handle, ProcessLoop
 from treadle import Agent
 from treadle.errors import JournalError
@@ -65,7 +65,7 @@ class Process:
         self.loop = ProcessLoop(life.timeline, self)
         self.clock = SimClock(self.loop, offset)
         self.randomness = SimChance(life)
-        self.journal = SimJournal(store, self)
+        self.journal = life.journal_for(store, self)
         self.is_dead = False
         self.is_disposed = False
         self.is_busy = False
@@ -138,6 +138,7 @@ class Process:
         while life.timeline.now < store.hangs_until:
             await self.sleep(store.hangs_until - life.timeline.now)
         if life.timeline.now < store.gone_until and name != "close":
+            life.is_degraded = life.is_degraded or life.plan.degrades
             raise JournalError("The store is gone.")
         if self.is_dead:
             await self.gone()
@@ -149,8 +150,11 @@ class Process:
             await self.gone()
 
     def dispose(self) -> None:
+        is_first_end = not self.is_dead
         self.is_dead = self.is_disposed = True
         self.loop.dispose()
+        if is_first_end:
+            self.journal.drop()
 
 
 def _finish(future: "asyncio.Future[None]") -> None:

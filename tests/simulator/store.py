@@ -140,11 +140,14 @@ class SimLease:
         self.process = process
         self.on_lost = on_lost
         self.on_message = on_message
+        self.on_release: Callable[[], None] | None = None
         self._shelf = shelf
 
     async def release(self) -> None:
         if self._shelf.lease is self:
             self._shelf.lease = None
+            if self.on_release is not None and not self.process.is_dead:
+                self.on_release()
 
 
 class SimJournal:
@@ -167,12 +170,13 @@ class SimJournal:
         shelf = self._store.shelves.get(session_id)
         return shelf is not None and self._epochs.get(session_id, shelf.epoch) != shelf.epoch
 
+    def drop(self) -> None:
+        """Let go of what the journal holds outside of this simulation."""
+
     def die(self, keep: int) -> None:
         """Lose what only waited in the process, but for so many of its first commits."""
         waiting, self._waiting = self._waiting[:keep], []
-        for session_id, events, state in waiting:
-            if not self.is_fenced(session_id):
-                self._store.shelves[session_id].add(events, state)
+        self._keep_all(waiting)
 
     async def create(self, session_id: str) -> bool:
         await self._process.operation("create")
@@ -216,6 +220,8 @@ class SimJournal:
     def _put(self, session_id: str, events: list[AnyEvent], state: str, *, durable: bool) -> None:
         shelf = self._shelf(session_id)
         head = shelf.head + sum(len(one[1]) for one in self._waiting if one[0] == session_id)
+        if self.is_fenced(session_id):
+            self._refuse(session_id, events, state)
         if self.is_fenced(session_id) or (events and events[0].seq != head + 1):
             raise conflict(session_id, head, events[0].seq if events else head + 1)
         self._waiting.append((session_id, events, state))
@@ -228,10 +234,22 @@ class SimJournal:
 
     def _drain(self) -> None:
         self._is_draining = False
-        waiting, self._waiting = self._waiting, []
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._keep_all(waiting)
+
+    def _keep_all(self, waiting: Sequence[tuple[str, list[AnyEvent], str]]) -> None:
         for session_id, events, state in waiting:
-            if not self.is_fenced(session_id):
-                self._store.shelves[session_id].add(events, state)
+            if self.is_fenced(session_id):
+                self._refuse(session_id, events, state)
+            else:
+                self._keep(session_id, events, state)
+
+    def _keep(self, session_id: str, events: list[AnyEvent], state: str) -> None:
+        self._store.shelves[session_id].add(events, state)
+
+    def _refuse(self, session_id: str, events: list[AnyEvent], state: str) -> None:
+        """Another process has taken the session over."""
 
     async def adopt(
         self, session_id: str, events: Sequence[AnyEvent], *, state: str, inbox: Sequence[InboxMessage] = ()
@@ -240,6 +258,10 @@ class SimJournal:
         await self._process.operation("adopt")
         if session_id in self._store.shelves:
             raise exists(session_id)
+        self._made(session_id, events, state, inbox)
+        await self._process.stored(events, durable=True)
+
+    def _made(self, session_id: str, events: Sequence[AnyEvent], state: str, inbox: Sequence[InboxMessage]) -> None:
         self._store.shelves[session_id] = shelf = Shelf()
         shelf.parent = parent_of(events)
         self._process.life.adopted(session_id, events)
@@ -247,19 +269,21 @@ class SimJournal:
         shelf.synced = shelf.head
         shelf.inbox.update((message.id, message) for message in inbox)
         self._epochs[session_id] = shelf.epoch
-        await self._process.stored(events, durable=True)
 
     async def purge(self, session_id: str, stone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
         await self._process.operation("purge")
         shelf = self._shelf(session_id)
         if self.is_fenced(session_id):
             raise conflict(session_id, shelf.head, 1)
-        shelf.purge(stone)
+        self._purged(session_id, stone, blobs)
+        await self._process.stored([stone], durable=True)
+
+    def _purged(self, session_id: str, stone: AnyEvent, blobs: Sequence[str]) -> None:
+        self._shelf(session_id).purge(stone)
         rest = [str(event) for other in self._store.shelves.values() for event in other.events]
         for digest in blobs:
             if not any(digest in text for text in rest):
                 self._store.blobs.pop(digest, None)
-        await self._process.stored([stone], durable=True)
 
     async def flush(self) -> None:
         await self._process.operation("flush")

@@ -66,6 +66,15 @@ def test_a_seed_replays_exactly_in_another_process_and_after_other_lives():
 
 
 @pytest.mark.row("H22")
+@pytest.mark.parametrize("number", range(CHUNKS))
+def test_a_life_on_a_real_file_ends_as_it_does_in_memory(number: int):
+    compared = simulate("--disk", "--first", str(number), "--step", "97", "--lives", "20")
+
+    assert compared["lives"] >= 10  # without those with a power cut, which no file of a running machine can show
+    assert compared["differences"] == []
+
+
+@pytest.mark.row("H22")
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "_"))
 def test_a_bug_put_in_by_hand_is_found(bug: Bug, tmp_path: Path):
     assert hunt(bug, lives=10_000, folder=tmp_path) is not None

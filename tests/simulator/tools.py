@@ -83,14 +83,16 @@ async def _check_transfer(key: str, ctx: ToolContext) -> Any:
 @cache
 def _own_tools() -> tuple[Tool, ...]:
     return (
-        Tool(name="look", description="Look.", parameters=_ARGUMENTS, effect="read", run=_look, timeout=20),
-        Tool(name="watch", description="Look.", parameters=_ARGUMENTS, effect="read", run=_look, timeout=5, retries=1),
-        _acting("pay", "unsafe", timeout=20),
-        _acting("wire", "unsafe", timeout=20, check=_check_wire, interrupt="block"),
-        _acting("order", "keyed", timeout=20),
-        _acting("write", "idempotent", timeout=20, resources=lambda arguments: {f"file:{arguments['to']}": "write"}),
-        _acting("invoice", "unsafe", timeout=20, key=lambda arguments: arguments["to"]),
-        Tool(name="admin", description="Act.", parameters=_ARGUMENTS, effect="unsafe", run=_admin, timeout=20),
+        Tool(name="look", description="Look.", parameters=_ARGUMENTS, effect="read", run=_look, timeout=20.0),
+        Tool(
+            name="watch", description="Look.", parameters=_ARGUMENTS, effect="read", run=_look, timeout=5.0, retries=1
+        ),
+        _acting("pay", "unsafe", timeout=20.0),
+        _acting("wire", "unsafe", timeout=20.0, check=_check_wire, interrupt="block"),
+        _acting("order", "keyed", timeout=20.0),
+        _acting("write", "idempotent", timeout=20.0, resources=lambda arguments: {f"file:{arguments['to']}": "write"}),
+        _acting("invoice", "unsafe", timeout=20.0, key=lambda arguments: arguments["to"]),
+        Tool(name="admin", description="Act.", parameters=_ARGUMENTS, effect="unsafe", run=_admin, timeout=20.0),
         Tool(name="poll", description="Look.", parameters=_ARGUMENTS, effect="read", run=_look, polling=True),
         Tool(name="finish", description="End.", parameters=_ARGUMENTS, effect="read", run=_finish, ends_run=True),
     )
@@ -104,7 +106,7 @@ def _operation() -> tuple[Tool, Tool]:
         check=_check_transfer,
         description="Transfer money.",
         parameters=_ARGUMENTS,
-        timeout=15,
+        timeout=15.0,
     )
 
 
