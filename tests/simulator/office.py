@@ -126,7 +126,7 @@ class Office:
         await process.sleep(self._chance.choice((0.1, 60.0)))
         await session.refresh()
         if (session.state.status, session.state.moved_to) == ("suspended", place):  # else others have done more to it
-            await session.change(status="active", reason="It is taken back.")
+            await session.change(status="active", reason="It is taken back.", take_back=True)
 
     async def _rewind(self, process: Process, session: Session) -> None:
         """Mark the end of a session, or go back to a point of it."""
