@@ -28,6 +28,9 @@ _SETTLED = ("active", "completed")
 logger = redacted_logger(__name__)
 _threads = Threads()
 
+_MANY_CHARS = 200_000
+"""Characters from which on a session is read in a thread."""
+
 
 async def import_session(
     journal: Journal,
@@ -58,8 +61,10 @@ async def import_session(
         NoSuchPoint: It is to get another id, and a call is open.
     """
     at = (clock or SystemClock()).now()
-    read = partial(_arrived, tuple(lines), id, take_open=take_open, at=at)
-    parcel, phase = await _threads.submit(read)  # a session may be long, and a stored result large
+    taken = tuple(lines)
+    read = partial(_arrived, taken, id, take_open=take_open, at=at)
+    is_long = sum(map(len, taken)) > _MANY_CHARS
+    parcel, phase = await _threads.submit(read) if is_long else read()  # or its stored results are large
     for content in parcel.blobs.values():  # first: bytes that nobody names do no harm
         await journal.put_blob(content)
     await journal.adopt(parcel.session_id, parcel.events, state=phase, inbox=parcel.inbox)
