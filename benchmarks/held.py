@@ -96,8 +96,9 @@ BODIES: dict[str, Callable[[], bytes]] = {
     "small items": lambda: b'{"choices":[],"x":[' + b"{}," * (20 * _MIB) + b"1]}",
     "usage of small items": lambda: b'{"choices":[],"usage":{"x":[' + b"{}," * (20 * _MIB) + b"1]}}",
     "small events": lambda: _chunk({"content": "a"}) * (60 * _MIB // 90) + _END,
-    "a long answer": lambda: _whole({"content": "x" * (12 * _MIB)}),
-    "a long answer, streamed": lambda: _chunk({"content": "word " * 1000}) * 2400 + _END,
+    "a long answer": lambda: _whole({"content": "x" * 4_000_000}),
+    "a long answer, streamed": lambda: _chunk({"content": "word " * 1000}) * 800 + _END,
+    "an answer that is too long": lambda: _chunk({"content": "word " * 1000}) * 2400 + _END,
     "many calls": lambda: b"".join(
         _chunk({"tool_calls": [{"index": n, "id": f"c{n}", "function": {"name": "echo", "arguments": "{}"}}]})
         for n in range(20_000)

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -165,3 +166,23 @@ async def test_arguments_of_too_many_values_are_told_before_anything_looks_at_th
     assert [one.status for one in result.tool_calls] == ["invalid_json", "ok"]
     assert "more than 100000 values" in model.requests[1].messages[-1].parts[0].content
     assert ran == [60_000]
+
+
+@pytest.mark.row("N10")
+@pytest.mark.parametrize(
+    "value",
+    [
+        {str(number): "x" for number in range(50_000)},
+        {
+            "a": {str(number): "x" * (number % 50) for number in range(30_000)},
+            "b": "y" * 700_000,
+            "c": [{"k": 1}] * 40_000,
+        },
+        {"x" * 400_000: "y" * 400_000, "z": 1},
+    ],
+)
+def test_an_object_of_many_fields_is_encoded_in_few_pieces_and_as_a_whole_would_be(value):
+    data, pieces = walked(value)
+
+    assert b"".join(pieces) == msgspec.json.encode(data)
+    assert len(pieces) < 1000

@@ -111,6 +111,13 @@ class _Known:
                 return True
         return False
 
+    def is_encoded_in(self, encoded: bytes) -> bool:
+        """Whether one of them is in JSON."""
+        for needle in self.needles:  # noqa: SIM110 - as above, for each event
+            if needle in encoded:
+                return True
+        return False
+
     def hide(self, text: str) -> str:
         if self._pattern is None or not self.is_in(text):
             return text
@@ -333,8 +340,7 @@ def scrubbed(event: AnyEvent) -> AnyEvent:
     if type(event) is ModelDelta and event.call is None:
         is_clean = not _known.is_in(event.text or event.thinking) and not (event.text and _known.is_in(event.thinking))
     else:
-        encoded = _encoder.encode(event)
-        is_clean = not any(needle in encoded for needle in _known.needles)
+        is_clean = not _known.is_encoded_in(_encoder.encode(event))
     if is_clean:
         return event
     return msgspec.convert(_without(msgspec.to_builtins(event)), type(event))

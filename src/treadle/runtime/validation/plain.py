@@ -103,9 +103,16 @@ class Walk:
                 yield msgspec.json.encode(data[start : start + _LONG_TEXT])[1:-1]
             yield b'"'
         elif isinstance(data, dict) and self._weighs(data) > _HEAVY:
-            for number, (name, item) in enumerate(data.items()):
-                yield (b"," if number else b"{") + msgspec.json.encode(name) + b":"
-                yield from self._pieces(item)
+            yield b"{"
+            for number, fields in enumerate(self._fields(data)):
+                if number:
+                    yield b","
+                if len(fields) > 1:
+                    yield msgspec.json.encode(fields)[1:-1]
+                else:
+                    ((name, item),) = fields.items()
+                    yield msgspec.json.encode(name) + b":"
+                    yield from self._pieces(item)
             yield b"}"
         elif isinstance(data, list) and self._weighs(data) > _HEAVY:
             yield b"["
@@ -116,6 +123,19 @@ class Walk:
             yield b"]"
         else:
             yield msgspec.json.encode(data)
+
+    def _fields(self, data: dict[str, Any]) -> Generator[dict[str, Any]]:
+        """Divide an object into ones that are light enough to be encoded at once."""
+        fields: dict[str, Any] = {}
+        weight = 0
+        for name, item in data.items():
+            weighs = self._weighs(name) + self._weighs(item)
+            if fields and weight + weighs > _HEAVY:
+                yield fields
+                fields, weight = {}, 0
+            fields[name] = item
+            weight += weighs
+        yield fields
 
     def _groups(self, items: list[Any]) -> Generator[list[Any]]:
         """Divide a list into runs that are light enough to be encoded at once."""
