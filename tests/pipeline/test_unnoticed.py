@@ -19,7 +19,7 @@ from treadle.journals.memory import MemoryJournal
 from treadle.messages import Finish
 from treadle.ports import Decision, ModelEnd
 from treadle.runtime.validation import Schema
-from treadle.testing import Gate, ScriptedModel, Turn, call, text
+from treadle.testing import FakeClock, Gate, ScriptedModel, Turn, call, text
 from treadle.tools import CallStatus, Unfinished
 
 # --- calls that start early
@@ -246,6 +246,101 @@ async def test_a_deadline_that_cuts_into_a_tool_is_what_the_run_names_as_its_end
     report = result.report()
     assert (report["reason"], statuses(result)) == ("budget_exceeded", ["timeout"])
     assert "deadline" in report["message"]
+
+
+@pytest.mark.row("V02", "MF3")
+@pytest.mark.parametrize(("length", "told"), [(100, "n" * 100), (101, "n" * 100 + "...")])
+async def test_the_name_of_an_unknown_tool_is_told_up_to_a_hundred_characters(length: int, told: str) -> None:
+    result = await run_calls(call("n" * length), tools=[read(Recorder())])
+
+    assert results(result)[0]["name"] == told
+
+
+@pytest.mark.row("V13", "F01")
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+async def test_numbers_that_are_no_json_are_refused(number: str) -> None:
+    recorder = Recorder()
+
+    result = await run_calls(call("look", arguments=f'{{"n": {number}}}'), tools=[read(recorder)])
+
+    assert (statuses(result), recorder.runs) == (["invalid_json"], 0)
+
+
+@pytest.mark.row("F01", "F03", "MF6")
+async def test_the_same_broken_arguments_again_and_again_are_no_repetition() -> None:
+    result = await Agent(ScriptedModel([call("look", arguments="{")]), tools=[read(Recorder())]).run("go")
+
+    assert (result.reason, statuses(result)) == ("invalid_call_limit", ["invalid_json"] * 3)
+
+
+@pytest.mark.row("L27")
+@pytest.mark.parametrize(
+    ("turn", "phase"), [(call("look"), "tool"), (Turn(text="I", gate="never", hold_after_pieces=1), "model")]
+)
+async def test_a_cancelled_run_says_in_which_phase_it_was(turn: Any, phase: str) -> None:
+    begun = asyncio.Event()
+
+    async def hang(arguments: Any, ctx: Any) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def watch(event: AnyEvent) -> None:
+        if event.type == "model.delta" and event.text:
+            begun.set()
+
+    async with Agent(ScriptedModel([turn]), tools=[read(hang)], subscribers=[watch]).stream("go") as run:
+        await begun.wait()
+        run.cancel()
+
+    assert (run.result.reason, run.result.report()["phase"]) == ("cancelled", phase)
+
+
+# --- the journal
+
+
+class Noting(MemoryJournal):
+    """A journal that notes what must survive a power cut, and how often its inbox is looked into."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.durable: set[str] = set()
+        self.looks = 0
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        if durable:
+            self.durable |= {event.type for event in events}
+        await super().append(session_id, events, state=state, durable=durable)
+
+    async def inbox(self, session_id: str) -> Any:
+        self.looks += 1
+        return await super().inbox(session_id)
+
+
+@pytest.mark.row("SF7", "N14")
+async def test_what_people_do_to_a_session_survives_a_power_cut() -> None:
+    journal = Noting()
+    async with open_session(journal, id="s") as session:
+        await Agent(ScriptedModel([text("x")])).run("go", session=session)
+        await session.mark("here")
+        journal.durable.clear()
+        await session.mark("there")
+        await session.rewind("here")
+        await session.change(metadata={"tier": "gold"})
+        assert journal.durable == {"session.marked", "session.rewound", "session.changed"}
+        journal.durable.clear()
+        await session.move("elsewhere")
+
+    assert journal.durable == {"session.changed"}
+
+
+@pytest.mark.row("Q05", "E02")
+async def test_a_busy_loop_asks_its_inbox_only_now_and_then() -> None:
+    journal = Noting()
+    async with open_session(journal, id="s", clock=FakeClock()) as session:
+        turns = [*(call("look", n=n) for n in range(40)), text("x")]
+        await Agent(ScriptedModel(turns), tools=[read(Recorder())]).run("go", session=session)
+
+    assert journal.looks <= 5
 
 
 # --- the list of sessions
