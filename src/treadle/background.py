@@ -38,13 +38,32 @@ def run_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
     else:
         coroutine.close()
         raise RuntimeError("run_sync() would block this event loop. Inside async code write `await agent.run(...)`.")
-    future = asyncio.run_coroutine_threadsafe(coroutine, _background_loop())
+    started: list[asyncio.Task[Any]] = []
+    is_unwanted = threading.Event()
+
+    async def carried_out() -> T:
+        started.append(_current_task())
+        if is_unwanted.is_set():
+            coroutine.close()
+            raise asyncio.CancelledError
+        return await coroutine
+
+    loop = _background_loop()
+    # Invariant: from here on Ctrl-C finds the run, whatever this thread has come to when it arrives.
     try:
-        return future.result()
+        return asyncio.run_coroutine_threadsafe(carried_out(), loop).result()
     except BaseException:
-        if future.cancel():  # we were interrupted: let the run record its end
+        is_unwanted.set()
+        if live := [task for task in started if not task.done()]:  # we were interrupted: let the run record its end
+            loop.call_soon_threadsafe(live[0].cancel)
             _drain()
         raise
+
+
+def _current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
 
 
 def _background_loop() -> asyncio.AbstractEventLoop:

@@ -307,6 +307,31 @@ def test_ctrl_c_in_run_sync_cancels_the_run_and_comes_through() -> None:
     assert done.stdout.strip() == "['tool.finished', 'run.finished']", done.stderr
 
 
+def test_ctrl_c_ends_a_run_sync_whatever_the_caller_has_come_to() -> None:
+    """The signal comes at the first event, while the caller may not wait yet: no run goes on behind its back."""
+    child = (
+        "import os, signal, sys\n"
+        "from treadle import Agent, Tool\n"
+        "from treadle.testing import Gate, ScriptedModel, call\n"
+        "async def run(arguments, ctx):\n"
+        "    await Gate().wait()\n"
+        "tool = Tool(name='t', description='d', parameters={}, effect='read', run=run)\n"
+        "def hear(event):\n"
+        "    events.append(event.type)\n"
+        "    if event.type == 'run.started':\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.setswitchinterval(1e-6)\n"
+        "for _ in range(20):\n"
+        "    events = []\n"
+        "    try:\n"
+        "        Agent(ScriptedModel([call('t')]), tools=[tool], subscribers=[hear]).run_sync('go')\n"
+        "    except KeyboardInterrupt:\n"
+        "        print(events[-1])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, timeout=110)
+    assert done.stdout.split() == ["run.finished"] * 20, done.stderr
+
+
 # --- the description
 
 
