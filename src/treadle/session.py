@@ -159,8 +159,9 @@ class Session:
         return found
 
     async def _fresh_approvals(self) -> Approvals:
+        left = await self._inbox()  # first: what a run takes in meanwhile is then in the events too
         await self.refresh()
-        self._left = await self._inbox()
+        self._left = left
         return self.approvals()
 
     def events(self, after: int = 0) -> SessionEvents:

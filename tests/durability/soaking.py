@@ -41,6 +41,8 @@ WHERES = (RANDOM, *POINTS)
 _KILLS_A_LIFE = 4
 _MOST_PAUSES = 4
 _PAUSED = "approval_required"
+_LEASE_FAULTS = ("SessionConflict: The lease on session", "SessionHeld")
+"""What a busy machine may cause: a lease of a second is not renewed in time, or a beat is late. The session is resumed."""
 _STATEMENTS = 12
 """Statements that make a journal's tables, and more than one of which can be the last."""
 
@@ -135,7 +137,9 @@ class Life:
         for _ in range(_MOST_PAUSES):
             if ended.report.get("reason") == _PAUSED:
                 await self._answer()
-                ended = await self._children.run(self._but(act="again"))
+            elif not ended.report.get("error", "").startswith(_LEASE_FAULTS):
+                break
+            ended = await self._children.run(self._but(act="again"))
         is_over = ended.report.get("completed") or "NothingToResume" in ended.report.get("error", "")
         if not is_over:
             self._fault(tally, f"did not end: {ended}")

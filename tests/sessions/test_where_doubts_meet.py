@@ -1,7 +1,7 @@
 """Where a doubt, a cancellation or an answer meets another feature: agents as tools, forks, moves, live runs, two persons."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -30,6 +30,7 @@ from treadle import (
     open_session,
 )
 from treadle.events import AnyEvent
+from treadle.journals._waiting import waiting_approvals
 from treadle.journals.memory import MemoryJournal
 from treadle.ports import InboxMessage, Journal
 from treadle.testing import FaultyJournal, Gate, ScriptedModel, call, text
@@ -323,3 +324,46 @@ def caller_of(bank: Bank) -> Agent:
     above = ScriptedModel([call("clerk", id="c", task="Pay"), text("Done.")], follows_history=True)
     clerk = Agent(below, tools=[bank.tool()], policy=ask("pay"))
     return Agent(above, tools=[clerk.as_tool("clerk", "Have it paid.")], policy=allow("*"))
+
+
+class Between(FaultyJournal):
+    """A journal in which a run goes on to its end, once, between two looks of somebody else."""
+
+    def __init__(self, journal: Journal, live: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(journal, fail_at=0)
+        self._live: Callable[[], Awaitable[object]] | None = live
+
+    async def _go_on(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            await live()
+
+    async def read(self, session_id: str, *, after: int = 0) -> Sequence[AnyEvent]:
+        events = await super().read(session_id, after=after)
+        await self._go_on()
+        return events
+
+    async def inbox(self, session_id: str) -> Sequence[InboxMessage]:
+        messages = await super().inbox(session_id)
+        await self._go_on()
+        return messages
+
+
+@pytest.mark.row("ST11", "HF2")
+@pytest.mark.parametrize("of_journal", [False, True])
+async def test_an_answer_that_a_run_takes_in_during_a_look_is_asked_for_no_more(
+    journal: Journal, bank: Bank, of_journal: bool
+) -> None:
+    async with open_session(journal, id="s") as session:
+        asking = bank.agent(call("pay", id="p", invoice="7"), policy=ask("pay"))
+        [approval] = (await asking.run("Pay", session=session)).approvals
+        await session.answer(approval.id, "allow")
+
+    async def live() -> None:
+        async with open_session(journal, id="s") as other:
+            assert (await bank.agent(text("Paid."), policy=ask("pay")).resume(other)).completed
+
+    async with open_session(journal, id="s") as looking:
+        looking.journal = between = Between(journal, live)
+        found = await waiting_approvals(between) if of_journal else await looking.approvals()
+    assert (tuple(found), bank.paid) == ((), ["7"])

@@ -23,6 +23,7 @@ async def waiting_approvals(journal: Journal) -> Sequence[Approval]:
         if info.state not in ("paused", "running"):
             continue
         state = SessionState(info.id)
+        messages = await journal.inbox(info.id)  # first: what a run takes in meanwhile is then in the events too
         try:
             for event in await journal.read(info.id):
                 state.apply(event)
@@ -30,7 +31,7 @@ async def waiting_approvals(journal: Journal) -> Sequence[Approval]:
             logger.warning("%s", unreadable(info.id, error))
             continue
         if state.pending_approvals() and not await _is_withdrawn(journal, state):
-            own = waiting_of(state, await journal.inbox(info.id))
+            own = waiting_of(state, messages)
             waiting += [one for one in own if one.session_id == info.id]  # a child's are listed with the child
     return tuple(waiting)
 
@@ -39,9 +40,10 @@ async def _is_withdrawn(journal: Journal, state: SessionState) -> bool:
     """Whether a session that carries out a call of another was cancelled with it."""
     while state.caller is not None:
         above = SessionState(state.caller.parent_id)
+        messages = await journal.inbox(above.id)
         for event in await journal.read(above.id):
             above.apply(event)
-        if is_cancelled(above, await journal.inbox(above.id)):
+        if is_cancelled(above, messages):
             return True
         state = above
     return False
