@@ -1,8 +1,10 @@
 """Reach: which tests execute which line, and how long each test takes. Knows nothing of mutants."""
 
+import functools
 import itertools
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,14 +38,26 @@ class Reach:
         return Reach(self._lines | lines, self.seconds | other.seconds, [*self._failing, *other._failing])
 
     def tests_of(self, path: Path, lines: Sequence[int]) -> list[str]:
-        """Return the tests that execute one of these lines: the quickest of each file first, for files look at other things."""
+        """Return the tests that execute one of these lines, by turns the two kinds that are likely to notice a change.
+
+        One kind executes little else: it is about these lines. The other is the quickest of each file, for files look at other
+        things.
+        """
         of_file = self._lines.get(_name(path), {})
-        found = {test for line in lines for test in of_file.get(str(line), ())}
+        found = {test for line in lines for test in of_file.get(str(line), ()) if test in self.seconds}
+        near = sorted(found, key=lambda one: (self._reached[one], self.seconds[one], one))
         by_file: dict[str, list[str]] = {}
-        for test in sorted((test for test in found if test in self.seconds), key=lambda one: (self.seconds[one], one)):
+        for test in sorted(found, key=lambda one: (self.seconds[one], one)):
             by_file.setdefault(test.partition("::")[0], []).append(test)
         rounds = itertools.zip_longest(*by_file.values())
-        return [test for one in rounds for test in one if test is not None]
+        quick = [test for one in rounds for test in one if test is not None]
+        return list(dict.fromkeys(itertools.chain.from_iterable(zip(near, quick, strict=True))))
+
+    @functools.cached_property
+    def _reached(self) -> Counter[str]:
+        """How many lines each test executes."""
+        by_line = (tests for of_file in self._lines.values() for tests in of_file.values())
+        return Counter(itertools.chain.from_iterable(by_line))
 
     def write(self, path: Path) -> None:
         tests = sorted(self.judged)
