@@ -173,3 +173,17 @@ def test_a_remembered_configuration_that_is_gone_is_told(paying: Any) -> None:
     paying("run", "-m", "script:pay.json", "--tools", "paying.py", "--config", "mine.toml", "Pay", code=11)
     config.unlink()
     assert "Name one with --config" in paying("resume", "--last", code=2).stderr
+
+
+@pytest.mark.row("H18")
+def test_the_command_after_a_fork_finds_the_fork_in_the_journal_that_was_named(treadle):
+    named = ["--journal", "my own.db"]
+    model = treadle.script("s.json", [{"text": "One."}, {"text": "Two."}])
+    treadle("run", "-m", model, *named, "--session", "s", "x", code=0)
+
+    forked = treadle("sessions", "fork", "s", *named, code=0)
+    command = shlex.split(forked.stderr.strip().splitlines()[-1].partition(": treadle ")[2])
+    treadle(*command, "-m", model, code=0)
+
+    listed = treadle.json("sessions", "--json", *named, code=0)
+    assert {one["id"] for one in listed} == {"s", forked.stdout.strip()}

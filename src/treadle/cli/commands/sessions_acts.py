@@ -34,7 +34,9 @@ async def fork(options: Options, terminal: Terminal) -> int:
         terminal.data({"id": child.id, "parent_id": state.parent_id, "parent_seq": state.parent_seq})
     else:
         terminal.line(child.id)
-        terminal.say(f"Forked from {session_id} after event {state.parent_seq}: treadle run --session {child.id} ...")
+        terminal.say(
+            f"Forked from {session_id} after event {state.parent_seq}: treadle run --session {child.id}{same_journal(options)} TASK"
+        )
     return 0
 
 
