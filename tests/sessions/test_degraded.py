@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from session_tools import look_tool, pay_tool, payer
 
-from treadle import Agent, ConfigurationError, JournalError, open_session
+from treadle import Agent, ConfigurationError, JournalError, Tool, ToolContext, allow, open_session
 from treadle.events import AnyEvent, JournalDegraded
 from treadle.journals.degrading import DegradingJournal
 from treadle.journals.memory import MemoryJournal
@@ -16,6 +16,7 @@ from treadle.journals.sqlite import SqliteJournal
 from treadle.ports import InboxMessage, Journal
 from treadle.session import fold
 from treadle.testing import ScriptedModel, call, text
+from treadle.tools import JsonObject
 
 
 class Switchable(MemoryJournal):
@@ -237,3 +238,25 @@ async def test_a_database_that_another_program_locks_for_good_does_not_kill_the_
         assert (result.completed, result.degraded, paid) == (True, True, [])
         assert vars(stored) == vars(session.state)
     await journal.close()
+
+
+@pytest.mark.row("T04")
+@pytest.mark.parametrize(("effect", "kind"), [("unsafe", "deny"), ("idempotent", "deny"), ("read", "allow")])
+async def test_an_action_of_a_tools_own_is_denied_where_its_decision_cannot_be_stored(effect: Any, kind: str) -> None:
+    store = Switchable()
+    heard: list[tuple[str, str]] = []
+
+    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+        store.is_off = True  # after the start of this call has been stored
+        decision = await ctx.decide("wipe", {}, effect=effect)
+        store.is_off = False
+        heard.append((decision.kind, decision.rule))
+        return "done"
+
+    act = Tool(name="act", description="Act.", parameters={"type": "object"}, effect="unsafe", run=run)
+    agent = Agent(ScriptedModel([call("act"), text("Done.")]), tools=[act], policy=allow("act", "wipe"))
+    async with open_session(wrapped(store), id="s") as session:
+        assert (await agent.run("go", session=session)).completed
+
+    assert [decided for decided, _ in heard] == [kind]
+    assert (heard[0][1] == "journal unavailable") is (kind == "deny")

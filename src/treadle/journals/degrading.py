@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 from treadle.errors import IntentNotStored, JournalError, SessionConflict
-from treadle.events import AnyEvent, JournalDegraded, ToolStarted
+from treadle.events import ActionDecided, AnyEvent, JournalDegraded, ToolStarted
 from treadle.journals._blobs import digest_of
 from treadle.ports import Clock, HasClock, HasOverview, InboxMessage, Journal, Lease, SessionInfo
 from treadle.runtime.redaction import redacted_logger
@@ -270,4 +270,11 @@ class _Tail:
 
 
 def _is_intent(events: Sequence[AnyEvent]) -> bool:
-    return any(isinstance(event, ToolStarted) and not event.effect.is_read for event in events)
+    return any(_may_change_the_world(event) for event in events)
+
+
+def _may_change_the_world(event: AnyEvent) -> bool:
+    """Whether a call that acts starts with this event, or a tool may carry out an action of its own after it."""
+    if isinstance(event, ActionDecided):
+        return event.decision == "allow" and (event.effect is None or not event.effect.is_read)
+    return isinstance(event, ToolStarted) and not event.effect.is_read
