@@ -83,7 +83,15 @@ async def _check_transfer(key: str, ctx: ToolContext) -> Any:
 @cache
 def _own_tools() -> tuple[Tool, ...]:
     return (
-        Tool(name="look", description="Look.", parameters=_ARGUMENTS, effect="read", run=_look, timeout=20.0),
+        Tool(
+            name="look",
+            description="Look.",
+            parameters=_ARGUMENTS,
+            effect="read",
+            run=_look,
+            timeout=20.0,
+            result_limit=2_000,
+        ),
         Tool(
             name="watch", description="Look.", parameters=_ARGUMENTS, effect="read", run=_look, timeout=5.0, retries=1
         ),
@@ -93,7 +101,15 @@ def _own_tools() -> tuple[Tool, ...]:
         _acting("write", "idempotent", timeout=20.0, resources=lambda arguments: {f"file:{arguments['to']}": "write"}),
         _acting("invoice", "unsafe", timeout=20.0, key=lambda arguments: arguments["to"]),
         Tool(name="admin", description="Act.", parameters=_ARGUMENTS, effect="unsafe", run=_admin, timeout=20.0),
-        Tool(name="poll", description="Look.", parameters=_ARGUMENTS, effect="read", run=_look, polling=True),
+        Tool(
+            name="poll",
+            description="Look.",
+            parameters=_ARGUMENTS,
+            effect="read",
+            run=_look,
+            polling=True,
+            result_limit=2_000,
+        ),
         Tool(name="finish", description="End.", parameters=_ARGUMENTS, effect="read", run=_finish, ends_run=True),
     )
 

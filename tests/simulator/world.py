@@ -84,7 +84,7 @@ class World:
         if fate == "misshapen":
             return {"receipt": "not a number"}
         if fate == "large":
-            return ToolOutput(data={"receipt": 1, "text": "x" * 60_000}, display="large")
+            return ToolOutput(data={"receipt": 1, "text": "x" * 3_000}, display="large")
         return {"receipt": self._receipt(ctx)}
 
     def _fail(self, fate: str, tool: str) -> None:
