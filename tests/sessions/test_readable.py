@@ -171,3 +171,16 @@ async def test_a_session_that_is_closed_here_is_neither_marked_nor_rewound(journ
         with pytest.raises(SessionNotActive):
             await session.rewind(0)
         assert session.state.head == head
+
+
+@pytest.mark.row("ST07")
+@pytest.mark.parametrize("first", ["\u202e", "\x00", "\u200b \u2028", " " * 1000 + "late"])
+async def test_a_session_whose_first_task_shows_no_word_is_readable_after_the_next_one(
+    journal: Journal, first: str
+) -> None:
+    async with open_session(journal, id="s") as session:
+        for task in (first, "Pay invoice 7"):
+            await Agent(ScriptedModel([text("Done.")])).run(task, session=session)
+    async with open_session(journal, id="s") as again:
+        assert len(again.messages) == 4
+    assert [info.task for info in await journal.sessions()] == ["Pay invoice 7"]

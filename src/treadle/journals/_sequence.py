@@ -90,10 +90,11 @@ def parent_of(events: Sequence[AnyEvent]) -> tuple[str, int] | None:
 
 
 def task_of(events: Sequence[AnyEvent]) -> str:
-    """Return the first words of the first task among the events, on one line; empty when no run starts here."""
+    """Return the first words of the first task among the events that has any, on one line; empty when none has."""
     for event in events:
         if isinstance(event, RunStarted):
             # Twice the length is read, so that a long task full of control characters costs little.
             shown = "".join(char if char.isprintable() else " " for char in event.task[: 2 * TASK_CHARS])
-            return " ".join(shown.split())[:TASK_CHARS]
+            if words := " ".join(shown.split())[:TASK_CHARS]:
+                return words
     return ""
