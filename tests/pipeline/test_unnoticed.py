@@ -130,6 +130,15 @@ async def test_a_call_whose_result_is_withheld_may_have_acted_unless_it_reads(ef
     assert finished.result.may_have_acted is results(result)[0]["may_have_acted"] is (effect != "read")
 
 
+@pytest.mark.row("B10", "F04")
+async def test_the_words_of_a_refusal_that_fit_the_limit_are_told_whole() -> None:
+    body = {"why": "x" * 500}
+
+    result = await run_calls(call("look"), tools=[read(raising(Rejected(body)), result_limit=900)])
+
+    assert results(result)[0]["details"] == [body]
+
+
 # --- responses that were cut off
 
 
