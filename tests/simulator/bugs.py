@@ -1,4 +1,4 @@
-"""Twenty-four bugs put in by hand, each of which the simulator must find: `python -m simulator.bugs` tries them all.
+"""Twenty-three bugs put in by hand, each of which the simulator must find: `python -m simulator.bugs` tries them all.
 
 Each is applied to a copy of the sources, and lives are lived on that copy until a promise is broken.
 """
@@ -79,12 +79,6 @@ BUGS = (
         "        if doubt is not None:\n            return None\n        if doubt is None:\n            return None\n",
     ),
     Bug("what an interceptor changes is lost", "checking.py", "elif answer.arguments != call.arguments:", "elif False:"),
-    Bug(
-        "equal calls whose results differ have no limit",
-        "runtime/tries.py",
-        "is_over = most is not None and count >= max(most, limit)",
-        "is_over = False",
-    ),
     Bug(
         "a polling tool counts as repetition",
         "runtime/tries.py",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from treadle.budgets import Budget, budget_from
-from treadle.events import AnyEvent, ModelFinished, RunFinished, RunPaused, RunResumed, RunStarted
+from treadle.events import AnyEvent, ModelFinished, RunFinished, RunPaused, RunResumed, RunStarted, ToolStarted
 from treadle.messages import Usage
 from treadle.ports import ModelRequest
 
@@ -157,5 +157,15 @@ class Purse:
             return
         account.calls.add(place)
         limit = account.limits.max_tool_calls
-        if limit is not None and len(account.calls) > limit and account.is_judged:
+        if limit is not None and len(account.calls) > limit and account.is_judged and not _began_before(process, place):
             self._life.judge.blame(f"{len(account.calls)} calls were sent in a run with max_tool_calls={limit}")
+
+
+def _began_before(process: "Process", place: tuple[str, str]) -> bool:
+    """Whether a call had started before its run went on: then it was counted under the budget of that time."""
+    has_gone_on = False
+    for event in reversed(process.store.shelves[place[0]].events):
+        has_gone_on = has_gone_on or isinstance(event, RunResumed)
+        if has_gone_on and isinstance(event, ToolStarted) and event.call_id == place[1]:
+            return True
+    return False

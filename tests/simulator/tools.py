@@ -93,7 +93,14 @@ def _own_tools() -> tuple[Tool, ...]:
             result_limit=2_000,
         ),
         Tool(
-            name="watch", description="Look.", parameters=_ARGUMENTS, effect="read", run=_look, timeout=5.0, retries=1
+            name="watch",
+            description="Look.",
+            parameters=_ARGUMENTS,
+            effect="read",
+            run=_look,
+            timeout=5.0,
+            retries=1,
+            result_limit=2_000,
         ),
         _acting("pay", "unsafe", timeout=20.0),
         _acting("wire", "unsafe", timeout=20.0, check=_check_wire, interrupt="block"),
