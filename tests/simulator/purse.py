@@ -49,8 +49,9 @@ class _Account(msgspec.Struct, kw_only=True):
                 return f"{used} of {name}={limit}"
         return None
 
-    def add(self, usage: Usage | None) -> None:
-        self.turns += 1
+    def add(self, usage: Usage | None, *, turns: int) -> None:
+        """Add a response; one to a closing request is no turn."""
+        self.turns += turns
         if usage is not None:
             self.input_tokens += usage.input_tokens or 0
             self.output_tokens += usage.output_tokens or 0
@@ -72,7 +73,7 @@ class Purse:
         if kind is ModelFinished:
             account = self._at.get(process.name)
             if account is not None and event.session_id in account.said:
-                account.add(account.said.pop(event.session_id))
+                account.add(account.said.pop(event.session_id), turns=0 if event.closing else 1)
         elif kind is RunStarted or kind is RunResumed:
             if event.parent is None:
                 self._begin(process, event)  # type: ignore[arg-type]
