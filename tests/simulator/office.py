@@ -206,7 +206,8 @@ class Office:
 
 
 def _waits_for_a_person(state: SessionState) -> bool:
-    return bool(state.pending_approvals() or state.open_doubts())
+    """Whether a person can still end something here. A session that has moved waits elsewhere."""
+    return not state.moved_to and bool(state.pending_approvals() or state.open_doubts())
 
 
 _RATES = {"resolve": 0.25, "suspend": 0.03, "rewind": 0.05, "purge": 0.01}
