@@ -232,7 +232,7 @@ _WORDS = "token = a_b-c, password: " * 2_000_000
 
 async def _redact(watch: Watch, name: str, _: str) -> str:
     from treadle import Agent, Budget, Redactor, Tool, open_session
-    from treadle.runtime.redaction import remember
+    from treadle.redaction import remember
     from treadle.testing import ScriptedModel, call, text
 
     remember([f"key-in-use-{number}" for number in range(20)])
@@ -402,7 +402,7 @@ def _one(name: str) -> None:
     import aiohttp  # noqa: F401 - the first import is no work that input makes
 
     import treadle.providers.openai_chat
-    import treadle.runtime.validation.schema  # noqa: F401
+    import treadle.validation.schema  # noqa: F401
 
     gc.freeze()
     longest, seconds, ended = asyncio.run(_measured(name))

@@ -10,9 +10,9 @@ from pathlib import Path
 import grimp
 
 __all__ = [
+    "ADAPTERS",
     "CORE",
     "EDGES",
-    "FACE",
     "NOUNS",
     "PACKAGE",
     "PROJECT",
@@ -36,24 +36,24 @@ NOUNS = (
     "messages",
     "effects",
     "canonical",
-    "characters",
     "breakers",
     "guards",
     "budgets",
-    "doubts",
-    "waiting",
-    "stops",
     "tools",
+    "results",
+    "stops",
     "events",
+    "doubts",
     "state",
+    "suspension",
     "ports",
+    "waiting",
 )
-EDGES = ("cli", "web", "wire", "engine", "otel")
-FACE = ("__init__", "__main__", "agent", "archives", "background", "decorators", "resolve", "goals")
-WORLD = ("vendors", "world", "forks")
-"""The machine's own clock and chance behind their ports, and the servers there are, as data."""
-CORE = tuple(sorted({path.stem for path in PACKAGE.glob("*.py")} - {*NOUNS, *FACE, *WORLD}))
-"""Whatever stands between the face and the adapters, a module of tomorrow included."""
+"""The files at the root, and the folders that are one noun each: values that everybody may know. Each is public."""
+EDGES = ("cli", "serve", "workers", "evals", "wire", "otel")
+CORE = ("engine", "sessions", "permissions", "context", "hooks")
+"""What carries a run out, and knows no provider, no store and no screen."""
+ADAPTERS = ("providers", "journals", "drivers", "sandboxes", "toolsets", "mock")
 
 _NOT_OURS = {".git", ".venv", "__pycache__", "build", "dist", "htmlcov"}
 

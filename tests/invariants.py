@@ -45,8 +45,8 @@ from treadle.events import (
 )
 from treadle.messages import Message
 from treadle.ports import ModelRequest
-from treadle.providers._chat_request import ChatRequests
-from treadle.session import fold
+from treadle.providers.openai_chat.request import ChatRequests
+from treadle.sessions.session import fold
 from treadle.testing import check_chat_history
 from treadle.tools import CallStatus
 

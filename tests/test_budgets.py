@@ -1,4 +1,4 @@
-"""Prices: what a limit on cost stands on. The limits themselves are in tests/loop."""
+"""Prices: what a limit on cost stands on. The limits themselves are in tests/engine."""
 
 from decimal import Decimal
 

@@ -18,14 +18,14 @@ import pytest
 from house import PACKAGE, PROJECT, all_names, module_name, source_files, tree
 from treadle import Guards, errors, testing
 from treadle.budgets import Budget
+from treadle.context import compilers
 from treadle.effects import Effect
 from treadle.events import AnyEvent
-from treadle.providers._endpoint import Timeouts
-from treadle.providers.mock.turns import Cut, CutBy
-from treadle.runtime import context
+from treadle.mock.turns import Cut, CutBy
+from treadle.providers.http.endpoint import Timeouts
+from treadle.providers.vendors import VENDORS, Vendor
 from treadle.stops import StopReason, exit_code
 from treadle.tools import CallStatus
-from treadle.vendors import VENDORS, Vendor
 
 SAMPLES = sorted((PROJECT / "docs_src").glob("*.py"))
 HAS_FACE = "Agent" in (all_names(PACKAGE / "__init__.py") or ())
@@ -288,7 +288,7 @@ def test_the_page_of_testing_has_every_key_of_a_script_and_where_and_how_an_answ
 def test_the_page_of_context_names_every_compiler():
     told = {names_in(row[0])[0].partition("(")[0] for row in rows_of(page("context.md"))}
 
-    assert told == {name for name in context.__all__ if name[0].isupper()}
+    assert told == {name for name in compilers.__all__ if name[0].isupper()}
 
 
 def test_the_page_of_design_gives_every_dependency_and_extra_a_reason():

@@ -7,19 +7,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from treadle.agent import Agent as Agent
-    from treadle.archives import expire_sessions as expire_sessions
-    from treadle.archives import import_session as import_session
-    from treadle.archives import list_doubts as list_doubts
+    from treadle.agents.agent import Agent as Agent
+    from treadle.agents.run import Run as Run
     from treadle.budgets import Budget as Budget
     from treadle.budgets import Price as Price
-    from treadle.decorators import tool as tool
+    from treadle.context.compilers import CurrentTrace as CurrentTrace
+    from treadle.context.compilers import Injected as Injected
+    from treadle.context.compilers import Redacted as Redacted
+    from treadle.context.compilers import Sections as Sections
+    from treadle.context.compilers import WholeHistory as WholeHistory
+    from treadle.context.compilers import Window as Window
     from treadle.doubts import Doubt as Doubt
     from treadle.drivers.native import NativeDriver as NativeDriver
     from treadle.drivers.react import ReActDecision as ReActDecision
     from treadle.drivers.react import ReActDriver as ReActDriver
     from treadle.drivers.scripted import ScriptedDriver as ScriptedDriver
     from treadle.effects import Effect as Effect
+    from treadle.engine.reports import RunResult as RunResult
     from treadle.errors import ApprovalExpired as ApprovalExpired
     from treadle.errors import ConfigurationError as ConfigurationError
     from treadle.errors import InvalidArguments as InvalidArguments
@@ -41,34 +45,29 @@ if TYPE_CHECKING:
     from treadle.errors import UnknownApproval as UnknownApproval
     from treadle.errors import UnknownDoubt as UnknownDoubt
     from treadle.errors import UnknownSession as UnknownSession
-    from treadle.explain import Explanation as Explanation
     from treadle.guards import Guards as Guards
+    from treadle.hooks.envelope import envelope as envelope
     from treadle.messages import Message as Message
     from treadle.messages import ToolCall as ToolCall
+    from treadle.permissions.policies import allow as allow
+    from treadle.permissions.policies import ask as ask
+    from treadle.permissions.policies import deny as deny
+    from treadle.permissions.policies import first_of as first_of
     from treadle.ports import Decision as Decision
-    from treadle.providers._endpoint import Timeouts as Timeouts
+    from treadle.providers.http.endpoint import Timeouts as Timeouts
     from treadle.providers.recorded import RecordingModel as RecordingModel
     from treadle.providers.recorded import ReplayModel as ReplayModel
-    from treadle.reports import RunResult as RunResult
+    from treadle.redaction import Redactor as Redactor
     from treadle.resolve import local_servers as local_servers
     from treadle.resolve import open_journal as open_journal
     from treadle.resolve import open_session as open_session
     from treadle.resolve import resolve_model as resolve_model
     from treadle.resolve import with_fallback as with_fallback
-    from treadle.run import Run as Run
-    from treadle.runtime.context import CurrentTrace as CurrentTrace
-    from treadle.runtime.context import Injected as Injected
-    from treadle.runtime.context import Redacted as Redacted
-    from treadle.runtime.context import Sections as Sections
-    from treadle.runtime.context import WholeHistory as WholeHistory
-    from treadle.runtime.context import Window as Window
-    from treadle.runtime.envelopes import envelope as envelope
-    from treadle.runtime.permission import allow as allow
-    from treadle.runtime.permission import ask as ask
-    from treadle.runtime.permission import deny as deny
-    from treadle.runtime.permission import first_of as first_of
-    from treadle.runtime.redaction import Redactor as Redactor
-    from treadle.session import Session as Session
+    from treadle.resolve.archives import expire_sessions as expire_sessions
+    from treadle.resolve.archives import import_session as import_session
+    from treadle.resolve.archives import list_doubts as list_doubts
+    from treadle.sessions.explanation import Explanation as Explanation
+    from treadle.sessions.session import Session as Session
     from treadle.state import Approval as Approval
     from treadle.stops import EXIT_IN_DOUBT as EXIT_IN_DOUBT
     from treadle.stops import EXIT_NOT_STORED as EXIT_NOT_STORED
@@ -76,6 +75,7 @@ if TYPE_CHECKING:
     from treadle.stops import EXIT_USAGE as EXIT_USAGE
     from treadle.stops import StopReason as StopReason
     from treadle.stops import exit_code as exit_code
+    from treadle.tooling.decorators import tool as tool
     from treadle.tools import CheckedCall as CheckedCall
     from treadle.tools import Done as Done
     from treadle.tools import NotDone as NotDone
@@ -88,17 +88,17 @@ if TYPE_CHECKING:
     from treadle.toolsets.files import file_tools as file_tools
     from treadle.toolsets.http_answers import http_rejection as http_rejection
     from treadle.toolsets.operations import operation as operation
-    from treadle.toolsets.processes import ProcessResult as ProcessResult
-    from treadle.toolsets.processes import run_process as run_process
+    from treadle.toolsets.shell.processes import ProcessResult as ProcessResult
+    from treadle.toolsets.shell.processes import run_process as run_process
 
 _HOMES = {
-    "Agent": "agent",
+    "Agent": "agents.agent",
     "Approval": "state",
     "ApprovalExpired": "errors",
     "Budget": "budgets",
     "CheckedCall": "tools",
     "ConfigurationError": "errors",
-    "CurrentTrace": "runtime.context",
+    "CurrentTrace": "context.compilers",
     "Decision": "ports",
     "Done": "tools",
     "EXIT_NOT_STORED": "stops",
@@ -107,9 +107,9 @@ _HOMES = {
     "EXIT_SESSION_HELD": "stops",
     "EXIT_USAGE": "stops",
     "Effect": "effects",
-    "Explanation": "explain",
+    "Explanation": "sessions.explanation",
     "Guards": "guards",
-    "Injected": "runtime.context",
+    "Injected": "context.compilers",
     "InvalidArguments": "errors",
     "JournalError": "errors",
     "Message": "messages",
@@ -120,20 +120,20 @@ _HOMES = {
     "NotDone": "tools",
     "NothingToResume": "errors",
     "Price": "budgets",
-    "ProcessResult": "toolsets.processes",
+    "ProcessResult": "toolsets.shell.processes",
     "ReActDecision": "drivers.react",
     "ReActDriver": "drivers.react",
     "RecordingModel": "providers.recorded",
-    "Redacted": "runtime.context",
-    "Redactor": "runtime.redaction",
+    "Redacted": "context.compilers",
+    "Redactor": "redaction",
     "Rejected": "errors",
     "ReplayModel": "providers.recorded",
-    "Run": "run",
+    "Run": "agents.run",
     "RunCompleted": "errors",
-    "RunResult": "reports",
+    "RunResult": "engine.reports",
     "ScriptedDriver": "drivers.scripted",
-    "Sections": "runtime.context",
-    "Session": "session",
+    "Sections": "context.compilers",
+    "Session": "sessions.session",
     "SessionConflict": "errors",
     "SessionError": "errors",
     "SessionExists": "errors",
@@ -142,7 +142,7 @@ _HOMES = {
     "SessionNotActive": "errors",
     "StopReason": "stops",
     "Subject": "tools",
-    "Timeouts": "providers._endpoint",
+    "Timeouts": "providers.http.endpoint",
     "Tool": "tools",
     "ToolCall": "messages",
     "ToolContext": "tools",
@@ -154,26 +154,26 @@ _HOMES = {
     "UnknownApproval": "errors",
     "UnknownDoubt": "errors",
     "UnknownSession": "errors",
-    "WholeHistory": "runtime.context",
-    "Window": "runtime.context",
-    "allow": "runtime.permission",
-    "ask": "runtime.permission",
-    "deny": "runtime.permission",
-    "envelope": "runtime.envelopes",
+    "WholeHistory": "context.compilers",
+    "Window": "context.compilers",
+    "allow": "permissions.policies",
+    "ask": "permissions.policies",
+    "deny": "permissions.policies",
+    "envelope": "hooks.envelope",
     "exit_code": "stops",
-    "expire_sessions": "archives",
+    "expire_sessions": "resolve.archives",
     "file_tools": "toolsets.files",
-    "first_of": "runtime.permission",
+    "first_of": "permissions.policies",
     "http_rejection": "toolsets.http_answers",
-    "import_session": "archives",
-    "list_doubts": "archives",
+    "import_session": "resolve.archives",
+    "list_doubts": "resolve.archives",
     "local_servers": "resolve",
     "open_journal": "resolve",
     "open_session": "resolve",
     "operation": "toolsets.operations",
     "resolve_model": "resolve",
-    "run_process": "toolsets.processes",
-    "tool": "decorators",
+    "run_process": "toolsets.shell.processes",
+    "tool": "tooling.decorators",
     "with_fallback": "resolve",
 }
 

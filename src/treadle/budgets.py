@@ -13,7 +13,7 @@ from treadle.errors import ConfigurationError, UnknownBudget
 from treadle.messages import Usage
 from treadle.options import NamedOptions
 
-__all__ = ["Budget", "BudgetReached", "Deadline", "Meter", "Price", "Spent", "budget_from", "epoch_seconds", "plain"]
+__all__ = ["Budget", "Deadline", "LimitReached", "Meter", "Price", "Spent", "budget_from", "epoch_seconds", "plain"]
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=NamedOptions):
@@ -211,7 +211,7 @@ def _difference(own: Decimal | None, now: Decimal | None, before: Decimal | None
     return None if own is None or now is None or before is None else own + now - before
 
 
-class BudgetReached(msgspec.Struct, frozen=True, kw_only=True):
+class LimitReached(msgspec.Struct, frozen=True, kw_only=True):
     """One limit and what stands against it."""
 
     budget: str
@@ -272,7 +272,7 @@ class Meter:
         """Whether money is limited, here or above."""
         return any("max_total_cost" in meter.limits for meter, _ in self._tree(Spent()))
 
-    def reached(self, spent: Spent) -> BudgetReached | None:
+    def reached(self, spent: Spent) -> LimitReached | None:
         """Return the first limit, here or above, that leaves no room for another model call, or None."""
         # A limit of 0 calls still leaves room for an answer, until something is called all the same.
         has_called = bool(spent.tool_calls or spent.uncovered_calls)
@@ -286,14 +286,14 @@ class Meter:
                 return found
         return None
 
-    def exhausted(self, spent: Spent) -> BudgetReached | None:
+    def exhausted(self, spent: Spent) -> LimitReached | None:
         """Return the first spent limit but turns and calls: those leave room for the closing request."""
         for meter, total in self._tree(spent):
             if (found := meter.first_reached(_consumption(total))) is not None:
                 return found
         return None
 
-    def limit_after(self, spent: Spent) -> BudgetReached | None:
+    def limit_after(self, spent: Spent) -> LimitReached | None:
         """Return the turn or call limit that this arrives at, or None."""
         for meter, total in self._tree(spent):
             counts = (("max_tool_calls", total.tool_calls), ("max_model_turns", total.model_turns))
@@ -361,11 +361,11 @@ class Meter:
     def under_way(self) -> Spent:
         return self.with_children(self.spent(), None, Spent()).at_least(*self._promised)
 
-    def first_reached(self, counts: tuple[tuple[str, int | float | Decimal | None], ...]) -> BudgetReached | None:
+    def first_reached(self, counts: tuple[tuple[str, int | float | Decimal | None], ...]) -> LimitReached | None:
         for name, used in counts:
             limit = self.limits.get(name)
             if limit is not None and used is not None and used >= limit:
-                return BudgetReached(
+                return LimitReached(
                     budget=name, used=plain(used), limit=limit if isinstance(limit, int) else float(limit)
                 )
         return None

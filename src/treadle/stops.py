@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from treadle.budgets import BudgetReached
+from treadle.budgets import LimitReached
 
 __all__ = [
     "EXIT_IN_DOUBT",
@@ -138,7 +138,7 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     reason: StopReason
     message: str = ""
     """One sentence for a person: what happened, with what."""
-    reached: BudgetReached | None = None
+    reached: LimitReached | None = None
     """The budget that ended the run, where one did."""
     details: dict[str, Any] | None = None
     """Facts of the reason, such as the tool and the count of a repeated call. JSON values."""

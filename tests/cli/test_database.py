@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.cli.places import shown_journal
+from treadle.cli.input.places import shown_journal
 
 SECRET = "s3cret"
 """In every password here, however it is encoded."""

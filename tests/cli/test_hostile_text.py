@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from treadle.cli.text import is_sentence, one_record, printable, shown_call, shown_name, whole_call, wrapped
+from treadle.cli.output.text import is_sentence, one_record, printable, shown_call, shown_name, whole_call, wrapped
 from treadle.testing import MockProvider, Turn, text
 
 UNSEEN = "\x1b[2K\x9b2J\x7f\u00ad\u034f\u061c\u115f\u180e\u200b\u200d\u202e\u2060\u2066\u2800\u3164\ufe01\ufeff\uffa0\U000e0041"

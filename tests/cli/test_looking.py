@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.cli.text import one_line, printable, shown_call
+from treadle.cli.output.text import one_line, printable, shown_call
 
 
 def test_the_doctor_checks_this_machine_and_changes_nothing(treadle):

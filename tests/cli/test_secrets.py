@@ -13,7 +13,7 @@ import pytest
 from treadle import Agent, Budget, Redactor, Tool, open_session, resolve_model
 from treadle.events import ModelDelta, ModelFinished, encode_event
 from treadle.messages import Message, Text
-from treadle.runtime.redaction import redacted_logger, remember, scrubbed
+from treadle.redaction import redacted_logger, remember, scrubbed
 from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
 
 CANARY = "CANARY4711"
@@ -245,7 +245,7 @@ async def test_what_a_tool_raises_is_logged_without_its_secrets(caplog):
     )
     with caplog.at_level(logging.DEBUG):
         await Agent(ScriptedModel([call("t"), text("x")]), tools=[tool]).run("go")
-        redacted_logger("treadle.attempts").warning("with %s", f"sk-live-{CANARY}")
+        redacted_logger("treadle.engine.tool_calls.attempts").warning("with %s", f"sk-live-{CANARY}")
 
     assert "Checking the arguments of t raised" in caplog.text
     assert CANARY not in caplog.text

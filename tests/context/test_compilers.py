@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle import Agent, ConfigurationError, Tool, ToolContext, open_session, resolve_model
+from treadle.context.compilers import CurrentTrace, Injected, Redacted, Sections, WholeHistory, Window
 from treadle.messages import Media, Message, Result, Text, Thinking, ToolCall, user_message
 from treadle.ports import SessionView
-from treadle.runtime.context import CurrentTrace, Injected, Redacted, Sections, WholeHistory, Window
-from treadle.session import Session
+from treadle.sessions.session import Session
 from treadle.state import SessionState
 from treadle.testing import MockProvider, ScriptedModel, call, text
 from treadle.tools import JsonObject

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle import Agent, Tool, ToolContext, open_session, resolve_model
+from treadle.context.repair import Healer
 from treadle.events import MessageAdded, ModelFinished
 from treadle.messages import Message, Result, Text, ToolCall, user_message
 from treadle.ports import SessionView
-from treadle.runtime.healing import Healer
 from treadle.testing import MockProvider, ScriptedModel, call, text
 from treadle.tools import JsonObject
 

@@ -22,11 +22,11 @@ import msgspec
 
 from treadle import Agent, Decision, NothingToResume, Tool, ToolContext, allow, open_session
 from treadle.events import AnyEvent, ApprovalRequested, RunFinished, RunPaused, ToolFinished, ToolStarted
-from treadle.journals._schema import build
 from treadle.journals.sqlite import SqliteJournal
+from treadle.journals.sqlite.schema import build
 from treadle.messages import Finish, Text, ToolCall
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta
-from treadle.providers._chat_request import ChatRequests
+from treadle.providers.openai_chat.request import ChatRequests
 from treadle.testing import check_chat_history
 from treadle.tools import CheckedCall, JsonObject, NotDone, Unknown
 

@@ -16,7 +16,7 @@ from crash_child import Job
 import treadle
 from treadle.events import AnyEvent
 from treadle.journals.sqlite import open_sqlite
-from treadle.session import fold
+from treadle.sessions.session import fold
 from treadle.state import SessionState
 
 HERE = Path(__file__).resolve().parent

@@ -26,7 +26,7 @@ from treadle import (
 from treadle.errors import ConfigurationError, ToolDefinitionError
 from treadle.events import AnyEvent, ContractViolated, ToolFinished
 from treadle.journals.memory import MemoryJournal
-from treadle.runtime.permission import allow
+from treadle.permissions.policies import allow
 from treadle.testing import FakeClock, ScriptedModel, call, text
 from treadle.tools import JsonObject, NotDone, Unknown
 

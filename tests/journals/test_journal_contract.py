@@ -326,11 +326,11 @@ async def test_of_a_purged_session_only_the_fact_remains(journal: Journal):
         await journal.create(name)
         await journal.append(name, [note(1, text)], state="completed", durable=True)
     await journal.put("s", message("m"))
-    stone = SessionChanged(seq=1, at=9.0, status="deleted")
+    tombstone = SessionChanged(seq=1, at=9.0, status="deleted")
 
-    await journal.purge("s", stone, blobs=[own, shared])
+    await journal.purge("s", tombstone, blobs=[own, shared])
 
-    assert await journal.read("s") == (stone,)
+    assert await journal.read("s") == (tombstone,)
     assert await journal.inbox("s") == ()
     assert (await journal.blob(own), await journal.blob(shared)) == (None, b"shared")
     gone, other = await journal.sessions()
@@ -338,7 +338,7 @@ async def test_of_a_purged_session_only_the_fact_remains(journal: Journal):
     assert (other.id, other.head) == ("other", 1)
     assert await journal.create("s") is False
     with pytest.raises(UnknownSession):
-        await journal.purge("nobody", stone, blobs=[shared])
+        await journal.purge("nobody", tombstone, blobs=[shared])
     assert await journal.blob(shared) == b"shared"
 
 

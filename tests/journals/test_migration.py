@@ -15,10 +15,10 @@ from journal_events import kept_session, notes, one_of_each, whole_session
 
 from treadle.errors import JournalError
 from treadle.events import SessionChanged
-from treadle.journals._migration import backup_of, migrate
-from treadle.journals._schema import STEPS, VERSION, build
 from treadle.journals.sqlite import SqliteJournal, open_sqlite
-from treadle.session import fold
+from treadle.journals.sqlite.migration import backup_of, migrate
+from treadle.journals.sqlite.schema import STEPS, VERSION, build
+from treadle.sessions.session import fold
 
 CORPUS = Path(__file__).parent / "corpus"
 V1 = CORPUS / "v1.sqlite"
@@ -26,7 +26,7 @@ V1 = CORPUS / "v1.sqlite"
 KILLED = """
 import os, signal, sqlite3, sys
 from pathlib import Path
-from treadle.journals._migration import migrate
+from treadle.journals.sqlite.migration import migrate
 
 path, moment = Path(sys.argv[1]), sys.argv[2]
 connection = sqlite3.connect(path, isolation_level=None)
@@ -246,6 +246,6 @@ async def test_a_copy_that_cannot_be_removed_is_named(path: Path) -> None:
 
 async def purge(journal: SqliteJournal, session_id: str) -> None:
     await journal.create(session_id)
-    stone = SessionChanged(session_id=session_id, seq=1, at=7.0, status="deleted")
-    await journal.purge(session_id, stone)
+    tombstone = SessionChanged(session_id=session_id, seq=1, at=7.0, status="deleted")
+    await journal.purge(session_id, tombstone)
     assert len(await journal.read(session_id)) == 1

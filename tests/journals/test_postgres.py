@@ -24,8 +24,8 @@ from postgres_server import PASSWORD, PostgresServer, connect
 from treadle import Agent, open_journal, open_session, tool
 from treadle.errors import ConfigurationError, JournalError, SessionConflict, SessionHeld
 from treadle.events import AnyEvent
-from treadle.journals._postgres_schema import VERSION
 from treadle.journals.postgres import PostgresJournal, open_postgres
+from treadle.journals.postgres.schema import VERSION
 from treadle.ports import InboxMessage
 from treadle.testing import ScriptedModel, Turn, call, text
 

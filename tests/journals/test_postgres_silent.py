@@ -16,10 +16,10 @@ from silent_proxy import SilentProxy
 from postgres_server import PostgresServer
 from treadle import Agent, open_session, tool
 from treadle.budgets import Budget
+from treadle.engine.reports import RunResult
 from treadle.errors import JournalError, TreadleError
 from treadle.journals.postgres import PostgresJournal, open_postgres
 from treadle.ports import Journal
-from treadle.reports import RunResult
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import Tool
 
@@ -196,9 +196,9 @@ async def live(server: PostgresServer, url: str, passes: int, ending: str, limit
 
 async def run_held(journal: Journal, payment: Payment) -> RunResult:
     agent = Agent(ScriptedModel([call("pay"), text("Paid.")]), tools=[payment.tool])
-    from treadle.session import Session
+    from treadle.resolve.system import SystemClock, SystemRandomness
+    from treadle.sessions.session import Session
     from treadle.state import SessionState
-    from treadle.world import SystemClock, SystemRandomness
 
     session = Session(state=SessionState("s"), journal=journal, clock=SystemClock(), randomness=SystemRandomness())
     return await agent.run("Pay the invoice", session=session)

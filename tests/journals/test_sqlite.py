@@ -20,10 +20,10 @@ import pytest
 from journal_events import fold, note, notes, one_of_each, whole_session
 
 from treadle.errors import JournalError, SessionConflict
-from treadle.events import AnyEvent, BudgetReachedEvent, RunFinished
-from treadle.journals._files import open_reader, open_still, open_writer
-from treadle.journals._schema import VERSION
+from treadle.events import AnyEvent, BudgetReached, RunFinished
 from treadle.journals.sqlite import SqliteJournal, open_sqlite
+from treadle.journals.sqlite.files import open_reader, open_still, open_writer
+from treadle.journals.sqlite.schema import VERSION
 from treadle.ports import InboxMessage, SessionInfo
 
 CHILD = Path(__file__).parent / "journal_child.py"
@@ -431,7 +431,7 @@ async def test_a_number_that_could_not_be_read_again_is_refused_at_once(path: Pa
     await journal.create("s")
     with pytest.raises(JournalError, match=r"Event 1 \(budget.reached\)"):
         await journal.append(
-            "s", [BudgetReachedEvent(seq=1, at=1.0, budget="b", used=1, limit=float("inf"))], state="x", durable=False
+            "s", [BudgetReached(seq=1, at=1.0, budget="b", used=1, limit=float("inf"))], state="x", durable=False
         )
     with pytest.raises(JournalError, match="lone surrogate"):
         await journal.put("s", InboxMessage(id="m", kind="message", body={"text": "\ud800"}))

@@ -7,19 +7,17 @@ __all__ = ["FILES", "PROJECT", "TESTS"]
 PROJECT = Path(__file__).resolve().parent.parent.parent
 _PACKAGE = PROJECT / "src" / "treadle"
 
-_ENGINE = (
-    "execution planning checking attempts contract calling early proposal loop run recovery keeping settling session "
-    "inbox state ledger history runtime/permission runtime/tries"
-)
+_FOLDERS = "engine/**/ sessions/ permissions/ validation/"
 
 FILES = (
-    *(_PACKAGE / f"{name}.py" for name in _ENGINE.split()),
-    *sorted(_PACKAGE.glob("runtime/validation/[a-z]*.py")),
+    *(path for folder in _FOLDERS.split() for path in sorted(_PACKAGE.glob(f"{folder}[a-z]*.py"))),
+    _PACKAGE / "agents" / "run.py",
+    *sorted((_PACKAGE / "state").glob("[a-z]*.py")),
 )
 """The engine, sessions, permissions and validation."""
 
 _JUDGES = """
-test_validation.py test_references.py test_schemas.py test_state.py test_budgets.py pipeline loop sessions drivers context
+validation tooling test_state.py test_budgets.py engine agents permissions sessions drivers context
 durability/test_recovery.py durability/test_cancelling.py durability/test_cancelling_anywhere.py
 durability/test_changed_records.py durability/test_durable_commits.py providers/test_endings.py providers/test_repetitions.py
 """

@@ -34,13 +34,13 @@ from treadle.messages import (
     Usage,
     user_message,
 )
+from treadle.mock.dialects.anthropic.dialect import anthropic_events
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
-from treadle.providers._anthropic_response import AnthropicResponse
-from treadle.providers._anthropic_schema import input_schema, strict_schema
-from treadle.providers._reading import AnswerError
-from treadle.providers._sse import SseReader
 from treadle.providers.anthropic import Anthropic
-from treadle.providers.mock.anthropic import anthropic_events
+from treadle.providers.anthropic.response import AnthropicResponse
+from treadle.providers.anthropic.schema import input_schema, strict_schema
+from treadle.providers.http.reading import AnswerError
+from treadle.providers.http.sse import SseReader
 from treadle.testing import MockProvider, Turn, call, text
 
 MODEL = "claude-sonnet-4-5"

@@ -11,8 +11,8 @@ from treadle import resolve_model
 from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid
 from treadle.messages import Message, Text
 from treadle.ports import ModelEnd, ModelRequest
-from treadle.providers._sse import MAX_BARREN_BYTES, SseReader
-from treadle.providers._unpacking import PIECE_BYTES, unpacker_for
+from treadle.providers.http.sse import MAX_BARREN_BYTES, SseReader
+from treadle.providers.http.unpacking import PIECE_BYTES, unpacker_for
 
 MIB = 1024 * 1024
 ASK = ModelRequest(messages=(Message(role="user", parts=(Text("go"),)),))

@@ -10,12 +10,12 @@ from wire import DIALECTS, Anthropics, Chats, Geminis, Responseses, Till, outcom
 
 from invariants import check_session
 from treadle import Agent
-from treadle.characters import damaged_json, is_damaged, joined, mended
 from treadle.drivers.react import ReActDriver
 from treadle.messages import Text, ToolCall
 from treadle.ports import CallReady, ModelEnd, ModelRequest
-from treadle.runtime.validation import NotJson, parse_arguments
 from treadle.testing import ScriptedModel
+from treadle.validation import NotJson, parse_arguments
+from treadle.validation.characters import damaged_json, is_damaged, joined, mended
 
 MARK = "DAMAGE"
 """Stands for the damage in a stream that is still text."""

@@ -13,10 +13,10 @@ from invariants import check_session
 from treadle import Agent
 from treadle.budgets import Budget
 from treadle.drivers.react import ReActDriver
-from treadle.providers._chat_response import ChatResponse
-from treadle.providers._gemini_response import GeminiResponse
-from treadle.providers._reading import Response
-from treadle.providers._server import Timeouts
+from treadle.providers.gemini.response import GeminiResponse
+from treadle.providers.http.reading import Response
+from treadle.providers.http.server import Timeouts
+from treadle.providers.openai_chat.response import ChatResponse
 from treadle.stops import StopReason
 
 ONCE = Budget(max_retries_per_model_call=0)

@@ -22,15 +22,15 @@ from treadle.errors import (
     ModelUnavailable,
 )
 from treadle.messages import Finish, Media, Message, Opaque, Result, Text, Thinking, ToolCall, Usage, user_message
+from treadle.mock.dialects.gemini.pairing import check_gemini_history
+from treadle.mock.dialects.gemini.requests import check_gemini_request
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
-from treadle.providers._gemini_names import gemini_name
-from treadle.providers._gemini_response import GeminiResponse
-from treadle.providers._gemini_schema import gemini_schema
-from treadle.providers._reading import AnswerError
-from treadle.providers._sse import SseReader
 from treadle.providers.gemini import Gemini, Timeouts
-from treadle.providers.mock.gemini_pairing import check_gemini_history
-from treadle.providers.mock.gemini_requests import check_gemini_request
+from treadle.providers.gemini.names import gemini_name
+from treadle.providers.gemini.response import GeminiResponse
+from treadle.providers.gemini.schema import gemini_schema
+from treadle.providers.http.reading import AnswerError
+from treadle.providers.http.sse import SseReader
 from treadle.resolve import resolve_model
 from treadle.testing import MockProvider, Turn
 from treadle.testing import call as scripted_call

@@ -24,10 +24,10 @@ from treadle.errors import (
     ModelResponseInvalid,
     ModelUnavailable,
 )
-from treadle.providers._endpoint import Endpoint, Timeouts
-from treadle.providers._failures import ModelRefused, event_failure, read_failure
-from treadle.providers._http import HttpClient
-from treadle.providers._waits import retry_after_seconds
+from treadle.providers.http.client import HttpClient
+from treadle.providers.http.endpoint import Endpoint, Timeouts
+from treadle.providers.http.failures import ModelRefused, event_failure, read_failure
+from treadle.providers.http.waits import retry_after_seconds
 
 KEY = "sk-very-secret-0123456789"
 
@@ -109,8 +109,8 @@ async def test_a_body_of_many_megabytes_is_sent_whole():
 
 LOOPS = """
     import asyncio, sys, threading
-    from treadle.providers._endpoint import Endpoint, Timeouts
-    from treadle.providers._http import shared_client
+    from treadle.providers.http.endpoint import Endpoint, Timeouts
+    from treadle.providers.http.client import shared_client
 
     async def main():
         place = Endpoint(sys.argv[1], "x", headers={}, timeouts=Timeouts())
@@ -168,8 +168,8 @@ async def test_a_loop_that_was_closed_carelessly_does_not_hurt_the_next():
 async def test_a_proxy_of_the_environment_is_used():
     script = """
         import asyncio, sys
-        from treadle.providers._endpoint import Endpoint, Timeouts
-        from treadle.providers._http import shared_client
+        from treadle.providers.http.endpoint import Endpoint, Timeouts
+        from treadle.providers.http.client import shared_client
 
         async def main():
             place = Endpoint("http://model.invalid/v1", "x", headers={}, timeouts=Timeouts())
@@ -188,8 +188,8 @@ async def test_a_proxy_of_the_environment_is_used():
 ASK = """
     import asyncio, sys
     from treadle.errors import TreadleError
-    from treadle.providers._endpoint import Endpoint, Timeouts
-    from treadle.providers._http import shared_client
+    from treadle.providers.http.endpoint import Endpoint, Timeouts
+    from treadle.providers.http.client import shared_client
 
     async def main():
         place = Endpoint(sys.argv[1], "x", headers={"Authorization": "Bearer sk-secret"}, timeouts=Timeouts())

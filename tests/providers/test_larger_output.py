@@ -80,7 +80,7 @@ async def test_a_run_whose_first_message_is_the_users_asks_for_nothing_larger() 
 
     await Agent(model, tools=[rec([])]).run("Your answer was cut off, was it not?")
 
-    assert [request.larger_output for request in model.requests] == [False, False]
+    assert [request.raise_output_limit for request in model.requests] == [False, False]
 
 
 @pytest.mark.row("L26")
@@ -122,6 +122,6 @@ async def test_a_recorded_request_is_found_by_what_it_says_and_not_by_its_limit(
     recording = RecordingModel(ScriptedModel([text("hello")]), tmp_path / "trip.jsonl")
     recorded = [part async for part in recording.stream(request)]
 
-    cut = ModelRequest(messages=request.messages, larger_output=True)
+    cut = ModelRequest(messages=request.messages, raise_output_limit=True)
 
     assert [part async for part in ReplayModel(tmp_path / "trip.jsonl").stream(cut)] == recorded

@@ -48,13 +48,13 @@ from treadle.messages import (
     Usage,
     user_message,
 )
+from treadle.mock.dialects.openai_chat.requests import check_chat_request
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
-from treadle.providers._arguments import ObjectEnd
-from treadle.providers._chat_response import ChatResponse
-from treadle.providers._reading import AnswerError
-from treadle.providers._sse import SseReader
-from treadle.providers.mock.chat_requests import check_chat_request
+from treadle.providers.http.reading import AnswerError
+from treadle.providers.http.sse import SseReader
 from treadle.providers.openai_chat import OpenAIChat, Timeouts
+from treadle.providers.openai_chat.response import ChatResponse
+from treadle.providers.payload.arguments import ObjectEnd
 
 ASK = ModelRequest(messages=(user_message("hi"),))
 GREP = ToolSpec(

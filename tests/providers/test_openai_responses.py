@@ -40,15 +40,15 @@ from treadle.messages import (
     Usage,
     user_message,
 )
+from treadle.mock.dialects.openai_responses.dialect import Responses
+from treadle.mock.dialects.openai_responses.strict import check_strict_schema
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
-from treadle.providers._reading import AnswerError
-from treadle.providers._responses_request import ResponsesRequests
-from treadle.providers._responses_response import ResponsesResponse
-from treadle.providers._schemas import object_schema, strict_schema
-from treadle.providers._sse import SseReader
-from treadle.providers.mock.responses import Responses
-from treadle.providers.mock.responses_strict import check_strict_schema
+from treadle.providers.http.reading import AnswerError
+from treadle.providers.http.sse import SseReader
 from treadle.providers.openai_responses import OpenAIResponses, Timeouts
+from treadle.providers.openai_responses.request import ResponsesRequests
+from treadle.providers.openai_responses.response import ResponsesResponse
+from treadle.providers.payload.schemas import object_schema, strict_schema
 from treadle.testing import MockProvider, Turn
 from treadle.testing import call as scripted
 
@@ -406,7 +406,7 @@ async def test_each_request_begins_with_the_bytes_of_the_one_before():
 BODY_OF_ONE = """
 from treadle.messages import user_message
 from treadle.ports import ModelRequest, ToolSpec
-from treadle.providers._responses_request import ResponsesRequests
+from treadle.providers.openai_responses.request import ResponsesRequests
 tools = tuple(ToolSpec(name=n, description="d", parameters={"properties": {k: {"type": "string"} for k in "xyz"}}) for n in "cab")
 requests = ResponsesRequests("m", origin="openai:m", options={"metadata": {"a": "1", "b": "2"}}, stream=True)
 print(requests.body(ModelRequest(messages=(user_message("hi"),), tools=tools), resumes=False))

@@ -13,8 +13,8 @@ import pytest
 from treadle import Agent, Budget, Timeouts, ToolOutput, resolve_model, tool
 from treadle.errors import ConfigurationError, UnknownModel
 from treadle.messages import Media
+from treadle.providers.vendors import LOCAL_SERVERS, VENDORS
 from treadle.testing import MockProvider, Turn, call
-from treadle.vendors import LOCAL_SERVERS, VENDORS
 
 
 @tool(effect="read")

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, Protocol
 import pytest
 
 from treadle import Agent, Budget, Rejected, Session, Tool, resolve_model
+from treadle.engine.reports import RunResult
 from treadle.events import Event, ModelFailed
 from treadle.messages import Media
-from treadle.reports import RunResult
 from treadle.testing import MockProvider, RecordedRequest, Turn
 from treadle.tools import JsonObject, ToolContext, ToolOutput
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from treadle.engine.model_calls.naming import Collected, ResponseCalls
 from treadle.errors import ModelError
 from treadle.messages import ToolCall
 from treadle.ports import CallReady, ModelEnd
-from treadle.providers._anthropic_response import AnthropicResponse
-from treadle.providers._chat_response import ChatResponse
-from treadle.providers._gemini_response import GeminiResponse
-from treadle.providers._reading import AnswerError, Response
-from treadle.providers._responses_response import ResponsesResponse
-from treadle.providers._sse import SseReader
-from treadle.runtime.naming import Collected, ResponseCalls
+from treadle.providers.anthropic.response import AnthropicResponse
+from treadle.providers.gemini.response import GeminiResponse
+from treadle.providers.http.reading import AnswerError, Response
+from treadle.providers.http.sse import SseReader
+from treadle.providers.openai_chat.response import ChatResponse
+from treadle.providers.openai_responses.response import ResponsesResponse
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "recordings"
 

@@ -14,7 +14,7 @@ from treadle.journals.degrading import DegradingJournal
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
 from treadle.ports import InboxMessage, Journal
-from treadle.session import fold
+from treadle.sessions.session import fold
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
 

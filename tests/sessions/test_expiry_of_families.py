@@ -3,9 +3,9 @@
 import pytest
 
 from treadle import Agent, Tool, ToolContext, allow, ask, open_session
-from treadle.archives import expire_sessions
 from treadle.events import ToolSuspended
 from treadle.journals.memory import MemoryJournal
+from treadle.resolve.archives import expire_sessions
 from treadle.testing import FakeClock, ScriptedModel, call, text
 from treadle.tools import JsonObject
 

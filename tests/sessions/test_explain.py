@@ -37,9 +37,9 @@ from treadle.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.explain import explain
 from treadle.messages import Message, Text, Thinking, ToolCall, Usage, user_message
 from treadle.ports import Journal
+from treadle.sessions.explain import explain
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import CallStatus, JsonObject, ToolResult
 

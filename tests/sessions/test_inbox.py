@@ -5,10 +5,10 @@ from session_tools import waiting_session
 
 from treadle import open_session
 from treadle.events import ApprovalAnswered, MessageAdded
-from treadle.inbox import Inbox
 from treadle.journals.memory import MemoryJournal
 from treadle.ports import InboxMessage
-from treadle.resolve import Session
+from treadle.sessions.inbox import Inbox
+from treadle.sessions.session import Session
 from treadle.testing import FakeClock
 
 pytestmark = pytest.mark.unchecked("the inbox alone is read, where no run is under way")

@@ -7,8 +7,8 @@ import pytest
 
 from treadle import Redactor
 from treadle.events import SessionMarked
-from treadle.history import fold, take_in
-from treadle.runtime.redaction import redacted_logger, remember, without_known
+from treadle.redaction import redacted_logger, remember, without_known
+from treadle.sessions.checkpoints import fold, take_in
 from treadle.state import SessionState
 
 KEY = "-----BEGIN PRIVATE KEY-----\n" + "MIIcanary" * 2000 + "\n-----END PRIVATE KEY-----"

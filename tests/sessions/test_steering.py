@@ -9,9 +9,9 @@ from session_tools import payer, waiting_session
 from invariants import check_session
 from treadle import ask, open_session
 from treadle.errors import SessionConflict
-from treadle.inbox import Inbox
 from treadle.journals.sqlite import SqliteJournal
 from treadle.ports import InboxMessage, Journal
+from treadle.sessions.inbox import Inbox
 from treadle.testing import ScriptedModel, text
 
 

@@ -29,10 +29,10 @@ from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
 from treadle.ports import InboxMessage, Journal
-from treadle.session import fold
+from treadle.sessions.session import fold
+from treadle.sessions.transfer import Parcel, pack, unpack
 from treadle.testing import FaultyJournal, ScriptedModel, call, text
 from treadle.tools import JsonObject
-from treadle.transfer import Parcel, pack, unpack
 
 
 def value_of(events: Sequence[AnyEvent]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ async def test_every_beginning_of_a_session_folds_to_the_same_state_after_export
 
 
 def _own(events: Sequence[AnyEvent]) -> list[AnyEvent]:
-    from treadle.history import renamed
+    from treadle.sessions.checkpoints import renamed
 
     return renamed(events, "s")
 

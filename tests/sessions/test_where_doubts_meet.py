@@ -30,8 +30,8 @@ from treadle import (
     open_session,
 )
 from treadle.events import AnyEvent
-from treadle.journals._waiting import waiting_approvals
 from treadle.journals.memory import MemoryJournal
+from treadle.journals.store.approvals import waiting_approvals
 from treadle.ports import InboxMessage, Journal
 from treadle.testing import FaultyJournal, Gate, ScriptedModel, call, text
 from treadle.tools import JsonObject
@@ -258,7 +258,7 @@ async def test_a_deleted_session_has_no_doubt_to_resolve(journal: Journal, bank:
     assert await list_doubts(journal) == ()
 
 
-class Cutting(FaultyJournal):
+class CancelScope(FaultyJournal):
     """A journal that does all its work, and cancels a run in the middle of one operation, which takes a while."""
 
     run: Run | None = None
@@ -303,7 +303,7 @@ async def test_a_caller_cancelled_in_any_look_at_the_journal_knows_what_its_agen
             [approval] = (await caller_of(bank).run("Pay", session=session)).approvals
             if is_allowed:
                 await session.answer(approval.id, "allow")
-        cutting = Cutting(journal, at)
+        cutting = CancelScope(journal, at)
         async with open_session(cutting, id=name) as session:
             run = cutting.run = caller_of(bank).stream_resume(session)
             with suppress(asyncio.CancelledError):  # it was cancelled before it began

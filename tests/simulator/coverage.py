@@ -6,7 +6,7 @@ from treadle.events import (
     ActionDecided,
     AnyEvent,
     ApprovalRequested,
-    BudgetReachedEvent,
+    BudgetReached,
     CallDecided,
     MessageAdded,
     ModelFailed,
@@ -126,7 +126,7 @@ class Watcher:
         if not event.is_live:
             self._recent.append(frozenset(self.active))
         match event:
-            case BudgetReachedEvent():
+            case BudgetReached():
                 self.fault("budget_reached")
             case RunFinished():
                 if event.reason == "budget_exceeded":

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from simulator.store import SimJournal, SimLease, SimStore
 from treadle.errors import SessionConflict
 from treadle.events import AnyEvent
-from treadle.journals._lease import FileLease
 from treadle.journals.sqlite import SqliteJournal
+from treadle.journals.sqlite.lease import FileLease
 from treadle.ports import InboxMessage, SessionInfo
 
 if TYPE_CHECKING:
@@ -165,9 +165,9 @@ class FileJournal(SimJournal):
         super()._made(session_id, events, state, inbox)
         self._disk.do(self._real.adopt(session_id, events, state=state, inbox=inbox))
 
-    def _purged(self, session_id: str, stone: AnyEvent, blobs: Sequence[str]) -> None:
-        super()._purged(session_id, stone, blobs)
-        self._disk.do(self._real.purge(session_id, stone, blobs=blobs))
+    def _purged(self, session_id: str, tombstone: AnyEvent, blobs: Sequence[str]) -> None:
+        super()._purged(session_id, tombstone, blobs)
+        self._disk.do(self._real.purge(session_id, tombstone, blobs=blobs))
 
     async def put(self, session_id: str, message: InboxMessage) -> bool:
         is_new = await super().put(session_id, message)

@@ -12,6 +12,8 @@ from invariants import find_violations
 from simulator.tools import AFTER_RAISES, BEFORE_DENIES, PROGRESS, is_done, rewritten
 from simulator.world import ACTING, Deed, canonical
 from treadle.effects import Effect
+from treadle.engine.reports import RunResult
+from treadle.engine.tool_calls.recovery import IN_DOUBT
 from treadle.events import (
     ActionDecided,
     AnyEvent,
@@ -28,11 +30,9 @@ from treadle.events import (
     ToolResolved,
     ToolStarted,
 )
-from treadle.history import fold
 from treadle.messages import Finish, ToolCall
 from treadle.ports import ModelRequest
-from treadle.recovery import IN_DOUBT
-from treadle.reports import RunResult
+from treadle.sessions.checkpoints import fold
 from treadle.state import Approval
 from treadle.stops import Status, StopReason
 from treadle.tools import CallStatus, ToolContext, ToolResult

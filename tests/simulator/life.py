@@ -154,7 +154,7 @@ class Life:
         self.processes.append(process)
         return process
 
-    async def see_through(self, process: Process, task: "asyncio.Task[Any]") -> None:
+    async def wait_until_recorded(self, process: Process, task: "asyncio.Task[Any]") -> None:
         """Wait, outside of it, until a process has done its work or died."""
         end: asyncio.Future[None] = self._director.create_future()
         self._ends[process] = end

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from simulator.office import ACTS, Office
 from simulator.process import Process
 from treadle import open_session
-from treadle.archives import import_session
 from treadle.budgets import Budget
 from treadle.errors import (
     JournalError,
@@ -18,7 +17,8 @@ from treadle.errors import (
     UnknownApproval,
     UnknownSession,
 )
-from treadle.session import Session
+from treadle.resolve.archives import import_session
+from treadle.sessions.session import Session
 from treadle.stops import Status
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class People:
                 if chance.random() < (0.5 if self._plan.fault == word else rate):
                     life.timeline.call_later(chance.random() * 5, self._office, session_id, word)
             life.timeline.call_later(PATIENCE_SECONDS, self._lose_patience, process)
-            await life.see_through(process, task)
+            await life.wait_until_recorded(process, task)
             await self._between()
         await self._end()
 
@@ -103,7 +103,7 @@ class People:
                 process = life.new_process()
                 task = process.spawn(self._settle(process, session_id))
                 life.timeline.call_later(PATIENCE_SECONDS, self._lose_patience, process)
-                await life.see_through(process, task)
+                await life.wait_until_recorded(process, task)
                 if not process.is_dead and not task.cancelled() and task.exception() is None and task.result():
                     break
             else:
@@ -256,7 +256,7 @@ class People:
         """Do something to a session from a process of its own, and wait for it."""
         process = self._sit_down()
         task = process.spawn(self.in_office(process, session_id, act))
-        await self._life.see_through(process, task)
+        await self._life.wait_until_recorded(process, task)
 
     def _office(self, session_id: str, word: str) -> None:
         """Do something to a session from a process of its own, whatever else is under way."""
@@ -320,11 +320,11 @@ class People:
         lines: list[Any] = []
         self._closed.clear()
         task = source.spawn(self._export(source, lines, closes=closes))
-        await life.see_through(source, task)
+        await life.wait_until_recorded(source, task)
         if source.is_dead or len(lines) != len(old.shelves) or self._is_busy():
             return
         task = target.spawn(self._import(target, lines))
-        await life.see_through(target, task)
+        await life.wait_until_recorded(target, task)
         if target.is_dead or len(store.shelves) != len(lines):
             return  # the sessions that were closed are taken back
         life.happened("move")
@@ -339,7 +339,7 @@ class People:
                 shelf.moved = shelf.head
                 late = life.new_process(store=old)
                 task = late.spawn(self.in_office(late, session_id, self._office_acts.at_the_source))
-                await life.see_through(late, task)
+                await life.wait_until_recorded(late, task)
 
     def _is_busy(self) -> bool:
         return any(process.is_busy and not process.is_dead for process in self._life.processes)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from simulator.store import SimStore
 from simulator.timeline import Handle, ProcessLoop
 from treadle import Agent
+from treadle.agents.run import Run
 from treadle.errors import JournalError
 from treadle.events import AnyEvent
-from treadle.run import Run
 
 if TYPE_CHECKING:
     from simulator.life import Life

@@ -19,8 +19,8 @@ from treadle.events import (
     decode_event,
     encode_event,
 )
-from treadle.journals._sequence import check_numbers, conflict, exists, parent_of, status_of, task_of
-from treadle.journals._waiting import waiting_approvals
+from treadle.journals.store.approvals import waiting_approvals
+from treadle.journals.store.sequence import check_numbers, conflict, exists, parent_of, status_of, task_of
 from treadle.ports import InboxMessage, SessionInfo
 from treadle.state import Approval
 
@@ -90,12 +90,12 @@ class Shelf:
         elif kind is RunStarted or kind is RunResumed:
             self.stretches += 1
 
-    def purge(self, stone: AnyEvent) -> None:
+    def purge(self, tombstone: AnyEvent) -> None:
         """Keep nothing but the fact of the deletion."""
         for kept in (self.events, self.commits, self.inbox, self.consumed, self.started, self.finished, self.requested):
             kept.clear()
         self.is_purged, self.task = True, ""
-        self.add([stone], "deleted")
+        self.add([tombstone], "deleted")
         self.synced = self.head
 
     def lose_power(self, keep: int) -> None:
@@ -270,16 +270,16 @@ class SimJournal:
         shelf.inbox.update((message.id, message) for message in inbox)
         self._epochs[session_id] = shelf.epoch
 
-    async def purge(self, session_id: str, stone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
+    async def purge(self, session_id: str, tombstone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
         await self._process.operation("purge")
         shelf = self._shelf(session_id)
         if self.is_fenced(session_id):
             raise conflict(session_id, shelf.head, 1)
-        self._purged(session_id, stone, blobs)
-        await self._process.stored([stone], durable=True)
+        self._purged(session_id, tombstone, blobs)
+        await self._process.stored([tombstone], durable=True)
 
-    def _purged(self, session_id: str, stone: AnyEvent, blobs: Sequence[str]) -> None:
-        self._shelf(session_id).purge(stone)
+    def _purged(self, session_id: str, tombstone: AnyEvent, blobs: Sequence[str]) -> None:
+        self._shelf(session_id).purge(tombstone)
         rest = [str(event) for other in self._store.shelves.values() for event in other.events]
         for digest in blobs:
             if not any(digest in text for text in rest):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from treadle.toolsets._walk import Glob
+from treadle.toolsets.files.walk import Glob
 
 
 @pytest.mark.row("K04")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.toolsets import _guard
-from treadle.toolsets.processes import run_process
+from treadle.toolsets import process_guard
+from treadle.toolsets.shell import run_process
 
 _PROGRAM = """
 import signal, subprocess, sys
@@ -47,7 +47,7 @@ asyncio.run(main_and_fork() if "fork" in sys.argv else main())
 
 _SEARCHES = """
 import os, sys
-from treadle.toolsets._matching import matching
+from treadle.toolsets.files.matching import matching
 with matching("(a{1,50}){1,50}b", ignore_case=False, is_cancelled=lambda: False) as matches:
     assert matches("a" * 10 + "b")
     print("ready", flush=True)
@@ -128,4 +128,4 @@ def test_the_process_of_a_heavy_search_ends_with_a_process_that_is_killed() -> N
 @pytest.mark.row("ST12")
 async def test_a_guard_is_told_of_no_group_that_has_ended() -> None:
     await run_process(["true"])
-    assert _guard._guard.groups == set()
+    assert process_guard._guard.groups == set()

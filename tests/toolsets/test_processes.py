@@ -12,7 +12,7 @@ import pytest
 from treadle import Agent, ProcessResult, Tool, ToolContext, open_session, run_process
 from treadle.testing import FakeClock, ScriptedModel, call, text
 from treadle.tools import JsonObject
-from treadle.toolsets.processes import clean_environment
+from treadle.toolsets.shell import clean_environment
 
 
 @pytest.mark.row("S16", "TF2")

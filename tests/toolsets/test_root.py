@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import ConfigurationError, Rejected
-from treadle.toolsets._root import Root
 from treadle.toolsets.files import file_tools
+from treadle.toolsets.files.root import Root
 
 SECRET = "s3cret"
 

@@ -7,7 +7,7 @@ import inspect
 from typing import Literal
 
 from treadle import CheckedCall, Decision, Effect, Run, Session, StopReason, allow, deny, first_of
-from treadle.cli.settings import Settings
+from treadle.cli.input.settings import Settings
 from treadle.events import AnyEvent, CallDecided
 from treadle.ports import Policy, SessionView
 

@@ -9,9 +9,9 @@ from importlib import import_module
 
 from treadle import Redactor, TreadleError
 from treadle.cli.exits import EXIT_USAGE, code_of
-from treadle.cli.options import Options, help_text, parse
-from treadle.cli.terminal import Terminal, open_terminal
-from treadle.cli.text import one_line
+from treadle.cli.input.options import Options, help_text, parse
+from treadle.cli.output.terminal import Terminal, open_terminal
+from treadle.cli.output.text import one_line
 
 __all__ = ["main"]
 
@@ -97,7 +97,7 @@ def _told(code: int, terminal: Terminal) -> int:
 
 def _redactor(options: Options) -> Redactor:
     """Return what takes secrets out of all that is written, as the person's configuration says."""
-    from treadle.cli.settings import settings_of  # noqa: PLC0415 - reads TOML, which help and version need not load
+    from treadle.cli.input.settings import settings_of  # noqa: PLC0415 - reads TOML, which help and version need not load
 
     addresses = {"base_url": options.base_url or "", "journal": options.journal or ""}
     try:

@@ -8,11 +8,11 @@ import msgspec
 
 from treadle import Session
 from treadle.cli.exits import UsageError
-from treadle.cli.options import Options
-from treadle.cli.places import absolute, shown_address
-from treadle.cli.settings import Settings, ToolSource
-from treadle.cli.terminal import Terminal
-from treadle.cli.text import one_line
+from treadle.cli.input.options import Options
+from treadle.cli.input.places import absolute, shown_address
+from treadle.cli.input.settings import Settings, ToolSource
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import one_line
 
 __all__ = ["absolute_model", "origin_of", "restored", "tell_other_folder"]
 

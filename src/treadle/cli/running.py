@@ -14,13 +14,13 @@ from typing import Any
 from treadle import Run, RunResult, Session, StopReason
 from treadle.cli.consent import StopAtDenial
 from treadle.cli.exits import EXIT_NOT_STORED, exit_code
-from treadle.cli.options import Options
-from treadle.cli.places import same_journal, same_world
-from treadle.cli.progress import Progress
-from treadle.cli.screens import Screen, screen_for
-from treadle.cli.settings import Settings
-from treadle.cli.terminal import Terminal
-from treadle.cli.text import shown_name
+from treadle.cli.input.options import Options
+from treadle.cli.input.places import same_journal, same_world
+from treadle.cli.input.settings import Settings
+from treadle.cli.output.progress import Progress
+from treadle.cli.output.screens import Screen, screen_for
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import shown_name
 from treadle.events import JournalDegraded, MessageAdded, RunResumed, RunStarted
 
 __all__ = ["carry_out", "quiet_logs"]
@@ -61,8 +61,8 @@ async def carry_out(
 async def _watched(run: Run, signals: "_Signals", progress: Progress, screen: Screen, terminal: Terminal) -> RunResult:
     async with run:
         async for event in run:
-            screen.hear(event)
-            progress.hear(event)
+            screen.on_event(event)
+            progress.on_event(event)
             if isinstance(event, JournalDegraded):
                 terminal.say(f"treadle: {_store_words(event)}")
             # Before its first step a run has nothing to cancel; a signal that came then is passed on now.
@@ -87,7 +87,7 @@ class _Signals:
         if self.received is not None:
             run.cancel()
 
-    def hear(self, number: int) -> None:
+    def on_signal(self, number: int) -> None:
         if self.received is not None:
             if number == signal.SIGINT:
                 os._exit(128 + signal.SIGINT)  # the person insists; what is recorded is safe
@@ -108,7 +108,7 @@ def _listening(terminal: Terminal) -> Iterator[_Signals]:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup asked that it be ignored
         numbers.append(signal.SIGHUP)
     for number in numbers:
-        loop.add_signal_handler(number, signals.hear, number)
+        loop.add_signal_handler(number, signals.on_signal, number)
     try:
         yield signals
     finally:

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager, suppress
 
 from treadle import JournalError, Session, UnknownApproval, open_journal, open_session
 from treadle.cli.exits import UsageError
-from treadle.cli.options import Options
-from treadle.cli.places import journal_file
+from treadle.cli.input.options import Options
+from treadle.cli.input.places import journal_file
 from treadle.events import ApprovalRequested, RunStarted
 from treadle.ports import Journal, SessionInfo
 

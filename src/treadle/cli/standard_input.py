@@ -6,7 +6,7 @@ import stat
 import sys
 
 from treadle.cli.exits import UsageError
-from treadle.cli.terminal import Terminal
+from treadle.cli.output.terminal import Terminal
 
 __all__ = ["check_given", "read_task"]
 

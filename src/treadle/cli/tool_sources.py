@@ -12,8 +12,8 @@ from typing import Any
 
 from treadle import Tool, TreadleError, file_tools
 from treadle.cli.exits import UsageError
-from treadle.cli.settings import Settings, ToolSource
-from treadle.cli.text import one_line
+from treadle.cli.input.settings import Settings, ToolSource
+from treadle.cli.output.text import one_line
 
 __all__ = ["load_tools"]
 

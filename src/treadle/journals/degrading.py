@@ -11,9 +11,9 @@ from contextlib import suppress
 
 from treadle.errors import IntentNotStored, JournalError, SessionConflict
 from treadle.events import ActionDecided, AnyEvent, JournalDegraded, ToolStarted
-from treadle.journals._blobs import digest_of
+from treadle.journals.store.blobs import digest_of
 from treadle.ports import Clock, HasClock, HasOverview, InboxMessage, Journal, Lease, SessionInfo
-from treadle.runtime.redaction import redacted_logger
+from treadle.redaction import redacted_logger
 from treadle.state import Approval
 
 __all__ = ["DegradingJournal"]
@@ -42,9 +42,9 @@ class DegradingJournal:
     def location(self) -> str:
         return self._journal.location
 
-    def listen(self, session_id: str, hear: Callable[[JournalDegraded], None]) -> None:
+    def listen(self, session_id: str, on_event: Callable[[JournalDegraded], None]) -> None:
         """Tell of this session's store: that it failed, and that it is back. The last listener counts."""
-        self._listeners[session_id] = hear
+        self._listeners[session_id] = on_event
 
     def waiting(self, session_id: str) -> int:
         """Return how many events of a session are in memory only."""
@@ -128,8 +128,8 @@ class DegradingJournal:
         self._tell(session_id, JournalDegraded(waiting=len(tail.events), message=str(fault)))
 
     def _tell(self, session_id: str, event: JournalDegraded) -> None:
-        if (hear := self._listeners.get(session_id)) is not None:
-            hear(event)
+        if (on_event := self._listeners.get(session_id)) is not None:
+            on_event(event)
 
     async def flush(self) -> None:
         """Store what waits, if the store is back. What cannot be stored goes on waiting, and has been told of."""
@@ -219,8 +219,8 @@ class DegradingJournal:
     ) -> None:
         await self._journal.adopt(session_id, events, state=state, inbox=inbox)
 
-    async def purge(self, session_id: str, stone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
-        await self._journal.purge(session_id, stone, blobs=blobs)
+    async def purge(self, session_id: str, tombstone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
+        await self._journal.purge(session_id, tombstone, blobs=blobs)
         self._tails.pop(session_id, None)
 
     async def sessions(self) -> Sequence[SessionInfo]:

@@ -5,9 +5,17 @@ from collections.abc import Callable, Collection, Sequence
 
 from treadle.errors import JournalError, SessionHeld, UnknownSession
 from treadle.events import AnyEvent, SessionStatus
-from treadle.journals._blobs import digest_of
-from treadle.journals._sequence import check_numbers, check_session_id, conflict, exists, parent_of, status_of, task_of
-from treadle.journals._waiting import waiting_approvals
+from treadle.journals.store.approvals import waiting_approvals
+from treadle.journals.store.blobs import digest_of
+from treadle.journals.store.sequence import (
+    check_numbers,
+    check_session_id,
+    conflict,
+    exists,
+    parent_of,
+    status_of,
+    task_of,
+)
 from treadle.ports import InboxMessage, SessionInfo
 from treadle.state import Approval
 
@@ -76,12 +84,12 @@ class MemoryJournal:
         await self.append(session_id, events, state=state, durable=True)
         shelf.inbox.update((message.id, message) for message in inbox)
 
-    async def purge(self, session_id: str, stone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
+    async def purge(self, session_id: str, tombstone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
         shelf = self._shelf(session_id)  # the same from now on too: a lease holds on to it
         for kept in (shelf.events, shelf.inbox, shelf.consumed):
             kept.clear()
         shelf.task = ""
-        await self.append(session_id, [stone], state="deleted", durable=True)
+        await self.append(session_id, [tombstone], state="deleted", durable=True)
         rest = [str(event) for other in self._shelves.values() for event in other.events]
         for digest in blobs:
             if not any(digest in text for text in rest):

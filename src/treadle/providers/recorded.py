@@ -28,7 +28,7 @@ from treadle.ports import (
     TextDelta,
     ThinkingDelta,
 )
-from treadle.providers._encoded import to_json
+from treadle.providers.payload.encoded import to_json
 
 __all__ = ["RecordingModel", "ReplayModel"]
 
@@ -209,7 +209,7 @@ def _fields(request: ModelRequest) -> Mapping[str, Any]:
     """Return what a request says beside its messages. Its session's id is another one each time, and says nothing."""
     told = msgspec.structs.replace(request, messages=(), session_id="")
     fields: dict[str, Any] = msgspec.to_builtins(told)
-    del fields["larger_output"]  # it follows from the responses before, and older recordings do not know it
+    del fields["raise_output_limit"]  # it follows from the responses before, and older recordings do not know it
     return fields
 
 

@@ -1,6 +1,6 @@
 """Doubles for tests of agents: a scripted model, a strict provider on loopback, clocks and faults. Patches nothing."""
 
-from treadle.providers.mock import (
+from treadle.mock import (
     Gate,
     MockProvider,
     RecordedRequest,
@@ -15,7 +15,7 @@ from treadle.providers.mock import (
     load_script,
     parse_script,
 )
-from treadle.providers.scripted import ScriptedModel, call, text
+from treadle.mock.model import ScriptedModel, call, text
 from treadle.testing.clocks import FakeClock, FixedRandomness
 from treadle.testing.faults import FaultyJournal, FaultyModel
 

@@ -86,9 +86,9 @@ class FaultyJournal:
         await self._journal.adopt(session_id, events, state=state, inbox=inbox)
         self._after()
 
-    async def purge(self, session_id: str, stone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
+    async def purge(self, session_id: str, tombstone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
         self._before()
-        await self._journal.purge(session_id, stone, blobs=blobs)
+        await self._journal.purge(session_id, tombstone, blobs=blobs)
         self._after()
 
     async def flush(self) -> None:

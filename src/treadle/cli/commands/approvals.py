@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from treadle import Approval, Doubt, list_doubts
-from treadle.cli.options import Options
+from treadle.cli.input.options import Options
+from treadle.cli.input.settings import settings_of
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import one_line, shown_time
 from treadle.cli.sessions import is_there, opened
-from treadle.cli.settings import settings_of
-from treadle.cli.terminal import Terminal
-from treadle.cli.text import one_line, shown_time
 
 __all__ = ["command", "described"]
 

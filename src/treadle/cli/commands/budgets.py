@@ -8,10 +8,10 @@ import msgspec
 
 from treadle import Budget, Session
 from treadle.cli.commands.run import resumed_budget
-from treadle.cli.options import Options
+from treadle.cli.input.options import Options
+from treadle.cli.input.settings import Settings, settings_of
+from treadle.cli.output.terminal import Terminal
 from treadle.cli.sessions import named, opened, opened_session
-from treadle.cli.settings import Settings, settings_of
-from treadle.cli.terminal import Terminal
 
 __all__ = ["command"]
 

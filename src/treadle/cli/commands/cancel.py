@@ -3,11 +3,11 @@
 import asyncio
 
 from treadle.cli.exits import UsageError
-from treadle.cli.options import Options
-from treadle.cli.places import same_journal
+from treadle.cli.input.options import Options
+from treadle.cli.input.places import same_journal
+from treadle.cli.input.settings import settings_of
+from treadle.cli.output.terminal import Terminal
 from treadle.cli.sessions import named, opened, opened_session
-from treadle.cli.settings import settings_of
-from treadle.cli.terminal import Terminal
 
 __all__ = ["command"]
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
-from treadle.cli.options import Options
-from treadle.cli.places import shown_address, shown_journal
-from treadle.cli.settings import Settings, settings_of
-from treadle.cli.terminal import Terminal, json_line
+from treadle.cli.input.options import Options
+from treadle.cli.input.places import shown_address, shown_journal
+from treadle.cli.input.settings import Settings, settings_of
+from treadle.cli.output.terminal import Terminal, json_line
 
 __all__ = ["command"]
 

@@ -8,11 +8,11 @@ import msgspec
 
 from treadle.cli.commands.run import make_agent, start
 from treadle.cli.exits import UsageError
-from treadle.cli.options import Options
-from treadle.cli.places import default_journal
+from treadle.cli.input.options import Options
+from treadle.cli.input.places import default_journal
+from treadle.cli.input.settings import settings_of
+from treadle.cli.output.terminal import Terminal
 from treadle.cli.running import quiet_logs
-from treadle.cli.settings import settings_of
-from treadle.cli.terminal import Terminal
 
 __all__ = ["command"]
 

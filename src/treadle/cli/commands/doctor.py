@@ -18,14 +18,14 @@ from typing import Literal
 import msgspec
 
 from treadle import Agent, TreadleError, file_tools, local_servers, resolve_model
+from treadle.cli.input.options import Options
+from treadle.cli.input.places import journal_file, shown_address
+from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.local_servers import find_models
-from treadle.cli.options import Options
-from treadle.cli.places import journal_file, shown_address
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import one_line
 from treadle.cli.running import quiet_logs
 from treadle.cli.sessions import opened
-from treadle.cli.settings import Settings, settings_of
-from treadle.cli.terminal import Terminal
-from treadle.cli.text import one_line
 
 __all__ = ["command"]
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import msgspec
 
 from treadle import Doubt, list_doubts
-from treadle.cli.options import Options
-from treadle.cli.places import same_journal
+from treadle.cli.input.options import Options
+from treadle.cli.input.places import same_journal
+from treadle.cli.input.settings import settings_of
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import shown_json, shown_name, shown_time
 from treadle.cli.sessions import is_there, opened
-from treadle.cli.settings import settings_of
-from treadle.cli.terminal import Terminal
-from treadle.cli.text import shown_json, shown_name, shown_time
 
 __all__ = ["command"]
 

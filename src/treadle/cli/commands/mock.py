@@ -4,9 +4,9 @@ import asyncio
 import signal
 
 from treadle.cli.exits import UsageError
-from treadle.cli.options import Options
+from treadle.cli.input.options import Options
+from treadle.cli.output.terminal import Terminal
 from treadle.cli.running import quiet_logs
-from treadle.cli.terminal import Terminal
 from treadle.testing import MockProvider, load_script
 
 __all__ = ["command"]

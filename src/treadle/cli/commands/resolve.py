@@ -7,11 +7,11 @@ import msgspec
 
 from treadle import Done, Doubt, NotDone, Unknown, UnknownDoubt, list_doubts
 from treadle.cli.exits import UsageError
-from treadle.cli.options import Options
-from treadle.cli.places import same_journal
+from treadle.cli.input.options import Options
+from treadle.cli.input.places import same_journal
+from treadle.cli.input.settings import settings_of
+from treadle.cli.output.terminal import Terminal
 from treadle.cli.sessions import find_session, named, one_of, opened, opened_session, person
-from treadle.cli.settings import settings_of
-from treadle.cli.terminal import Terminal
 from treadle.ports import Journal
 
 __all__ = ["command"]

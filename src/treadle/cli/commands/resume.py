@@ -4,9 +4,9 @@ import asyncio
 
 from treadle.cli.commands.run import go_on
 from treadle.cli.exits import UsageError
-from treadle.cli.options import Options
+from treadle.cli.input.options import Options
+from treadle.cli.output.terminal import Terminal
 from treadle.cli.running import quiet_logs
-from treadle.cli.terminal import Terminal
 
 __all__ = ["command"]
 

@@ -8,13 +8,13 @@ import msgspec
 from treadle import Agent, Budget, Session, open_session, resolve_model
 from treadle.cli.consent import policy_of
 from treadle.cli.exits import UsageError
-from treadle.cli.options import Options
+from treadle.cli.input.options import Options
+from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.origins import absolute_model, origin_of, restored, tell_other_folder
+from treadle.cli.output.terminal import Terminal
 from treadle.cli.running import carry_out, quiet_logs
 from treadle.cli.sessions import find_session, last_model, opened, opened_session
-from treadle.cli.settings import Settings, settings_of
 from treadle.cli.standard_input import check_given, read_task
-from treadle.cli.terminal import Terminal
 from treadle.cli.tool_sources import load_tools
 from treadle.events import CallDecided
 

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 
 from treadle import Message, Session, ToolCall
-from treadle.cli.commands import sessions_acts
-from treadle.cli.commands.sessions_explain import explain
-from treadle.cli.commands.sessions_list import list_sessions
-from treadle.cli.options import Options
+from treadle.cli.commands import session_acts
+from treadle.cli.commands.session_explain import explain
+from treadle.cli.commands.session_list import list_sessions
+from treadle.cli.input.options import Options
+from treadle.cli.input.settings import settings_of
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import counted, one_line, shown_name, shown_resolution, shown_time
 from treadle.cli.sessions import named, opened, opened_session
-from treadle.cli.settings import settings_of
-from treadle.cli.terminal import Terminal
-from treadle.cli.text import counted, one_line, shown_name, shown_resolution, shown_time
 from treadle.events import (
     ApprovalAnswered,
     CallDecided,
@@ -210,13 +210,13 @@ _ACTS: dict[str, Callable[[Options, Terminal], Coroutine[Any, Any, int]]] = {
     "list": list_sessions,
     "show": _show,
     "explain": explain,
-    "fork": sessions_acts.fork,
-    "mark": sessions_acts.mark,
-    "rewind": sessions_acts.rewind,
-    "export": sessions_acts.export,
-    "move": sessions_acts.move,
-    "import": sessions_acts.take_in,
-    "suspend": sessions_acts.suspend,
-    "activate": sessions_acts.activate,
-    "rm": sessions_acts.remove,
+    "fork": session_acts.fork,
+    "mark": session_acts.mark,
+    "rewind": session_acts.rewind,
+    "export": session_acts.export,
+    "move": session_acts.move,
+    "import": session_acts.take_in,
+    "suspend": session_acts.suspend,
+    "activate": session_acts.activate,
+    "rm": session_acts.remove,
 }

@@ -3,11 +3,11 @@
 from typing import Any
 
 from treadle import Agent, Tool
-from treadle.cli.options import Options
+from treadle.cli.input.options import Options
+from treadle.cli.input.settings import settings_of
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import one_line, shown_json, shown_name
 from treadle.cli.running import quiet_logs
-from treadle.cli.settings import settings_of
-from treadle.cli.terminal import Terminal
-from treadle.cli.text import one_line, shown_json, shown_name
 from treadle.cli.tool_sources import load_tools
 
 __all__ = ["command"]

@@ -1,0 +1,1 @@
+"""Agents: what users hold: an agent, its runs, and agents as tools of agents."""

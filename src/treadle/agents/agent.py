@@ -1,0 +1,422 @@
+"""Agent: an immutable description of who acts: model, tools, instructions, policy, budget. Runs nothing by itself."""
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import msgspec
+
+from treadle.agents.background import run_in_background
+from treadle.agents.children import carry_out
+from treadle.agents.run import Run
+from treadle.budgets import Budget, Deadline
+from treadle.canonical import digest
+from treadle.context.compilers import compiler_for
+from treadle.effects import Effect
+from treadle.engine.assembly import AgentSpec
+from treadle.engine.reports import RunResult
+from treadle.engine.tool_calls.conditions import DoneWhen
+from treadle.engine.tool_calls.recovery import InDoubt
+from treadle.errors import ConfigurationError
+from treadle.events import Subscriber
+from treadle.guards import Guards
+from treadle.messages import Message
+from treadle.options import check_options, parameters_of
+from treadle.permissions.policies import APPROVAL_LIFETIME_SECONDS
+from treadle.ports import Compiler, Driver, Interceptor, Model, Policy
+from treadle.resolve import check_model_name, driver_for, memory_session, resolve_model
+from treadle.sessions.session import Session
+from treadle.tooling.toolbox import Toolbox
+from treadle.tools import JsonObject, Tool, ToolContext
+
+if TYPE_CHECKING:
+    from treadle.validation.typed import Typed
+
+__all__ = ["Agent"]
+
+
+class Agent:
+    """Who acts, described once; run as often and as much side by side as you like.
+
+    Example:
+        agent = Agent("openai-chat:gpt-5-mini", tools=[get_character], instructions="Answer briefly.",
+                      budget=Budget(max_model_turns=20))
+        result = await agent.run("Compare Frodo and Sam")
+
+    Args:
+        model: A model, or its name such as `openai-chat:gpt-5-mini` or `demo`.
+        tools: Tools made by `@tool` or `Tool(...)`; their names are unique.
+        policy: Decides on each call; without one, reads are allowed and everything else asks.
+        driver: How a step is obtained from the model; without one, what the model's capabilities ask for: native tool
+            calling, or ReAct for a model that takes no tools.
+        budget: The ten limits of one run.
+        profile: What kind of task this is, for reports, such as `research`.
+        compiler: What the model sees of the stored messages.
+        history: `all` for every message, `current` for earlier tasks and answers without their calls and results.
+        output: The form of the final answer: a type (a msgspec Struct, a pydantic model, a dataclass, `list[str]`) or a JSON
+            Schema. The answer is checked strictly, and the model told of what is wrong twice; `result.output` holds it.
+        tool_choice: `auto`, `none`, `required` or a tool's name; the last two hold for a run's first request.
+        on_limit: At a turn or call limit, `summarize` asks the model for a partial answer, `report` stops at once.
+        in_doubt: On resume, an unsafe call that had started and that no `check` can tell of: `ask` a person, `tell` the
+            model that its outcome is unknown; None asks where a person had consented to the call.
+        approval_seconds: How long a person may take to answer a request for consent: 7 days, where nothing else is said.
+        batch_seconds: Seconds that the calls of one response may take together; None for each tool's own limit only. When
+            they have passed, calls under way are cut off as by their own limit, those that wait are `skipped`, and every
+            result that is there stays.
+        done_when: A function of the session that says when the work is done. It is asked after each batch of calls: with
+            `Done(payload)` or True the run ends as `done_condition_satisfied`, and with False or None it goes on.
+        unpriced: With max_total_cost and a model whose price nobody knows: `refuse` to run, or `warn` and run.
+        parallel_hint: Whether the descriptions of tools that only read say that calls may be issued in parallel.
+        subscribers: Called with every event; what they do or raise changes nothing.
+        interceptors: Stand before and after each tool call.
+
+    Raises:
+        ConfigurationError: Something in the description is wrong; the message says what to do.
+    """
+
+    if not TYPE_CHECKING:  # a type checker finds a misspelt option by the signature of __init__
+
+        def __new__(cls, *_: Any, **options: Any) -> Self:
+            check_options("Agent", options, parameters_of(cls.__init__))
+            return super().__new__(cls)
+
+    def __init__(
+        self,
+        model: str | Model,
+        *,
+        instructions: str | None = None,
+        tools: Sequence[Tool] = (),
+        policy: Policy | None = None,
+        driver: Driver | None = None,
+        budget: Budget | None = None,
+        profile: str | None = None,
+        compiler: Compiler | None = None,
+        compactor: None = None,
+        output: Any = None,
+        tool_choice: str = "auto",
+        history: Literal["all", "current"] = "all",
+        guards: Guards | None = None,
+        on_limit: Literal["summarize", "report"] = "summarize",
+        unpriced: Literal["refuse", "warn"] = "refuse",
+        parallel_hint: bool = True,
+        in_doubt: InDoubt | None = None,
+        approval_seconds: float = APPROVAL_LIFETIME_SECONDS,
+        batch_seconds: float | None = None,
+        done_when: DoneWhen | None = None,
+        subscribers: Sequence[Subscriber] = (),
+        interceptors: Sequence[Interceptor] = (),
+    ) -> None:
+        _check_model(model)
+        _check_values(instructions=instructions, budget=budget, guards=guards, profile=profile)
+        _check_ports(policy=policy, driver=driver, compiler=compiler)
+        _check_listeners(subscribers, interceptors)
+        _check_words(on_limit=on_limit, unpriced=unpriced, in_doubt=in_doubt)
+        _check_context(compiler, compactor, history)
+        self._model = model
+        self._toolbox = Toolbox(_checked(tools), parallel_hint=parallel_hint)
+        self._toolbox.compile()
+        _check_choice(tool_choice, self._toolbox)
+        self._spec = AgentSpec(
+            toolbox=self._toolbox,
+            instructions=instructions,
+            instructions_digest=_digest_of(instructions),
+            policy=policy,
+            driver=driver if driver is not None or isinstance(model, str) else driver_for(model),
+            budget=budget or Budget(),
+            profile=profile,
+            compiler=compiler or compiler_for(history),
+            tool_choice=tool_choice,
+            output=None if output is None else _typed(output),
+            guards=guards or Guards(),
+            on_limit=on_limit,
+            unpriced=unpriced,
+            in_doubt=in_doubt,
+            approval_seconds=_checked_seconds("approval_seconds", approval_seconds),
+            batch_seconds=None if batch_seconds is None else _checked_seconds("batch_seconds", batch_seconds),
+            done_when=_checked_condition(done_when),
+            subscribers=tuple(subscribers),
+            interceptors=tuple(interceptors),
+        )
+        self._found: Model | None = None
+
+    async def run(
+        self,
+        task: str | Message,
+        *,
+        session: Session | None = None,
+        deps: Any = None,
+        budget: Budget | None = None,
+        deadline: Deadline | None = None,
+    ) -> RunResult:
+        """Carry out one task and return how it ended. An abnormal stop is a result, not an exception.
+
+        Args:
+            session: The conversation to go on with; without one, an in-memory session is made (`result.session`).
+            deps: Your own object; tools find it in `ctx.deps`.
+            budget: In place of the agent's.
+            deadline: The instant at which the run must have ended: a datetime with its time zone, or seconds since 1970.
+                Where it has passed, no request is made: `budget_exceeded`, max_wall_time_seconds.
+
+        Raises:
+            ConfigurationError: The model's name, key or price is missing or wrong.
+            SessionHeld: The session is being run already.
+            JournalError: The session's store failed.
+        """
+        return await self.stream(task, session=session, deps=deps, budget=budget, deadline=deadline).finish()
+
+    async def resume(
+        self, session: Session, *, deps: Any = None, budget: Budget | None = None, deadline: Deadline | None = None
+    ) -> RunResult:
+        """Go on with a run that was paused, stopped or broke off. Nothing that was done is done again.
+
+        Args:
+            budget: A larger one, where a limit stopped the run; what is spent counts on.
+            deadline: A later one, where the run had one: it holds over `resume`.
+
+        Raises:
+            NothingToResume: The session has no such run.
+        """
+        return await self.stream_resume(session, deps=deps, budget=budget, deadline=deadline).finish()
+
+    def stream(
+        self,
+        task: str | Message,
+        *,
+        session: Session | None = None,
+        deps: Any = None,
+        budget: Budget | None = None,
+        deadline: Deadline | None = None,
+    ) -> Run:
+        """Carry out one task and see it as events.
+
+        Example:
+            async with agent.stream("Compare Frodo and Sam") as run:
+                async for event in run: ...
+        """
+        return self._run(_checked_task(task), session, deps, budget, deadline)
+
+    def stream_resume(
+        self, session: Session, *, deps: Any = None, budget: Budget | None = None, deadline: Deadline | None = None
+    ) -> Run:
+        """Go on with a run, seen as events."""
+        if session is None:
+            raise ConfigurationError("There is no session to go on with: open the one that holds the run.")
+        return self._run(None, session, deps, budget, deadline)
+
+    def _run(
+        self,
+        task: str | Message | None,
+        session: Session | None,
+        deps: Any,
+        budget: Budget | None,
+        deadline: Deadline | None,
+    ) -> Run:
+        _require_type("budget", budget, Budget)
+        if session is not None and not isinstance(session, Session):
+            raise ConfigurationError(
+                f"session must be a Session; got {session!r:.80}. Write: async with open_session(...) as session."
+            )
+        return Run(
+            self._driven(), self.model, _opening(session), task=task, deps=deps, budget=budget, deadline=deadline
+        )
+
+    def run_sync(
+        self,
+        task: str | Message,
+        *,
+        session: Session | None = None,
+        deps: Any = None,
+        budget: Budget | None = None,
+        deadline: Deadline | None = None,
+    ) -> RunResult:
+        """`run` for code that is not async. One background event loop serves the whole process."""
+        return run_in_background(self.run(task, session=session, deps=deps, budget=budget, deadline=deadline))
+
+    def resume_sync(
+        self, session: Session, *, deps: Any = None, budget: Budget | None = None, deadline: Deadline | None = None
+    ) -> RunResult:
+        """`resume` for code that is not async."""
+        return run_in_background(self.resume(session, deps=deps, budget=budget, deadline=deadline))
+
+    def as_tool(self, name: str, description: str, *, effect: Effect | str = Effect.UNSAFE) -> Tool:
+        """Make a tool that gives this agent a task of its own, in a session of its own in the caller's journal.
+
+        Its answer is the result. When it does not complete, the caller's model is told why, and may go another way.
+        It stays under the caller: what the caller's policy forbids is denied to it too, and what it spends counts to the
+        caller's budget, whose remainder bounds it. When one of its calls needs a person, the caller's run pauses;
+        `session.answer` of either session takes the answer, and `resume` of the caller's session goes on.
+
+        Example:
+            lead = Agent(model, tools=[researcher.as_tool("research", "Find out one thing and say where it stands.")])
+
+        Args:
+            effect: What the agent's own tools do to the world, at worst.
+        """
+
+        async def run(arguments: JsonObject, ctx: ToolContext) -> Any:
+            return await carry_out(self._driven(), self.model, arguments["task"], ctx)
+
+        parameters = {
+            "type": "object",
+            "properties": {"task": {"type": "string", "minLength": 1, "description": "The whole task, in words."}},
+            "required": ["task"],
+            "additionalProperties": False,
+        }
+        return Tool(
+            name=name,
+            description=description,
+            parameters=parameters,
+            effect=Effect(effect),
+            timeout=None,
+            resumes=True,
+            run=run,
+        )
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        return tuple(self._toolbox)
+
+    def check(self) -> None:
+        """Compile every tool's contracts and find the model, without any request.
+
+        Raises:
+            ConfigurationError: Something is wrong; the message says what to do.
+        """
+        self._toolbox.compile()
+        _ = self.model
+
+    @property
+    def model(self) -> Model:
+        """The model, found on first use: a missing key is told before any request, and importing needs none."""
+        if self._found is None:
+            self._found = resolve_model(self._model) if isinstance(self._model, str) else self._model
+        return self._found
+
+    def _driven(self) -> AgentSpec:
+        """The description with a driver. Chosen by the model where none was given, once the model is found."""
+        if self._spec.driver is None:
+            self._spec = msgspec.structs.replace(self._spec, driver=driver_for(self.model))
+        return self._spec
+
+
+def _check_choice(choice: str, toolbox: Toolbox) -> None:
+    names = [tool.name for tool in toolbox]
+    if choice not in ("auto", "none", "required") and choice not in names:
+        raise ConfigurationError(f"tool_choice {choice!r} is neither auto, none, required nor one of {names}.")
+
+
+_LONGEST_SECONDS = 100 * 366 * 86400.0
+
+
+def _check_model(model: object) -> None:
+    if isinstance(model, str):
+        check_model_name(model)
+    else:
+        _require("model", model, "stream")
+
+
+def _check_values(*, instructions: object, budget: object, guards: object, profile: object) -> None:
+    _require_type("instructions", instructions, str)
+    _require_type("budget", budget, Budget)
+    _require_type("guards", guards, Guards)
+    _require_type("profile", profile, str)
+
+
+def _check_ports(*, policy: object, driver: object, compiler: object) -> None:
+    for word, value, method in (
+        ("policy", policy, "decide"),
+        ("driver", driver, "bind"),
+        ("compiler", compiler, "compile"),
+    ):
+        if value is not None:
+            _require(word, value, method)
+
+
+def _check_listeners(subscribers: Sequence[object], interceptors: Sequence[object]) -> None:
+    _require_list("subscribers", subscribers)
+    _require_list("interceptors", interceptors)
+    for one in subscribers:
+        if not callable(one) or inspect.iscoroutinefunction(one):
+            raise ConfigurationError(f"A subscriber is a plain function of the event, not async; got {one!r:.80}.")
+    for one in interceptors:
+        _require("interceptors", one, "before")
+        _require("interceptors", one, "after")
+
+
+def _check_words(*, on_limit: object, unpriced: object, in_doubt: object) -> None:
+    _check_word("on_limit", on_limit, ("summarize", "report"))
+    _check_word("unpriced", unpriced, ("refuse", "warn"))
+    _check_word("in_doubt", in_doubt, ("ask", "tell", None))
+
+
+def _check_context(compiler: Compiler | None, compactor: None, history: str) -> None:
+    if compactor is not None:
+        raise ConfigurationError("Agent(compactor=...) is not built yet; leave it out.")
+    if compiler is not None and history != "all":
+        raise ConfigurationError("Give compiler= or history=, not both: each says what the model sees.")
+
+
+def _digest_of(instructions: str | None) -> str:
+    return "" if instructions is None else digest(instructions.encode("utf-8", "replace").decode())
+
+
+def _checked_condition(function: DoneWhen | None) -> DoneWhen | None:
+    if function is not None and not callable(function):
+        raise ConfigurationError(f"done_when must be a function of the session; got {function!r:.80}.")
+    return function
+
+
+def _checked_seconds(word: str, value: object) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= _LONGEST_SECONDS:  # type: ignore[operator]  # a number, as was just seen
+        raise ConfigurationError(f"{word} must be a number of seconds above 0, at most 100 years; got {value!r:.80}.")
+    return float(value)  # type: ignore[arg-type]  # as above
+
+
+def _check_word(word: str, value: object, known: Sequence[str | None]) -> None:
+    if value not in known:
+        raise ConfigurationError(f"{word} is {' or '.join(map(repr, known))}; got {value!r:.80}.")
+
+
+def _require_list(word: str, value: object) -> None:
+    if not isinstance(value, Iterable):
+        raise ConfigurationError(f"{word} must be a list; got {value!r:.80}.")
+
+
+def _require_type(word: str, value: object, kind: type) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise ConfigurationError(f"{word} must be a {kind.__name__} or None; got {value!r:.80}.")
+
+
+def _require(word: str, value: object, method: str) -> None:
+    # A port is whatever has its methods: told here, and not by an AttributeError in the middle of a run.
+    if not callable(getattr(value, method, None)):
+        raise ConfigurationError(f"{word} takes what has the method {method}(); got {value!r:.80}.")
+
+
+def _checked_task(task: object) -> str | Message:
+    if not isinstance(task, str | Message):
+        raise ConfigurationError(f"The task must be a text or a Message; got {task!r:.80}.")
+    return task
+
+
+def _checked(tools: Sequence[Tool]) -> Sequence[Tool]:
+    if isinstance(tools, Tool) or not isinstance(tools, Iterable):
+        raise ConfigurationError(f"tools must be a list of tools; got {tools!r:.80}.")
+    for one in tools:
+        if not isinstance(one, Tool):
+            raise ConfigurationError(f"{one!r:.80} is no Tool: decorate the function with @tool, or make a Tool(...).")
+    return tools
+
+
+def _typed(output: Any) -> "Typed":  # Any: a type or a JSON Schema
+    from treadle.validation.typed import Typed  # noqa: PLC0415 - loads the validators on first use
+
+    return Typed(output, where="output of the agent")
+
+
+def _opening(session: Session | None) -> Callable[[], Any]:
+    async def opening() -> Session:
+        return session if session is not None else await memory_session()
+
+    return opening

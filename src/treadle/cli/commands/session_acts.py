@@ -1,0 +1,267 @@
+"""`treadle sessions fork|mark|rewind|export|import|rm`: what is done to sessions between their runs."""
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import IO, Literal
+
+from treadle import JournalError, Session, TreadleError, expire_sessions, import_session
+from treadle.cli.exits import UsageError
+from treadle.cli.input.options import Options
+from treadle.cli.input.places import journal_file, same_journal, shown_journal
+from treadle.cli.input.settings import settings_of
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.sessions import find_session, named, opened, opened_session, person
+from treadle.ports import Journal
+
+__all__ = ["activate", "export", "fork", "mark", "move", "remove", "rewind", "suspend", "take_in"]
+
+_DAY_SECONDS = 86_400
+
+
+async def fork(options: Options, terminal: Terminal) -> int:
+    """Make a session that shares the past of another."""
+    path, session_id = _named(options)
+    async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
+        session_id = session.id
+        child = await session.fork(options.at, step=options.step, message=options.message, id=options.new_id)
+    state = child.state
+    if options.as_json:
+        terminal.data({"id": child.id, "parent_id": state.parent_id, "parent_seq": state.parent_seq})
+    else:
+        terminal.line(child.id)
+        terminal.say(
+            f"Forked from {session_id} after event {state.parent_seq}: treadle run --session {child.id}{same_journal(options)} TASK"
+        )
+    return 0
+
+
+async def mark(options: Options, terminal: Terminal) -> int:
+    """Name the end of a session."""
+    path, session_id = _named(options)
+    assert options.name is not None
+    async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
+        session_id = session.id
+        seq = await session.mark(options.name)
+    if options.as_json:
+        terminal.data({"id": session_id, "mark": options.name, "seq": seq})
+    terminal.say(f"Event {seq} of {session_id} is {options.name!r} now.")
+    return 0
+
+
+async def rewind(options: Options, terminal: Terminal) -> int:
+    """Go on from an earlier point, and say what stays done."""
+    path, session_id = _named(options)
+    assert options.at is not None
+    async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
+        rewound = await session.rewind(options.at)
+    if options.as_json:
+        terminal.data(rewound)
+    terminal.say(rewound.message)
+    return 0
+
+
+async def suspend(options: Options, terminal: Terminal) -> int:
+    """Let no run begin in a session until it is activated."""
+    return await _change(options, terminal, "suspended")
+
+
+async def activate(options: Options, terminal: Terminal) -> int:
+    """Take a suspended session up again."""
+    return await _change(options, terminal, "active")
+
+
+async def _change(options: Options, terminal: Terminal, status: Literal["active", "suspended"]) -> int:
+    path, given = _named(options)
+    async with opened(path, must_exist=True) as journal, opened_session(journal, given) as session:
+        reason = options.reason.encode("utf-8", "replace").decode()
+        moved_to = session.state.moved_to if status == "active" else ""
+        if moved_to:
+            await _check_left(session, moved_to)
+        await session.change(status=status, reason=reason, by=person(options), take_back=bool(moved_to))
+        session_id = session.id
+    if options.as_json:
+        terminal.data({"id": session_id, "status": status})
+    terminal.say(f"Session {session_id} is {status}.")
+    if moved_to:
+        terminal.say(f"It had been moved to {moved_to}: delete what is left of it there, or its calls may act twice.")
+    return 0
+
+
+async def _check_left(session: Session, moved_to: str) -> None:
+    """Refuse to take back a session that has arrived where it was moved to, as far as this machine can look there."""
+    is_there = False
+    with suppress(TreadleError):  # an export, or a place that cannot be reached
+        async with opened(moved_to, must_exist=True) as target:
+            is_there = any(one.id == session.id and one.status != "deleted" for one in await target.sessions())
+    if is_there:
+        raise UsageError(
+            f"Session {session.id} has arrived in {moved_to} and goes on there; at two places its calls could act twice. "
+            f"If it has done nothing there, delete it there first: treadle sessions rm {session.id} --journal {shlex.quote(moved_to)}"
+        )
+
+
+async def export(options: Options, terminal: Terminal) -> int:
+    """Write a whole session as lines of JSON."""
+    path, session_id = _named(options)
+    async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
+        session_id = session.id
+        lines = await session.export(redactor=None if options.is_exact else terminal.redactor)
+    if options.file is None:
+        for line in lines:
+            terminal.raw(line.decode())
+    else:
+        _write_new(options.file, lines)
+        terminal.say(f"Exported {session_id} to {options.file}: {len(lines)} lines.")
+    if options.is_exact:
+        terminal.say(
+            "note: the export is exact: it holds whatever secrets the session holds. Keep it as private as the journal."
+        )
+    elif b'"redacted":true' in lines[0]:
+        terminal.say("note: secrets were redacted. `--exact` keeps them, for a session that goes on elsewhere.")
+    return 0
+
+
+async def take_in(options: Options, terminal: Terminal) -> int:
+    """Bring an exported session into the journal."""
+    assert options.file is not None
+    with closing(_opened_file(options.file)) as file:
+        async with opened(settings_of(options).journal) as journal:
+            try:
+                session_id = await import_session(
+                    journal, _lines_of(file), id=options.new_id, take_open=options.takes_open
+                )
+            except JournalError as exc:
+                raise UsageError(f"{options.file}: {exc}") from exc
+            is_closed = (await find_session(journal, session_id)).status == "suspended"
+    if options.as_json:
+        terminal.data({"id": session_id, "suspended": is_closed})
+    else:
+        terminal.line(session_id)
+    if is_closed:
+        terminal.say(
+            f"A call of {session_id} may still act, here and where it comes from, so it is suspended. Close its source "
+            f"(`treadle sessions suspend`), then: treadle sessions activate {session_id}{same_journal(options)}"
+        )
+    return 0
+
+
+async def move(options: Options, terminal: Terminal) -> int:
+    """Close a session here, durably, and let it go on elsewhere."""
+    path, given = _named(options)
+    if (options.target is None) is (options.file is None):
+        raise UsageError("Say where the session goes on: --to JOURNAL, or --file FILE for `treadle sessions import`.")
+    async with opened(path, must_exist=True) as journal, opened_session(journal, given) as session:
+        if options.file is None:
+            there = await _move_to_journal(session, options)
+        else:
+            there = await _move_to_file(session, options.file, options)
+        moved_to = session.state.moved_to
+    if options.as_json:
+        terminal.data({"id": session.id, "moved_to": moved_to})
+    terminal.say(f"Session {session.id} is closed here. It goes on with: {there}")
+    if options.file is not None:
+        terminal.say("Import the file at one place only, then delete it: at two places its calls could act twice.")
+    return 0
+
+
+async def _move_to_journal(session: Session, options: Options) -> str:
+    named_journal = _absolute(str(options.target))
+    place = shown_journal(named_journal)
+    async with opened(named_journal) as target:
+        if await _is_in(target, session.id) and session.state.moved_to != place:
+            raise UsageError(f"The journal {target.location} has a session {session.id!r} already.")
+        lines = await session.move(place, by=person(options), reason=options.reason)
+        try:
+            if not await _is_in(target, session.id):
+                await import_session(target, lines)
+        except Exception:
+            if not await _is_in(target, session.id):  # it has arrived nowhere; where nobody knows, it stays closed here
+                await session.change(status="active", reason="The move failed.", take_back=True)
+            raise
+    return f"treadle resume {session.id}" + (f" --journal {shlex.quote(place)}" if place == named_journal else "")
+
+
+async def _move_to_file(session: Session, name: str, options: Options) -> str:
+    lines = await session.move(_absolute(name), by=person(options), reason=options.reason)
+    try:
+        _write_new(name, lines)
+    except UsageError:
+        await session.change(status="active", reason="The move failed.", take_back=True)
+        raise
+    return f"treadle sessions import {shlex.quote(name)}"
+
+
+async def _is_in(journal: Journal, session_id: str) -> bool:
+    return any(info.id == session_id for info in await journal.sessions())
+
+
+def _absolute(journal: str) -> str:
+    file = journal_file(journal)
+    return journal if file is None else str(file.absolute())
+
+
+async def remove(options: Options, terminal: Terminal) -> int:
+    """Delete the named sessions, the last one, or those that have not changed for long."""
+    if [bool(options.ids), options.is_last, options.older_than_days is not None].count(True) != 1:
+        raise UsageError("Name sessions, or use --last or --older-than DAYS: `treadle sessions rm ID`.")
+    names = [None] if options.is_last else options.ids
+    async with opened(settings_of(options).journal, must_exist=True) as journal:
+        if options.older_than_days is not None:
+            before = time.time() - options.older_than_days * _DAY_SECONDS
+            gone = await expire_sessions(journal, before=before, purge=options.is_purged, even_open=options.is_open_too)
+        else:
+            # All are looked up first: a misspelt one deletes none.
+            gone = tuple(dict.fromkeys([(await find_session(journal, one)).id for one in names]))
+            for session_id in gone:
+                async with opened_session(journal, session_id) as session:
+                    await session.delete(purge=options.is_purged)
+    if options.as_json:
+        terminal.data({"deleted": gone, "purged": options.is_purged})
+    terminal.say(f"Deleted: {', '.join(gone) or 'none'}.")
+    return 0
+
+
+def _named(options: Options) -> tuple[str, str | None]:
+    return settings_of(options).journal, named(options)
+
+
+def _write_new(name: str, lines: Sequence[bytes]) -> None:
+    """Write a file that is not there yet, for its owner alone; a failure leaves none."""
+    try:
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except (OSError, ValueError) as exc:
+        raise UsageError(f"{name!r:.200} cannot be made: {_words(exc)}. Name a file that is not there yet.") from exc
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
+            file.writelines(line + b"\n" for line in lines)
+    except OSError as exc:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise UsageError(f"{name!r:.200} cannot be written: {_words(exc)}.") from exc
+
+
+def _opened_file(name: str) -> IO[bytes]:
+    if name == "-":
+        if sys.stdin is None:
+            raise UsageError("Standard input is closed. Name a file.")
+        return sys.stdin.buffer
+    try:
+        return Path(name).open("rb")
+    except (OSError, ValueError) as exc:
+        raise UsageError(f"{name!r:.200} cannot be read: {_words(exc)}.") from exc
+
+
+def _lines_of(file: IO[bytes]) -> Iterable[bytes]:
+    try:
+        yield from file
+    except OSError as exc:
+        raise UsageError(f"The file cannot be read: {_words(exc)}.") from exc
+
+
+def _words(fault: OSError | ValueError) -> str:
+    return (fault.strerror if isinstance(fault, OSError) else None) or str(fault)

@@ -1,0 +1,125 @@
+"""`treadle sessions explain`: seven answers on one session, for people or as one JSON object."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from treadle import Explanation
+from treadle.cli.input.options import Options
+from treadle.cli.input.settings import settings_of
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import one_line, shown_call, shown_name, shown_resolution, shown_time
+from treadle.cli.sessions import named, opened, opened_session
+
+__all__ = ["explain"]
+
+
+async def explain(options: Options, terminal: Terminal) -> int:
+    """Answer what happened in a session."""
+    path = settings_of(options).journal
+    async with opened(path, must_exist=True) as journal, opened_session(journal, named(options)) as session:
+        explanation = await session.explain()
+    if options.as_json:
+        terminal.data(explanation)
+    else:
+        _print(explanation, terminal)
+    return 0
+
+
+def _print(about: Explanation, terminal: Terminal) -> None:
+    parent = "" if about.parent_id is None else f", forked from {about.parent_id} after event {about.parent_seq}"
+    if about.caller_id is not None:
+        parent = f", carries out call {shown_name(about.caller_call or '')} of session {about.caller_id}, step {about.caller_step}"
+    terminal.line(f"session {about.session_id} ({about.status}; last run {about.state}){parent}")
+    for run in about.runs:
+        terminal.line(
+            f"run {run.run_id}: {one_line(run.task, 60)} [{', '.join(map(shown_name, run.models)) or shown_name(run.model)}; {run.steps} steps; "
+            f"{run.input_tokens} + {run.output_tokens} tokens; cost {run.cost or 'unknown'}]"
+        )
+    for title, lines in _answers(about).items():
+        terminal.line()
+        terminal.line(title)
+        for line in lines or ["nothing"]:
+            terminal.line(f"  {line}")
+    for child in about.children:
+        terminal.line()
+        _print(child, terminal)
+
+
+def _answers(about: Explanation) -> dict[str, list[str]]:
+    """Return the seven answers, each as lines."""
+    return {
+        "1. What was tried": list(_tried(about)),
+        "2. What data was used": [
+            f"{shown_name(one.call_id)}: {shown_call(one.tool, one.arguments)}, {one.characters} characters"
+            for one in about.data_used
+        ],
+        "3. What was changed": [
+            f"{shown_name(one.call_id)}: {shown_call(one.tool, one.arguments)} ({one.effect}) -> {one.status}"
+            f"{f', resolved as {one.resolution}' if one.resolution else ''}{'' if one.is_certain else ', not certain'}"
+            for one in about.changed
+        ],
+        "4. Who approved": [
+            *(
+                f"{shown_name(one.call_id)}: {shown_name(one.tool)} {one.decision} by {_by(one.by)}"
+                f"{f' at {shown_time(one.given_at)}' if one.given_at is not None else ''}{_why(one.reason)}"
+                for one in about.approved
+            ),
+            *(
+                f"{shown_name(one.call_id)}: {shown_name(one.tool)} {shown_resolution(one.outcome, one.value)} by "
+                f"{shown_name(one.by)} at {shown_time(one.at)}{_why(one.reason)}"
+                for one in about.resolved
+            ),
+        ],
+        "5. What failed": [
+            f"{shown_name(one.call_id or 'request')}: {shown_name(one.what)} {one.status}: {one_line(one.message)}"
+            for one in about.failed
+        ],
+        "6. Why it stopped": _stopped(about),
+        "7. Can it be run again": [_rerun(about)],
+    }
+
+
+def _decided(one: Any) -> str:  # Any: one of the calls tried
+    """Return the effect, the decision and its rule, where the call came so far."""
+    words = [word for word in (one.effect, one.decision) if word]
+    rule = f" by {one_line(one.rule)}" if one.rule else ""
+    return f" [{', '.join(words)}{rule}]" if words else ""
+
+
+def _why(reason: str) -> str:
+    return f": {one_line(reason)}" if reason else ""
+
+
+def _by(who: str) -> str:
+    """Return who answered: a rule as it is written, a person's name so that it cannot pass for more."""
+    return one_line(who) if who.startswith("rule ") else shown_name(who)
+
+
+def _tried(about: Explanation, indent: str = "") -> Iterator[str]:
+    """Yield a line for each call, and below it one for each call that an agent made to carry it out."""
+    for one in about.tried:
+        call = f"{shown_name(one.call_id)}: {shown_call(one.tool, one.arguments)}"
+        edited = f", edited to {shown_call(one.tool, one.decided)}" if one.decided else ""
+        yield f"{indent}{call}{edited} -> {one.status or 'no result yet'}{_decided(one)}"
+        for child in about.children:
+            if child.caller_call == one.call_id:
+                yield f"{indent}  carried out in session {child.session_id}:"
+                yield from _tried(child, indent + "    ")
+
+
+def _stopped(about: Explanation) -> list[str]:
+    one = about.stopped
+    if one is None:
+        return []
+    limit = "" if one.budget is None else f" [{one.budget}: {one.used} of {one.limit}]"
+    reason = one.reason or "no reason is recorded: it is under way, or broke off"
+    return [f"{one.status} ({reason}){limit} {one_line(one.message, 300)}".rstrip()]
+
+
+def _rerun(about: Explanation) -> str:
+    resume = (
+        f"`treadle resume {about.session_id}` goes on. " if about.rerun.can_resume else "There is nothing to resume. "
+    )
+    if about.caller_id is not None:
+        resume = f"It goes on with session {about.caller_id}. " if about.rerun.can_resume else ""
+    return resume + about.rerun.why

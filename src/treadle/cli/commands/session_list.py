@@ -1,0 +1,132 @@
+"""`treadle sessions`: the list, with what each session has used, what of it is in doubt, and the sums."""
+
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from treadle import Explanation, JournalError, open_session
+from treadle.cli.input.options import Options
+from treadle.cli.input.settings import settings_of
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import counted, one_line, shown_time
+from treadle.cli.sessions import is_there, opened
+from treadle.ports import Journal, SessionInfo
+
+__all__ = ["list_sessions"]
+
+_SHOWN = 50
+"""Sessions that are listed for a person who sets no limit."""
+
+
+class _Row(msgspec.Struct, kw_only=True):
+    """One session of the list."""
+
+    info: SessionInfo
+    runs: int = 0
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: Decimal | None = None
+    """None where a model call had no price."""
+    approvals: int = 0
+    in_doubt: int = 0
+    fault: str = ""
+    """Why the session cannot be read."""
+
+    def data(self) -> dict[str, Any]:
+        figures = {
+            name: getattr(self, name) for name in self.__struct_fields__ if name not in ("info", "cost", "fault")
+        }
+        cost = None if self.cost is None else f"{self.cost:f}"
+        return {**msgspec.to_builtins(self.info), **figures, "cost": cost, "fault": self.fault or None}
+
+
+async def list_sessions(options: Options, terminal: Terminal) -> int:
+    """List the sessions, the last changed first."""
+    path = settings_of(options).journal
+    rows: list[_Row] = []
+    more = 0
+    limit = options.limit if options.limit is not None or options.as_json else _SHOWN
+    if is_there(path):
+        async with opened(path) as journal:
+            infos = [info for info in await journal.sessions() if _is_wanted(info, options)]
+            for info in infos:
+                if limit is not None and len(rows) == limit:
+                    more += 1
+                    continue
+                row = await _read(journal, info)
+                if "in-doubt" not in options.states or row.in_doubt:
+                    rows.append(row)
+    if options.as_json:
+        terminal.data([row.data() for row in rows])
+        return 0
+    for row in rows:
+        terminal.line(_line(row))
+    if rows:
+        _tell_sums(rows, terminal)
+    else:
+        terminal.say("No session matches." if is_there(path) and _is_filtered(options) else "No sessions yet.")
+    if more:
+        terminal.say(f"{more} more {'is' if more == 1 else 'are'} not shown: --limit N shows more.")
+    return 0
+
+
+def _is_filtered(options: Options) -> bool:
+    return bool(options.states) or options.words is not None or options.limit is not None
+
+
+def _is_wanted(info: SessionInfo, options: Options) -> bool:
+    if info.status == "deleted" and not options.shows_deleted and "deleted" not in options.states:
+        return False
+    if options.words is not None and options.words.casefold() not in f"{info.id} {info.task}".casefold():
+        return False
+    states = set(options.states) - {"in-doubt"}
+    return not states or info.state in states or info.status in states - {"active"}
+
+
+async def _read(journal: Journal, info: SessionInfo) -> _Row:
+    """Add up one session. One that cannot be read stays in the list, and says so."""
+    try:
+        async with open_session(journal, id=info.id, on_store_failure="stop") as session:
+            approvals, doubts = await session.approvals(), await session.doubts()
+            about = await session.explain()
+    except (JournalError, ArithmeticError, LookupError, TypeError, ValueError) as exc:
+        return _Row(info=info, fault=str(exc) or type(exc).__name__)
+    return _Row(
+        info=info,
+        runs=len(about.runs),
+        calls=len(about.tried),
+        input_tokens=sum(run.input_tokens for run in about.runs),
+        output_tokens=sum(run.output_tokens for run in about.runs),
+        cost=_cost(about),
+        approvals=len(approvals),
+        in_doubt=len(doubts),
+    )
+
+
+def _cost(about: Explanation) -> Decimal | None:
+    costs = [None if run.cost is None else Decimal(run.cost) for run in about.runs]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known, Decimal(0)) if len(known) == len(costs) else None
+
+
+def _line(row: _Row) -> str:
+    info = row.info
+    state = info.state if info.status in ("active", "deleted") else f"{info.state}, {info.status}"
+    flags = f"  {row.in_doubt} IN DOUBT" if row.in_doubt else ""
+    flags += f"  {row.approvals} waiting" if row.approvals else ""
+    flags += f"  CANNOT BE READ: {one_line(row.fault)}" if row.fault else ""
+    cost = "" if not row.cost else f"  {row.cost:f}"
+    return f"{info.id}  {state:<9}  {shown_time(info.updated_at)}{cost}{flags}  {one_line(info.task, 80)}"
+
+
+def _tell_sums(rows: list[_Row], terminal: Terminal) -> None:
+    costs = [row.cost for row in rows if row.cost is not None]
+    unknown = len(rows) - len(costs)
+    cost = f"cost {sum(costs, Decimal(0)):f}" if costs else "cost unknown"
+    if costs and unknown:
+        cost += f", without {counted(unknown, 'session')} of unknown cost"
+    tokens = f"{sum(row.input_tokens for row in rows)} + {sum(row.output_tokens for row in rows)} tokens"
+    calls = counted(sum(row.calls for row in rows), "call")
+    terminal.say(f"{counted(len(rows), 'session')}, {calls}, {tokens}, {cost}.")

@@ -1,0 +1,1 @@
+"""What the command line takes in: options, files, settings and places."""

@@ -1,0 +1,301 @@
+"""Configuration files: one TOML file in, one checked layer of settings out. Does not know which layer wins."""
+
+import difflib
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Collection, Mapping
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
+
+import msgspec
+
+from treadle import Budget, ConfigurationError, Guards, Price, Redactor, allow
+from treadle.cli.exits import UsageError
+from treadle.cli.input.options import LONGEST_SECONDS, OnApproval, OnLimit
+
+__all__ = ["Layer", "Owner", "Profile", "read_layer"]
+
+Owner: TypeAlias = Literal["person", "project"]
+
+_MAX_BYTES = 1_000_000
+_WORDS = {"on_limit": get_args(OnLimit), "on_approval": get_args(OnApproval)}
+_KEYS = (
+    "model",
+    "base_url",
+    "budget",
+    "profiles",
+    "guards",
+    "price",
+    "tools",
+    "allow",
+    "deny",
+    "redaction",
+    "approval_seconds",
+    *_WORDS,
+)
+_NOT_FOR_PROJECTS = {
+    "model": "it would send your files to a model that you did not choose",
+    "base_url": "it would send your files and your key to a server that you did not choose",
+    "price": "it would make a limit on cost mean nothing",
+    "tools": "it would run code that you did not choose",
+    "allow": "it would permit calls that you did not permit",
+    "redaction": "it would show secrets that you did not want to show",
+}
+"""What the file of a project cannot set, since opening a folder must not be a risk."""
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of task, with limits of its own."""
+
+    budget: dict[str, Any] = {}
+    on_limit: OnLimit | None = None
+
+
+class Redaction(msgspec.Struct, frozen=True, kw_only=True):
+    """What is redacted in all that is shown, beyond what is by default."""
+
+    enabled: bool | None = None
+    patterns: tuple[str, ...] = ()
+
+
+class Layer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one file says. None or empty for what it leaves out."""
+
+    origin: str
+    folder: Path
+    """Where the paths of tool files begin."""
+    owner: Owner = "person"
+    """A project's layer may tighten what holds without it, and loosen nothing."""
+    model: str | None = None
+    base_url: str | None = None
+    on_limit: OnLimit | None = None
+    on_approval: OnApproval | None = None
+    approval_seconds: float | None = None
+    budget: dict[str, Any] = {}
+    profiles: dict[str, Profile] = {}
+    guards: dict[str, Any] = {}
+    price: Price | None = None
+    tools: tuple[str, ...] | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    redaction: Redaction = Redaction()
+
+
+def read_layer(path: Path, owner: Owner) -> Layer:
+    """Read one file.
+
+    Raises:
+        UsageError: It cannot be read, is no TOML, or holds what is unknown, wrong or not its to say; with file and line.
+    """
+    text = _text_of(path, owner)
+    try:
+        values = tomllib.loads(text, parse_float=Decimal)
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError, InvalidOperation) as exc:
+        raise UsageError(
+            f"{path} is no valid TOML: {exc or 'it is nested too deeply'}. Mend it or move it away."
+        ) from exc
+    page = _Page(path, text)
+    page.check_names(values, _KEYS, ())
+    if owner == "project":
+        _refuse_for_project(page, values)
+    return _layer(page, values, owner)
+
+
+def _text_of(path: Path, owner: Owner) -> str:
+    # Opening a pipe waits for a writer: what a strange folder brings along must be a plain file, and never waits.
+    wait = os.O_NONBLOCK if owner == "project" else 0
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | wait), "rb") as file:  # noqa: PTH123 - a descriptor
+            if owner == "project" and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UsageError(f"The configuration {path} is no plain file. Move it away.")
+            content = file.read(_MAX_BYTES + 1)
+    except (OSError, ValueError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+        raise UsageError(f"The configuration {path} cannot be read: {reason}. Name another with --config.") from exc
+    if len(content) > _MAX_BYTES:
+        raise UsageError(f"The configuration {path} is larger than {_MAX_BYTES:,} bytes: is it the right file?")
+    try:
+        return content.decode("utf-8-sig")  # some editors begin a file with a byte order mark
+    except UnicodeDecodeError as exc:
+        raise UsageError(f"The configuration {path} is not UTF-8 text (byte {exc.start}): save it as UTF-8.") from exc
+
+
+def _refuse_for_project(page: "_Page", values: Mapping[str, Any]) -> None:
+    for name, reason in _NOT_FOR_PROJECTS.items():
+        if name in values:
+            page.fail(
+                f"the file of a project cannot set {name!r}: {reason}. Say it by a flag or in your own file.", (), name
+            )
+
+
+def _layer(page: "_Page", values: Mapping[str, Any], owner: Owner) -> Layer:
+    return Layer(
+        owner=owner,
+        origin=str(page.path),
+        folder=page.path.parent,
+        model=page.text(values, "model"),
+        base_url=page.text(values, "base_url"),
+        on_limit=page.word(values, "on_limit", ()),
+        on_approval=page.word(values, "on_approval", ()),
+        approval_seconds=page.seconds(values, "approval_seconds"),
+        budget=_limits(page, page.table(values, "budget", ()), ("budget",)),
+        profiles={name: _profile(page, profile, name) for name, profile in page.table(values, "profiles", ()).items()},
+        guards=_guards(page, page.table(values, "guards", ())),
+        price=_price(page, values),
+        tools=page.texts(values, "tools"),
+        allow=_rules(page, values, "allow"),
+        deny=_rules(page, values, "deny"),
+        redaction=_redaction(page, page.table(values, "redaction", ())),
+    )
+
+
+def _profile(page: "_Page", values: Any, name: str) -> Profile:
+    where = ("profiles", name)
+    if not isinstance(values, dict):
+        page.fail(f"profile {name!r} must be a table: write [profiles.{name}.budget].", ("profiles",), name)
+    page.check_names(values, ("budget", "on_limit"), where)
+    limits = _limits(page, page.table(values, "budget", where), (*where, "budget"))
+    return Profile(budget=limits, on_limit=page.word(values, "on_limit", where))
+
+
+def _limits(page: "_Page", values: Mapping[str, Any], where: tuple[str, ...]) -> dict[str, Any]:
+    """Return checked budgets. The word "none" stands for no limit, which TOML cannot say."""
+    page.check_names(values, Budget.__struct_fields__, where, noun="budget")
+    limits: dict[str, Any] = {}
+    for name, given in values.items():
+        value = None if given == "none" else given
+        if isinstance(value, Decimal) and (name != "max_total_cost" or not value.is_finite()):
+            value = float(value)  # only money is counted in decimals
+        page.attempt(Budget, {name: value}, where, name)
+        limits[name] = value
+    return limits
+
+
+def _guards(page: "_Page", values: Mapping[str, Any]) -> dict[str, Any]:
+    page.check_names(values, Guards.__struct_fields__, ("guards",), noun="guard")
+    guards = {name: None if value == "none" else value for name, value in values.items()}
+    for name, value in guards.items():
+        page.attempt(Guards, {name: value}, ("guards",), name)
+    return guards
+
+
+def _redaction(page: "_Page", values: Mapping[str, Any]) -> Redaction:
+    page.check_names(values, Redaction.__struct_fields__, ("redaction",))
+    enabled, patterns = values.get("enabled"), page.texts(values, "patterns") or ()
+    if enabled is not None and not isinstance(enabled, bool):
+        page.fail(f"'enabled' must be true or false; got {enabled!r:.60}.", ("redaction",), "enabled")
+    try:
+        Redactor(patterns=patterns)
+    except ConfigurationError as exc:
+        page.fail(str(exc), ("redaction",), "patterns")
+    return Redaction(enabled=enabled, patterns=patterns)
+
+
+def _price(page: "_Page", values: Mapping[str, Any]) -> Price | None:
+    if "price" not in values:
+        return None
+    table = page.table(values, "price", ())
+    page.check_names(table, Price.__struct_fields__, ("price",))
+    for name in ("input", "output"):
+        if name not in table:
+            page.fail(f"a price needs {name!r}, per million tokens.", (), "price")
+    for name, value in table.items():
+        is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
+        if not is_number or not Decimal(value or 0).is_finite() or not 0 <= value < 10**9:
+            page.fail(
+                f"the price {name!r} must be a number of 0 or more, per million tokens; got {value!r:.60}.",
+                ("price",),
+                name,
+            )
+    return Price(**table)
+
+
+def _rules(page: "_Page", values: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    rules = page.texts(values, name) or ()
+    for rule in rules:
+        try:
+            allow(rule)
+        except ConfigurationError as exc:
+            page.fail(str(exc), (), name)
+    return rules
+
+
+class _Page:
+    """A file, for messages that say where in it something is wrong."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self._lines = text.splitlines()
+
+    def fail(self, problem: str, where: tuple[str, ...], key: str) -> NoReturn:
+        line = self._line_of(where, key)
+        raise UsageError(f"{self.path}{f', line {line}' if line else ''}: {problem}")
+
+    def check_names(
+        self, values: Mapping[str, Any], known: Collection[str], where: tuple[str, ...], *, noun: str = "key"
+    ) -> None:
+        for name in values:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+                hint = f" Did you mean {near[0]}?" if near else ""
+                self.fail(f"unknown {noun} {name!r}.{hint} Known are: {', '.join(known)}.", where, name)
+
+    def attempt(
+        self, kind: type[Budget] | type[Guards], values: dict[str, Any], where: tuple[str, ...], key: str
+    ) -> None:
+        try:
+            kind(**values)
+        except ConfigurationError as exc:
+            self.fail(str(exc).replace("None", '"none"'), where, key)
+
+    def text(self, values: Mapping[str, Any], name: str) -> str | None:
+        value = values.get(name)
+        if value is not None and (not isinstance(value, str) or not value.strip()):
+            self.fail(f"{name!r} must be a text; got {value!r:.60}.", (), name)
+        return value
+
+    def texts(self, values: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
+        value = values.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
+            self.fail(f'{name!r} must be a list of texts, such as ["grep"]; got {value!r:.60}.', (), name)
+        return tuple(value)
+
+    def word(self, values: Mapping[str, Any], name: str, where: tuple[str, ...]) -> Any:
+        """Return one of the known words: Any, because each name has its own Literal."""
+        value = values.get(name)
+        if value is not None and value not in _WORDS[name]:
+            self.fail(f"{name!r} must be one of {', '.join(_WORDS[name])}; got {value!r:.60}.", where, name)
+        return value
+
+    def seconds(self, values: Mapping[str, Any], name: str) -> float | None:
+        value = values.get(name)
+        is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
+        is_finite = is_number and Decimal(value or 0).is_finite()  # a comparison with NaN raises
+        if value is not None and not (is_finite and 0 < value <= LONGEST_SECONDS):
+            self.fail(f"{name!r} must be a number of seconds above 0, at most 100 years; got {value!r:.60}.", (), name)
+        return None if value is None else float(value)
+
+    def table(self, values: Mapping[str, Any], name: str, where: tuple[str, ...]) -> dict[str, Any]:
+        value = values.get(name, {})
+        if not isinstance(value, dict):
+            self.fail(f"{name!r} must be a table: write [{'.'.join((*where, name))}]; got {value!r:.60}.", where, name)
+        return value
+
+    def _line_of(self, where: tuple[str, ...], key: str) -> int | None:
+        """Find a key by reading headers and assignments; good enough to point at, and silent where it is not sure."""
+        here: tuple[str, ...] = ()
+        for number, line in enumerate(self._lines, 1):
+            if header := re.match(r"\s*\[+\s*([^\[\]]+?)\s*\]+", line):
+                here = tuple(part.strip(" \"'") for part in header[1].split("."))
+                if here[: len(where) + 1] == (*where, key):
+                    return number
+            elif (said := re.match(r"\s*([^=#\[\]]+?)\s*=", line)) is not None:
+                path = (*here, *(part.strip(" \"'") for part in said[1].split(".")))
+                if path[: len(where) + 1] == (*where, key):
+                    return number
+        return None

@@ -1,0 +1,110 @@
+"""Places: where state and configuration live, and how a place is shown. Makes nothing and opens nothing."""
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from treadle.cli.input.options import Options
+
+__all__ = [
+    "absolute",
+    "default_journal",
+    "journal_file",
+    "project_config",
+    "same_journal",
+    "same_world",
+    "shown_address",
+    "shown_journal",
+    "user_config",
+]
+
+_DATABASE = ("postgresql:", "postgres:")
+
+
+def default_journal(environment: Mapping[str, str]) -> Path:
+    """Return the journal's place where nobody names one: all state is in TREADLE_HOME where that is set."""
+    if home := environment.get("TREADLE_HOME"):
+        return Path(home) / "journal.db"
+    import platformdirs  # noqa: PLC0415 - most calls name their places
+
+    return Path(platformdirs.user_state_dir("treadle", appauthor=False)) / "journal.db"
+
+
+def user_config(environment: Mapping[str, str]) -> Path:
+    """Return the place of the person's own configuration."""
+    if home := environment.get("TREADLE_HOME"):
+        return Path(home) / "config.toml"
+    import platformdirs  # noqa: PLC0415 - as above
+
+    return Path(platformdirs.user_config_dir("treadle", appauthor=False)) / "config.toml"
+
+
+def project_config(folder: Path) -> Path:
+    """Return the place of a project's configuration."""
+    return folder / ".treadle" / "config.toml"
+
+
+def journal_file(journal: str) -> Path | None:
+    """Return the file of a journal; None for one that is none: `memory:`, or a database's address."""
+    return None if journal == "memory:" or journal.startswith(_DATABASE) else Path(journal)
+
+
+def shown_journal(journal: str) -> str:
+    """Return a journal's place as people may see it: of a database's address neither password nor options.
+
+    Example:
+        >>> shown_journal("postgresql://ada:secret@db.example/agents?sslpassword=secret")
+        'postgresql://ada:***@db.example/agents?***'
+    """
+    if not journal.startswith(_DATABASE):
+        return journal
+    # Up to the last @, because a password that was not encoded may hold any of these characters.
+    address, question, _ = re.sub(r"(://[^:@]*):.*@", r"\1:***@", journal, flags=re.DOTALL).partition("?")
+    return f"{address}?***" if question else address
+
+
+def shown_address(address: str) -> str:
+    """Return an address as people may see it: neither user, password, query nor fragment, each of which may be a key.
+
+    Example:
+        >>> shown_address("https://ada:secret@llm.example/v1?key=abc#x")
+        'https://***@llm.example/v1?***'
+    """
+    place, question, _ = address.partition("?")
+    scheme, slashes, rest = place.partition("#")[0].rpartition("://")
+    if "@" in rest:  # up to the last one: a password that was not encoded may hold any of these characters
+        rest = f"***@{rest.rpartition('@')[2]}"
+    return f"{scheme}{slashes}{rest}{'?***' if question else ''}"
+
+
+def absolute(path: str) -> str:
+    """Return a path that means the same from any folder."""
+    return str(Path(path).absolute())
+
+
+def same_journal(options: Options) -> str:
+    """Return the flag with which another command finds the same journal from any folder, a blank before it; "" where it needs none.
+
+    An address with a password is left out: what is told here is read on screens and in logs.
+    """
+    named = options.journal
+    if named is None and os.environ.get("TREADLE_JOURNAL"):  # a relative path means another file elsewhere
+        variable = os.environ["TREADLE_JOURNAL"]
+        named = None if journal_file(variable) is None or Path(variable).is_absolute() else variable
+    if named is None or shown_journal(named) != named:
+        return ""
+    return f" --journal {shlex.quote(named if journal_file(named) is None else absolute(named))}"
+
+
+def same_world(options: Options) -> str:
+    """Return the flags with which `resume` finds the same journal, model server, tools and folder, from any folder.
+
+    The session remembers all but the journal; the flags say it to whoever reads the line.
+    """
+    address = options.base_url
+    given = [("--base-url", address)] if address is not None and shown_address(address) == address else []
+    given += [("--tools", absolute(source) if source.endswith(".py") else source) for source in options.tools]
+    given += [("-C", absolute(options.folder))] if options.folder is not None else []
+    return same_journal(options) + "".join(f" {flag} {shlex.quote(value)}" for flag, value in given)

@@ -1,0 +1,318 @@
+"""Settings: what holds for this call, put together from flags, environment and files, each value with its origin.
+
+Flags go before the environment, that before the file of `--config`, that before the person's file, that before the
+project's: what a folder brings along never outranks what its reader has said. Runs nothing.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from treadle import Budget, Guards, Price, allow
+from treadle.cli.exits import UsageError
+from treadle.cli.input.config import Layer, Owner, Profile, Redaction, read_layer
+from treadle.cli.input.options import APPROVAL_SECONDS, OnApproval, OnLimit, Options
+from treadle.cli.input.places import default_journal, journal_file, project_config, user_config
+
+__all__ = ["Settings", "ToolSource", "settings_of"]
+
+T = TypeVar("T")
+
+_FLAG = "flag"
+_DEFAULT = "default"
+
+
+class ToolSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Where tools come from: built-in names, a Python file, or module:attribute."""
+
+    text: str
+    folder: Path
+    """Where the path of a file begins."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for one call of the program."""
+
+    root: Path
+    journal: str
+    model: str | None
+    base_url: str | None
+    price: Price | None
+    budget: Budget
+    overriding: dict[str, Any]
+    """The limits that were given for this very call, by flag or profile: they also change a run that is resumed."""
+    profile: str | None
+    guards: Guards
+    on_limit: OnLimit
+    on_approval: OnApproval
+    approval_seconds: float
+    """How long a person may take to answer a call that waits."""
+    config: str | None
+    """The file of `--config`."""
+    allow: tuple[str, ...]
+    deny: tuple[str, ...]
+    tools: tuple[ToolSource, ...]
+    """Empty for the four file tools."""
+    origins: dict[str, str]
+    """Where each value comes from, by its name."""
+    redaction: Redaction = Redaction()
+    notes: tuple[str, ...] = ()
+    """What a project's file asks for and does not get: each a sentence."""
+
+
+def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -> Settings:
+    """Put the settings together.
+
+    Raises:
+        UsageError: A folder, file, profile or rule is wrong.
+    """
+    root = _root(options.folder or ".")
+    layers = _layers(options, root, environment)
+    choice = _Choice(layers)
+    notes: list[str] = []
+    profile = _profile(options.profile, [layer for layer in layers if layer.owner == "person"])
+    project = next((layer for layer in layers if layer.owner == "project"), None)
+    _check_profile(options.profile, layers)
+    limits = _limits(options, profile, layers, choice.origins)
+    _tighten_limits(limits, project, options, choice.origins, notes)
+    return Settings(
+        root=root,
+        journal=_journal(options, environment, choice),
+        model=choice.of("model", options.model, lambda one: one.model, None, environment.get("TREADLE_MODEL")),
+        base_url=choice.of("base_url", options.base_url, lambda one: one.base_url, None),
+        price=choice.of("price", None, lambda one: one.price, None),
+        budget=Budget(**limits),
+        overriding={**(profile.budget if profile and "profile" not in options.remembered else {}), **options.limits},
+        profile=options.profile,
+        guards=_guards(layers, choice.origins, notes),
+        on_limit=_on_limit(options, profile, choice),
+        on_approval=choice.of("on_approval", options.on_approval, lambda one: one.on_approval, "pause"),
+        approval_seconds=_approval_seconds(options, layers, choice, notes),
+        config=options.config,
+        allow=_rules("allow", options.allow, [layer.allow for layer in layers], choice.origins),
+        deny=_rules("deny", options.deny, [layer.deny for layer in layers], choice.origins),
+        tools=_tools(options.tools, layers, choice.origins),
+        origins=choice.origins,
+        redaction=_redaction(layers, choice.origins),
+        notes=tuple(notes),
+    )
+
+
+def _approval_seconds(options: Options, layers: Sequence[Layer], choice: "_Choice", notes: list[str]) -> float:
+    """Return how long a person may take. A project's file may only shorten what holds without it."""
+    name = "approval_seconds"
+    own = [layer for layer in layers if layer.owner == "person"]
+    holds, origin = APPROVAL_SECONDS, _DEFAULT
+    for layer in reversed(own):
+        if layer.approval_seconds is not None:
+            holds, origin = layer.approval_seconds, layer.origin
+    if options.approval_seconds is not None:
+        holds, origin = options.approval_seconds, _FLAG
+    project = next((one for one in layers if one.owner == "project"), None)
+    asked = None if project is None else project.approval_seconds
+    if project is not None and asked is not None:
+        if asked > holds:
+            notes.append(_refusal(project.origin, name, asked, holds))
+        elif origin == _DEFAULT:
+            holds, origin = asked, project.origin
+    choice.origins[name] = origin
+    return holds
+
+
+def _redaction(layers: Sequence[Layer], origins: dict[str, str]) -> Redaction:
+    """Patterns of all files hold together; whether forms are looked for, the strongest file says."""
+    enabled = next((layer.redaction.enabled for layer in layers if layer.redaction.enabled is not None), True)
+    patterns = tuple(pattern for layer in layers for pattern in layer.redaction.patterns)
+    by = next((layer.origin for layer in layers if layer.redaction.enabled is not None), _DEFAULT)
+    origins |= {"redaction.enabled": by, "redaction.patterns": "files" if patterns else _DEFAULT}
+    return Redaction(enabled=enabled, patterns=patterns)
+
+
+def _root(folder: str) -> Path:
+    path = Path(folder)
+    try:
+        is_folder = path.is_dir()
+    except (OSError, ValueError):
+        is_folder = False
+    if not is_folder:
+        raise UsageError(f"The folder {folder!r} is not there, or is no folder. Name another with -C.")
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise UsageError(f"The folder {folder!r} cannot be read: its rights forbid it. Name another with -C.")
+    return path
+
+
+def _layers(options: Options, root: Path, environment: Mapping[str, str]) -> list[Layer]:
+    """Read the files, the strongest first. One that is named must be there; the others may be missing."""
+    found: list[tuple[Path, Owner]] = [(user_config(environment), "person"), (project_config(root), "project")]
+    named = [] if options.config is None else [read_layer(Path(options.config), "person")]
+    if (
+        "config" in options.remembered
+    ):  # what allows is said anew each time: a session that was imported may name any file
+        named = [msgspec.structs.replace(layer, allow=()) for layer in named]
+    return [*named, *(read_layer(path, owner) for path, owner in found if _is_there(path))]
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a folder on the way cannot be read: reading the file will say so
+        return True
+
+
+class _Choice:
+    """Takes the first of several values, and notes where it came from."""
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self._layers = layers
+        self.origins: dict[str, str] = {}
+
+    def of(
+        self, name: str, flag: T | None, get: Callable[[Layer], T | None], default: T, variable: T | None = None
+    ) -> T:
+        given: list[tuple[T | None, str]] = [(flag, _FLAG), (variable or None, f"TREADLE_{name.upper()}")]
+        given += [(get(layer), layer.origin) for layer in self._layers]
+        for value, origin in given:
+            if value is not None:
+                self.origins[name] = origin
+                return value
+        self.origins[name] = _DEFAULT
+        return default
+
+
+def _journal(options: Options, environment: Mapping[str, str], choice: _Choice) -> str:
+    given = choice.of("journal", options.journal, lambda _: None, None, environment.get("TREADLE_JOURNAL"))
+    if given is None:
+        return str(default_journal(environment))
+    if not given.strip():
+        raise UsageError("--journal needs the path of a file, or postgresql://...")
+    if "://" in given and journal_file(given) is not None:  # quoted in part only: the rest may hold a password
+        scheme = given.partition("://")[0]
+        raise UsageError(f"No journal answers to {scheme[:20]}://. Write a file's path, or postgresql://...")
+    return given
+
+
+def _check_profile(name: str | None, layers: Sequence[Layer]) -> None:
+    if name is not None and not any(name in layer.profiles for layer in layers):
+        known = ", ".join(sorted({known for layer in layers for known in layer.profiles})) or "none"
+        raise UsageError(f"No configuration has a profile {name!r}. Known are: {known}.")
+
+
+def _on_limit(options: Options, profile: Profile | None, choice: "_Choice") -> OnLimit:
+    """Return what happens at a limit. A project's profile goes before its own file, and behind all that the person has said."""
+    name = options.profile
+
+    def said(layer: Layer) -> OnLimit | None:
+        theirs = layer.profiles.get(name) if name is not None and layer.owner == "project" else None
+        return (theirs.on_limit if theirs is not None else None) or layer.on_limit
+
+    given = options.on_limit or (profile.on_limit if profile is not None else None)
+    found: OnLimit = choice.of("on_limit", given, said, "summarize")
+    if options.on_limit is None and given is not None:
+        choice.origins["on_limit"] = f"profile {name}"
+    return found
+
+
+def _profile(name: str | None, layers: Sequence[Layer]) -> Profile | None:
+    """Return the profile of the person's own files, put together; None where they have none by that name."""
+    found = [layer.profiles[name] for layer in layers if name in layer.profiles] if name is not None else []
+    if not found:
+        return None
+    limits: dict[str, Any] = {}
+    for profile in reversed(found):
+        limits.update(profile.budget)
+    on_limit = next((profile.on_limit for profile in found if profile.on_limit is not None), None)
+    return Profile(budget=limits, on_limit=on_limit)
+
+
+def _limits(
+    options: Options, profile: Profile | None, layers: Sequence[Layer], origins: dict[str, str]
+) -> dict[str, Any]:
+    sources = [(layer.budget, layer.origin) for layer in reversed(layers) if layer.owner == "person"]
+    sources += [(profile.budget, f"profile {options.profile}")] if profile else []
+    limits: dict[str, Any] = {}
+    origins.update(dict.fromkeys(Budget.__struct_fields__, _DEFAULT))
+    for budget, origin in [*sources, (options.limits, _FLAG)]:
+        limits.update(budget)
+        origins.update(dict.fromkeys(budget, origin))
+    return limits
+
+
+def _tighten_limits(
+    limits: dict[str, Any], project: Layer | None, options: Options, origins: dict[str, str], notes: list[str]
+) -> None:
+    """Take over what a project's file lowers: its profile below whatever holds, its budget where the person said nothing."""
+    if project is None:
+        return
+    theirs = project.profiles.get(options.profile) if options.profile is not None else None
+    said = {name for name, origin in origins.items() if origin != _DEFAULT}
+    asked = {name: value for name, value in project.budget.items() if name not in said}
+    if theirs is not None:
+        asked |= {name: value for name, value in theirs.budget.items() if name not in options.limits}
+    for name, value in asked.items():
+        holds = limits.get(name, getattr(_NO_BUDGET, name))
+        if _is_at_most(value, holds):
+            limits[name], origins[name] = value, project.origin
+        else:
+            notes.append(_refusal(project.origin, name, value, holds))
+
+
+def _guards(layers: Sequence[Layer], origins: dict[str, str], notes: list[str]) -> Guards:
+    guards: dict[str, Any] = {}
+    origins.update({f"guards.{name}": _DEFAULT for name in Guards.__struct_fields__})
+    for layer in reversed(layers):  # the weakest, that of a project, comes first: it is held against the defaults
+        for name, value in layer.guards.items():
+            holds = getattr(_NO_GUARDS, name)
+            if layer.owner == "project" and not _is_at_most(value, holds):
+                notes.append(_refusal(layer.origin, f"guards.{name}", value, holds))
+                continue
+            guards[name], origins[f"guards.{name}"] = value, layer.origin
+    return Guards(**guards)
+
+
+_NO_BUDGET = Budget()
+_NO_GUARDS = Guards()
+
+
+def _is_at_most(value: Any, holds: Any) -> bool:
+    """Whether a limit lifts nothing. None is no limit at all, and a list of words that end a run may only grow."""
+    if holds is None:
+        return True
+    if isinstance(holds, tuple):
+        return set(holds) <= set(value)
+    numbers = int | float | Decimal
+    return isinstance(value, numbers) and isinstance(holds, numbers) and value <= holds
+
+
+def _refusal(origin: str, name: str, value: Any, holds: Any) -> str:
+    asked = "none" if value is None else value
+    return (
+        f"{origin} asks for {name} = {asked}, which is more than {holds}: a project can only lower a limit. "
+        f"Set it by a flag or in your own file if you want it."
+    )
+
+
+def _rules(
+    name: str, given: Sequence[str], further: Sequence[Sequence[str]], origins: dict[str, str]
+) -> tuple[str, ...]:
+    """Rules of all origins hold together."""
+    rules = (*given, *(rule for layer in further for rule in layer))
+    if rules:
+        allow(*rules)  # raises for one that is none
+    origins[name] = " and ".join([_FLAG] * bool(given) + ["files"] * any(further)) or _DEFAULT
+    return rules
+
+
+def _tools(given: Sequence[str], layers: Sequence[Layer], origins: dict[str, str]) -> tuple[ToolSource, ...]:
+    if given:
+        origins["tools"] = _FLAG
+        return tuple(ToolSource(text=text, folder=Path()) for text in given)
+    for layer in layers:
+        if layer.tools is not None:
+            origins["tools"] = layer.origin
+            return tuple(ToolSource(text=text, folder=layer.folder) for text in layer.tools)
+    origins["tools"] = _DEFAULT
+    return ()

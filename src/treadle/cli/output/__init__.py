@@ -1,0 +1,1 @@
+"""What the command line shows: the terminal, progress, screens and texts."""

@@ -1,0 +1,154 @@
+"""Progress: a run's events as lines on standard error. Writes nothing to standard output."""
+
+from treadle import ToolCall, ToolResult
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import one_line, shown_call, shown_json, shown_name
+from treadle.events import (
+    ActionDecided,
+    AnyEvent,
+    ApprovalRequested,
+    BudgetReached,
+    BudgetWarned,
+    CallDecided,
+    ModelDelta,
+    ModelDiscarded,
+    ModelFailed,
+    ModelFinished,
+    RepeatNoticed,
+    ToolAttemptFailed,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
+
+__all__ = ["Progress"]
+
+_PREVIEW = 140
+
+
+class Progress:
+    """Tells a person what happens. Knows the calls it has seen, because results name them by id only."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._calls: dict[str, str] = {}
+
+    def know(self, call: ToolCall) -> None:
+        """Remember a call, so that its start and its result can show its arguments."""
+        self._calls[call.id] = shown_call(call.name, call.arguments)
+
+    def know_open(self, call: ToolCall, decided: CallDecided | None) -> None:
+        """Remember a call that an earlier process left open, with the arguments that were decided on."""
+        self.know(call)
+        if decided is not None:
+            self._learn_edit(decided)
+
+    def _learn_edit(self, decided: CallDecided) -> None:
+        """What is carried out is what was decided on: a person or a policy may have edited the arguments."""
+        if decided.arguments is not None and decided.call_id is not None:
+            self._calls[decided.call_id] = shown_call(decided.tool, decided.arguments)
+
+    def on_event(self, event: AnyEvent) -> None:
+        match event:
+            case ModelDelta() if event.call is not None:
+                self.know(event.call)
+            case ModelFinished():
+                for call in event.message.calls:
+                    self.know(call)
+            case ToolStarted():
+                if event.call is not None:
+                    self.know(event.call)
+                self._terminal.progress(f"[tool] {self._name(event.call_id, event.tool)}")
+            case ToolFinished():
+                self._finished(event)
+            case ToolProgress():
+                self._progressed(event)
+            case ApprovalRequested():
+                self._asked(event)
+            case ModelDiscarded():
+                self._terminal.progress(
+                    "[retry] The response broke off; nothing of it counts, and the model is asked again."
+                )
+            case _:
+                self._detail(event)
+
+    def _progressed(self, event: ToolProgress) -> None:
+        total = "" if event.total is None else f" of {event.total:g}"
+        done = "" if event.done is None else f" ({event.done:g}{total})"
+        self._terminal.status(f"[tool] {self._name(event.call_id, 'tool')}: {one_line(event.message)}{done}")
+
+    def _asked(self, event: ApprovalRequested) -> None:
+        if not self._terminal.is_quiet:
+            then = f" waits for a person: {event.approval_id}"
+            self._terminal.call("[ask] ", event.tool, event.arguments, then=then)
+            if event.replaces:  # an answer could not be used: the person who gave it should know why
+                self._terminal.progress(f"    {one_line(event.reason, 500)}")
+
+    def _finished(self, event: ToolFinished) -> None:
+        result = event.result
+        name = self._name(event.call_id, result.name)
+        if result.is_error:
+            self._terminal.progress(f"[failed] {name}: {result.status}: {one_line(_complaint(result), _PREVIEW)}")
+        else:
+            self._terminal.progress(f"[ok] {name}: {one_line(_shown(result), _PREVIEW)}")
+
+    def _detail(self, event: AnyEvent) -> None:
+        """What only `-v` shows; but a wait that a provider asked for is no detail: it may last for minutes."""
+        match event:
+            case ModelFailed(status=429, retry_in_seconds=float(seconds)):
+                self._terminal.progress(f"[wait] The provider limits requests (429): trying again in {seconds:.1f} s.")
+            case CallDecided():
+                self._learn_edit(event)
+                reason = f": {one_line(event.reason)}" if event.reason else ""
+                self._terminal.detail(
+                    f"[decision] {event.decision} {self._name(event.call_id, event.tool)} ({one_line(event.rule)}){reason}"
+                )
+            case ActionDecided():
+                reason = f": {one_line(event.reason)}" if event.reason else ""
+                self._terminal.detail(
+                    f"[decision] {event.decision} {shown_name(event.action)} of {self._name(event.call_id, event.tool)} "
+                    f"({one_line(event.rule)}){reason}"
+                )
+            case ModelFailed():
+                wait = "" if event.retry_in_seconds is None else f"; again in {event.retry_in_seconds:.1f} s"
+                self._terminal.detail(
+                    f"[retry] Model attempt {event.attempt} failed: {one_line(event.message, 300)}{wait}"
+                )
+            case ToolAttemptFailed():
+                wait = "" if event.retry_in_seconds is None else f"; again in {event.retry_in_seconds:.1f} s"
+                self._terminal.detail(
+                    f"[retry] Attempt {event.attempt} of {self._name(event.call_id, 'tool')} failed: {one_line(event.message)}{wait}"
+                )
+            case RepeatNoticed():
+                self._terminal.detail(
+                    f"[repeat] {self._name(event.call_id, event.tool)} for the time {event.count} in a row"
+                )
+            case BudgetWarned() | BudgetReached():
+                self._terminal.detail(f"[budget] {event.budget}: {event.used} of {event.limit}")
+            case _:
+                pass
+
+    def _name(self, call_id: str | None, otherwise: str) -> str:
+        return self._calls.get(call_id or "") or shown_name(otherwise)
+
+
+def _complaint(result: ToolResult) -> str:
+    """Return why a call failed; of one that its service refused, in the service's own words."""
+    match result.data:
+        case {"error": str(words)} if result.status == "rejected":
+            return words
+        case body if result.status == "rejected" and body is not None:
+            return body if isinstance(body, str) else shown_json(body, _PREVIEW)
+        case _:
+            return result.message or result.content
+
+
+def _shown(result: ToolResult) -> str:
+    """Return what a person is shown of a result: of a listing such as grep's, its lines."""
+    match result.data:
+        case _ if result.display is not None:
+            return result.display
+        case {"output": str(output)}:
+            return output or "nothing"
+        case _:
+            return result.content

@@ -1,0 +1,281 @@
+"""Terminal: the program's own standard output and standard error. Knows no event; it is told what to write.
+
+While it is open, descriptor 1 leads to standard error: what a tool, its child process or C code prints cannot fall between
+the answer or the JSON that somebody parses.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
+
+import msgspec
+
+from treadle import Redactor
+from treadle.cli.output.text import escaped_json, indented, is_sentence, one_record, printable, whole_call, wrapped
+
+__all__ = ["Terminal", "json_line", "open_terminal"]
+
+
+class Terminal:
+    """Where the program writes, and the one place where secrets are redacted and invisible characters escaped.
+
+    A *record* is a line of the program's own: it never breaks into two, whatever names stand in it. Texts of strangers go
+    to standard output as the answer, or are indented. A reader who has gone is no error: the run goes on and is journaled.
+    """
+
+    def __init__(self, out: TextIO, err: TextIO) -> None:
+        self._out = out
+        self._err = err
+        self._has_open_line = False
+        self._held = ""
+        """The end of a streamed text, which may be half a secret."""
+        self._status = ""
+        self.redactor = Redactor()
+        self.is_quiet = False
+        self.is_verbose = False
+        self.is_live = out.isatty()
+        """Whether a person watches standard output, so that text is shown as it comes."""
+        self.is_watched = err.isatty()
+        """Whether a person watches standard error, so that a line can be replaced by a later one."""
+        self.fault: OSError | None = None
+        """Why standard output could not be written; a reader who has gone is none."""
+
+    # --- standard output
+
+    def write(self, text: str) -> None:
+        """Write a whole text to standard output, without a line feed of its own."""
+        self._text(self.redactor.text(text))
+
+    def piece(self, text: str) -> None:
+        """Write a piece of a text that goes on. Its last word may wait for the next piece: it may be half a secret."""
+        self._held += text
+        settled = self.redactor.settled(self._held)
+        whole, self._held = self._held[:settled], self._held[settled:]
+        self.write(whole)
+
+    def line(self, text: str = "") -> None:
+        """Write a record to standard output."""
+        self.end_line()
+        self._record(self._out, self.redactor.text(text))
+
+    def titled(self, title: str, text: str) -> None:
+        """Write a text of strangers to standard output behind its title: one line as it is, several indented and marked."""
+        if "\n" not in text:
+            self.line(f"{title} {text}")
+            return
+        self.line(title)
+        self.quote(text)
+
+    def quote(self, text: str) -> None:
+        """Write a text of strangers to standard output, each line indented and marked."""
+        self._put(self._out, indented(self.redactor.text(text)) + "\n")
+
+    def data(self, value: Any) -> None:
+        """Write a JSON value as one line to standard output, without its secrets."""
+        self._put(self._out, json_line(self.redactor.value(_builtins(value))))
+
+    def raw(self, line: str) -> None:
+        """Write a line of JSON that is made already, and redacted where it has to be."""
+        self._put(self._out, escaped_json(line) + "\n")
+
+    def end_line(self) -> None:
+        """End the line that pieces of text have begun."""
+        held, self._held = self._held, ""
+        self.write(held)
+        if self._has_open_line:
+            self._put(self._out, "\n")
+            self._has_open_line = False
+
+    # --- standard error
+
+    def say(self, text: str) -> None:
+        """Write a record to standard error."""
+        self._begin_record()
+        self._record(self._err, self.redactor.text(text))
+
+    def say_lines(self, texts: Iterable[str]) -> None:
+        """Write several records to standard error."""
+        for text in texts:
+            self.say(text)
+
+    def progress(self, text: str) -> None:
+        """Write a record to standard error, unless the person wants none."""
+        if not self.is_quiet:
+            self.say(text)
+
+    def quote_progress(self, text: str) -> None:
+        """Write a text of strangers to standard error, indented and marked, unless the person wants no progress."""
+        text = printable(text)
+        if is_sentence(text):
+            self.progress(text)
+        elif not self.is_quiet:
+            self._begin_record()
+            self._put(self._err, indented(self.redactor.text(text)) + "\n")
+
+    def detail(self, text: str) -> None:
+        """Write a record to standard error where the person wants to know more."""
+        if self.is_verbose:
+            self.say(text)
+
+    def status(self, text: str) -> None:
+        """Say what is going on at the moment. At a terminal the next record takes this line's place."""
+        if self.is_quiet:
+            return
+        if not self.is_watched:
+            self.say(text)
+            return
+        self._begin_record()
+        width = _width(self._err)
+        self._status = next(wrapped(one_record(self.redactor.text(text)), width - 1 if width else 0))
+        self._put(self._err, self._status)
+
+    # --- consent
+
+    def call(self, title: str, name: str, arguments: object, *, then: str = "", is_answer: bool = False) -> None:
+        """Write a call that a person decides on: every argument, every character. Only secrets that cannot act are hidden.
+
+        Args:
+            title: What stands before the call's name.
+            then: What follows the call: on its line where that is short, else on a line of its own.
+            is_answer: Whether it goes to standard output.
+        """
+        stream = self._out if is_answer else self._err
+        self._begin_record()
+        first, *rest = whole_call(name, self.redactor.consented(_parsed(arguments)))
+        lines = [f"{self.redactor.text(title)}{first}", *(f"  {line}" for line in rest)]
+        if then and rest:
+            lines.append(f"  {then.lstrip('.: ')}")
+        elif then:
+            lines[0] += then
+        for line in lines:
+            self._record(stream, line)
+
+    def _begin_record(self) -> None:
+        if self.is_live:
+            self.end_line()
+        if self._status:
+            self._status = ""
+            self._put(self._err, "\r\x1b[K")
+
+    def _text(self, text: str) -> None:
+        if not text:
+            return
+        if self._status:
+            self._begin_record()
+        # Among records at one terminal a text is indented, so that no line of it passes for a record.
+        text = printable(text)
+        if self.is_live and self.is_watched and not self.is_quiet:
+            at_start = not self._has_open_line
+            body = text.removesuffix("\n").replace("\n", f"\n{_INDENT}") + ("\n" if text.endswith("\n") else "")
+            shown = (_INDENT if at_start and text != "\n" else "") + body
+        else:
+            shown = text
+        self._put(self._out, shown)
+        self._has_open_line = not text.endswith("\n")
+
+    def _record(self, stream: TextIO, text: str) -> None:
+        lines = wrapped(one_record(text), _width(stream))
+        self._put(stream, "\n".join(lines) + "\n")
+
+    def _put(self, stream: TextIO, text: str) -> None:
+        try:
+            stream.write(text)
+            stream.flush()
+        except OSError as exc:
+            _discard(stream)
+            if stream is self._out and not isinstance(exc, BrokenPipeError):
+                self.fault = exc
+
+
+_INDENT = "  "
+
+
+def json_line(value: Any) -> str:
+    """Return a JSON value as one line in which everything is visible, whatever strings it holds."""
+    try:
+        return escaped_json(msgspec.json.encode(value).decode()) + "\n"
+    except (UnicodeEncodeError, TypeError):
+        import json  # noqa: PLC0415 - only for lone surrogates, which msgspec refuses
+
+        return escaped_json(json.dumps(value, default=str)) + "\n"
+
+
+def _builtins(value: Any) -> Any:
+    try:
+        return msgspec.to_builtins(value)
+    except (TypeError, UnicodeEncodeError):
+        return value
+
+
+def _parsed(arguments: object) -> object:
+    try:
+        return msgspec.json.decode(arguments) if isinstance(arguments, str) else arguments
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return arguments
+
+
+def _width(stream: TextIO) -> int:
+    """Return the columns of a terminal; 0 for a file or pipe, and where nobody knows."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 0
+    except (OSError, ValueError):
+        return 0
+
+
+@contextmanager
+def open_terminal() -> Iterator[Terminal]:
+    """Take standard output for the program alone, and give it back afterwards."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    _fill_closed()
+    out, err = _duplicate(1), _duplicate(2)
+    previous = sys.stdout
+    is_taken = _lead(2, 1)
+    sys.stdout = sys.stderr
+    try:
+        yield Terminal(out, err)
+    finally:
+        sys.stdout = previous
+        if is_taken:
+            _lead(out.fileno(), 1)
+        for stream in (out, err):
+            _close(stream)
+
+
+def _fill_closed() -> None:
+    """Lead each standard descriptor that was closed before we were started nowhere.
+
+    Whatever is opened next would else get its number: a journal would be read as standard input, and what is said on
+    standard error would fall into the answer.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+
+
+def _duplicate(descriptor: int) -> TextIO:
+    return open(os.dup(descriptor), "w", encoding="utf-8", errors="backslashreplace", newline="\n")  # noqa: PTH123 - a descriptor
+
+
+def _lead(source: int, target: int) -> bool:
+    try:
+        os.dup2(source, target)
+    except OSError:
+        return False
+    return True
+
+
+def _discard(stream: TextIO) -> None:
+    """Let what is still buffered, and all that follows, go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    _lead(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def _close(stream: TextIO) -> None:
+    with suppress(OSError):  # as in Terminal._put
+        stream.close()

@@ -1,0 +1,1 @@
+"""Concurrency: threads, forks, waits and turns of the event loop. Knows no agent."""

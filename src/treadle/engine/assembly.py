@@ -1,0 +1,240 @@
+"""Assembly: put the parts of one run together, from the description of its agent. Runs nothing."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
+
+from treadle.budgets import Budget, Meter, Spent
+from treadle.engine.interrupts import Interrupt
+from treadle.engine.loop import Loop
+from treadle.engine.model_calls.answers import Answers
+from treadle.engine.model_calls.proposal import Proposer
+from treadle.engine.model_calls.requests import Requests
+from treadle.engine.rules.batch_time import BatchTime
+from treadle.engine.rules.tries import Tries
+from treadle.engine.tool_calls.actions import Actions
+from treadle.engine.tool_calls.attempts import Attempts
+from treadle.engine.tool_calls.checking import Checker
+from treadle.engine.tool_calls.conditions import DoneCondition, DoneWhen
+from treadle.engine.tool_calls.early import EarlyCalls
+from treadle.engine.tool_calls.execution import Execution
+from treadle.engine.tool_calls.invocation import Invoker
+from treadle.engine.tool_calls.planning import Planner
+from treadle.engine.tool_calls.recovery import InDoubt, Recovery
+from treadle.events import Subscriber
+from treadle.guards import Guards
+from treadle.permissions.policies import under
+from treadle.ports import Compiler, Driver, Interceptor, Model, Policy, SessionView
+from treadle.sessions.inbox import Inbox
+from treadle.sessions.session import Session
+from treadle.sessions.settling import end_children
+from treadle.sessions.views import ReadOnlyView
+from treadle.tooling.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from treadle.validation.typed import Typed
+
+__all__ = ["AgentSpec", "Host", "assemble"]
+
+
+class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Everything about an agent but its model."""
+
+    toolbox: Toolbox
+    instructions: str | None
+    instructions_digest: str
+    """What tells changed instructions from those before, without repeating either; empty for none."""
+    policy: Policy | None
+    driver: Driver | None
+    """None as long as the model has not been asked which it needs."""
+    budget: Budget
+    profile: str | None
+    compiler: Compiler
+    tool_choice: str
+    output: "Typed | None"
+    guards: Guards
+    on_limit: Literal["summarize", "report"]
+    unpriced: Literal["refuse", "warn"]
+    in_doubt: InDoubt | None
+    approval_seconds: float
+    batch_seconds: float | None
+    done_when: DoneWhen | None
+    subscribers: tuple[Subscriber, ...]
+    interceptors: tuple[Interceptor, ...]
+
+
+class Host:
+    """A run, as the tools of it see it that are agents: what their runs are bound by.
+
+    Args:
+        about: Its agent as described.
+        above: The run that called this one; None for a run that people started.
+    """
+
+    def __init__(
+        self, about: AgentSpec, session: Session, *, meter: Meter, interrupt: Interrupt, above: "Host | None"
+    ) -> None:
+        self.session = session
+        self.meter = meter
+        self.interrupt = interrupt
+        own = () if about.policy is None else (about.policy,)
+        self.policies: tuple[Policy, ...] = own if above is None else (*own, *above.policies)
+        self.interceptors: tuple[Interceptor, ...] = about.interceptors + (() if above is None else above.interceptors)
+        self.in_doubt: InDoubt | None = about.in_doubt or (None if above is None else above.in_doubt)
+        self.warns_of_price = about.unpriced == "warn"
+        self._begun = session.clock.monotonic()
+        self._seconds_before = self.spent.wall_seconds
+
+    @property
+    def spent(self) -> Spent:
+        """What the run has spent by its recorded events."""
+        run = self.session.state.run
+        return Spent() if run is None else run.spent
+
+    def charged(self, child_id: str) -> Spent:
+        """Return what of a child's spending is recorded in this run."""
+        run = self.session.state.run
+        child = None if run is None else run.children.get(child_id)
+        return Spent() if child is None else child.spent
+
+    def seconds_left(self) -> float | None:
+        """Return the running time that is left to the run; None for no limit."""
+        return self.meter.seconds_left(self._seconds_before + self.session.clock.monotonic() - self._begun)
+
+    def rule(self, about: AgentSpec) -> AgentSpec:
+        """Return an agent as it is when this run calls it: nothing is allowed that is forbidden here."""
+        return msgspec.structs.replace(
+            about,
+            policy=under(about.policy, self.policies),
+            interceptors=about.interceptors + self.interceptors,
+            in_doubt=about.in_doubt or self.in_doubt,
+        )
+
+
+def assemble(
+    about: AgentSpec,
+    model: Model,
+    session: Session,
+    *,
+    inbox: Inbox,
+    interrupt: Interrupt,
+    meter: Meter,
+    deps: Any,  # Any: the application's own object
+    above: Host | None = None,
+) -> Loop:
+    """Return the loop of one run, with all that it needs.
+
+    Args:
+        meter: Of what holds for this run.
+        deps: What tools find in `ctx.deps`.
+        above: The run that called this one.
+    """
+    host = Host(about, session, meter=meter, interrupt=interrupt, above=above)
+    about = about if above is None else above.rule(about)
+    assert about.driver is not None
+    budget = meter.budget
+    parts = _parts(about, session, interrupt, budget, deps, host)
+    view = ReadOnlyView(session)
+    driver = about.driver.bind(model, about.toolbox.visible(view), _Offer(about.toolbox, view))
+    proposer = Proposer(
+        ledger=session.ledger,
+        driver=driver,
+        model=model,
+        early=parts.early,
+        interrupt=interrupt,
+        meter=meter,
+        refused_as=about.guards.finish_reasons,
+    )
+    requests = Requests(
+        ledger=session.ledger,
+        session=view,
+        toolbox=about.toolbox,
+        compiler=about.compiler,
+        instructions=about.instructions,
+        tool_choice=about.tool_choice,
+        output_schema=None if about.output is None else about.output.schema,
+        is_parallel=budget.max_parallel_tool_calls != 1,
+    )
+    return Loop(
+        ledger=session.ledger,
+        inbox=inbox,
+        proposer=proposer,
+        execution=parts.execution,
+        early=parts.early,
+        answers=Answers(output=about.output),
+        meter=meter,
+        interrupt=interrupt,
+        requests=requests,
+        on_limit=about.on_limit,
+    )
+
+
+class _Parts(NamedTuple):
+    """What carries calls out."""
+
+    early: EarlyCalls
+    execution: Execution
+
+
+def _parts(about: AgentSpec, session: Session, interrupt: Interrupt, budget: Budget, deps: Any, host: Host) -> _Parts:
+    ledger, toolbox, view = session.ledger, about.toolbox, ReadOnlyView(session)
+    checker = Checker(toolbox=toolbox, policy=about.policy, interceptors=about.interceptors, session=view)
+    invoker = Invoker(
+        ledger=ledger,
+        interrupt=interrupt,
+        deps=deps,
+        abandoned=session.abandoned,
+        batch_time=BatchTime(ledger.clock, about.batch_seconds),
+        decide=Actions(ledger=ledger, checker=checker).decide,
+        host=host,
+    )
+    attempts = Attempts(
+        ledger=ledger,
+        toolbox=toolbox,
+        interrupt=interrupt,
+        invoker=invoker,
+        budget=budget,
+        interceptors=about.interceptors,
+    )
+    tries = Tries(about.guards, polling=[tool.name for tool in toolbox if tool.polling])
+    early = EarlyCalls(ledger=ledger, checker=checker, attempts=attempts, tries=tries)
+    execution = Execution(
+        ledger=ledger,
+        recovery=Recovery(
+            ledger=ledger,
+            checker=checker,
+            attempts=attempts,
+            interrupt=interrupt,
+            in_doubt=about.in_doubt,
+            approval_seconds=about.approval_seconds,
+        ),
+        planner=Planner(
+            ledger=ledger,
+            checker=checker,
+            early=early,
+            interrupt=interrupt,
+            tries=tries,
+            approval_seconds=about.approval_seconds,
+        ),
+        attempts=attempts,
+        invoker=invoker,
+        early=early,
+        interrupt=interrupt,
+        tries=tries,
+        condition=DoneCondition(about.done_when, session=view, toolbox=toolbox, interrupt=interrupt),
+        result_chars=budget.max_tool_result_chars,
+        end_children=partial(end_children, ledger),
+    )
+    return _Parts(early, execution)
+
+
+class _Offer:
+    """What a driver may know of the executor."""
+
+    def __init__(self, toolbox: Toolbox, session: SessionView) -> None:
+        self._toolbox = toolbox
+        self._session = session
+
+    def offers(self, name: str) -> bool:
+        return self._toolbox.find(name, self._session) is not None

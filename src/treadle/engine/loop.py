@@ -1,0 +1,198 @@
+"""The loop: steer, propose, record, execute, record; until an answer, a limit, a person or a fault ends it.
+
+Knows no provider, no store and no screen. A feature enters through its own room, not through here; what may refuse a call
+belongs to planning, what may end a run to the Meter or to a result's status.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from treadle.budgets import LimitReached, Meter
+from treadle.engine.interrupts import Interrupt
+from treadle.engine.model_calls.answers import Answers
+from treadle.engine.model_calls.proposal import Proposal, Proposer
+from treadle.engine.model_calls.requests import Requests
+from treadle.engine.rules.endings import (
+    ended_event,
+    is_turn_or_call_limit,
+    limit_notice,
+    limit_stop,
+    time_stop,
+    waiting_stop,
+)
+from treadle.engine.tool_calls.early import EarlyCalls
+from treadle.engine.tool_calls.execution import Batch, Execution
+from treadle.events import AnyEvent, BudgetReached, MessageAdded, ModelFinished
+from treadle.messages import user_message
+from treadle.sessions.inbox import Inbox
+from treadle.sessions.ledger import Ledger
+from treadle.state import CallState, RunState
+from treadle.stops import Stop, StopReason
+
+__all__ = ["Loop"]
+
+_ROUNDING_SECONDS = 0.001
+
+
+class Loop:
+    """One run, from its first request (or from where it stopped) to its Stop."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        inbox: Inbox,
+        proposer: Proposer,
+        execution: Execution,
+        early: EarlyCalls,
+        answers: Answers,
+        meter: Meter,
+        interrupt: Interrupt,
+        requests: Requests,
+        on_limit: Literal["summarize", "report"],
+    ) -> None:
+        self._ledger = ledger
+        self._inbox = inbox
+        self._proposer = proposer
+        self._execution = execution
+        self._early = early
+        self._answers = answers
+        self._meter = meter
+        self._interrupt = interrupt
+        self._requests = requests
+        self._closes = on_limit == "summarize"
+        self._phase: Literal["model", "tool"] = "model"
+        self._answer: ModelFinished | None = None
+        self._begun = ledger.clock.monotonic()
+        assert ledger.state.run is not None
+        self._run: RunState = ledger.state.run
+        self._wall_before = self._run.spent.wall_seconds
+
+    async def run(self) -> Stop:
+        """Go on until the run ends, and record its end. What is to end it early trips the interrupt."""
+        self._limit_wall_time()
+        stop: Stop | None = None
+        try:
+            while stop is None:
+                stop = await self._step()
+            return await self._stop(stop)
+        finally:
+            self._interrupt.disarm()
+
+    async def _step(self) -> Stop | None:
+        """One model call and the results of all calls that it proposed. A step left half done goes on at execute."""
+        if await self._inbox.read():
+            self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message="The run was cancelled."))
+        if self._ledger.state.has_open_calls:
+            return await self._execute(self._ledger.state.unanswered, None)
+        if (ended := self._interrupt.stop or await self._execution.ended_before()) is not None:
+            return ended
+        reached = self._meter.reached(self._run.spent)
+        if reached is not None and not self._may_close(reached):
+            return limit_stop(reached)
+        async with self._early:  # calls that start while the model still speaks end with the step
+            proposal = await self._propose(closing=reached is not None)
+            if isinstance(proposal, Stop):
+                return self._at_limit(proposal, reached)
+            calls = proposal.finished.message.calls
+            if not calls:
+                return await self._conclude(proposal, reached)
+            states = [CallState(call=call, position=position) for position, call in enumerate(calls)]
+            return self._at_limit(await self._execute(states, proposal), reached)
+
+    def _at_limit(self, stop: Stop | None, reached: LimitReached | None) -> Stop | None:
+        """Return why the run ends. What a closing request was made for stays the reason, unless somebody interrupted it."""
+        if reached is None or self._interrupt.stop is not None:
+            return stop
+        return limit_stop(reached, closing_failed=stop)
+
+    async def _conclude(self, proposal: Proposal, reached: LimitReached | None) -> Stop | None:
+        """A response that calls nothing ends the run, unless the model must be told what its answer lacks."""
+        verdict = self._answers.judge(proposal.finished, self._ledger.state.messages, proposal.tool_choice)
+        stop = limit_stop(reached) if reached is not None else proposal.stop
+        if stop is None and isinstance(verdict, str):
+            told = MessageAdded(message=user_message(verdict), source="runtime")
+            await self._ledger.record(proposal.finished, told)
+            return None
+        self._answer = proposal.finished  # enters the commit that ends the run: an answer is never half stored
+        return stop or (None if isinstance(verdict, str) else verdict)
+
+    async def _propose(self, *, closing: bool) -> Proposal | Stop:
+        self._phase = "model"
+        spent = self._run.spent
+        if not closing:
+            self._meter.promise_turn(spent)
+        left = self._meter.calls_left(spent)
+        is_last = self._meter.limit_after(msgspec.structs.replace(spent, model_turns=spent.model_turns + 1))
+        # The call that arrives at a limit carries the limit's notice, so it is not started before that is known.
+        room = 0 if is_last else 1_000_000 if left is None else left - 1
+        request = await self._requests.make(closing=closing)
+        return await self._proposer.propose(request, closing=closing, room=room)
+
+    async def _execute(self, calls: list[CallState], proposal: Proposal | None) -> Stop | None:
+        self._phase = "tool"
+        finished = None if proposal is None else proposal.finished
+        is_closing = finished is not None and finished.closing
+        spent = after = self._run.spent
+        if finished is not None:
+            after = spent.plus(finished.usage, finished.cost, turns=1, calls=len(calls))
+        reached = self._meter.limit_after(after)
+        exhausted = self._meter.exhausted(after)
+        batch = Batch(
+            calls=calls,
+            step=self._ledger.state.step if finished is None else finished.step,
+            finished=finished,
+            allowance=self._meter.promise_calls(spent, sum(not one.started for one in calls), are_counted=not finished),
+            exhausted=None if exhausted is None else exhausted.budget,
+            notice=limit_notice(reached) if reached is not None and self._closes and not is_closing else None,
+            refusal=None if proposal is None else proposal.refusal,
+            cut_calls=frozenset() if proposal is None else proposal.cut_calls,
+            repeated_calls=frozenset() if proposal is None else proposal.repeated_calls,
+            failure=None if proposal is None else proposal.failure,
+            stop=None if proposal is None else proposal.stop,
+            tool_choice="auto" if proposal is None else proposal.tool_choice,
+        )
+        stop = await self._execution.execute(batch)
+        state = self._ledger.state
+        return stop or (waiting_stop(state.pending_approvals(), state.suspended) if state.has_open_calls else None)
+
+    def _may_close(self, reached: LimitReached) -> bool:
+        """Whether one more request may ask for a summary: once, at a turn or call limit, with means left (seed 002)."""
+        run = self._run
+        is_due = self._closes and not run.has_closed and run.spent.model_turns > 0
+        return is_due and is_turn_or_call_limit(reached) and self._meter.exhausted(run.spent) is None
+
+    # --- the end
+
+    async def _stop(self, stop: Stop) -> Stop:
+        """Record the end of the run. Every ending passes here, once."""
+        if stop.reason is StopReason.CANCELLED and stop.phase is None:
+            stop = msgspec.structs.replace(stop, phase=self._phase)
+        events: list[AnyEvent] = [] if self._answer is None else [self._answer]
+        if stop.reached is not None:
+            reached, profile = stop.reached, self._run.profile
+            events.append(BudgetReached(budget=reached.budget, used=reached.used, limit=reached.limit, profile=profile))
+        text = (
+            self._run.text
+            if self._answer is None
+            else self._answers.whole_text(self._answer, self._ledger.state.messages)
+        )
+        ended = ended_event(stop, text=text, profile=self._run.profile, wall_seconds=self._wall_seconds())
+        await self._ledger.record(*events, ended, durable=True)
+        return stop
+
+    # --- time
+
+    def _wall_seconds(self) -> float:
+        return self._wall_before + self._ledger.clock.monotonic() - self._begun
+
+    def _limit_wall_time(self) -> None:
+        """Let the wall-time budget cut into whatever runs: a tool, a silent stream, a pause between attempts."""
+        left = self._meter.seconds_left(self._run.spent.wall_seconds)
+        limit = self._meter.budget.max_wall_time_seconds
+        if left is not None and limit is not None:
+            reached = LimitReached(budget="max_wall_time_seconds", used=limit, limit=limit)
+            deadline, now = self._run.deadline, self._ledger.clock.now()
+            is_nearer = deadline is not None and deadline <= now + left + _ROUNDING_SECONDS
+            self._interrupt.trip_after(left, time_stop(reached, deadline=deadline if is_nearer else None))

@@ -1,0 +1,1 @@
+"""Model calls: make a request, receive the response, judge the answer."""

@@ -1,0 +1,36 @@
+"""Texts: what a model wrote, made such that every journal and wire can hold it. Changes nothing that is text already."""
+
+import msgspec
+
+from treadle.messages import Part, Text, Thinking, ToolCall
+from treadle.validation.characters import damaged_json, is_damaged, joined
+from treadle.validation.characters import mended as encodable
+
+__all__ = ["encodable", "encodable_call", "encodable_part"]
+
+
+def encodable_part(part: Part) -> Part:
+    """Return the part with words that can be stored."""
+    match part:
+        case ToolCall():
+            return encodable_call(part)
+        case Text() | Thinking():
+            words = encodable(part.text)
+            return part if words is part.text else msgspec.structs.replace(part, text=words)
+        case _:
+            return part
+
+
+def encodable_call(call: ToolCall) -> ToolCall:
+    """Join characters that were streamed in pieces. Damaged arguments stay invalid: they never run as something else."""
+    if call.arguments.isascii() and call.name.isascii():
+        return call
+    if not is_damaged(call.arguments) and not is_damaged(call.name):
+        return call
+    return msgspec.structs.replace(
+        call, name=_escaped(joined(call.name)), arguments=damaged_json(joined(call.arguments))
+    )
+
+
+def _escaped(words: str) -> str:
+    return words.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,95 @@
+"""Consumption: what a response used, in tokens and money. Estimates where nobody counted; spends nothing."""
+
+import weakref
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import NamedTuple
+
+import msgspec
+
+from treadle.messages import Media, Message, Part, Result, Usage
+from treadle.ports import ModelRequest, Pricing
+
+__all__ = ["add_costs", "cost_of", "estimate", "format_cost"]
+
+_MEDIA_CHARS = 6_000
+"""What a picture, a sound or a file counts: 1,500 tokens, about a large picture with the vendors who tell."""
+
+
+def cost_of(price: Pricing | None, usage: Usage) -> Decimal | None:
+    """Return the exact cost, or None where nobody knows the price."""
+    return None if price is None else price.cost(usage)
+
+
+def add_costs(one: Decimal | None, other: Decimal | None) -> Decimal | None:
+    """Return the sum of two costs; one that nobody knows makes it unknown."""
+    return None if one is None or other is None else one + other
+
+
+def format_cost(cost: Decimal | None) -> str | None:
+    """Return a cost as events hold it: an exact decimal."""
+    return None if cost is None else format(cost.normalize(), "f")
+
+
+def estimate(request: ModelRequest, parts: Iterable[Part]) -> Usage:
+    """Estimate tokens at four characters each, where the server sends no usage: a budget must not count 0.
+
+    What is no text counts a fixed number: its bytes would be hundreds of times too many.
+    """
+    told = len(request.instructions or "") + _told(request.messages)
+    told += sum(len(spec.description) + len(msgspec.json.encode(spec.parameters)) for spec in request.tools)
+    return Usage(input_tokens=told // 4 + 1, output_tokens=_length(parts) // 4 + 1, estimated=True)
+
+
+class _Known(NamedTuple):
+    """The characters of a history up to a message."""
+
+    last: "weakref.ref[Message]"
+    first: "weakref.ref[Message]"
+    length: int
+    chars: int
+
+
+_known: dict[int, _Known] = {}
+"""Histories that were counted, by the identity of their last message: the next request of a run only adds to one."""
+
+_LOOK_BACK = 16
+"""Messages that one step may add."""
+
+
+def _told(messages: Sequence[Message]) -> int:
+    """Return the characters of a history. The CPU does not grow with it: what was counted in the step before is kept."""
+    start, chars = _counted(messages)
+    chars += sum(_length(message.parts) for message in messages[start:])
+    if messages:
+        key = id(messages[-1])
+        last = weakref.ref(messages[-1], lambda _: _known.pop(key, None))
+        _known[key] = _Known(last, weakref.ref(messages[0]), len(messages), chars)
+    return chars
+
+
+def _counted(messages: Sequence[Message]) -> tuple[int, int]:
+    """Return how many messages at the beginning have been counted, and their characters."""
+    for count in range(len(messages), max(len(messages) - _LOOK_BACK, 0), -1):
+        known = _known.get(id(messages[count - 1]))
+        if known is None or known.length != count:
+            continue
+        if known.last() is messages[count - 1] and known.first() is messages[0]:
+            return count, known.chars
+    return 0, 0
+
+
+def _length(parts: Iterable[Part]) -> int:
+    return sum(map(_chars, parts))
+
+
+def _chars(part: Part) -> int:
+    match part:
+        case Media(media_type=kind, base64=str(content)) if kind.startswith("text/"):
+            return len(content)
+        case Media():
+            return _MEDIA_CHARS
+        case Result(media=media) if media:
+            return len(part.content) + _length(media)
+        case _:
+            return len(msgspec.json.encode(part))

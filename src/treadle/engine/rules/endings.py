@@ -1,0 +1,129 @@
+"""Endings: what a limit, an answer or a waiting call means for a run. Makes Stops and the words of a limit; ends nothing."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from treadle.budgets import LimitReached
+from treadle.events import ModelFinished, RunFinished, RunPaused
+from treadle.messages import Finish
+from treadle.state import Approval, CallState
+from treadle.stops import Status, Stop, StopReason
+
+__all__ = [
+    "answer_stop",
+    "ended_event",
+    "is_turn_or_call_limit",
+    "limit_notice",
+    "limit_stop",
+    "time_stop",
+    "unstarted_calls_stop",
+    "waiting_stop",
+]
+
+_WORDS = {"max_model_turns": "Model turn", "max_tool_calls": "Tool call"}
+
+
+def is_turn_or_call_limit(reached: LimitReached) -> bool:
+    """Whether the limit is one after which the model may still be asked for a summary."""
+    return reached.budget in _WORDS
+
+
+def limit_notice(reached: LimitReached) -> dict[str, Any]:
+    """Return the fields that the last result before a limit gains (seed 002)."""
+    words = f"{_WORDS[reached.budget]} limit reached ({reached.limit}). Stopping tool loop."
+    return {"limit_reached": True, "limit_message": words}
+
+
+def limit_stop(reached: LimitReached, *, closing_failed: Stop | None = None) -> Stop:
+    """Return the end of a run whose budget is used up.
+
+    Args:
+        closing_failed: What the closing request resulted in, where that is no answer.
+    """
+    is_turns = reached.budget == "max_model_turns"
+    reason = StopReason.STEP_LIMIT_REACHED if is_turns else StopReason.BUDGET_EXCEEDED
+    message = f"The budget {reached.budget} is used up: {reached.used} of {reached.limit}."
+    if closing_failed is None:
+        return Stop(reason=reason, message=message, reached=reached)
+    details = {"closing_request": {"reason": closing_failed.reason.value, **(closing_failed.details or {})}}
+    message = f"{message} The closing request failed: {closing_failed.message}"
+    return Stop(reason=reason, message=message, reached=reached, details=details)
+
+
+def time_stop(reached: LimitReached, *, deadline: float | None) -> Stop:
+    """Return the end of a run whose time is over: by its budget, or by a deadline that came first.
+
+    Args:
+        deadline: That deadline, in seconds since 1970; None where the budget came first.
+    """
+    stop = limit_stop(reached)
+    if deadline is None:
+        return stop
+    instant = datetime.fromtimestamp(deadline, UTC).isoformat(timespec="seconds")
+    message = f"The run's deadline, {instant}, has passed. Give a later one to go on."
+    return msgspec.structs.replace(stop, message=message, details={"deadline": instant})
+
+
+def answer_stop(finished: ModelFinished) -> Stop:
+    """Return the end of a run whose model called nothing: an answer, a cut one, a refusal, or none."""
+    if finished.finish is Finish.REFUSED:
+        return Stop(reason=StopReason.REFUSED, message="The model or its provider refused.")
+    if finished.finish is Finish.LENGTH:
+        return Stop(reason=StopReason.OUTPUT_TRUNCATED, message="The answer was cut off by the output limit.")
+    if not finished.message.text.strip():
+        message = "The model gave neither an answer nor a call."
+        return Stop(reason=StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL, message=message)
+    return Stop(reason=StopReason.COMPLETED, message="The model answered.")
+
+
+def unstarted_calls_stop(finish: Finish, *, cut_before: int, allowed: int) -> Stop | None:
+    """Return the end of a run whose response proposed calls and may start none, or None to have them issued again.
+
+    Args:
+        cut_before: How many responses in a row before this one were cut off in their calls.
+        allowed: How many times the model may issue cut calls again.
+    """
+    match finish:
+        case Finish.REFUSED:
+            return Stop(reason=StopReason.REFUSED, message="The model or its provider refused.")
+        case Finish.LENGTH if cut_before >= allowed:
+            message = f"The model's calls were cut off by the output limit {cut_before + 1} times in a row."
+            return Stop(reason=StopReason.OUTPUT_TRUNCATED, message=message)
+        case _:
+            return None
+
+
+def waiting_stop(approvals: Sequence[Approval], suspended: Sequence[CallState] = ()) -> Stop:
+    """Return the pause of a run whose calls wait: for a person's word on tools, which it names, or for something else."""
+    if suspended and not approvals:
+        waits = ", ".join(
+            f"{one.call.name} waits for {one.suspended.waits_for}" for one in suspended if one.suspended is not None
+        )
+        return Stop(reason=StopReason.INPUT_REQUIRED, message=f"The run is paused: {waits}. Resume it then.")
+    names = ", ".join(f"{approval.tool} ({approval.id})" for approval in approvals)
+    how = "Allow it with session.answer(id, 'allow') or `treadle approve ID`, then resume."
+    return Stop(reason=StopReason.APPROVAL_REQUIRED, message=f"Waiting for approval of {names}. {how}")
+
+
+def ended_event(stop: Stop, *, text: str, profile: str | None, wall_seconds: float) -> RunFinished | RunPaused:
+    """Return the event that ends the run, or that pauses it."""
+    if stop.reason.status is Status.PAUSED:
+        return RunPaused(reason=stop.reason.value, wall_seconds=wall_seconds)
+    reached = stop.reached
+    return RunFinished(
+        reason=stop.reason.value,
+        status=stop.reason.status.value,
+        completed=stop.reason.is_completed,
+        message=stop.message,
+        text=text,
+        profile=profile,
+        budget=reached.budget if reached else None,
+        used=reached.used if reached else None,
+        limit=reached.limit if reached else None,
+        details=stop.details,
+        output=stop.output,
+        wall_seconds=wall_seconds,
+    )

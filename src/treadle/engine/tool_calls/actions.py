@@ -1,0 +1,108 @@
+"""Actions: decide on what a tool is about to do by itself, by the rules that hold for calls, and record the decision.
+
+Carries nothing out, and asks no person: `ask` is an answer that the tool takes for a no.
+"""
+
+import msgspec
+
+from treadle.canonical import find_unencodable
+from treadle.effects import Effect
+from treadle.engine.tool_calls.checking import Checker, Decided, Refused
+from treadle.errors import ConfigurationError, IntentNotStored
+from treadle.events import ActionDecided
+from treadle.messages import ToolCall
+from treadle.ports import Decision, DecisionKind
+from treadle.sessions.ledger import Ledger
+from treadle.tools import CheckedCall, JsonObject, Tool
+
+__all__ = ["Actions"]
+
+
+class Actions:
+    """Decides on the actions of one run's tools."""
+
+    def __init__(self, *, ledger: Ledger, checker: Checker) -> None:
+        self._ledger = ledger
+        self._checker = checker
+
+    async def decide(self, within: CheckedCall, action: str, arguments: JsonObject, effect: Effect) -> Decision:
+        """Return the decision on an action of a call that is under way. It is recorded first, and stored if the action acts.
+
+        Raises:
+            ConfigurationError: The action has no name, or its arguments are not a JSON object.
+        """
+        _check(action, arguments)
+        if not self._is_open(within):
+            return _ENDED
+        call = ToolCall(id=within.id, name=action, arguments=msgspec.json.encode(arguments).decode())
+        step = self._ledger.state.step + (within.id in self._ledger.state.early)
+        unknown = Tool(name=action, description="", parameters=_ANY, effect=effect, run=_never)
+        checked = await self._checker.check(call, position=within.position, step=step, otherwise=unknown)
+        event = _event(within, checked, action, arguments, step)
+        if not self._is_open(within):
+            return _ENDED
+        try:
+            await self._ledger.record(event, durable=event.effect is not Effect.READ)
+        except IntentNotStored:
+            return _NOT_STORED
+        return Decision(kind=DecisionKind(event.decision), rule=event.rule, reason=event.reason)
+
+    def _is_open(self, call: CheckedCall) -> bool:
+        """Whether the call has no result yet: nothing is decided for one that has ended, or that the run has left behind."""
+        state = self._ledger.state
+        known = state.open.get(call.id) or state.early.get(call.id)
+        return known is not None and known.result is None
+
+
+def _event(
+    within: CheckedCall, checked: Decided | Refused, action: str, arguments: JsonObject, step: int
+) -> ActionDecided:
+    if isinstance(checked, Refused):
+        decision, digest, effect = _refusal(checked), "", Effect.UNSAFE
+    elif checked.is_rewritten:  # the tool would not carry out what was decided on
+        decision, digest, effect = _REWRITTEN, checked.call.digest, checked.call.effect
+    else:
+        decision, digest, effect = checked.decision, checked.call.digest, checked.call.effect
+    return ActionDecided(
+        call_id=within.id,
+        step=step,
+        tool=within.name,
+        action=action,
+        arguments=arguments,
+        decision=str(decision.kind),
+        rule=decision.rule,
+        reason=decision.reason,
+        effect=effect,
+        digest=digest,
+    )
+
+
+def _refusal(refused: Refused) -> Decision:
+    return Decision(kind=DecisionKind.DENY, rule=refused.rule, reason=refused.result.message or "")
+
+
+def _check(action: object, arguments: object) -> None:
+    if not isinstance(action, str) or not action.isprintable() or not 0 < len(action) <= 256:
+        raise ConfigurationError(f"The name of an action must be 1 to 256 printable characters; got {action!r:.80}.")
+    if not isinstance(arguments, dict):
+        raise ConfigurationError(f"The arguments of {action} must be a JSON object; got {arguments!r:.80}.")
+    if (problem := find_unencodable(arguments)) is not None:
+        raise ConfigurationError(f"The arguments of {action} are not JSON: {problem}.")
+
+
+def _never(arguments: object, ctx: object) -> None:
+    raise AssertionError("an action is decided here, and carried out by the tool that asked")
+
+
+_ANY: JsonObject = {"type": "object"}
+_ENDED = Decision(kind=DecisionKind.DENY, rule="call has ended", reason="The call that asks has ended.")
+_NOT_STORED = Decision(
+    kind=DecisionKind.DENY,
+    rule="journal unavailable",
+    reason="The journal cannot be written, and nothing is changed without a record.",
+)
+_REWRITTEN = Decision(
+    kind=DecisionKind.DENY,
+    rule="interceptor changed the arguments",
+    reason="An interceptor changed the arguments of this action. Change the action itself, then ask again.",
+)

@@ -1,0 +1,320 @@
+"""Attempts: carry out one decided call: retries by effect, the result's contract, its bound.
+
+Decides nothing about permission and nothing about other calls; always gives exactly one result.
+"""
+
+import asyncio
+import inspect
+import math
+from collections.abc import Awaitable, Sequence
+from types import CoroutineType
+from typing import Any
+
+import msgspec
+
+from treadle.budgets import Budget
+from treadle.canonical import copied
+from treadle.engine.interrupts import Interrupt, wait_at_most
+from treadle.engine.rules.bounds import bound
+from treadle.engine.rules.failures import (
+    Cut,
+    contained,
+    describe,
+    failure_class,
+    is_being_cancelled,
+    pass_interrupts,
+    traceback_of,
+)
+from treadle.engine.rules.retries import LONGEST_WAIT_SECONDS, backoff_seconds, may_retry_call
+from treadle.engine.tool_calls.contract import Contract
+from treadle.engine.tool_calls.invocation import GRACE_SECONDS, Invoker
+from treadle.errors import Rejected, Transient
+from treadle.events import ContractViolated, ToolAttemptFailed, ToolProgress
+from treadle.ports import Interceptor
+from treadle.redaction import redacted_logger
+from treadle.results import after_earlier_attempt, failed_result
+from treadle.sessions.ledger import Ledger
+from treadle.stops import StopReason
+from treadle.suspension import Suspended
+from treadle.tooling.toolbox import Toolbox
+from treadle.tools import (
+    CallStatus,
+    CheckedCall,
+    Done,
+    JsonObject,
+    NotDone,
+    ToolResult,
+    Unfinished,
+    Unknown,
+    answer_of_check,
+)
+
+__all__ = ["Attempts"]
+
+logger = redacted_logger(__name__)
+
+
+class Attempts:
+    """Runs calls of one run. One instance a run; calls run side by side through it."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        toolbox: Toolbox,
+        interrupt: Interrupt,
+        invoker: Invoker,
+        budget: Budget,
+        interceptors: Sequence[Interceptor],
+    ) -> None:
+        self._ledger = ledger
+        self._contract = Contract(ledger=ledger, toolbox=toolbox, max_chars=budget.max_tool_result_chars)
+        self._interrupt = interrupt
+        self._budget = budget
+        self._interceptors = interceptors
+        self._invoker = invoker
+        self.batch_time = invoker.batch_time
+        self.slots = asyncio.Semaphore(budget.max_parallel_tool_calls or _NO_CAP)
+        """One for each call that may run now. Whoever starts a call takes one, and gives it back."""
+
+    async def run(self, checked: CheckedCall) -> ToolResult:
+        """Carry out the call and return its one result. Never raises for the tool's own failure.
+
+        Raises:
+            Suspended: The call waits for something, and has no result yet.
+        """
+        clock = self._ledger.clock
+        started = clock.monotonic()
+        attempt = 0
+        while True:
+            attempt += 1
+            begun = clock.monotonic()
+            try:
+                value = await self._invoker.call(checked, attempt)
+            except Suspended:
+                raise
+            except BaseException as error:
+                if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+                    raise
+                if await self._retry(checked, error, attempt):
+                    continue
+                result = await self._failed(checked, error, attempt, started=started, begun=begun)
+            else:
+                result = await self._contract.returned(checked, value)
+            break
+        seconds = round(clock.monotonic() - started, 6)
+        result = msgspec.structs.replace(result, attempts=attempt, duration_seconds=seconds)
+        if self._may_have_acted_before(checked, attempt):
+            result = after_earlier_attempt(result)
+        for interceptor in self._interceptors:
+            result = await self._after(interceptor, checked, result)
+        return result
+
+    def _may_have_acted_before(self, checked: CheckedCall, attempt: int) -> bool:
+        """Whether an attempt before the last one may have been carried out, here or in a process that died."""
+        state = self._ledger.state.open.get(checked.id)
+        return not checked.effect.is_read and (attempt > 1 or (state is not None and state.starts > 1))
+
+    async def ask_check(self, checked: CheckedCall, attempt: int = 1) -> ToolResult | type[NotDone] | type[Unknown]:
+        """Ask the tool's own `check` whether a call of unknown outcome was done: its result if so.
+
+        A value that is no answer is recorded as a broken contract, and leaves the outcome unknown.
+        """
+        check = checked.tool.check
+        if check is None or self._interrupt.stop is not None:
+            return Unknown
+        try:
+            answer = await self._invoker.ask(check, checked, attempt)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+                raise
+            logger.warning("check() of %s failed for call %s", checked.name, checked.id, exc_info=True)
+            return Unknown
+        said = answer_of_check(answer)
+        if said is None:
+            return await self._no_answer(checked, answer)
+        return await self.done(checked, said.value) if isinstance(said, Done) else said
+
+    async def ask_until_sure(
+        self, checked: CheckedCall, attempt: int = 1, *, over_at: float
+    ) -> ToolResult | type[NotDone] | type[Unknown]:
+        """Ask `check`, and believe `NotDone` only once no request of the call can still be under way in its service.
+
+        Args:
+            over_at: The monotonic time at which the last start of the call has surely ended.
+        """
+        answer = await self.ask_check(checked, attempt)
+        wait = over_at - self._ledger.clock.monotonic()
+        if answer is not NotDone or wait <= 0:
+            return answer
+        self._ledger.publish(_waiting(checked, wait))
+        return await self.ask_check(checked, attempt) if await self._interrupt.sleep(wait) else Unknown
+
+    async def done(self, checked: CheckedCall, value: Any) -> ToolResult:
+        """Return the result of a call that was done, from its value, held to the tool's contract."""
+        return await self._contract.returned(checked, value)
+
+    async def _no_answer(self, checked: CheckedCall, value: object) -> type[Unknown]:
+        """Record that `check` gave no answer. Nobody may read None or False as "it was done"."""
+        if type(value) is CoroutineType:
+            value.close()
+        row = {"field": "check", "constraint": "Done(value), NotDone or Unknown", "value": _kind_of(value)}
+        logger.error("check() of %s returned %s for call %s: no answer", checked.name, row["value"], checked.id)
+        await self._ledger.record(ContractViolated(call_id=checked.id, tool=checked.name, details=(row,)))
+        return Unknown
+
+    # --- after an attempt
+
+    async def _retry(self, checked: CheckedCall, error: BaseException, attempt: int) -> bool:
+        """Record the failed attempt; return whether to try again, after the pause."""
+        wait = self._wait_before_retry(checked, error, attempt)
+        await self._ledger.record(
+            ToolAttemptFailed(
+                call_id=checked.id,
+                attempt=attempt,
+                failure_class=failure_class(checked.effect, error).value,
+                message=describe(error),
+                retry_in_seconds=wait,
+                traceback=traceback_of(error),
+            )
+        )
+        return wait is not None and await self._interrupt.sleep(wait)
+
+    def _wait_before_retry(self, checked: CheckedCall, error: BaseException, attempt: int) -> float | None:
+        cause: BaseException = TimeoutError() if isinstance(error, Cut) else error
+        if (
+            isinstance(error, Unfinished)
+            or self._interrupt.stop is not None
+            or not may_retry_call(checked.effect, cause)
+        ):
+            return None
+        allowed = self._budget.max_retries_per_tool_call
+        if checked.tool.retries is not None:
+            allowed = checked.tool.retries if allowed is None else min(allowed, checked.tool.retries)
+        if allowed is not None and attempt > allowed:
+            return None
+        if self._invoker.is_running_on(checked) and not checked.effect.is_read:
+            return None  # the attempt before still runs: a second one beside it would act twice
+        wait = backoff_seconds(attempt, self._ledger.randomness.random())
+        asked, left = _retry_after_seconds(error) or 0.0, self.batch_time.within(self._interrupt.seconds_left)
+        wait = max(wait, asked)
+        return None if asked > LONGEST_WAIT_SECONDS or (left is not None and wait >= left) else wait
+
+    async def _failed(
+        self, checked: CheckedCall, error: BaseException, attempt: int, *, started: float, begun: float
+    ) -> ToolResult:
+        """Turn what ended the last attempt into the call's result. No traceback and no path reaches the model.
+
+        Args:
+            started: When the first attempt began, by the monotonic clock.
+            begun: When the last one did.
+        """
+        elapsed = self._ledger.clock.monotonic() - started
+        if isinstance(error, Rejected):
+            return await self._contract.rejected(checked, error.body, _code_of(error))
+        if isinstance(error, Unfinished):
+            return await self._contract.unfinished(checked, error)
+        status = self._status_of(checked, error)
+        if (
+            status is CallStatus.OUTCOME_UNKNOWN
+            and checked.tool.check is not None
+            and not self._invoker.is_running_on(checked)
+        ):
+            over_at = begun + (checked.tool.timeout or 0.0)
+            answer = await self.ask_until_sure(checked, attempt, over_at=over_at)
+            if isinstance(answer, ToolResult):
+                return answer
+            if answer is NotDone:
+                message = f"{checked.name} was not carried out: {describe(error)}"
+                return failed_result(checked.call, CallStatus.FAILED, message, code="not_done")
+        return self._raised(checked, error, status, elapsed)
+
+    def _raised(self, checked: CheckedCall, error: BaseException, status: CallStatus, elapsed: float) -> ToolResult:
+        acted = not checked.effect.is_read
+        if status in (CallStatus.TIMEOUT, CallStatus.OUTCOME_UNKNOWN):
+            extra: JsonObject = {"outcome": "unknown", "elapsed_seconds": round(elapsed, 3)}
+            message = _unknown_message(checked, error, elapsed)
+            return failed_result(checked.call, status, message, extra=extra, may_have_acted=acted)
+        if status is CallStatus.CANCELLED:
+            return failed_result(checked.call, status, "The run was stopped before the call ended.")
+        asked = _retry_after_seconds(error)
+        extra = {"may_have_acted": acted, **({} if asked is None else {"retry_after_seconds": asked})}
+        message = f"The tool failed: {describe(error)}"
+        code = (_code_of(error) if isinstance(error, Transient) else None) or "internal_error"
+        return failed_result(checked.call, status, message, code=code, extra=extra, may_have_acted=acted)
+
+    def _status_of(self, checked: CheckedCall, error: BaseException) -> CallStatus:
+        if isinstance(error, Cut) and not error.by_limit and checked.effect.is_read:
+            stop = self._interrupt.stop
+            is_cancel = stop is not None and stop.reason is StopReason.CANCELLED
+            return CallStatus.CANCELLED if is_cancel else CallStatus.TIMEOUT
+        return failure_class(checked.effect, error)
+
+    async def _after(self, interceptor: Interceptor, checked: CheckedCall, result: ToolResult) -> ToolResult:
+        """Let an interceptor change what is told of a call. It cannot change which call it was, nor what a journal holds."""
+        name = type(interceptor).__name__
+        shown = msgspec.structs.replace(result, data=copied(result.data))
+        try:
+            answer = interceptor.after(checked.call, shown)
+            changed = await self._in_time(answer) if inspect.isawaitable(answer) else answer
+            if changed is shown and shown.data == result.data:
+                return result
+            changed = msgspec.structs.replace(changed, call_id=result.call_id, name=result.name)
+            changed = msgspec.json.decode(msgspec.json.encode(changed), type=ToolResult)
+        except BaseException as error:
+            pass_interrupts(error)
+            # The call has happened: its result must reach the model whatever an interceptor does.
+            logger.exception("Interceptor %s failed after %s; its result stands", name, checked.name)
+            return result
+        content, _ = bound(changed.content, changed.content, self._contract.limit(checked))
+        return msgspec.structs.replace(changed, content=content)
+
+    async def _in_time(self, answer: Awaitable[ToolResult]) -> ToolResult:
+        """Wait for an interceptor, but not past the end of the run: a short grace is all that it has then."""
+        task = asyncio.ensure_future(_one(answer))
+        if not await self._interrupt.wait_for(task):
+            await wait_at_most(self._ledger.clock, task, GRACE_SECONDS)
+        if not task.done():
+            task.cancel()
+            raise TimeoutError("the run was stopped meanwhile")
+        return task.result()
+
+
+_NO_CAP = 1_000_000
+
+
+async def _one(answer: Awaitable[ToolResult]) -> ToolResult:
+    return await contained(answer)  # type: ignore[no-any-return]  # it is checked by its encoding
+
+
+def _retry_after_seconds(error: BaseException) -> float | None:
+    """Return the seconds that a tool's service asked us to wait. What is no span of time asks nothing."""
+    asked: object = error.retry_after_seconds if isinstance(error, Transient) else None
+    is_number = issubclass(type(asked), int | float)  # of the type: what is no number may raise when it is looked at
+    seconds = float(asked) if is_number else -1.0  # type: ignore[arg-type]  # a number, as just said
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _code_of(error: Rejected | Transient) -> str | None:
+    """Return the finer word that a tool's author gave an error. What is no text is none."""
+    code: object = error.code
+    return str(code) if issubclass(type(code), str) else None
+
+
+def _unknown_message(checked: CheckedCall, error: BaseException, elapsed: float) -> str:
+    how = f"gave no answer within {elapsed:.3g} s" if isinstance(error, Cut) else f"broke off ({describe(error)})"
+    if checked.effect.is_read:
+        return f"{checked.name} {how}. It only reads, so nothing has changed."
+    return f"{checked.name} {how}. Its outcome is unknown: it may have been carried out. Check before you repeat it."
+
+
+def _waiting(checked: CheckedCall, seconds: float) -> ToolProgress:
+    message = f"Waiting {seconds:.0f} s until an earlier start of {checked.name} has surely ended"
+    return ToolProgress(call_id=checked.id, message=message, total=seconds)
+
+
+def _kind_of(value: object) -> str:
+    """Return what a `check` returned, for operators: itself where it is plain, else its type."""
+    is_empty = type(value) in (list, dict, tuple) and not value
+    is_plain = value is None or is_empty or type(value) in (bool, int, float, str)
+    return repr(value)[:80] if is_plain else type(value).__name__

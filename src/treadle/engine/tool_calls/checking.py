@@ -1,0 +1,254 @@
+"""Checking: from a proposed call to a decided one. Look up, parse, validate, intercept, decide; nothing runs here."""
+
+import asyncio
+import inspect
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from treadle.canonical import copied, digest, encoded, find_unencodable, idempotency_key
+from treadle.engine.rules.failures import describe, pass_interrupts, words_of
+from treadle.errors import InvalidArguments, InvalidJson
+from treadle.events import CallDecided
+from treadle.messages import ToolCall
+from treadle.permissions.policies import decide, failed_policy, held_to_port, stricter
+from treadle.ports import Decision, DecisionKind, Interceptor, Policy, SessionView
+from treadle.redaction import redacted_logger
+from treadle.results import failed_result
+from treadle.tooling.toolbox import Toolbox
+from treadle.tools import CallStatus, CheckedCall, JsonObject, Tool, ToolResult
+
+__all__ = ["Checked", "Checker", "Decided", "Refused"]
+
+logger = redacted_logger(__name__)
+
+_LONG_ARGUMENTS = 16 * 1024
+"""Characters."""
+
+
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """A valid call and the word on it."""
+
+    call: CheckedCall
+    decision: Decision
+    is_rewritten: bool = False
+    """Whether an interceptor or approver changed the model's arguments."""
+
+    def event(self, *, early: bool = False, step: int = 0) -> CallDecided:
+        return CallDecided(
+            call_id=self.call.id,
+            step=step,
+            tool=self.call.name,
+            decision=str(self.decision.kind),
+            rule=self.decision.rule,
+            reason=self.decision.reason,
+            effect=self.call.effect,
+            digest=self.call.digest,
+            key=self.call.key,
+            position=self.call.position,
+            early=early,
+            arguments=copied(self.call.arguments) if self.is_rewritten else None,
+        )
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that can never run, with its result."""
+
+    result: ToolResult
+    position: int
+
+    @property
+    def rule(self) -> str:
+        return self.result.code or self.result.status.value
+
+
+Checked: TypeAlias = Decided | Refused
+
+
+class Checker:
+    """The first half of the pipeline, in one order: look up > parse > validate > intercept > decide (V05)."""
+
+    def __init__(
+        self, *, toolbox: Toolbox, policy: Policy | None, interceptors: Sequence[Interceptor], session: SessionView
+    ) -> None:
+        self._toolbox = toolbox
+        self._policy = policy
+        self._interceptors = interceptors
+        self._session = session
+        self._validates = any(tool.validate is not None for tool in toolbox)
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether a check may take its time, because somebody else's code has a say in it."""
+        return self._policy is not None or bool(self._interceptors) or self._validates
+
+    async def check(
+        self,
+        call: ToolCall,
+        *,
+        position: int,
+        step: int,
+        edited: JsonObject | None = None,
+        otherwise: Tool | None = None,
+    ) -> Checked:
+        """Return the decided call, or why it can never run. Never raises for what the model wrote.
+
+        Args:
+            edited: Arguments that an approver put in the place of the model's; checked like any others.
+            otherwise: What the call means where no tool has its name; None to refuse it.
+        """
+        try:
+            call = call if edited is None else _edited(call, edited)
+            checked = await self._fitting(call, position=position, step=step, otherwise=otherwise)
+            blocked, changed = await self._intercept(call)
+            if changed is not call:
+                checked = await self._fitting(changed, position=position, step=step, otherwise=otherwise)
+        except _Unfit as unfit:
+            return unfit.refused(position)
+        decision = blocked
+        if decision is None or decision.kind != DecisionKind.DENY:
+            own = await self._decide(checked)
+            decision = own if decision is None else stricter(own, decision)
+        return Decided(call=checked, decision=decision, is_rewritten=changed is not call or edited is not None)
+
+    async def refusal(self, call: ToolCall, *, position: int, step: int) -> Refused | None:
+        """Return why a call can never run; None where it could. Nobody is asked whether it may."""
+        try:
+            await self._fitting(call, position=position, step=step)
+        except _Unfit as unfit:
+            return unfit.refused(position)
+        return None
+
+    async def _decide(self, checked: CheckedCall) -> Decision:
+        if self._policy is None:
+            return await decide(None, checked, self._session)
+        # A copy: what a policy does to the arguments must not reach the tool past their validation.
+        arguments = copied(checked.arguments)
+        values = arguments if checked.tool.convert is None else checked.tool.convert(copied(checked.arguments))
+        shown = msgspec.structs.replace(checked, arguments=arguments, values=values)
+        try:
+            return await decide(self._policy, shown, self._session)
+        except asyncio.CancelledError as error:
+            pass_interrupts(error)
+            return failed_policy(error)  # it raised this by itself
+
+    def _unknown(self, call: ToolCall) -> ToolResult:
+        near = self._toolbox.near(call.name, self._session)
+        name = call.name if len(call.name) <= 100 else call.name[:100] + "..."
+        hint = f" Did you mean {' or '.join(near)}?" if near else " Call one of the listed tools."
+        return failed_result(
+            call,
+            CallStatus.UNKNOWN_TOOL,
+            f"There is no tool named {name!r}.{hint}",
+            extra={"name": name, "did_you_mean": near},
+        )
+
+    async def _fitting(self, call: ToolCall, *, position: int, step: int, otherwise: Tool | None = None) -> CheckedCall:
+        """Return the call with its tool and valid arguments. Raises _Unfit where it has none."""
+        tool = self._toolbox.find(call.name, self._session) or otherwise
+        if tool is None:
+            raise _Unfit(self._unknown(call))
+        parsed = self._parse(call)
+        await _give_turn(call)
+        arguments = parsed if tool is otherwise else self._complete(tool, call, parsed)
+        await _give_turn(call)
+        try:
+            if tool.validate is not None and inspect.isawaitable(checking := tool.validate(copied(arguments))):
+                await checking
+            values = tool.convert(copied(arguments)) if tool.convert is not None else arguments
+        except InvalidArguments as error:
+            raise _Unfit(_invalid_arguments(call, error)) from error
+        except BaseException as error:
+            pass_interrupts(error)
+            # The tool's author erred, not the model: nothing ran, and the model may try another way.
+            logger.warning("Checking the arguments of %s raised", tool.name, exc_info=True)
+            raise _Unfit(_unchecked(call, error)) from error
+        await _give_turn(call)
+        canonical = encoded(arguments)
+        return CheckedCall(
+            call=call,
+            tool=tool,
+            arguments=arguments,
+            values=values,
+            effect=tool.effect_of(copied(arguments) if callable(tool.effect) else arguments),
+            position=position,
+            digest=digest([tool.name, canonical]),
+            key=idempotency_key(self._session.id, step, position, tool.name, canonical),
+        )
+
+    def _parse(self, call: ToolCall) -> JsonObject:
+        try:
+            return self._toolbox.parse(call.arguments)
+        except InvalidArguments as error:
+            raise _Unfit(_invalid_arguments(call, error)) from error
+        except InvalidJson as error:
+            raise _Unfit(_invalid_json(call, error)) from error
+
+    def _complete(self, tool: Tool, call: ToolCall, arguments: JsonObject) -> JsonObject:
+        try:
+            return self._toolbox.complete(tool, arguments)
+        except InvalidArguments as error:
+            raise _Unfit(_invalid_arguments(call, error)) from error
+
+    async def _intercept(self, call: ToolCall) -> tuple[Decision | None, ToolCall]:
+        """Let every interceptor see the call. One may change its arguments or forbid it, none may rename or allow it."""
+        strictest: Decision | None = None
+        for interceptor in self._interceptors:
+            name = type(interceptor).__name__
+            try:
+                answer = interceptor.before(call)
+                answer = await answer if inspect.isawaitable(answer) else answer
+            except BaseException as error:
+                pass_interrupts(error)
+                reason = f"{name} failed before the call ({type(error).__name__})."
+                logger.warning("%s", reason, exc_info=True)
+                return Decision(kind=DecisionKind.DENY, rule="interceptor raised", reason=reason), call
+            if not isinstance(answer, ToolCall) or not isinstance(answer.arguments, str):
+                word = held_to_port(answer, f"interceptor {name}")
+                strictest = word if strictest is None else stricter(strictest, word)
+            elif answer.arguments != call.arguments:
+                call = msgspec.structs.replace(call, arguments=answer.arguments)
+        return strictest, call
+
+
+async def _give_turn(call: ToolCall) -> None:
+    """Let others have a turn of the event loop between two looks at long arguments."""
+    if len(call.arguments) > _LONG_ARGUMENTS:
+        await asyncio.sleep(0)
+
+
+class _Unfit(Exception):
+    def __init__(self, result: ToolResult) -> None:
+        super().__init__(result.message)
+        self._result = result
+
+    def refused(self, position: int) -> Refused:
+        return Refused(result=self._result, position=position)
+
+
+def _edited(call: ToolCall, arguments: JsonObject) -> ToolCall:
+    """Put an approver's arguments in the place of the model's."""
+    if (problem := find_unencodable(arguments)) is not None:
+        raise _Unfit(_invalid_arguments(call, InvalidArguments(f"the approver's arguments are no JSON: {problem}.")))
+    return msgspec.structs.replace(call, arguments=msgspec.json.encode(arguments).decode())
+
+
+def _invalid_arguments(call: ToolCall, error: InvalidArguments) -> ToolResult:
+    return failed_result(
+        call,
+        CallStatus.INVALID_ARGUMENTS,
+        f"The arguments do not fit the schema: {words_of(error)}",
+        details=error.details,
+    )
+
+
+def _invalid_json(call: ToolCall, error: InvalidJson) -> ToolResult:
+    return failed_result(
+        call, CallStatus.INVALID_JSON, f"The arguments are not valid JSON: {error}", details=[error.where]
+    )
+
+
+def _unchecked(call: ToolCall, error: BaseException) -> ToolResult:
+    message = f"{call.name} could not check its arguments and did not run: {describe(error)}"
+    return failed_result(call, CallStatus.FAILED, message, code="internal_error")

@@ -1,0 +1,168 @@
+"""Contract: what a tool returned, held to what it promised, and made the call's result within its bounds. Calls no tool."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from treadle.concurrency.threads import Threads
+from treadle.concurrency.turns import in_turns
+from treadle.engine.rules.bounds import bound, bound_encoded
+from treadle.engine.rules.failures import describe
+from treadle.engine.rules.outputs import fault_of, output_of
+from treadle.errors import Rejected
+from treadle.events import ContractViolated
+from treadle.redaction import without_known
+from treadle.results import failed_result
+from treadle.sessions.ledger import Ledger
+from treadle.tooling.toolbox import Plain, Toolbox
+from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolOutput, ToolResult, Unfinished
+
+__all__ = ["Contract"]
+
+_threads = Threads()
+_MANY_BYTES = 1024 * 1024
+_SLICE_CHARS = 1024 * 1024
+
+
+class Contract:
+    """Makes the results of one run's calls from what their tools returned.
+
+    Large values are looked at in slices, so that they do not hold the event loop.
+
+    Args:
+        max_chars: Characters of a result that the model is shown; None for no limit.
+    """
+
+    def __init__(self, *, ledger: Ledger, toolbox: Toolbox, max_chars: int | None) -> None:
+        self._ledger = ledger
+        self._toolbox = toolbox
+        self._max_chars = max_chars
+
+    async def returned(self, checked: CheckedCall, value: Any) -> ToolResult:
+        """Return the result of a call whose tool returned a value."""
+        output, problem = output_of(value)
+        plain = await self._toolbox.plain(output.data)
+        problem = problem or plain.problem or fault_of(output)
+        if problem is not None:
+            row = {"field": "", "constraint": "plain JSON", "value": problem}
+            return await self._violated(checked, [row], f"It is not JSON: {problem}.", None)
+        if violations := await self._toolbox.result_violations(checked.tool, plain):
+            if self._toolbox.fits_error_schema(checked.tool, plain.data):
+                return await self._refused(checked, plain, None)
+            pieces, _ = await plain.encoded()
+            artifact = await self._ledger.journal.put_blob(await _without_keys(await _joined(pieces)))
+            shape = self._toolbox.shape_mismatch(checked.tool, plain.data)
+            return await self._violated(checked, violations, shape, artifact)
+        return await self._ok(checked, plain, output)
+
+    async def rejected(self, checked: CheckedCall, body: Any, code: str | None) -> ToolResult:
+        """Return the result of a call that its service refused: the service's own body, unchanged (F04)."""
+        plain = await self._toolbox.plain(body)
+        if plain.problem is not None:
+            plain = Plain(data=describe(Rejected(body)))
+        return await self._refused(checked, plain, code)
+
+    def limit(self, checked: CheckedCall) -> int | None:
+        """Return how many characters of a call's result the model is shown; None for no limit."""
+        limits = [limit for limit in (self._max_chars, checked.tool.result_limit) if limit]
+        return min(limits) if limits else None
+
+    async def _ok(self, checked: CheckedCall, plain: Plain, output: ToolOutput) -> ToolResult:
+        content, whole = await self._bounded(plain, self.limit(checked))
+        artifact = None if whole is None else await self._ledger.journal.put_blob(await _without_keys(whole))
+        return ToolResult(
+            call_id=checked.id,
+            name=checked.name,
+            status=CallStatus.OK,
+            content=content,
+            data=plain.data if whole is None else None,
+            display=output.display,
+            media=tuple(output.media),
+            artifact=artifact,
+        )
+
+    async def _bounded(self, plain: Plain, limit: int | None) -> tuple[str, bytes | None]:
+        """Return the text for the model and, where that had to be shortened, the whole."""
+        data = plain.data
+        if isinstance(data, str):
+            content, is_shortened = bound(data, data, limit)
+            return content, await _encoded(data) if is_shortened else None
+        pieces, chars = await plain.encoded()
+        whole = await _joined(pieces)
+        if limit is not None and plain.is_heavy and chars > limit:
+            return bound_encoded(data, pieces, limit, total_chars=chars), whole
+        content, is_shortened = bound(data, whole.decode(), limit)
+        return content, whole if is_shortened else None
+
+    async def _refused(self, checked: CheckedCall, plain: Plain, code: str | None) -> ToolResult:
+        message = f"{checked.name} was refused by its service, in the words of `details`. It was not tried again."
+        told = await self._told(checked, plain)
+        result = failed_result(checked.call, CallStatus.REJECTED, message, code=code, details=[told])
+        return self._shortened(checked, result, told)
+
+    async def unfinished(self, checked: CheckedCall, error: Unfinished) -> ToolResult:
+        """Return the result of a call that ended without a value, and that says itself what became of it."""
+        plain = await self._toolbox.plain(error.body)
+        told = None if plain.problem is not None else await self._told(checked, plain)
+        acted = error.may_have_acted
+        result = failed_result(
+            checked.call,
+            error.status,
+            error.message,
+            code=error.code,
+            details=[] if told is None else [told],
+            extra={"may_have_acted": acted},
+            may_have_acted=acted,
+        )
+        return self._shortened(checked, result, told)
+
+    async def _told(self, checked: CheckedCall, plain: Plain) -> Any:
+        """Return what a failed call has to say, cut where it is heavy."""
+        limit = self.limit(checked)
+        if limit is None or not plain.is_heavy:
+            return plain.data
+        content, whole = await self._bounded(plain, limit // 2)
+        return plain.data if whole is None else content
+
+    def _shortened(self, checked: CheckedCall, result: ToolResult, told: Any) -> ToolResult:
+        content, is_shortened = bound(msgspec.json.decode(result.content), result.content, self.limit(checked))
+        return msgspec.structs.replace(result, content=content, data=None if is_shortened else told)
+
+    async def _violated(
+        self, checked: CheckedCall, violations: list[JsonObject], shape: str, artifact: str | None
+    ) -> ToolResult:
+        """The tool broke its own contract: the raw value is kept for operators, out of the model's sight (F06)."""
+        message = f"{checked.name} ran, but its result has an unexpected shape and was withheld. {shape}"
+        told = [{"field": row.get("field", ""), "constraint": row.get("constraint", "")} for row in violations]
+        await self._ledger.record(
+            ContractViolated(call_id=checked.id, tool=checked.name, details=tuple(violations), artifact=artifact)
+        )
+        acted = not checked.effect.is_read
+        result = failed_result(
+            checked.call,
+            CallStatus.UNEXPECTED_RESULT_SHAPE,
+            message,
+            details=told,
+            may_have_acted=acted,
+            extra={"may_have_acted": acted},
+        )
+        return msgspec.structs.replace(result, artifact=artifact)
+
+
+async def _without_keys(content: bytes) -> bytes:
+    return await _joined(await in_turns(without_known(content)))
+
+
+async def _encoded(text: str) -> bytes:
+    starts = range(0, len(text), _SLICE_CHARS)
+    return await _joined(await in_turns(text[start : start + _SLICE_CHARS].encode() for start in starts))
+
+
+async def _joined(pieces: Sequence[bytes]) -> bytes:
+    """Join bytes: many of them in a thread, where Python lets others go on meanwhile."""
+    if sum(map(len, pieces)) < _MANY_BYTES:
+        return b"".join(pieces)
+    whole: bytes = await _threads.submit(partial(b"".join, pieces))
+    return whole

@@ -1,0 +1,269 @@
+"""Early calls: reads that start while the model's response still streams (design section 4, "Early start").
+
+Not a second scheduler: only a `read`, allowed and valid, whose every predecessor in the response is one too.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from types import TracebackType
+from typing import Self
+
+from treadle.engine.rules.choices import forbidden_by
+from treadle.engine.rules.tries import Tries
+from treadle.engine.tool_calls.attempts import Attempts
+from treadle.engine.tool_calls.checking import Checked, Checker, Decided
+from treadle.engine.tool_calls.finishing import Finisher
+from treadle.events import AnyEvent, ModelDiscarded, ToolStarted
+from treadle.messages import ToolCall
+from treadle.ports import DecisionKind
+from treadle.redaction import redacted_logger
+from treadle.results import failed_result
+from treadle.sessions.ledger import Ledger
+from treadle.tools import CallStatus, CheckedCall, ToolResult
+
+__all__ = ["EarlyCalls", "Offers"]
+
+logger = redacted_logger(__name__)
+
+
+class _Running:
+    """One early call. `end` is the whole of it, done when its `tool.finished` is recorded; it is never cancelled."""
+
+    def __init__(self, *, call: ToolCall, checked: CheckedCall) -> None:
+        self.call = call  # as the model wrote it; an interceptor may have changed the arguments of what runs
+        self.checked = checked
+        self.begun = asyncio.Event()  # set when its `tool.started` is recorded, or could not be
+        self.is_wanted = True
+        self.task: asyncio.Task[ToolResult] | None = None  # once the start is recorded
+        self.end: asyncio.Task[ToolResult]
+
+    def stop(self) -> None:
+        self.is_wanted = False
+        if self.task is not None:
+            self.task.cancel()
+
+
+class EarlyCalls:
+    """The early calls of one run's current step.
+
+    The step opens and closes them, and so nothing of them outlives it:
+
+        async with early:
+            proposal = await propose(...)  # calls start
+            await execute(...)  # their results are adopted
+    """
+
+    def __init__(self, *, ledger: Ledger, checker: Checker, attempts: Attempts, tries: Tries) -> None:
+        self._ledger = ledger
+        self._checker = checker
+        self._attempts = attempts
+        self._tries = tries
+        self._current: dict[str, _Running] = {}
+        self._kept: list[_Running] = []
+        self._checked: dict[str, tuple[ToolCall, Checked]] = {}
+        self.room = 0
+        """How many calls of this response may start early."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End what nobody came for, whatever the step resulted in: each call has its `tool.finished` when this returns.
+
+        Raises:
+            JournalError: The end of a call could not be recorded, and the step raised nothing itself.
+        """
+        try:
+            await self.drop()
+        except Exception:
+            if error is None:
+                raise
+            logger.warning("The end of an early call could not be recorded", exc_info=True)
+
+    def listen(self, room: int, *, tool_choice: str = "auto") -> None:
+        """Begin a response of which at most `room` calls may start early, and those only that its request permits."""
+        self._attempts.batch_time.end()
+        self._choice = tool_choice
+        self.room, self._seen = room, 0
+        self._checked.clear()
+
+    async def offer(self, call: ToolCall, *, position: int, step: int, attempt: int) -> None:
+        """Start the call if it may start now; else it and all after it wait for the whole response."""
+        if position != self._seen or position >= self.room or forbidden_by(self._choice, call.name) is not None:
+            return
+        checked = await self._checker.check(call, position=position, step=step)
+        self._checked[call.id] = (call, checked)
+        if not isinstance(checked, Decided) or not self._may_start(checked):
+            return
+        if self._is_kept(checked.call):
+            self._seen += 1
+            return  # a discarded response has started an equal call: its result will answer this one
+        slots = self._attempts.slots
+        if slots.locked():
+            return
+        self._seen += 1
+        await slots.acquire()
+        await self._start(call, checked, step=step, attempt=attempt)
+
+    async def _start(self, call: ToolCall, checked: Decided, *, step: int, attempt: int) -> None:
+        """Record the start and begin. What was begun stays whole though the response, and we with it, be cancelled."""
+        one = checked.call
+        finisher = Finisher(run_id=self._ledger.run_id, step=step, last_id="")
+        started = ToolStarted(
+            step=step,
+            call_id=call.id,
+            tool=call.name,
+            key=one.key,
+            execution_id=finisher.execution_of(call.id),
+            position=one.position,
+            effect=one.effect,
+            early=True,
+            attempt=attempt,
+            call=call,
+            digest=one.digest,
+        )
+        running = _Running(call=call, checked=one)
+        self._current[call.id] = running
+        record = (checked.event(early=True, step=step), started)
+        running.end = asyncio.create_task(self._carry_out(running, record, finisher))
+        await running.begun.wait()
+        if running.end.done():
+            running.end.result()  # it could not be recorded: raise that here
+
+    async def _carry_out(self, running: _Running, events: Sequence[AnyEvent], finisher: Finisher) -> ToolResult:
+        try:
+            await self._ledger.record(*events)
+            running.task = asyncio.create_task(self._attempts.run(running.checked))
+            if not running.is_wanted:
+                running.task.cancel()
+            running.begun.set()
+            result = await running.task
+        except asyncio.CancelledError:
+            message = "The response that proposed this call was discarded."
+            result = failed_result(running.call, CallStatus.CANCELLED, message, code="response_discarded")
+        finally:
+            running.begun.set()
+            self._attempts.slots.release()
+        await self._ledger.record(finisher.finished(running.call, result))
+        return result
+
+    def _may_start(self, checked: Decided) -> bool:
+        """Whether this decided call may start now. One that ends the run waits until the run is known to need it."""
+        call = checked.call
+        is_repeat = self._tries.may_be_over(self._tries.key(call.call, call.digest))
+        is_allowed = checked.decision.kind == DecisionKind.ALLOW
+        is_own_record = call.tool.resumes  # an agent's work is too much to discard with a response that breaks off
+        return call.effect.is_read and is_allowed and not (is_repeat or call.tool.ends_run or is_own_record)
+
+    def find(self, call: ToolCall) -> CheckedCall | None:
+        """Return the early call that this one is, if it started exactly as it now stands in the whole response."""
+        running = self._current.get(call.id)
+        if running is None or running.call.arguments != call.arguments:
+            return None
+        return running.checked
+
+    def checked(self, call: ToolCall) -> Checked | None:
+        """Return what was found of this call while it streamed, so that no policy is asked twice about one call."""
+        known = self._checked.pop(call.id, None)
+        return known[1] if known is not None and known[0] == call else None
+
+    def take(self, checked: CheckedCall) -> CheckedCall | None:
+        """Return an early call of a discarded response that is equal to this one; each answers once."""
+        for running in self._kept:
+            if running.checked.digest == checked.digest:
+                self._kept.remove(running)
+                self._current[running.checked.id] = running
+                return running.checked
+        return None
+
+    def _is_kept(self, checked: CheckedCall) -> bool:
+        return any(running.checked.digest == checked.digest for running in self._kept)
+
+    @property
+    def is_idle(self) -> bool:
+        return all(one.end.done() for one in (*self._current.values(), *self._kept))
+
+    async def wait_idle(self) -> None:
+        """Return when none of them runs: before a call that acts."""
+        if ends := [one.end for one in (*self._current.values(), *self._kept)]:
+            await asyncio.wait(ends)
+
+    async def result_of(self, checked: CheckedCall) -> ToolResult:
+        """Wait for an early call's result. Its `tool.finished` is recorded by itself."""
+        return await self._current.pop(checked.id).end
+
+    async def discard(self, *, attempt: int, step: int, reason: str) -> None:
+        """The response broke off: keep what it started for equal calls of the retry."""
+        started = tuple(call_id for call_id, one in self._current.items() if one.task is not None)
+        await self._ledger.record(ModelDiscarded(step=step, attempt=attempt, reason=reason, calls=started))
+        self._kept.extend(self._current.values())
+        self._current.clear()
+
+    async def drop(self, *, but: Collection[str] = ()) -> None:
+        """Stop what nobody wants any more. They are reads, so nothing is lost; each still gets its `tool.finished`.
+
+        Args:
+            but: Ids of the calls that are wanted.
+
+        Raises:
+            JournalError: The end of one could not be recorded.
+        """
+        unwanted = [*self._kept, *(one for call_id, one in self._current.items() if call_id not in but)]
+        self._kept.clear()
+        self._current = {call_id: one for call_id, one in self._current.items() if call_id in but}
+        for running in unwanted:
+            running.stop()
+        if unwanted:
+            await asyncio.wait([running.end for running in unwanted])
+        for running in unwanted:
+            running.end.result()
+
+
+class Offers:
+    """Offers the calls of one response as soon as the stream makes us wait, and not before.
+
+    A response that ends in the bytes that are already here gains nothing from an early start; the whole batch is cheaper.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], Awaitable[None]]] = deque()
+        self._wake: asyncio.Handle | None = None
+        self._offering: asyncio.Task[None] | None = None
+
+    def put(self, offer: Callable[[], Awaitable[None]]) -> None:
+        """Take a call in; it is offered in its turn."""
+        self._waiting.append(offer)
+        if self._wake is None and self._offering is None:
+            self._wake = asyncio.get_running_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._wake = None
+        self._offering = asyncio.create_task(self._offer())
+
+    async def _offer(self) -> None:
+        while self._waiting:
+            await self._waiting.popleft()()
+        self._offering = None  # nothing was awaited since the last look: whoever puts now begins anew
+
+    def forget(self) -> None:
+        """The response is whole: what has not been offered goes with its batch."""
+        self._waiting.clear()
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+
+    async def close(self, *, is_whole: bool) -> None:
+        """Wait for the offer that is under way; break it off when its response broke off.
+
+        Raises:
+            JournalError: The start of a call could not be recorded.
+        """
+        self.forget()
+        if self._offering is None:
+            return
+        if not is_whole:
+            self._offering.cancel()
+        await asyncio.gather(self._offering, return_exceptions=not is_whole)

@@ -1,0 +1,284 @@
+"""Invocation: start one attempt of one call, and wait for its end, its time limit or an interrupt.
+
+Knows which calls were given up and run on. Retries nothing and makes no result: that is `attempts.py`.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple, TypeAlias
+
+from treadle.canonical import copied
+from treadle.concurrency.threads import Threads
+from treadle.effects import Effect
+from treadle.engine.interrupts import Interrupt, wait_at_most
+from treadle.engine.rules.batch_time import BatchTime
+from treadle.engine.rules.failures import Cut, contained, describe, kept_inside
+from treadle.events import ToolLate, ToolProgress
+from treadle.messages import Message, ToolCall
+from treadle.ports import Decision
+from treadle.redaction import redacted_logger
+from treadle.sessions.ledger import Ledger
+from treadle.sessions.views import ReadOnlyMessages
+from treadle.tools import CheckedCall, JsonObject, SessionSnapshot, ToolContext
+
+__all__ = ["GRACE_SECONDS", "Abandoned", "CallContext", "Invoker"]
+
+logger = redacted_logger(__name__)
+
+GRACE_SECONDS = 0.2
+"""How long a call that was told to stop may take to end before it is left behind."""
+
+Decide: TypeAlias = Callable[[CheckedCall, str, JsonObject, Effect], Coroutine[Any, Any, Decision]]
+"""Decides on an action of a call: the call, the action, its arguments, its effect."""
+
+Abandoned: TypeAlias = dict["asyncio.Future[Any]", CheckedCall]
+
+_threads = Threads()
+_background: set["asyncio.Task[None]"] = set()
+"""Recordings of late ends, held so that they are not collected while they run."""
+
+
+class CallContext:
+    """What one attempt of one call may know: the `ToolContext` that tools are given."""
+
+    def __init__(
+        self, checked: CheckedCall, attempt: int, deps: Any, ledger: Ledger, decide: Decide, host: object = None
+    ) -> None:
+        self._decide = decide
+        self.host = host
+        """The run of the call, for a tool that is an agent; its kind is known to `assembly.py`."""
+        self._checked = checked
+        self._ledger = ledger
+        self._loop = asyncio.get_running_loop()
+        self._session: SessionSnapshot | None = None
+        self.attempt = attempt
+        self.deps = deps
+        self.cancelled = False
+
+    @property
+    def call(self) -> ToolCall:
+        return self._checked.call
+
+    @property
+    def idempotency_key(self) -> str:
+        return self._checked.key
+
+    @property
+    def session(self) -> SessionSnapshot:
+        if self._session is None:
+            state = self._ledger.state
+            step, messages = state.step, state.transcript
+            if self.call.id in state.early:  # its response still streams, and is no message yet
+                step += 1
+                so_far = tuple(one.call for one in state.early.values())
+                messages = (*messages, Message(role="assistant", parts=so_far))
+            shown = ReadOnlyMessages().of(messages)
+            self._session = SessionSnapshot(id=state.id, run_id=self._ledger.run_id, step=step, messages=shown)
+        return self._session
+
+    async def decide(self, action: str, arguments: JsonObject, *, effect: Effect | str = Effect.UNSAFE) -> Decision:
+        deciding = self._decide(self._checked, action, arguments, Effect(effect))
+        if _running_loop() is self._loop:
+            return await deciding
+        # A blocking tool asks in a loop of its own thread, such as asyncio.run(ctx.decide(...)).
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(deciding, self._loop))
+
+    def progress(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
+        event = ToolProgress(call_id=self._checked.id, message=str(message), done=done, total=total)
+        if _running_loop() is self._loop:
+            self._ledger.publish(event)  # at once: the tool may return before the loop comes round
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._ledger.publish, event)  # a blocking tool calls from its thread
+        except RuntimeError:
+            return  # the loop has been closed: nobody listens to an abandoned call
+
+
+class Invoker:
+    """Starts the calls of one run and watches them.
+
+    Args:
+        abandoned: Calls that earlier runs of the session gave up.
+        host: The run itself, as a tool that is an agent sees it.
+        batch_time: What the calls of one response may take together.
+        decide: Decides on what a tool is about to do by itself.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        interrupt: Interrupt,
+        deps: Any,
+        abandoned: Abandoned,
+        batch_time: BatchTime,
+        decide: Decide,
+        host: object = None,
+    ) -> None:
+        self.batch_time = batch_time
+        self._decide = decide
+        self._host = host
+        self._ledger = ledger
+        self._interrupt = interrupt
+        self._deps = deps
+        self._are_async: dict[str, bool] = {}
+        self.abandoned = abandoned
+        """Calls that were given up and have not ended: a non-read keeps its resource until it does."""
+
+    async def call(self, checked: CheckedCall, attempt: int) -> Any:
+        """Start the tool once and wait for it, its time limit or an interrupt.
+
+        Raises:
+            Cut: The time was up or the run was interrupted; the call has been told to stop.
+            BaseException: Whatever the tool raised.
+        """
+        context = CallContext(checked, attempt, self._deps, self._ledger, self._decide, self._host)
+        self.batch_time.begin()
+        clock, limit = self._ledger.clock, self.batch_time.within(checked.tool.timeout)
+        begun = clock.monotonic()
+        value = await self._watched(self._start(checked, context, attempt), limit)
+        if not inspect.isawaitable(value):
+            return value
+        # A plain function that makes a coroutine, such as a lambda: it goes on here, within the same limit.
+        left = None if limit is None else max(limit - (clock.monotonic() - begun), 0.0)
+        return await self._watched(_task(checked, context, value), left)
+
+    async def ask(
+        self, check: Callable[[JsonObject, ToolContext], Awaitable[Any]], checked: CheckedCall, attempt: int
+    ) -> Any:
+        """Ask a tool's `check` about a call, within the tool's own limit. Raises as `call` does."""
+        context = CallContext(checked, attempt, self._deps, self._ledger, self._decide)
+        answer = _awaited(check, copied(checked.arguments), context)
+        return await self._watched(_task(checked, context, answer), checked.tool.timeout)
+
+    def is_running_on(self, checked: CheckedCall) -> bool:
+        """Whether an earlier attempt of this call was given up and has not ended."""
+        return any(call is checked for call in self.abandoned.values())
+
+    def _start(self, checked: CheckedCall, context: CallContext, attempt: int) -> "_Underway":
+        """Start the tool: a coroutine function as a task, any other function in a thread. Each gets its own arguments (TF7)."""
+        tool = checked.tool
+        if tool.convert is None:
+            values = copied(checked.arguments)
+        else:
+            values = checked.values if attempt == 1 else tool.convert(copied(checked.arguments))
+        if tool.name not in self._are_async:
+            self._are_async[tool.name] = _is_async(tool.run)
+        if self._are_async[tool.name]:
+            return _task(checked, context, tool.run(values, context))
+        return _Underway(checked, context, _threads.submit(lambda: kept_inside(lambda: tool.run(values, context))))
+
+    async def _watched(self, one: "_Underway", seconds: float | None) -> Any:
+        """Wait for what was started. What does not end in time is told to stop, and after a short grace left behind."""
+        clock, future = self._ledger.clock, one.future
+        begun = clock.monotonic()
+        try:
+            is_done = await self._interrupt.wait_for(future, seconds)
+        except asyncio.CancelledError:
+            await (_end_of(one) if one.checked.tool.resumes else self._end(one))
+            raise
+        if not is_done and one.checked.tool.resumes:
+            await _end_of(one)
+            is_done = not future.cancelled()  # it was told to stop, and says itself what became of it
+        if not is_done and one.checked.tool.interrupt == "block" and self._interrupt.is_patient:
+            one.context.cancelled = True
+            left = (seconds or 0.0) - (clock.monotonic() - begun)
+            await wait_at_most(clock, future, max(left, 0.0))
+            is_done = future.done()
+        if is_done:
+            return future.result()
+        by_limit = self._interrupt.stop is None
+        await self._end(one)
+        raise Cut(by_limit=by_limit, seconds=clock.monotonic() - begun)
+
+    async def _end(self, one: "_Underway") -> None:
+        """Tell a call to stop. One that has not ended after a short grace is left behind."""
+        one.tell_to_stop()
+        if isinstance(one.future, asyncio.Task):
+            await wait_at_most(self._ledger.clock, one.future, GRACE_SECONDS)
+        if not one.future.done():
+            self._abandon(one)  # a thread cannot be stopped, only told
+        elif not one.future.cancelled():
+            await self._late(one)
+
+    def _abandon(self, one: "_Underway") -> None:
+        """Leave a call behind that has been told to stop. It is remembered until it ends."""
+        self.abandoned[one.future] = one.checked
+        logger.info("Call %s of %s was told to stop and runs on", one.checked.id, one.checked.name)
+
+        def ended(future: "asyncio.Future[Any]") -> None:
+            self.abandoned.pop(future, None)
+            if future.cancelled():
+                return
+            task = asyncio.ensure_future(self._late(one))
+            _background.add(task)
+            task.add_done_callback(_background.discard)
+
+        one.future.add_done_callback(ended)
+
+    async def _late(self, one: "_Underway") -> None:
+        """Record how a call that had been given up ended (TF11). It is never sent to the model."""
+        checked, future = one.checked, one.future
+        error = future.exception()
+        outcome, content = ("returned", _shown(future.result())) if error is None else ("raised", describe(error))
+        event = ToolLate(call_id=checked.id, tool=checked.name, outcome=outcome, content=content)
+        try:
+            await self._ledger.record(event)
+        except Exception:
+            # Nobody waits for this any more: a journal that has been closed since must not raise in the event loop.
+            logger.info("Late end of call %s of %s could not be recorded", checked.id, checked.name, exc_info=True)
+
+
+class _Underway(NamedTuple):
+    """One attempt that has been started."""
+
+    checked: CheckedCall
+    context: CallContext
+    future: "asyncio.Future[Any]"
+
+    def tell_to_stop(self) -> None:
+        self.context.cancelled = True
+        if isinstance(self.future, asyncio.Task):
+            self.future.cancel()
+
+
+async def _end_of(one: _Underway) -> None:
+    """Tell a call to stop that records what it does by itself, and wait for its end: nothing of it outlives its run."""
+    one.tell_to_stop()
+    while not one.future.done():
+        try:
+            await asyncio.wait({one.future})
+        except asyncio.CancelledError:
+            continue
+    if not one.future.cancelled():
+        one.future.exception()  # looked at: nobody else may ask for it
+
+
+def _task(checked: CheckedCall, context: CallContext, running: Awaitable[Any]) -> _Underway:
+    return _Underway(checked, context, asyncio.get_running_loop().create_task(contained(running)))
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+async def _awaited(function: Callable[..., Awaitable[Any]], arguments: JsonObject, context: CallContext) -> Any:
+    return await function(arguments, context)
+
+
+def _shown(value: Any) -> str:
+    """Return a late value for operators."""
+    try:
+        return repr(value)[:2000].encode("utf-8", "replace").decode()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a stranger's object may refuse to be shown
+        return type(value).__name__

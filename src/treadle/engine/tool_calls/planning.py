@@ -1,0 +1,493 @@
+"""Planning: what becomes of each call of a batch: refused, denied, asked about, adopted, or ready to run.
+
+Reads answers that persons gave; starts nothing. All calls of a response are looked at before anything becomes of one.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from treadle.canonical import copied
+from treadle.doubts import is_equal
+from treadle.effects import Effect
+from treadle.engine.interrupts import Interrupt
+from treadle.engine.rules.choices import forbidden_by
+from treadle.engine.rules.tries import NOT_STARTED, Repetition, Tries
+from treadle.engine.tool_calls.checking import Checked, Checker, Decided, Refused
+from treadle.engine.tool_calls.early import EarlyCalls
+from treadle.engine.tool_calls.finishing import Finisher
+from treadle.events import AnyEvent, ApprovalRequested, CallDecided, ModelFinished, RepeatNoticed
+from treadle.messages import ToolCall
+from treadle.permissions.policies import action_digest
+from treadle.ports import Decision, DecisionFailure, DecisionKind
+from treadle.results import failed_result
+from treadle.sessions.ledger import Ledger
+from treadle.sessions.settling import may_have_acted, suspended_result, unknown_outcome, unstarted
+from treadle.state import BUDGET_EXCEEDED, CallState
+from treadle.stops import Stop, StopReason
+from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
+
+__all__ = ["Batch", "Plan", "Planner"]
+
+_CALLS_A_TURN = 64
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """The calls of one step that have no result yet."""
+
+    calls: Sequence[CallState]
+    step: int
+    finished: ModelFinished | None = None
+    """The response that proposed them, where it is not recorded yet: it enters the same commit as the decisions."""
+    allowance: int | None = None
+    """How many of the calls that have not started the budget still covers, the first ones; None for all."""
+    exhausted: str | None = None
+    """The budget that is used up, so that no call may start that has not started before; None when there is none."""
+    notice: dict[str, Any] | None = None
+    """Fields that the last result gains because a limit is reached."""
+    refusal: str | None = None
+    """Why no call of this response may start (it was cut off, or calling was not allowed); None when they may."""
+    cut_calls: frozenset[str] = frozenset()
+    """Ids of calls whose end may be missing: what came of their arguments may be another action."""
+    repeated_calls: frozenset[str] = frozenset()
+    """Ids of calls that may be the repetition of an earlier one in the response."""
+    failure: DecisionFailure | None = None
+    """Why the response holds no usable decision; its one call stands for that."""
+    stop: Stop | None = None
+    """Why the run ends after this batch, none of whose calls may start; None when that depends on the calls."""
+    tool_choice: str = "auto"
+    """What the request had permitted. A server may ignore it; then the calls that it forbade do not start."""
+
+
+class Plan(msgspec.Struct, kw_only=True):
+    """What becomes of each call of the batch, in call order."""
+
+    finisher: Finisher
+    events: list[AnyEvent] = msgspec.field(default_factory=list)
+    ready: list[CheckedCall] = msgspec.field(default_factory=list)
+    adopted: list[tuple[ToolCall, CheckedCall]] = msgspec.field(default_factory=list)
+    stop: Stop | None = None
+    acts: bool = False
+    """Whether one that is ready may change something. What was read before it is no answer to a read after it."""
+
+
+class Planner:
+    """Plans the batches of one run."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        checker: Checker,
+        early: EarlyCalls,
+        interrupt: Interrupt,
+        tries: Tries,
+        approval_seconds: float,
+    ) -> None:
+        self._ledger = ledger
+        self._checker = checker
+        self._early = early
+        self._interrupt = interrupt
+        self._tries = tries
+        self._approval_seconds = approval_seconds
+
+    async def plan(self, batch: Batch, finisher: Finisher) -> Plan:
+        """Return one decision a call, in call order. Nothing has run yet."""
+        plan = Plan(finisher=finisher, stop=batch.stop)
+        if (failure := batch.failure) is not None:
+            for state in batch.calls:
+                result = failed_result(
+                    state.call, CallStatus.FAILED, failure.message, code=failure.code, details=failure.details
+                )
+                self._refuse(plan, result, state.position)
+            return plan
+        found = []
+        unstarted = 0
+        for index, state in enumerate(batch.calls):
+            if index % _CALLS_A_TURN == _CALLS_A_TURN - 1:
+                await asyncio.sleep(0)  # others have a turn: a batch may have a thousand calls
+            found.append(await self._look(batch, unstarted, state))
+            unstarted += state.started is None
+        repetition = self._repetition(found)
+        if repetition is not None and repetition.is_over:
+            self._stop_repeating(plan, found, repetition)
+            return plan
+        seen: dict[str, int] = {}
+        for one in found:
+            nth = seen[one.key] = seen.get(one.key, 0) + 1
+            self._route(plan, one, max(nth, 1 if repetition is None else repetition.count), nth)
+        return plan
+
+    async def _look(self, batch: Batch, before: int, state: CallState) -> "_Found":
+        """Find out what a call is, before anything becomes of any call of its response.
+
+        Args:
+            before: How many calls of the batch come before it and have not started.
+        """
+        call = state.call
+        if (early := self._early.find(call)) is not None:
+            return _Found(state=state, early=early, key=self._tries.key(call, early.digest))
+        reason = self._skip_reason(batch, before, state)
+        checked = None if reason is not None else await self._check(state, batch)
+        if checked is None:
+            return _Found(state=state, skipped=reason or _STOPPED)
+        return _Found(
+            state=state,
+            checked=checked,
+            key=self._tries.key(call, checked.call.digest if isinstance(checked, Decided) else ""),
+        )
+
+    def _skip_reason(self, batch: Batch, before: int, state: CallState) -> tuple[str, str] | None:
+        call = state.call
+        if (refusal := batch.refusal or forbidden_by(batch.tool_choice, call.name)) is not None:
+            return NOT_STARTED, refusal
+        if call.id in batch.cut_calls:
+            return NOT_STARTED, "Not executed: this call was cut off before its end. Issue it again."
+        if batch.allowance is not None and before >= batch.allowance and _is_due(state):
+            return BUDGET_EXCEEDED, _used_up("max_tool_calls", state)
+        if batch.stop is not None:
+            return "run_stopped", "Not executed: the run stops here."
+        if self._interrupt.stop is not None:
+            return _STOPPED
+        return None
+
+    async def _check(self, state: CallState, batch: Batch) -> Checked | None:
+        """Return the checked call with a person's word on it, where there is one; None when the run was stopped meanwhile."""
+        found = self._like_doubt(await self._checked(state, batch), state)
+        checked = _unchanged(_doubted(found, state, batch), state)
+        answer = state.approval.answer if state.approval is not None else None
+        if checked is None or answer is None or isinstance(checked, Refused):
+            return checked
+        if answer.answer == "deny":
+            return _ruled(checked, DecisionKind.DENY, state)
+        if not self._covers(state, checked):
+            return checked  # given too late, or for another action: it is asked about again
+        if answer.arguments is None:
+            return _ruled(checked, DecisionKind.ALLOW, state)
+        return await self._edited(checked, answer.arguments, state, batch)
+
+    def _like_doubt(self, checked: Checked | None, state: CallState) -> Checked | None:
+        """Ask a person about a call that equals one in doubt: run under a new key, it could act a second time."""
+        if not isinstance(checked, Decided) or checked.decision.kind != DecisionKind.ALLOW or state.started is not None:
+            return checked
+        decision = self._equals_doubt(checked.call)
+        return checked if decision is None else msgspec.structs.replace(checked, decision=decision)
+
+    def _equals_doubt(self, call: CheckedCall) -> Decision | None:
+        if call.effect not in (Effect.KEYED, Effect.UNSAFE):
+            return None
+        doubt = next((one for one in self._ledger.state.doubts.values() if is_equal(one, call)), None)
+        if doubt is None:
+            return None
+        what = f"its key {doubt.business_key}" if doubt.business_key else "its arguments"
+        reason = (
+            f"It equals call {doubt.call_id} of {doubt.tool} in {what}, whose outcome is unknown: allowed, it may act a "
+            "second time. Find out first how that call ended."
+        )
+        return Decision(kind=DecisionKind.ASK, rule=EQUALS_DOUBT, reason=reason)
+
+    def asked_since(self, calls: Sequence[CheckedCall]) -> dict[str, list[AnyEvent]]:
+        """Return what to record, by call, of those that may not start after all: they equal a call of their own batch whose
+        outcome has become unknown since they were decided on, and no person has allowed them."""
+        asked: dict[str, list[AnyEvent]] = {}
+        for call in calls if self._ledger.state.doubts else ():
+            state = self._ledger.state.open.get(call.id)
+            if state is None or state.started is not None or _is_allowed_by_person(state):
+                continue
+            if (decision := self._equals_doubt(call)) is not None:
+                is_rewritten = state.decision is not None and state.decision.arguments is not None
+                decided = Decided(call=call, decision=decision, is_rewritten=is_rewritten)
+                asked[call.id] = [decided.event(), self._request_for(state, decided, self._ledger.store_time())]
+        return asked
+
+    async def _edited(self, asked: Decided, arguments: JsonObject, state: CallState, batch: Batch) -> Checked | None:
+        """Return the call with the arguments that a person has put in the place of the model's."""
+        edited = await self._checked(state, batch, edited=arguments)
+        if isinstance(edited, Refused):
+            return _asked_again(asked, edited)
+        if edited is None or edited.call.call.arguments != _raw(arguments):
+            return edited  # an interceptor made it another action than the one consented to
+        return _ruled(edited, DecisionKind.ALLOW, state)
+
+    async def _checked(self, state: CallState, batch: Batch, *, edited: JsonObject | None = None) -> Checked | None:
+        """Check a call. A policy or an interceptor that hangs does not outlive an interrupt."""
+        if batch.exhausted is not None and _is_due(state):
+            refused = await self._checker.refusal(state.call, position=state.position, step=batch.step)
+            return refused or _unpaid(state, batch.exhausted)
+        if edited is None and (known := self._early.checked(state.call)) is not None:
+            return known
+        checking = self._checker.check(state.call, position=state.position, step=batch.step, edited=edited)
+        if not self._checker.may_wait:
+            return await checking
+        with self._interrupt.cancel_scope():
+            return await checking
+        return None
+
+    def _route(self, plan: Plan, found: "_Found", count: int, nth: int) -> None:
+        """Send a call where its decision says.
+
+        Args:
+            count: How often it has been proposed in a row.
+            nth: The same within its response.
+        """
+        state, checked = found.state, found.checked
+        if found.skipped is not None:
+            code, message = found.skipped
+            return self._refuse(plan, unstarted(state, CallStatus.SKIPPED, message, code), state.position)
+        self._notice_repeat(plan, found, count)
+        if found.early is not None:
+            plan.adopted.append((state.call, found.early))
+        elif isinstance(checked, Refused):
+            self._refuse(plan, checked.result, state.position)
+        elif checked is not None:
+            self._carry_out_decision(plan, found, checked, nth)
+        return None
+
+    def _carry_out_decision(self, plan: Plan, found: "_Found", checked: Decided, nth: int) -> None:
+        state = found.state
+        match checked.decision.kind:
+            case DecisionKind.ALLOW | DecisionKind.ASK if found.key and self._is_once_too_often(checked, nth):
+                message = f"Not executed: this response has the same {state.call.name} call {nth - 1} times already."
+                self._refuse_repeat(plan, found, message, nth)
+            case DecisionKind.ALLOW:
+                plan.events.append(checked.event())
+                kept = None if plan.acts else self._early.take(checked.call)
+                if kept is not None:
+                    plan.adopted.append((state.call, kept))
+                else:
+                    plan.ready.append(checked.call)
+                    plan.acts = plan.acts or not checked.call.effect.is_read
+            case DecisionKind.ASK:
+                plan.events.append(checked.event())
+                self._request(plan, state, checked)
+            case _:
+                result = _forbidden(state, checked)
+                plan.events.extend((checked.event(), plan.finisher.finished(state.call, result)))
+
+    # --- repetition
+
+    def _repetition(self, found: "Sequence[_Found]") -> Repetition | None:
+        """Compare the response with those before it. Calls that are all invalid have a guard of their own."""
+        keys = [one.key for one in found if one.key and not one.is_invalid]
+        return self._tries.repetition([one.key for one in found]) if keys else None
+
+    def _is_once_too_often(self, checked: Decided, nth: int) -> bool:
+        limit = self._tries.most_in_response
+        return limit is not None and nth >= limit and not checked.call.effect.is_read
+
+    def _notice_repeat(self, plan: Plan, found: "_Found", count: int) -> None:
+        call = found.state.call
+        if count > 1 and found.key and not found.is_invalid:
+            plan.events.append(RepeatNoticed(call_id=call.id, tool=call.name, digest=found.digest, count=count))
+
+    def _stop_repeating(self, plan: Plan, found: "Sequence[_Found]", repetition: Repetition) -> None:
+        """End the run: what has started early ends, and nothing else starts."""
+        first = next(one for one in found if one.key)
+        words = _repeated_words(found, repetition)
+        for one in found:
+            if one.early is not None:
+                plan.adopted.append((one.state.call, one.early))
+            elif one.skipped is not None:
+                self._route(plan, one, 1, 1)
+            else:
+                self._notice_repeat(plan, one, repetition.count)
+                self._refuse_repeat(plan, one, words, repetition.count)
+        details = {"tool": first.state.call.name, "arguments_digest": first.digest, "count": repetition.count}
+        details |= {"responses": repetition.period, "results": "equal" if repetition.has_equal_results else "different"}
+        plan.stop = Stop(reason=StopReason.REPEATED_TOOL_CALL, message=words, details=details)
+
+    def _refuse_repeat(self, plan: Plan, found: "_Found", message: str, count: int) -> None:
+        details = {"tool": found.state.call.name, "arguments_digest": found.digest, "count": count}
+        result = unstarted(found.state, CallStatus.SKIPPED, message, "repeated_tool_call", details=[details])
+        self._refuse(plan, result, found.state.position, rule="guard repeats", digest=found.digest)
+
+    def _refuse(self, plan: Plan, result: ToolResult, position: int, *, rule: str = "", digest: str = "") -> None:
+        decided = CallDecided(
+            call_id=result.call_id,
+            tool=result.name,
+            decision="none",
+            rule=rule or result.code or result.status.value,
+            position=position,
+            digest=digest,
+        )
+        call = ToolCall(id=result.call_id, name=result.name, arguments="")
+        plan.events.extend((decided, plan.finisher.finished(call, result)))
+
+    # --- consent
+
+    def _covers(self, state: CallState, checked: Decided) -> bool:
+        """Whether the consent was given in time and for this very action."""
+        approval = state.approval
+        if approval is None or not approval.is_answered_in_time:
+            return False
+        return action_digest(self._ledger.state.id, checked.call) == approval.digest
+
+    def _request(self, plan: Plan, state: CallState, decided: Decided) -> None:
+        """Ask for consent, unless the very same question is open already."""
+        now = self._ledger.store_time()
+        digest = action_digest(self._ledger.state.id, decided.call)
+        pending = state.approval
+        if pending is not None and pending.answer is None and pending.digest == digest and now < pending.expires_at:
+            return
+        plan.events.append(self._request_for(state, decided, now))
+
+    def _request_for(self, state: CallState, decided: Decided, now: float) -> ApprovalRequested:
+        replaced = state.approval if decided.decision.rule == _UNFIT_EDIT else None
+        return ApprovalRequested(
+            call_id=state.call.id,
+            approval_id="ap_" + self._ledger.randomness.token(),
+            tool=decided.call.name,
+            arguments=copied(decided.call.arguments),  # who hears of the event shares nothing with the call
+            digest=action_digest(self._ledger.state.id, decided.call),
+            effect=decided.call.effect,
+            expires_at=now + self._approval_seconds,
+            rule=decided.decision.rule,
+            reason=decided.decision.reason,
+            replaces="" if replaced is None else replaced.replaces or replaced.id,
+        )
+
+
+def _is_due(state: CallState) -> bool:
+    """Whether a call would start now: it has not before, and no person has denied it."""
+    answer = None if state.approval is None else state.approval.answer
+    return state.started is None and (answer is None or answer.answer != "deny")
+
+
+def _is_allowed_by_person(state: CallState) -> bool:
+    answer = None if state.approval is None else state.approval.answer
+    return answer is not None and answer.answer == "allow"
+
+
+def _used_up(budget: str, state: CallState) -> str:
+    message = f"Not executed: the budget {budget} is used up."
+    if not _is_allowed_by_person(state):
+        return message
+    return f"{message} A person had allowed this call; that consent ends here, and the call must be issued again."
+
+
+def _unpaid(state: CallState, budget: str) -> Refused:
+    result = unstarted(state, CallStatus.SKIPPED, _used_up(budget, state), BUDGET_EXCEEDED)
+    return Refused(result=result, position=state.position)
+
+
+_STOPPED = ("run_stopped", "Not executed: the run was stopped.")
+
+
+class _Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call of a response is."""
+
+    state: CallState
+    key: str = ""
+    """What makes it equal to others; empty for a call that repeats nothing."""
+    early: CheckedCall | None = None
+    checked: Checked | None = None
+    skipped: tuple[str, str] | None = None
+    """Code and message, where it may not start whatever it is."""
+
+    @property
+    def is_invalid(self) -> bool:
+        checked = self.checked
+        return isinstance(checked, Refused) and checked.result.status is not CallStatus.UNKNOWN_TOOL
+
+    @property
+    def digest(self) -> str:
+        if self.early is not None:
+            return self.early.digest
+        return self.checked.call.digest if isinstance(self.checked, Decided) else ""
+
+
+def _repeated_words(found: Sequence[_Found], repetition: Repetition) -> str:
+    """Say what came again and again, and that it was not run the last time."""
+    times = f"{repetition.count} times in a row"
+    results = " and the same result" if repetition.has_equal_results and repetition.count > 1 else ""
+    names = sorted({one.state.call.name for one in found if one.key})
+    if repetition.period > 1:
+        return (
+            f"The same {repetition.period} responses came {times} with the same calls{results}; the last was not run."
+        )
+    if len(names) == 1:
+        return f"{names[0]} was called {times} with the same arguments{results}; the last call was not run."
+    return f"{', '.join(names[:5])} were called {times} with the same arguments{results}; the last calls were not run."
+
+
+EQUALS_DOUBT = "equals a call in doubt"
+"""Rule of a request for consent to a call that equals one of unknown outcome."""
+
+
+def _ruled(checked: Decided, kind: DecisionKind, state: CallState) -> Decided:
+    """Put a person's word in the place of the policy's. It cannot lift what the policy forbids."""
+    approval = state.approval
+    assert approval is not None
+    assert approval.answer is not None
+    if checked.decision.kind in (DecisionKind.DENY, DecisionKind.SANDBOX):
+        return checked
+    decision = Decision(kind=kind, rule=f"approval {approval.id}", reason=approval.answer.reason)
+    return msgspec.structs.replace(checked, decision=decision)
+
+
+def _doubted(checked: Checked | None, state: CallState, batch: Batch) -> Checked | None:
+    """Ask about a call that may be the repetition of another one, where acting twice would matter."""
+    was_asked = state.approval is not None and state.approval.rule == _REPORTED_TWICE
+    if not isinstance(checked, Decided) or not (was_asked or state.call.id in batch.repeated_calls):
+        return checked
+    if checked.call.effect.is_read or checked.decision.kind != DecisionKind.ALLOW:
+        return checked
+    reason = (
+        "The model's server may have reported one call twice: another call of this response has the same id or action."
+    )
+    decision = Decision(kind=DecisionKind.ASK, rule=_REPORTED_TWICE, reason=reason)
+    return msgspec.structs.replace(checked, decision=decision)
+
+
+def _unchanged(checked: Checked | None, state: CallState) -> Checked | None:
+    """Refuse a call that was allowed before, where what would start now is not what was allowed."""
+    decided = state.decision
+    if not isinstance(checked, Decided) or decided is None or decided.decision != DecisionKind.ALLOW:
+        return checked
+    if decided.digest in ("", checked.call.digest) or decided.arguments is not None:
+        return checked  # a person's or an interceptor's arguments are compared where they are put in
+    message = "Not executed: this call is not the one that was decided on; its arguments have changed. Issue it again."
+    result = unstarted(state, CallStatus.SKIPPED, message, "changed_since_decision")
+    return Refused(result=result, position=state.position)
+
+
+_REPORTED_TWICE = "possible repetition of a call"
+
+
+_UNFIT_EDIT = "edited arguments"
+"""Rule of a request that is made again, because the edited arguments of its answer do not fit."""
+
+
+def _asked_again(asked: Decided, edited: Refused) -> Decided:
+    """Return the call as it was asked about, to be asked about again: the edit of the answer does not fit."""
+    reason = f"The edited arguments do not fit, and nothing has run. {edited.result.message} Answer again."
+    decision = Decision(kind=DecisionKind.ASK, rule=_UNFIT_EDIT, reason=reason)
+    return msgspec.structs.replace(asked, decision=decision)
+
+
+def _raw(arguments: JsonObject) -> str:
+    return msgspec.json.encode(arguments).decode()
+
+
+def _forbidden(state: CallState, decided: Decided) -> ToolResult:
+    """Return the result of a call that may not run now; one that had started before says so."""
+    if state.suspended is not None:
+        return suspended_result(state)
+    return unknown_outcome(state.call) if may_have_acted(state) else _denied(decided)
+
+
+def _denied(decided: Decided) -> ToolResult:
+    decision, call = decided.decision, decided.call.call
+    if decision.kind == DecisionKind.SANDBOX:
+        message = f"{call.name} may run in a sandbox only, and none is available here."
+        return failed_result(call, CallStatus.DENIED, message, code="sandbox_unavailable")
+    reason = f": {decision.reason}" if decision.reason else "."
+    return failed_result(
+        call,
+        CallStatus.DENIED,
+        f"{call.name} was denied{reason}",
+        code="permission_denied",
+        extra={"reason": decision.reason, "rule": decision.rule},
+    )

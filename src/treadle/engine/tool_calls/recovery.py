@@ -1,0 +1,210 @@
+"""Recovery: what becomes of a call that had started when the run broke off, by its effect (design section 1).
+
+Not a second pipeline: a call that may run again goes back into the batch, and is planned like any other.
+"""
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from treadle.canonical import copied
+from treadle.doubts import IN_DOUBT
+from treadle.engine.interrupts import Interrupt
+from treadle.engine.tool_calls.attempts import Attempts
+from treadle.engine.tool_calls.checking import Checker, Decided
+from treadle.engine.tool_calls.finishing import Finisher
+from treadle.engine.tool_calls.planning import Batch
+from treadle.events import ApprovalRequested, ToolResolved
+from treadle.permissions.policies import action_digest
+from treadle.ports import DecisionKind
+from treadle.sessions.ledger import Ledger
+from treadle.sessions.settling import abandoned, in_doubt, may_have_acted, unknown_outcome
+from treadle.state import CallState
+from treadle.tools import CallStatus, CheckedCall, NotDone, ToolResult
+
+__all__ = ["InDoubt", "Recovery"]
+
+InDoubt: TypeAlias = Literal["ask", "tell"]
+"""Who decides on a call of unknown outcome: a person is asked, or the model is told."""
+
+
+class Recovery:
+    """Settles the calls of a step that had started without a result when their process died."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        checker: Checker,
+        attempts: Attempts,
+        interrupt: Interrupt,
+        in_doubt: InDoubt | None,
+        approval_seconds: float,
+    ) -> None:
+        self._ledger = ledger
+        self._checker = checker
+        self._attempts = attempts
+        self._interrupt = interrupt
+        self._in_doubt = in_doubt
+        self._approval_seconds = approval_seconds
+        # The lease was taken before this: whatever the dead process had sent was sent by now.
+        self._begun = ledger.clock.monotonic()
+
+    async def settle(self, batch: Batch, finisher: Finisher) -> Batch:
+        """Answer the calls in doubt, or ask about them. Return the batch of those that may run, perhaps again."""
+        if all(state.started is None for state in batch.calls):
+            return batch
+        calls = [state for state in batch.calls if await self._may_run(state, batch.step, finisher)]
+        return msgspec.structs.replace(batch, calls=calls)
+
+    async def _may_run(self, state: CallState, step: int, finisher: Finisher) -> bool:
+        if not may_have_acted(state):
+            return True
+        assert state.started is not None
+        resolved = state.resolution
+        if resolved is not None and (resolved.outcome != "not_done" or self._interrupt.stop is None):
+            return await self._resolved(state, resolved, finisher)
+        decided = await self._same(state, step)
+        if decided is None and state.suspended is not None:
+            await self._ledger.record(finisher.finished(state.call, abandoned(state)))
+            return False
+        if decided is not None and (state.suspended is not None or decided.call.tool.resumes):
+            return True  # it goes on where it stopped: nobody has to ask what became of it
+        if decided is None:  # the tool is gone or forbidden now, or its arguments mean another call: never run that
+            await self._doubt(state)
+            await self._tell(state, finisher)
+            return False
+        is_unsafe = not (state.started.effect.is_repeatable and decided.call.effect.is_repeatable)
+        return not is_unsafe or await self._resolve(state, decided, finisher)
+
+    async def _resolved(self, state: CallState, resolved: ToolResolved, finisher: Finisher) -> bool:
+        """Take over how a call ended, as a person has said. Return whether to run it: it was not done."""
+        await self._doubt(state, asked="person", answer=resolved.outcome)
+        if resolved.outcome == "not_done":
+            return True
+        if resolved.outcome == "unknown":
+            await self._tell(state, finisher)
+            return False
+        await self._ledger.record(finisher.finished(state.call, _result_of(state, resolved.value)), durable=True)
+        return False
+
+    async def _same(self, state: CallState, step: int) -> Decided | None:
+        """Return the call as it stands today, if it is still the very one that started and may run now."""
+        if self._interrupt.stop is not None:
+            return None
+        answer = state.approval.answer if state.approval is not None else None
+        edited = None if answer is None else answer.arguments
+        checked = await self._checker.check(state.call, position=state.position, step=step, edited=edited)
+        if not isinstance(checked, Decided) or checked.decision.kind in (DecisionKind.DENY, DecisionKind.SANDBOX):
+            return None
+        assert state.started is not None
+        return checked if checked.call.key == state.started.key else None
+
+    async def _resolve(self, state: CallState, decided: Decided, finisher: Finisher) -> bool:
+        """Find out about a call in doubt: ask the tool, else a person, else tell the model. Return whether to run it."""
+        consent = self._consent(state, decided.call)
+        if consent == "allow":
+            return True
+        if consent == "deny":
+            await self._tell(state, finisher)
+            return False
+        answer = await self._ask_tool(state, decided.call)
+        if isinstance(answer, ToolResult):
+            await self._ledger.record(finisher.finished(state.call, answer))
+            return False
+        if answer == "absent":
+            return True
+        if self._person_is_there(state) and self._interrupt.stop is None:
+            await self._ask_person(state, decided.call)
+        else:
+            await self._tell(state, finisher)
+        return False
+
+    # --- the tool
+
+    async def _ask_tool(self, state: CallState, checked: CheckedCall) -> ToolResult | Literal["absent", "unknown"]:
+        """Return the result of a call that was done, or whether it surely was not."""
+        if checked.tool.check is None:
+            if not self._is_asked_about(state, checked):
+                await self._doubt(state)
+            return "unknown"
+        answer = await self._attempts.ask_until_sure(checked, over_at=self._over_at(state, checked))
+        word = "done" if isinstance(answer, ToolResult) else "not_done" if answer is NotDone else "unknown"
+        await self._doubt(state, asked="check", answer=word)
+        if isinstance(answer, ToolResult):
+            return msgspec.structs.replace(answer, attempts=1)
+        return "absent" if word == "not_done" else "unknown"
+
+    def _over_at(self, state: CallState, checked: CheckedCall) -> float:
+        """Return when the attempt that died has surely ended: its tool's whole time limit after this run began.
+
+        Measured by this process alone: the clock that stamped `tool.started` may be another machine's.
+        """
+        assert state.started is not None
+        limits = [limit for limit in (state.started.timeout, checked.tool.timeout) if limit is not None]
+        return self._begun + max(limits, default=0.0)
+
+    # --- a person
+
+    def _person_is_there(self, state: CallState) -> bool:
+        """Whether somebody can be asked: as the agent says, else where a person had consented to this call."""
+        approval = state.approval
+        if approval is not None and approval.answer is not None and approval.answer.arguments is not None:
+            return False  # the consent was to other arguments than the model's: a second one could not say to which
+        if self._in_doubt is not None:
+            return self._in_doubt == "ask"
+        return approval is not None
+
+    def _consent(self, state: CallState, checked: CheckedCall) -> Literal["allow", "deny"] | None:
+        """Return the answer to the question whether to run the call again, given in time and since it last started."""
+        approval, started = state.approval, state.started
+        if approval is None or approval.rule != IN_DOUBT or approval.answer is None or started is None:
+            return None
+        if approval.answer.seq < started.seq or not approval.is_answered_in_time:
+            return None
+        if approval.digest != action_digest(self._ledger.state.id, checked):
+            return None
+        return approval.answer.answer
+
+    def _is_asked_about(self, state: CallState, checked: CheckedCall) -> bool:
+        """Whether that very question is open already."""
+        approval = state.approval
+        if approval is None or approval.rule != IN_DOUBT or approval.answer is not None:
+            return False
+        is_same = approval.digest == action_digest(self._ledger.state.id, checked)
+        return is_same and self._ledger.store_time() < approval.expires_at
+
+    async def _ask_person(self, state: CallState, checked: CheckedCall) -> None:
+        """Ask whether to run the call again, unless that very question is open already."""
+        if self._is_asked_about(state, checked):
+            return
+        await self._ledger.record(
+            ApprovalRequested(
+                call_id=state.call.id,
+                approval_id="ap_" + self._ledger.randomness.token(),
+                tool=checked.name,
+                arguments=copied(checked.arguments),
+                digest=action_digest(self._ledger.state.id, checked),
+                effect=checked.effect,
+                expires_at=self._ledger.store_time() + self._approval_seconds,
+                rule=IN_DOUBT,
+                reason="It had started when the run broke off, and its outcome is unknown. Allow runs it again.",
+            ),
+            durable=True,
+        )
+
+    # --- the model
+
+    async def _doubt(self, state: CallState, *, asked: str | None = None, answer: str | None = None) -> None:
+        await self._ledger.record(in_doubt(state, asked=asked, answer=answer))
+
+    async def _tell(self, state: CallState, finisher: Finisher) -> None:
+        await self._ledger.record(finisher.finished(state.call, unknown_outcome(state.call)))
+
+
+def _result_of(state: CallState, value: Any) -> ToolResult:
+    """Return the result of a call that was done, as a person has given it. `Finisher` bounds it."""
+    content = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return ToolResult(
+        call_id=state.call.id, name=state.call.name, status=CallStatus.OK, content=content, data=value, attempts=1
+    )

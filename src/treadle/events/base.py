@@ -1,0 +1,34 @@
+"""What every event has."""
+
+from typing import ClassVar
+
+import msgspec
+
+__all__ = ["Event"]
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
+    """The fields that all events share. The ledger fills them in when the event is recorded."""
+
+    session_id: str = ""
+    run_id: str = ""
+    step: int = 0
+    """The step it belongs to; 0 before the first."""
+    call_id: str | None = None
+    seq: int = 0
+    """Its number in the session, from 1, without gaps; 0 for live events, which are not journaled."""
+    at: float = 0.0
+    """Seconds since 1970, by the machine's clock."""
+    version: int = 1
+    """Of this event type's fields."""
+    parent: str | None = None
+    """The run that this one is a child of."""
+
+    is_live: ClassVar[bool] = False
+    is_of_run: ClassVar[bool] = True
+    """Whether it tells of the run that is under way; what is done to a session between runs is no part of their time."""
+
+    @property
+    def type(self) -> str:
+        """The event's name, such as `tool.started`."""
+        return str(self.__struct_config__.tag)

@@ -1,0 +1,207 @@
+"""What happens to a tool call: its decision, approval, attempts and result."""
+
+from typing import Any, ClassVar, Literal
+
+from treadle.budgets import Spent
+from treadle.effects import Effect
+from treadle.events.base import Event
+from treadle.messages import ToolCall
+from treadle.tools import JsonObject, ToolResult
+
+__all__ = [
+    "ActionDecided",
+    "ApprovalAnswered",
+    "ApprovalRequested",
+    "CallDecided",
+    "ChildEnded",
+    "ChildStarted",
+    "ContractViolated",
+    "ToolAttemptFailed",
+    "ToolFinished",
+    "ToolInDoubt",
+    "ToolLate",
+    "ToolProgress",
+    "ToolResolved",
+    "ToolResumed",
+    "ToolStarted",
+    "ToolSuspended",
+]
+
+
+class CallDecided(Event, frozen=True, kw_only=True, tag="call.decided"):
+    tool: str
+    decision: str
+    """allow, deny, ask, sandbox; `none` for a call that never came to a decision."""
+    rule: str
+    reason: str = ""
+    effect: Effect | None = None
+    digest: str = ""
+    key: str = ""
+    position: int = 0
+    arguments: JsonObject | None = None
+    """The arguments that were decided on, where they differ from the model's."""
+    early: bool = False
+
+
+class ActionDecided(Event, frozen=True, kw_only=True, tag="action.decided"):
+    """A tool has asked about an action of its own, in the middle of its call (`call_id`)."""
+
+    tool: str
+    """The tool that asked."""
+    action: str
+    arguments: JsonObject
+    decision: str
+    """allow, deny, ask or sandbox. The tool acts on `allow` only."""
+    rule: str
+    reason: str = ""
+    effect: Effect | None = None
+    digest: str = ""
+    """Of action and canonical arguments; empty for an action whose arguments are refused."""
+
+
+class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval.requested"):
+    approval_id: str
+    tool: str
+    arguments: JsonObject
+    digest: str
+    effect: Effect
+    expires_at: float
+    rule: str = ""
+    reason: str = ""
+    replaces: str = ""
+    """The first request for this consent, where its answer could not be used; answering either answers this one."""
+
+
+class ApprovalAnswered(Event, frozen=True, kw_only=True, tag="approval.answered"):
+    approval_id: str
+    answer: Literal["allow", "deny"]
+    reason: str = ""
+    approved_by: str = "person"
+    arguments: JsonObject | None = None
+    """Edited arguments, or None for those that were asked about."""
+    given_at: float | None = None
+    """When the person gave the answer, by the store's clock where it has one. `at` is when a run took it in."""
+
+
+class ToolStarted(Event, frozen=True, kw_only=True, tag="tool.started"):
+    tool: str
+    key: str = ""
+    execution_id: str = ""
+    position: int = 0
+    effect: Effect = Effect.UNSAFE
+    early: bool = False
+    attempt: int = 1
+    """The model attempt that proposed it."""
+    call: ToolCall | None = None
+    """Of an early call, which starts before its message is recorded."""
+    digest: str = ""
+    business_key: str = ""
+    """What the tool's `key` says that the call is about, such as an invoice; empty without one."""
+    timeout: float | None = None
+    """Seconds that the tool gave this attempt: after a crash a request of it may act for so long. None for no limit."""
+
+
+class ToolSuspended(Event, frozen=True, kw_only=True, tag="tool.suspended"):
+    """A started call waits for something outside: a person, a child's approval, a plan. It has not crashed, and goes on later."""
+
+    tool: str
+    reason: str = "input_required"
+    """Why the run pauses: `approval_required` or `input_required`."""
+    waits_for: str = ""
+    """What it waits for, for people."""
+    asks: tuple[ApprovalRequested, ...] = ()
+    """Requests for consent that it waits for. Each names the session that asked, where the answer belongs."""
+
+
+class ToolResumed(Event, frozen=True, kw_only=True, tag="tool.resumed"):
+    """A call that was suspended, or that broke off and can go on, goes on under the key that it started with."""
+
+    tool: str
+    key: str = ""
+
+
+class ChildStarted(Event, frozen=True, kw_only=True, tag="child.started"):
+    """A call is carried out by an agent, in a session of its own in the same journal. Recorded again when that goes on."""
+
+    tool: str
+    child_id: str
+    """The child's session."""
+
+
+class ChildEnded(Event, frozen=True, kw_only=True, tag="child.ended"):
+    """The child's run has ended, or waits. What it has spent counts to this run."""
+
+    is_of_run: ClassVar[bool] = False  # a child that waited may be ended between two runs
+    child_id: str
+    status: str
+    """completed, stopped, failed, or paused: then it goes on with this run."""
+    reason: str | None = None
+    spent: Spent = Spent()
+    """Everything that the child has spent so far, in all its segments; so a second event of one child counts nothing twice."""
+
+
+class ToolProgress(Event, frozen=True, kw_only=True, tag="tool.progress"):
+    """Live only: how far a running call is."""
+
+    is_live: ClassVar[bool] = True
+    message: str
+    done: float | None = None
+    total: float | None = None
+
+
+class ToolAttemptFailed(Event, frozen=True, kw_only=True, tag="tool.attempt_failed"):
+    attempt: int
+    failure_class: str
+    message: str
+    retry_in_seconds: float | None = None
+    traceback: str | None = None
+    """For operators; never shown to the model."""
+
+
+class ToolFinished(Event, frozen=True, kw_only=True, tag="tool.finished"):
+    result: ToolResult
+    failure_class: str | None = None
+    """The result's status where it is an error."""
+    reused_from: str | None = None
+    """The call of a discarded response whose result answers this one."""
+
+
+class ToolLate(Event, frozen=True, kw_only=True, tag="tool.late"):
+    """A call that had been given up ended after all. Recorded; never sent to the model."""
+
+    tool: str
+    outcome: str
+    content: str = ""
+
+
+class ToolInDoubt(Event, frozen=True, kw_only=True, tag="tool.in_doubt"):
+    """A call that changes the world had started and nobody knows how it ended."""
+
+    tool: str
+    key: str = ""
+    asked: str | None = None
+    answer: str | None = None
+
+
+class ToolResolved(Event, frozen=True, kw_only=True, tag="tool.resolved"):
+    """A person has said how a call in doubt ended, before the model was told of it or later."""
+
+    is_of_run: ClassVar[bool] = False
+    tool: str
+    outcome: Literal["done", "not_done", "unknown"]
+    """`unknown`: nobody will find out."""
+    by: str = "person"
+    reason: str = ""
+    key: str = ""
+    """The idempotency key of the call."""
+    value: Any = None
+    """The result that the person has given, where the call was done."""
+    child_id: str = ""
+    """The session that had made the call to carry out a call of this one, and whose model hears of nothing any more."""
+
+
+class ContractViolated(Event, frozen=True, kw_only=True, tag="contract.violated"):
+    tool: str
+    details: tuple[dict[str, Any], ...] = ()
+    artifact: str | None = None
+    """Digest of the raw result in the journal, kept out of the model's sight."""

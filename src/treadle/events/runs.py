@@ -1,0 +1,100 @@
+"""What happens to a run: its beginning, pauses and end, messages, limits and repairs."""
+
+from typing import Any, Literal
+
+from treadle.events.base import Event
+from treadle.messages import Message
+from treadle.tools import JsonObject
+
+__all__ = [
+    "BudgetReached",
+    "BudgetWarned",
+    "ContextCompacted",
+    "HistoryRepaired",
+    "MessageAdded",
+    "RepeatNoticed",
+    "RunFinished",
+    "RunPaused",
+    "RunResumed",
+    "RunStarted",
+]
+
+
+class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
+    task: str
+    model: str = ""
+    profile: str | None = None
+    budget: dict[str, Any] | None = None
+    tools: tuple[str, ...] = ()
+    instructions: str = ""
+    """Digest of the agent's instructions; empty for none."""
+    deadline: float | None = None
+    """Seconds since 1970 at which the run must have ended; None for no such time."""
+    origin: JsonObject | None = None
+    """How whoever started the run had set it up, in words of theirs: folder, tools, address. No secrets."""
+
+
+class RunPaused(Event, frozen=True, kw_only=True, tag="run.paused"):
+    reason: str
+    wall_seconds: float = 0.0
+    """Running time of the run so far."""
+
+
+class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
+    budget: dict[str, Any] | None = None
+    profile: str | None = None
+    in_doubt_seconds: float = 0.0
+    model: str = ""
+    instructions: str = ""
+    deadline: float | None = None
+    origin: JsonObject | None = None
+    """As in `run.started`; None where it stays."""
+
+
+class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):
+    reason: str
+    status: str
+    completed: bool
+    message: str = ""
+    text: str = ""
+    profile: str | None = None
+    budget: str | None = None
+    used: int | float | str | None = None
+    limit: int | float | str | None = None
+    details: dict[str, Any] | None = None
+    output: Any = None
+    wall_seconds: float = 0.0
+
+
+class MessageAdded(Event, frozen=True, kw_only=True, tag="message.added"):
+    message: Message
+    source: Literal["task", "steer", "runtime", "import"] = "task"
+    message_id: str | None = None
+    """The inbox message that brought it, so that it is added once."""
+
+
+class RepeatNoticed(Event, frozen=True, kw_only=True, tag="repeat.noticed"):
+    tool: str
+    digest: str
+    count: int
+
+
+class BudgetWarned(Event, frozen=True, kw_only=True, tag="budget.warned"):
+    budget: str
+    used: int | float | str
+    limit: int | float | str
+
+
+class BudgetReached(Event, frozen=True, kw_only=True, tag="budget.reached"):
+    budget: str
+    used: int | float | str
+    limit: int | float | str
+    profile: str | None = None
+
+
+class HistoryRepaired(Event, frozen=True, kw_only=True, tag="history.repaired"):
+    repairs: tuple[str, ...] = ()
+
+
+class ContextCompacted(Event, frozen=True, kw_only=True, tag="context.compacted"):
+    summary: str = ""

@@ -1,0 +1,84 @@
+"""What people do to a session, and what becomes of its store."""
+
+from typing import ClassVar, Literal, TypeAlias
+
+from treadle.events.base import Event
+from treadle.tools import JsonObject
+
+__all__ = [
+    "JournalDegraded",
+    "SessionChanged",
+    "SessionForked",
+    "SessionMarked",
+    "SessionRewound",
+    "SessionSpawned",
+    "SessionStatus",
+]
+
+SessionStatus: TypeAlias = Literal["active", "suspended", "completed", "failed", "deleted"]
+"""What people have made of a session. It says nothing of how its runs ended."""
+
+
+class SessionChanged(Event, frozen=True, kw_only=True, tag="session.changed"):
+    """Something about the session itself was changed between its runs."""
+
+    is_of_run: ClassVar[bool] = False
+    status: SessionStatus | None = None
+    """The new status; None where it stays."""
+    metadata: JsonObject | None = None
+    """Keys with their new values, null for a key that is removed; None where all stay."""
+    moved_to: str = ""
+    """Where the session goes on from now on; empty where it was not moved."""
+    by: str = ""
+    reason: str = ""
+
+
+class SessionForked(Event, frozen=True, kw_only=True, tag="session.forked"):
+    """The events before this one were another session's."""
+
+    is_of_run: ClassVar[bool] = False
+    parent_id: str
+    parent_seq: int
+
+
+class SessionSpawned(Event, frozen=True, kw_only=True, tag="session.spawned"):
+    """This session carries out one call of another session. Its first event."""
+
+    is_of_run: ClassVar[bool] = False
+    parent_id: str
+    parent_seq: int
+    """The parent's last event at that time."""
+    parent_run: str
+    parent_step: int
+    parent_call: str
+    tool: str
+    root_id: str = ""
+    """The session at the top, whose run a person resumes."""
+
+
+class SessionMarked(Event, frozen=True, kw_only=True, tag="session.marked"):
+    """A point that can be named again. A name that is used twice means the later point."""
+
+    is_of_run: ClassVar[bool] = False
+    name: str
+
+
+class SessionRewound(Event, frozen=True, kw_only=True, tag="session.rewound"):
+    """The conversation goes on from an earlier point. What was done after it stays done, and stays in the journal."""
+
+    is_of_run: ClassVar[bool] = False
+    to: int
+    """The last event whose messages the model still sees."""
+    mark: str | None = None
+    effects: tuple[str, ...] = ()
+    """Calls after that point which may have changed the world."""
+
+
+class JournalDegraded(Event, frozen=True, kw_only=True, tag="journal.degraded"):
+    """Live only: the store has failed and the run goes on in memory, or the store is back and has everything."""
+
+    is_live: ClassVar[bool] = True
+    is_over: bool = False
+    waiting: int = 0
+    """Events that are not stored yet."""
+    message: str = ""

@@ -1,0 +1,1 @@
+"""Hooks: what users put around calls."""

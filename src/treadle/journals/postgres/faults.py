@@ -1,0 +1,57 @@
+"""What PostgreSQL and its driver complain of, in words that say what to do, without secrets. Acts on nothing."""
+
+import psycopg
+from psycopg import errors
+
+from treadle.errors import JournalError
+from treadle.journals.postgres.address import Address
+
+__all__ = ["COLLISIONS", "OWN_FAULTS", "STORE_FAULTS", "describe", "describe_unreachable"]
+
+OWN_FAULTS = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded, OverflowError, UnicodeError)
+"""Faults of the one thing that was to be stored; the store itself is well."""
+
+COLLISIONS = (errors.DeadlockDetected, errors.SerializationFailure)
+"""Two transactions stood in each other's way; what belongs to only one session can be done by itself."""
+
+STORE_FAULTS = (psycopg.Error, *OWN_FAULTS)
+
+
+def describe(address: Address, fault: Exception) -> JournalError:
+    """Return the error to raise for a fault of the journal at an address."""
+    place, words = address.location, _words(address, fault)
+    match fault:
+        case errors.InsufficientPrivilege():
+            text = f"The role may not use the journal {place} ({words}). Grant it what it needs, or name another role."
+        case errors.ReadOnlySqlTransaction():
+            text = f"The journal {place} takes no writes: its server is a standby, or its role may only read."
+        case errors.LockNotAvailable():
+            text = (
+                f"Another program keeps the journal {place} locked. Close it, or try again later; nothing was written."
+            )
+        case errors.DiskFull():
+            text = f"The disk of the journal {place} is full. Free some space; what was recorded before is safe."
+        case errors.UndefinedTable() | errors.UndefinedColumn() | errors.UndefinedObject():
+            text = f"The tables of the journal {place} are not as they were made ({words}). Did another program change them?"
+        case errors.AdminShutdown() | errors.CrashShutdown() | errors.CannotConnectNow():
+            return describe_unreachable(address, fault)
+        case psycopg.OperationalError() if fault.sqlstate is None:
+            return describe_unreachable(address, fault)
+        case _ if isinstance(fault, OWN_FAULTS):
+            text = f"The journal {place} cannot take this ({words}). Nothing of it was written."
+        case _:
+            text = f"The journal {place} does not work ({words}). Look into the server's log."
+    return JournalError(text)
+
+
+def describe_unreachable(address: Address, fault: Exception) -> JournalError:
+    """Return the error to raise when there is no connection, or none any more."""
+    return JournalError(
+        f"The server of the journal {address.location} cannot be reached ({_words(address, fault)}). Does it run, and "
+        "are its address, role, password and database right?"
+    )
+
+
+def _words(address: Address, fault: Exception) -> str:
+    said = fault.diag.message_primary if isinstance(fault, psycopg.Error) else None
+    return address.cleaned(said or str(fault)).rstrip(".")

@@ -1,0 +1,358 @@
+"""Leases on the sessions of a PostgreSQL journal: one writer at a time, known to live while its row says so.
+
+A lease is the session's epoch, its owner, and an end by the server's clock that a heartbeat moves on. Whoever takes over
+raises the epoch in the statement that finds the lease ended: there the server's clock decides. Its holder counts the time
+since the last renewal by its own monotonic clock, on its event loop: it stops before others may start, whatever becomes of
+the connection.
+"""
+
+import asyncio
+import os
+import shlex
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+import psycopg
+
+from treadle.errors import JournalError, SessionHeld
+from treadle.journals.postgres import queries, statements
+from treadle.journals.postgres.faults import describe
+from treadle.journals.postgres.link import Link
+from treadle.journals.postgres.schema import Connection
+from treadle.journals.postgres.statements import Claim, Standing
+from treadle.redaction import redacted_logger
+
+__all__ = ["LEASE_SECONDS", "Heart", "LeaseActs", "ServerLease", "ServerLeases", "look_seconds"]
+
+logger = redacted_logger(__name__)
+
+LEASE_SECONDS = 10.0
+"""A holder that was not heard of for so long is taken for dead."""
+
+_BEATS_A_LEASE = 20
+_LOOKS_A_BEAT = 2
+_BEATS_OF_THE_LIVING = 3
+"""A renewal or two that were under way when their process died may arrive after it."""
+
+
+class LeaseActs(NamedTuple):
+    """What leases need of the writer."""
+
+    claim: Callable[[str, str], Awaitable[Claim]]
+    """Take a session for an owner, where nobody's lease on it holds."""
+    give_back: Callable[[str, int], Awaitable[None]]
+    """Note that nobody holds this number any more. Never raises for the store's faults."""
+    abandon: Callable[[str, int], None]
+    """The same without waiting: the holder's event loop is closed."""
+
+
+def look_seconds(lease_seconds: float) -> float:
+    """How often one looks whether a lease has ended."""
+    return lease_seconds / _BEATS_A_LEASE / _LOOKS_A_BEAT
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds a session."""
+
+    host: str
+    pid: int
+    since: float
+    """Seconds since 1970, by the owner's clock. For people, and to tell two owners apart."""
+
+    def __str__(self) -> str:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        return f"process {self.pid} on {self.host}, since {since}"
+
+
+class ServerLease:
+    """The right to write one session, until it is released or lost."""
+
+    def __init__(
+        self,
+        session_id: str,
+        epoch: int,
+        *,
+        heard_at: float,
+        lease_seconds: float,
+        on_lost: Callable[[], None],
+        on_message: Callable[[], None],
+        let_go: Callable[["ServerLease"], Awaitable[None]],
+    ) -> None:
+        self.session_id = session_id
+        self.epoch = epoch
+        self.heard_at = heard_at
+        """When the last renewal that succeeded was asked for, on this process's monotonic clock."""
+        self.loss = ""
+        """Why the lease was lost; empty while it holds."""
+        self._holds_seconds = lease_seconds * (
+            1 - 1 / _BEATS_A_LEASE
+        )  # it ends here a little earlier than at the server
+        self._lease_seconds = lease_seconds
+        self._on_lost = on_lost
+        self._on_message = on_message
+        self._let_go = let_go
+        self._told = 0
+        self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
+        self._is_over = False
+        self._timer = self._loop.call_later(self._seconds_left(), self._look_at_clock)
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether nobody can be told of anything: the event loop of its run is closed."""
+        return self._loop.is_closed()
+
+    def _seconds_left(self) -> float:
+        return self.heard_at + self._holds_seconds - time.monotonic()
+
+    def _look_at_clock(self) -> None:
+        """On the event loop, whatever the connection does: a lease that was not renewed in time is lost."""
+        if self._is_over or self.loss:
+            return
+        if (left := self._seconds_left()) > 0:
+            self._timer = self._loop.call_later(left, self._look_at_clock)
+        else:
+            self._lose(self._unrenewed())
+
+    def _unrenewed(self) -> str:
+        return f"The lease on the session was not renewed for {self._lease_seconds:g} s, because its journal did not answer."
+
+    def lose(self, *, has_ended: bool) -> None:
+        """Tell the holder, once, that the lease is lost. For the heart's thread.
+
+        Args:
+            has_ended: It was not renewed in time; else another process has taken the session over.
+        """
+        because = self._unrenewed() if has_ended else "Another process has taken the session over."
+        self._call(lambda: self._lose(because))
+
+    def _lose(self, because: str) -> None:
+        if not self._is_over and not self.loss:
+            self.loss = because
+            self._timer.cancel()
+            logger.warning("The run of session %s is stopped. %s", self.session_id, because)
+            self._on_lost()
+
+    def tell(self, arrival: int) -> None:
+        """Tell the holder of a message, once."""
+        if arrival > self._told:
+            self._told = arrival
+            self._call(self._on_message)
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # a closed loop: nobody is left to tell
+            self._loop.call_soon_threadsafe(callback)
+
+    @property
+    def head(self) -> None:
+        """Not asked for: what others have recorded is read in any case."""
+
+    @property
+    def has_messages(self) -> None:
+        """Not asked for: the inbox is read in any case."""
+
+    async def release(self) -> None:
+        """Give the session back. May be called twice."""
+        if self._pid != os.getpid():  # it belongs to the process that this one was forked from
+            return
+        if not self._is_over:
+            self._is_over = True
+            self._timer.cancel()
+            await self._let_go(self)
+
+
+class ServerLeases:
+    """Takes and keeps the leases of one journal."""
+
+    def __init__(self, acts: LeaseActs, heart: "Heart", lease_seconds: float) -> None:
+        self._acts = acts
+        self._lease_seconds = lease_seconds
+        self._heart = heart
+        self._kept: set[ServerLease] = set()
+
+    def stop(self) -> None:
+        """Let the leases of this journal end by themselves. Returns at once."""
+        for lease in tuple(self._kept):
+            self._heart.leave(lease)
+
+    async def acquire(
+        self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]
+    ) -> ServerLease:
+        """Take a session that nobody holds, or whose holder is dead.
+
+        Raises:
+            SessionHeld: Its holder lives.
+        """
+        owner = Owner(host=socket.gethostname(), pid=os.getpid(), since=time.time())
+        heard_at, epoch = await self._claim(session_id, owner)
+        lease = ServerLease(
+            session_id,
+            epoch,
+            heard_at=heard_at,
+            lease_seconds=self._lease_seconds,
+            on_lost=on_lost,
+            on_message=on_message,
+            let_go=self._let_go,
+        )
+        self._kept.add(lease)
+        self._heart.keep(lease, self._acts.abandon)
+        return lease
+
+    async def _claim(self, session_id: str, owner: Owner) -> tuple[float, int]:
+        """Claim until we have it, or its holder has moved on the end of the lease several times: then it lives.
+
+        Of many that wait for the end of one lease, one is the heir. The others are told at once.
+        """
+        words = msgspec.json.encode(owner).decode()
+        seen: Claim | None = None
+        beats = 0
+        # A little longer than a lease: its end is the server's, and one that was moved on ends a moment later.
+        patience = self._lease_seconds * 1.25
+        until = time.monotonic() + patience
+        while True:
+            heard_at = time.monotonic()
+            claim = await self._acts.claim(session_id, words)
+            if claim.epoch is not None:
+                return heard_at, claim.epoch
+            if seen is not None and claim.until != seen.until:
+                beats += 1
+                until = heard_at + patience
+            is_other = seen is not None and claim.owner != seen.owner
+            lives = is_other or beats >= _BEATS_OF_THE_LIVING or self._heart.keeps(session_id)
+            # A lease may be longer than ours: we do not wait for its end for ever.
+            if lives or not claim.is_heir or heard_at >= until:
+                raise _held(session_id, claim)
+            seen = claim
+            await asyncio.sleep(look_seconds(self._lease_seconds))
+
+    async def _let_go(self, lease: ServerLease) -> None:
+        self._kept.discard(lease)
+        self._heart.leave(lease)
+        await self._acts.give_back(lease.session_id, lease.epoch)
+
+
+class Heart:
+    """A daemon thread that beats for all leases of one database, with a connection of its own, however busy others are."""
+
+    def __init__(self, link: Link, lease_seconds: float) -> None:
+        self._link = link
+        self._lease_seconds = lease_seconds
+        self._every_seconds = lease_seconds / _BEATS_A_LEASE
+        self._gate = threading.Condition(threading.RLock())  # reentrant: the garbage collector may call `stop`
+        self._leases: dict[str, ServerLease] = {}
+        self._abandon: dict[str, Callable[[str, int], None]] = {}
+        self._is_beating = False
+        self._is_asked = False
+        self._is_stopped = False
+        self._is_away = False
+
+    def keeps(self, session_id: str) -> bool:
+        with self._gate:
+            return session_id in self._leases
+
+    def keep(self, lease: ServerLease, abandon: Callable[[str, int], None]) -> None:
+        with self._gate:
+            self._leases[lease.session_id] = lease
+            self._abandon[lease.session_id] = abandon
+            self._gate.notify()
+            if not self._is_beating and not self._is_stopped:
+                self._is_beating = True
+                threading.Thread(target=self._work, name="treadle-heartbeat", daemon=True).start()
+
+    def leave(self, lease: ServerLease) -> None:
+        with self._gate:
+            if self._leases.get(lease.session_id) is lease:
+                del self._leases[lease.session_id], self._abandon[lease.session_id]
+
+    def look(self) -> None:
+        with self._gate:
+            self._is_asked = True
+            self._gate.notify()
+
+    def stop(self) -> None:
+        with self._gate:
+            self._is_stopped = True
+            self._link.hurry()
+            self._gate.notify()
+
+    def _work(self) -> None:
+        while leases := self._next():
+            leases = tuple(lease for lease in leases if not self._is_forsaken(lease))
+            try:
+                lost = self._beat(leases)
+                self._is_away = False
+            except (psycopg.Error, JournalError) as exc:
+                # A server that is away for a moment has taken nothing from us; one that is away for a lease has.
+                self._complain(exc)
+                lost = {lease: True for lease in leases if time.monotonic() - lease.heard_at >= self._lease_seconds}
+            for lease, has_ended in lost.items():
+                self.leave(lease)
+                lease.lose(has_ended=has_ended)
+            self._wait()
+
+    def _is_forsaken(self, lease: ServerLease) -> bool:
+        """Give a session back whose event loop was closed with its run pending: nobody can go on with that."""
+        if not lease.is_orphaned:
+            return False
+        abandon = self._abandon[lease.session_id]
+        self.leave(lease)
+        abandon(lease.session_id, lease.epoch)
+        return True
+
+    def _complain(self, fault: Exception) -> None:
+        if not self._is_away:
+            words = fault if isinstance(fault, JournalError) else describe(self._link.address, fault)
+            logger.warning("The leases on sessions could not be renewed: %s", words)
+        self._is_away = True
+
+    def _next(self) -> tuple[ServerLease, ...]:
+        with self._gate:
+            # It ends a while after the last lease, so that a run after the other needs no new thread each.
+            if not self._leases and not self._is_stopped:
+                self._gate.wait_for(lambda: self._leases or self._is_stopped, self._every_seconds)
+            if self._is_stopped or not self._leases:
+                self._is_beating = False
+                self._link.drop()
+                return ()
+            return tuple(self._leases.values())
+
+    def _wait(self) -> None:
+        with self._gate:
+            self._gate.wait_for(lambda: self._is_asked or self._is_stopped, self._every_seconds)
+            self._is_asked = False
+
+    def _beat(self, leases: tuple[ServerLease, ...]) -> dict[ServerLease, bool]:
+        asked_at = time.monotonic()
+        held = {lease.session_id: lease.epoch for lease in leases}
+
+        def renew(connection: Connection) -> tuple[dict[str, Standing], Mapping[str, int]]:
+            standing = statements.renew(connection, held, self._lease_seconds)
+            return standing, queries.select_arrivals(connection, list(held))
+
+        standing, arrivals = self._link.run(renew)
+        lost: dict[ServerLease, bool] = {}
+        for lease in leases:
+            is_ours, seconds = standing[lease.session_id]
+            if is_ours and seconds > 0:
+                # One that could not be renewed, because its row was locked, ends when it would have.
+                lease.heard_at = max(lease.heard_at, asked_at + min(seconds - self._lease_seconds, 0.0))
+                lease.tell(arrivals.get(lease.session_id, 0))
+            else:
+                lost[lease] = is_ours
+        return lost
+
+
+def _held(session_id: str, claim: Claim) -> SessionHeld:
+    try:
+        who = str(msgspec.json.decode(claim.owner, type=Owner))
+    except msgspec.MsgspecError:
+        who = "another process"
+    return SessionHeld(
+        f"Session {session_id!r} is being run by {who}. Wait for it, or cancel it with session.cancel() or `treadle cancel {shlex.quote(session_id)}`; "
+        "messages and answers may be left for it meanwhile."
+    )

@@ -1,0 +1,386 @@
+"""What is done to the tables in PostgreSQL, one function an act. Opens no connection and no transaction.
+
+A function that writes sends its statements and returns what gives their outcome once the server has answered, so that the
+statements of many sessions travel together. Each is right by itself: what must hold is asked in the statement that writes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+from psycopg import Cursor
+
+from treadle.errors import SessionConflict, UnknownSession
+from treadle.journals.postgres.schema import Connection
+from treadle.journals.store.appends import Append
+from treadle.journals.store.rows import EventRow
+from treadle.journals.store.sequence import conflict
+from treadle.journals.store.sums import chain, message_sum
+from treadle.ports import InboxMessage
+
+__all__ = [
+    "Claim",
+    "Sent",
+    "Standing",
+    "adopt",
+    "append",
+    "claim",
+    "consume",
+    "create",
+    "fencing",
+    "give_back",
+    "is_stored",
+    "longer",
+    "place_of",
+    "purge",
+    "put",
+    "put_blob",
+    "renew",
+    "sums_of",
+]
+
+_T = TypeVar("_T")
+
+Sent: TypeAlias = Callable[[], _T]
+"""Gives the outcome of statements that were sent."""
+
+_NOW = "extract(epoch FROM clock_timestamp())::double precision"
+_UNTIL = "clock_timestamp() + make_interval(secs => %(lease)s)"
+
+# `moved` is empty, and so is everything, where the head, the epoch or the lease no longer holds.
+_APPEND = f"""
+WITH moved AS (
+    UPDATE session SET
+        state = %(state)s, version = version + 1, head = coalesce(%(head)s, head),
+        updated_at = coalesce(%(at)s, updated_at), task = CASE task WHEN '' THEN %(task)s ELSE task END,
+        status = coalesce(%(status)s, status),
+        lease_until = CASE WHEN %(holds)s THEN {_UNTIL} ELSE lease_until END
+    WHERE id = %(id)s AND epoch = coalesce(%(epoch)s, epoch) AND head = coalesce(%(before)s, head)
+        AND (NOT %(holds)s OR lease_until > clock_timestamp())
+    RETURNING id, epoch
+), added AS (
+    INSERT INTO event (session_id, epoch, seq, at, type, version, body, sum)
+    SELECT moved.id, moved.epoch, item.*
+    FROM moved, unnest(%(seqs)s::bigint[], %(ats)s::double precision[], %(types)s::text[], %(versions)s::integer[],
+        %(bodies)s::text[], %(sums)s::bytea[]) AS item
+)
+SELECT epoch FROM moved
+"""  # noqa: S608 - made of constants
+
+_ADOPT = f"""
+WITH made AS (
+    INSERT INTO session (id, parent_id, parent_seq, state, status, head, task, version, created_at, updated_at)
+    VALUES (%(id)s, %(parent_id)s, %(parent_seq)s, %(state)s, coalesce(%(status)s, 'active'), coalesce(%(head)s, 0),
+        %(task)s, 1, {_NOW}, coalesce(%(at)s, {_NOW}))
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id
+), added AS (
+    INSERT INTO event (session_id, epoch, seq, at, type, version, body, sum)
+    SELECT made.id, 0, item.*
+    FROM made, unnest(%(seqs)s::bigint[], %(ats)s::double precision[], %(types)s::text[], %(versions)s::integer[],
+        %(bodies)s::text[], %(sums)s::bytea[]) AS item
+), left_there AS (
+    INSERT INTO inbox (session_id, msg_id, kind, body, sum)
+    SELECT made.id, message.*
+    FROM made, unnest(%(msg_ids)s::text[], %(kinds)s::text[], %(messages)s::text[], %(message_sums)s::bytea[]) AS message
+    ON CONFLICT (session_id, msg_id) DO NOTHING
+)
+SELECT id FROM made
+"""  # noqa: S608 - made of constants
+
+# A row that is locked is being appended to, and each append of a holder renews its lease by itself: nobody waits here.
+_RENEW = f"""
+WITH mine AS (
+    SELECT session.id
+    FROM session JOIN unnest(%(ids)s::text[], %(epochs)s::bigint[]) AS held(id, epoch) USING (id, epoch)
+    WHERE lease_until > clock_timestamp()
+    FOR NO KEY UPDATE OF session SKIP LOCKED
+)
+UPDATE session SET lease_until = {_UNTIL} FROM mine WHERE session.id = mine.id
+"""  # noqa: S608 - made of constants
+
+_STANDING = """
+SELECT held.id, coalesce(session.epoch = held.epoch, false),
+    coalesce(extract(epoch FROM lease_until - clock_timestamp())::float8, 0)
+FROM unnest(%(ids)s::text[], %(epochs)s::bigint[]) AS held(id, epoch)
+LEFT JOIN session ON session.id = held.id
+"""
+
+# One process waits for the end of a lease that may be a dead one's; all others are told at once.
+_INHERIT = """
+WITH waits AS (
+    UPDATE session SET heir = %(owner)s, heir_until = clock_timestamp() + make_interval(secs => %(wait)s)
+    WHERE id = %(id)s AND owner <> %(owner)s AND lease_until > clock_timestamp()
+        AND (heir IS NULL OR heir = %(owner)s OR heir_until <= clock_timestamp())
+    RETURNING id
+)
+SELECT owner, lease_until::text, EXISTS (SELECT FROM waits) FROM session WHERE id = %(id)s
+"""
+
+
+class Claim(NamedTuple):
+    """What came of the attempt to take a session."""
+
+    epoch: int | None
+    """The session's new number; None when somebody else holds it."""
+    owner: str = ""
+    until: str = ""
+    """The end of the other one's lease, to be compared with itself a moment later."""
+    is_heir: bool = False
+    """Whether we are the one that waits for that end."""
+    head: int = 0
+    """Number of the session's last event."""
+    sum: bytes | None = None
+    """Checksum of that event, where it has one."""
+
+
+def create(connection: Connection, session_id: str) -> Sent[tuple[bool, int]]:
+    """Make a session if there is none; return whether it was made, and its number."""
+    made = connection.execute(
+        f"INSERT INTO session (id, created_at, updated_at) VALUES (%s, {_NOW}, {_NOW}) ON CONFLICT (id) DO NOTHING",  # noqa: S608 - made of constants
+        (session_id,),
+    )
+    found = connection.execute("SELECT epoch FROM session WHERE id = %s", (session_id,))
+
+    return lambda: (made.rowcount == 1, int(_row(found)[0]))
+
+
+def claim(connection: Connection, session_id: str, owner: str, lease_seconds: float, wait: float) -> Sent[Claim]:
+    """Take a session that nobody holds, or whose lease has ended by the server's clock.
+
+    Args:
+        wait: Seconds for which we are its heir, where somebody holds it.
+
+    Raises:
+        UnknownSession: There is no such session.
+    """
+    words = {"id": session_id, "owner": owner, "lease": lease_seconds, "wait": wait}
+    claimed = connection.execute(
+        f"UPDATE session SET epoch = epoch + 1, owner = %(owner)s, lease_until = {_UNTIL}, heir = NULL "  # noqa: S608 - made of constants
+        "WHERE id = %(id)s AND (owner IS NULL OR owner = %(owner)s OR lease_until <= clock_timestamp()) "
+        "RETURNING epoch, head, (SELECT sum FROM event WHERE session_id = session.id AND seq = session.head)",
+        words,
+        binary=True,
+    )
+    found = connection.execute(_INHERIT, words)
+
+    def outcome() -> Claim:
+        if (row := claimed.fetchone()) is not None:
+            epoch, head, stored = row
+            return Claim(int(epoch), head=int(head), sum=None if stored is None else bytes(stored))
+        if (row := found.fetchone()) is None:
+            raise _unknown(session_id)
+        holder, until, is_heir = row
+        return Claim(None, holder or "", until or "", is_heir=is_heir)
+
+    return outcome
+
+
+def give_back(connection: Connection, session_id: str, epoch: int) -> Sent[None]:
+    """Note that nobody holds the session, unless others have taken it since."""
+    connection.execute(
+        "UPDATE session SET owner = NULL, lease_until = NULL WHERE id = %s AND epoch = %s", (session_id, epoch)
+    )
+    return lambda: None
+
+
+def append(
+    connection: Connection, job: Append, epoch: int | None, *, before: bytes | None, lease_seconds: float | None
+) -> Sent[int | None]:
+    """Move the head and add the events, where head, epoch and lease still hold; return the epoch, None for nothing written.
+
+    Args:
+        before: The checksum of the event that these follow; None where it has none.
+        epoch: None for whichever the session has.
+        lease_seconds: The lease of the session's holder, which goes on with this; None for a writer without one.
+    """
+    sent = connection.execute(
+        _APPEND,
+        {**_words(job, before), "epoch": epoch, "holds": lease_seconds is not None, "lease": lease_seconds or 0.0},
+    )
+
+    def outcome() -> int | None:
+        row = sent.fetchone()
+        return None if row is None else int(row[0])
+
+    return outcome
+
+
+def adopt(
+    connection: Connection, job: Append, parent: tuple[str, int] | None, inbox: Sequence[tuple[InboxMessage, str]]
+) -> Sent[bool]:
+    """Make a session that has all of this; return whether it was made. Nothing is written when there is one by its id."""
+    parent_id, parent_seq = parent or (None, None)
+    messages = {
+        "msg_ids": [message.id for message, _ in inbox],
+        "kinds": [message.kind for message, _ in inbox],
+        "messages": [body for _, body in inbox],
+        "message_sums": [message_sum(job.session_id, message.id, message.kind, body) for message, body in inbox],
+    }
+    sent = connection.execute(
+        _ADOPT, {**_words(job, None), **messages, "parent_id": parent_id, "parent_seq": parent_seq}
+    )
+    return lambda: sent.fetchone() is not None
+
+
+def purge(connection: Connection, job: Append, blobs: Sequence[str]) -> Sent[None]:
+    """Remove all of a session but what follows now, numbered from 1.
+
+    Raises:
+        UnknownSession: There is no such session. Nothing was written.
+    """
+    session_id = job.session_id
+    emptied = connection.execute(
+        "UPDATE session SET state = 'deleted', head = 0, task = '' WHERE id = %s", (session_id,)
+    )
+    connection.execute("DELETE FROM event WHERE session_id = %s", (session_id,))
+    connection.execute("DELETE FROM inbox WHERE session_id = %s", (session_id,))
+    append(connection, job, None, before=None, lease_seconds=None)
+    connection.execute(
+        "DELETE FROM blob WHERE sha256 = ANY(%s) AND EXISTS (SELECT FROM session WHERE id = %s) "
+        "AND NOT EXISTS (SELECT FROM event WHERE position(sha256 IN body) > 0)",
+        (list(blobs), session_id),
+    )
+    return lambda: _check_found(emptied.rowcount == 1, session_id)
+
+
+def put(connection: Connection, session_id: str, message: InboxMessage, body: str) -> Sent[tuple[bool, bool]]:
+    """Leave a message; return whether it was new, and whether one that is equal is there now.
+
+    Raises:
+        UnknownSession: There is no such session.
+    """
+    key = (session_id, message.id)
+    added = connection.execute(
+        "INSERT INTO inbox (session_id, msg_id, kind, body, sum) SELECT id, %s, %s, %s, %s FROM session WHERE id = %s "
+        "ON CONFLICT (session_id, msg_id) DO NOTHING",
+        (message.id, message.kind, body, message_sum(session_id, message.id, message.kind, body), session_id),
+    )
+    found = connection.execute("SELECT kind, body FROM inbox WHERE session_id = %s AND msg_id = %s", key)
+
+    def outcome() -> tuple[bool, bool]:
+        row = found.fetchone()
+        _check_found(row is not None, session_id)
+        return added.rowcount == 1, row == (message.kind, body)
+
+    return outcome
+
+
+def consume(connection: Connection, session_id: str, message_ids: Sequence[str], seq: int) -> Sent[None]:
+    """Mark messages as consumed. The first event that consumed one stays on record.
+
+    Raises:
+        UnknownSession: There is no such session.
+    """
+    connection.execute(
+        "UPDATE inbox SET consumed_seq = %s WHERE session_id = %s AND msg_id = ANY(%s) AND consumed_seq IS NULL",
+        (seq, session_id, list(message_ids)),
+    )
+    found = connection.execute("SELECT FROM session WHERE id = %s", (session_id,))
+    return lambda: _check_found(found.fetchone() is not None, session_id)
+
+
+def put_blob(connection: Connection, digest: str, content: bytes) -> Sent[None]:
+    connection.execute(
+        "INSERT INTO blob (sha256, bytes) VALUES (%s, %b) ON CONFLICT (sha256) DO NOTHING", (digest, content)
+    )
+    return lambda: None
+
+
+class Standing(NamedTuple):
+    """What a lease is after its renewal."""
+
+    is_ours: bool
+    """Whether nobody has taken the session over."""
+    seconds: float
+    """How long it holds from now on, by the server's clock; 0 or less where it has ended."""
+
+
+def renew(connection: Connection, held: Mapping[str, int], lease_seconds: float) -> dict[str, Standing]:
+    """Prolong the leases on sessions with these numbers; return what each is now. One whose row is locked is not prolonged."""
+    words = {"ids": list(held), "epochs": list(held.values()), "lease": lease_seconds}
+    connection.execute(_RENEW, words)
+    found = connection.execute(_STANDING, words)
+    return {session_id: Standing(bool(is_ours), float(seconds)) for session_id, is_ours, seconds in found}
+
+
+# --- why nothing was written -----------------------------------------------------------------------------------------
+
+
+def fencing(connection: Connection, job: Append, epoch: int | None) -> SessionConflict | UnknownSession:
+    """Return why an append wrote nothing."""
+    row = connection.execute("SELECT head, epoch FROM session WHERE id = %s", (job.session_id,)).fetchone()
+    if row is None:
+        return _unknown(job.session_id)
+    head, stored_epoch = row
+    if epoch is not None and stored_epoch != epoch:
+        return SessionConflict(f"Session {job.session_id!r} was taken over by another process. Nothing was written.")
+    if job.rows and head != job.rows[0][0] - 1:
+        return conflict(job.session_id, head, job.rows[0][0])
+    return SessionConflict(
+        f"The lease on session {job.session_id!r} has ended: its holder had not been heard of for too long. Nothing was "
+        "written; resume the session."
+    )
+
+
+def place_of(connection: Connection, session_id: str) -> tuple[int, int]:
+    """Return the session's head and epoch; zeros for an unknown session."""
+    row = connection.execute("SELECT head, epoch FROM session WHERE id = %s", (session_id,)).fetchone()
+    return (0, 0) if row is None else (int(row[0]), int(row[1]))
+
+
+def is_stored(connection: Connection, job: Append, epoch: int | None) -> bool:
+    """Whether the events of an append are there, each as it is and from this epoch."""
+    words = _words(job, None)
+    row = connection.execute(
+        "SELECT count(*) FROM event JOIN unnest(%(seqs)s::bigint[], %(bodies)s::text[]) AS item(seq, body) USING (seq, body) "
+        "WHERE session_id = %(id)s AND epoch = coalesce(%(epoch)s, epoch)",
+        {**words, "epoch": epoch},
+    ).fetchone()
+    return bool(job.rows) and row == (len(job.rows),)
+
+
+# --- helpers ---------------------------------------------------------------------------------------------------------
+
+
+def sums_of(job: Append, before: bytes | None) -> list[bytes]:
+    """Return the checksums of an append's events."""
+    return chain(job.session_id, before, ((row[0], row[4]) for row in job.rows))
+
+
+def longer(job: Append, rows: Sequence[EventRow]) -> Append:
+    """Return an append with further events before its own."""
+    return msgspec.structs.replace(job, rows=[*rows, *job.rows])
+
+
+def _words(job: Append, before: bytes | None) -> dict[str, Any]:  # Any: what a statement takes
+    return {
+        "id": job.session_id,
+        "state": job.state,
+        "task": job.task,
+        "status": job.status,
+        "head": job.rows[-1][0] if job.rows else None,
+        "at": job.rows[-1][1] if job.rows else None,
+        "before": job.rows[0][0] - 1 if job.rows else None,
+        "seqs": [row[0] for row in job.rows],
+        "ats": [row[1] for row in job.rows],
+        "types": [row[2] for row in job.rows],
+        "versions": [row[3] for row in job.rows],
+        "bodies": [row[4] for row in job.rows],
+        "sums": sums_of(job, before),
+    }
+
+
+def _row(cursor: Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
+    row = cursor.fetchone()
+    assert row is not None
+    return row
+
+
+def _check_found(is_found: bool, session_id: str) -> None:
+    if not is_found:
+        raise _unknown(session_id)
+
+
+def _unknown(session_id: str) -> UnknownSession:
+    return UnknownSession(f"The journal holds no session {session_id!r}.")

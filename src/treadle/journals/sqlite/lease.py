@@ -1,0 +1,334 @@
+"""Leases on the sessions of one journal file: one writer at a time, known to live by its heartbeat.
+
+A lease on epoch n is a lock file named after n, and the number n in the session's row. Whoever takes over locks a file for a
+higher number first and raises the row's number then, where it still is what was seen: of many, one succeeds. The writer
+before, if it only slept, finds its appends refused and its file gone. Knows no SQL.
+"""
+
+import asyncio
+import hashlib
+import shlex
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from treadle.concurrency.forks import bury, watch
+from treadle.errors import SessionHeld
+from treadle.journals.sqlite.lease_file import LockFile, beat_of, holder_of, is_locked, remove, try_lock, untakeable
+from treadle.journals.sqlite.seen import Seen
+from treadle.redaction import redacted_logger
+
+__all__ = ["LEASE_SECONDS", "Claimed", "FileLease", "LeaseRows", "Leases"]
+
+logger = redacted_logger(__name__)
+
+LEASE_SECONDS = 10.0
+"""A holder whose counter stands still for so long is taken for dead."""
+
+_BEATS_A_LEASE = 20
+_LOOKS_A_BEAT = 2
+
+
+class Claimed(NamedTuple):
+    """A session as it was when its lease was taken."""
+
+    head: int
+    """Number of its last event."""
+    has_messages: bool
+    """Whether anything lay in its inbox."""
+    journal: str
+    """The journal's own name."""
+
+
+class LeaseRows(NamedTuple):
+    """What leases need of the store."""
+
+    read: Callable[[str], Awaitable[int]]
+    """Return the session's number."""
+    guess: Callable[[str], int | None]
+    """Return it as it was when last seen, at once; None for a session not seen yet."""
+    claim: Callable[[str, int, int], Awaitable[Claimed | None]]
+    """Raise it from one value to another, if it has the one. Return what the session was then, else None."""
+    give_back: Callable[[str, int], None]
+    """Note soon that nobody holds this number any more. Returns at once and never raises for the store's faults."""
+    look: Callable[[], None]
+    """Look for messages, on another thread, and tell `Leases` of them. Returns at once."""
+
+
+class FileLease:
+    """The right to write one session, until it is released or lost."""
+
+    def __init__(
+        self,
+        session_id: str,
+        lock: LockFile,
+        seen: Seen,
+        *,
+        claimed: Claimed,
+        on_lost: Callable[[], None],
+        on_message: Callable[[], None],
+        let_go: Callable[["FileLease"], None],
+    ) -> None:
+        self.session_id = session_id
+        self.head, self.has_messages = claimed.head, claimed.has_messages
+        self.seen = seen
+        self._lock = lock
+        self._on_lost = on_lost
+        self._on_message = on_message
+        self._let_go = let_go
+        self._told = 0
+        self._loop = asyncio.get_running_loop()
+        self._gate = threading.Lock()  # the heart may beat while the lease is given back
+        self._is_released = False
+        watch(self)
+
+    def after_fork(self) -> None:
+        """The lease is the parent's."""
+        self._gate = threading.Lock()
+        if not self._is_released:
+            self._is_released = True
+            self._lock.leave_to_parent()
+            self.seen.close()
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether nobody can be told of anything: the event loop of its run is closed."""
+        return self._loop.is_closed()
+
+    def abandon(self) -> None:
+        """Give the session back for a run whose event loop is closed."""
+        if self._drop():
+            self._let_go(self)
+
+    def beat(self) -> bool:
+        """Show that the holder lives. Return whether the lease still holds; its loss is told, once."""
+        with self._gate:
+            if self._is_released:
+                return False
+            if self._lock.beat():
+                return True
+        logger.warning("A session was taken over: its holder had not been heard of for a whole lease")
+        self._call(self._on_lost)
+        return False
+
+    def tell(self, arrival: int) -> None:
+        """Tell the holder of a message, once."""
+        if arrival > self._told:
+            self._told = arrival
+            self._call(self._on_message)
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # a closed loop: nobody is left to tell
+            self._loop.call_soon_threadsafe(callback)
+
+    async def release(self) -> None:
+        """Give the session back. May be called twice."""
+        if self._drop():
+            self._let_go(self)
+
+    def _drop(self) -> bool:
+        """Let go of the lock. Return whether we had it."""
+        with self._gate:
+            if self._is_released:
+                return False
+            self._is_released = True
+            self._lock.drop()
+            self.seen.close()
+            return True
+
+
+class Leases:
+    """Takes and keeps the leases of one journal file."""
+
+    def __init__(self, path: Path, rows: LeaseRows, lease_seconds: float) -> None:
+        self._folder = f"{path}.locks"
+        self._rows = rows
+        self._lease_seconds = lease_seconds
+        self._heart = _Heart(lease_seconds / _BEATS_A_LEASE, rows.look)
+
+    def look(self) -> None:
+        """Look for messages now, if anybody here waits for some."""
+        if self._heart.leases:
+            self._rows.look()
+
+    def tell(self, arrivals: Mapping[str, int]) -> None:
+        """Tell those who hold sessions of the last message in each one's inbox."""
+        for lease in self._heart.leases:
+            if (arrival := arrivals.get(lease.session_id)) is not None:
+                lease.tell(arrival)
+
+    async def acquire(
+        self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]
+    ) -> FileLease:
+        """Take a session that nobody holds, or whose holder is dead.
+
+        Raises:
+            SessionHeld: Its holder lives.
+        """
+        files = self._files(session_id)
+        guess = self._rows.guess(session_id)  # a wrong one only makes the first claim fail
+        while True:
+            seen = await self._rows.read(session_id) if guess is None else guess
+            guess = None
+            epoch, lock = await self._next_free(session_id, files, seen)
+            try:
+                claimed = await self._rows.claim(session_id, seen, epoch)
+                known = None if claimed is None else self._checked(session_id, files, claimed)
+            except BaseException:
+                lock.drop()
+                raise
+            if claimed is not None and known is not None:
+                for past in range(seen, epoch):
+                    remove(f"{files}{past}")
+                lease = FileLease(
+                    session_id,
+                    lock,
+                    known,
+                    claimed=claimed,
+                    on_lost=on_lost,
+                    on_message=on_message,
+                    let_go=partial(self._let_go, epoch),
+                )
+                self._heart.keep(lease)
+                return lease
+            lock.drop()  # another one was faster: look again, and find it alive
+
+    def is_held(self, session_id: str, epoch: int) -> bool:
+        """Whether the holder of this number has its lock. Does not wait for its counter to move.
+
+        Raises:
+            JournalError: The lock cannot be looked at.
+        """
+        return is_locked(f"{self._files(session_id)}{epoch}")
+
+    def _checked(self, session_id: str, files: str, claimed: Claimed) -> Seen:
+        """Return the file of what was seen of a session, once the journal is known to hold that.
+
+        Raises:
+            JournalError: It holds less.
+        """
+        try:
+            seen = Seen(f"{files}seen", claimed.journal)
+        except OSError as exc:
+            raise untakeable(f"{files}seen", exc) from exc
+        try:
+            seen.check(session_id, claimed.head)
+        except BaseException:
+            seen.close()
+            raise
+        return seen
+
+    def note(self, heads: Mapping[str, int]) -> None:
+        """Note what is stored durably of the sessions that are held here. For the writer's thread."""
+        for lease in self._heart.leases:
+            if (head := heads.get(lease.session_id)) is not None:
+                lease.seen.note(head)
+
+    def _let_go(self, epoch: int, lease: FileLease) -> None:
+        self._heart.leave(lease)
+        self._rows.give_back(lease.session_id, epoch)
+
+    async def _next_free(self, session_id: str, files: str, seen: int) -> tuple[int, LockFile]:
+        """Lock the file of the lowest number that is higher than the one seen and free, past holders that are dead."""
+        epoch = seen
+        while True:
+            path = f"{files}{epoch}"
+            if is_locked(path) and await self._is_alive(path):
+                raise _held(session_id, path)
+            epoch += 1
+            if (lock := try_lock(f"{files}{epoch}")) is not None:
+                return epoch, lock
+
+    async def _is_alive(self, path: str) -> bool:
+        """Watch a holder: alive once its counter moves, dead when its lock is free or it stood still for one lease."""
+        first, until = beat_of(path), time.monotonic() + self._lease_seconds
+        while True:
+            await asyncio.sleep(self._lease_seconds / _BEATS_A_LEASE / _LOOKS_A_BEAT)
+            # The time is taken before the look: had we slept long ourselves, the counter we see then is a newer one.
+            is_late = time.monotonic() >= until
+            if not is_locked(path):
+                return False
+            if beat_of(path) != first:
+                return True
+            if is_late:
+                return False
+
+    def _files(self, session_id: str) -> str:
+        """Return what the paths of a session's lock files begin with; the number follows."""
+        name = hashlib.sha256(session_id.encode()).hexdigest()[:32]
+        return f"{self._folder}/{name}."
+
+
+class _Heart:
+    """A daemon thread that beats for all leases of this process on one journal, however busy its event loops are."""
+
+    def __init__(self, every_seconds: float, look: Callable[[], None]) -> None:
+        self._every_seconds = every_seconds
+        self._look = look
+        self._begin()
+        watch(self)
+
+    def after_fork(self) -> None:
+        """The leases are the parent's, and so is the thread."""
+        bury(self._leases)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._gate = threading.Lock()
+        self._leases: set[FileLease] = set()
+        self._is_beating = False
+
+    @property
+    def leases(self) -> tuple[FileLease, ...]:
+        with self._gate:
+            return tuple(self._leases)
+
+    def keep(self, lease: FileLease) -> None:
+        with self._gate:
+            self._leases.add(lease)  # the file of a lease is made with its first beat: the next one may wait
+            if not self._is_beating:
+                self._is_beating = True
+                threading.Thread(target=self._beat, name="treadle-heartbeat", daemon=True).start()
+
+    def leave(self, lease: FileLease) -> None:
+        with self._gate:
+            self._leases.discard(lease)
+
+    def _beat(self) -> None:
+        while True:
+            time.sleep(self._every_seconds)
+            with self._gate:
+                # It ends a while after the last lease, so that a run after the other needs no new thread each.
+                if not self._leases:
+                    self._is_beating = False
+                    return
+                leases = tuple(self._leases)
+            for lease in leases:
+                if lease.is_orphaned:  # its loop was closed with the run pending: nobody can go on with that
+                    lease.abandon()
+            lost = [lease for lease in leases if not _has_beaten(lease)]
+            with self._gate:
+                self._leases.difference_update(lost)
+            self._look()
+
+
+def _has_beaten(lease: FileLease) -> bool:
+    try:
+        return lease.beat()
+    except OSError:
+        # A disk that fails for a moment has taken nothing from us; one that fails for a lease lets others take over.
+        logger.warning("A session's heartbeat could not be written", exc_info=True)
+        return True
+
+
+def _held(session_id: str, path: str) -> SessionHeld:
+    holder = holder_of(path)
+    who = "another process" if holder is None else str(holder)
+    return SessionHeld(
+        f"Session {session_id!r} is being run by {who}. Wait for it, or cancel it with session.cancel() or `treadle cancel {shlex.quote(session_id)}`; "
+        "messages and answers may be left for it meanwhile."
+    )

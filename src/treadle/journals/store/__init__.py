@@ -1,0 +1,1 @@
+"""Store: what all journals on disk and on servers share."""

@@ -1,0 +1,83 @@
+"""What is handed to a store's writer, encoded and checked on the caller's side. Knows no connection."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from treadle import canonical
+from treadle.errors import JournalError
+from treadle.events import AnyEvent
+from treadle.journals.store.rows import EventRow, rows_of
+from treadle.journals.store.sequence import check_numbers, status_of, task_of
+from treadle.ports import InboxMessage
+
+__all__ = ["Append", "Followers", "append_of", "body_of"]
+
+
+class Append(msgspec.Struct, frozen=True, kw_only=True):
+    """Events that are to follow a session's head, encoded."""
+
+    session_id: str
+    rows: Sequence[EventRow]
+    state: str
+    task: str = ""
+    """First words of the run's task where one starts here; kept only by a session that has none yet."""
+    status: str | None = None
+    """What people have made of the session, where these events say so."""
+
+
+class Followers:
+    """Appends of one session that follow a first one in its transaction: where that one was right, so are they.
+
+    Args:
+        first: What the store has judged and taken, with at least one event.
+    """
+
+    def __init__(self, first: Append) -> None:
+        self._head = first.rows[-1][0]
+        self._appends: list[Append] = []
+
+    def take(self, append: Append) -> bool:
+        """Take one more. Return whether it follows; where not, it must be judged by itself."""
+        follows = bool(append.rows) and append.rows[0][0] == self._head + 1
+        if follows:
+            self._head = append.rows[-1][0]
+            self._appends.append(append)
+        return follows
+
+    def as_one(self) -> Append | None:
+        """Return all that were taken as one append; None where there were none."""
+        if not self._appends:
+            return None
+        last = self._appends[-1]
+        return Append(
+            session_id=last.session_id,
+            rows=[row for append in self._appends for row in append.rows],
+            state=last.state,
+            task=next((append.task for append in self._appends if append.task), ""),
+            status=next((append.status for append in reversed(self._appends) if append.status), None),
+        )
+
+
+def append_of(session_id: str, events: Sequence[AnyEvent], state: str) -> Append:
+    """Encode events now, so that what is stored is what they were when they were appended.
+
+    Raises:
+        ValueError: The caller numbered them wrongly.
+        JournalError: One holds what JSON cannot; none may be stored.
+    """
+    check_numbers(events)
+    return Append(
+        session_id=session_id, rows=rows_of(events), state=state, task=task_of(events), status=status_of(events)
+    )
+
+
+def body_of(message: InboxMessage) -> str:
+    """Encode a message's body.
+
+    Raises:
+        JournalError: It holds what JSON cannot.
+    """
+    if (fault := canonical.find_unencodable(message.body)) is not None:
+        raise JournalError(f"The message {message.id!r} cannot be stored: {fault}.")
+    return msgspec.json.encode(message.body).decode()

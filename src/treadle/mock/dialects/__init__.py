@@ -1,0 +1,1 @@
+"""Dialects: what the mock provider takes in and sends, for each wire format."""

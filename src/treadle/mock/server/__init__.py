@@ -1,0 +1,1 @@
+"""Server: the mock provider's HTTP server."""

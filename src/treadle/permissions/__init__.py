@@ -1,0 +1,1 @@
+"""Permissions: whether a call may run."""

@@ -1,0 +1,215 @@
+"""The port to a store of sessions, and what it holds beside events."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Literal, Protocol, runtime_checkable
+
+import msgspec
+
+from treadle.events import AnyEvent, JournalDegraded, SessionStatus
+from treadle.state import Approval
+from treadle.tools import JsonObject
+
+__all__ = ["Degradation", "HasClock", "HasOverview", "InboxMessage", "Journal", "Lease", "SessionInfo"]
+
+
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a journal's list of sessions."""
+
+    id: str
+    state: str
+    """What became of its last run: active (none yet), running, paused, stopped, completed, failed; or deleted."""
+    head: int
+    """Number of its last event."""
+    updated_at: float
+    task: str = ""
+    """The first words of the first task."""
+    status: SessionStatus = "active"
+    """What people have made of the session: active, suspended, completed, failed, deleted."""
+    parent_id: str | None = None
+    """The session that it was forked from, or whose call it carries out."""
+    parent_seq: int | None = None
+    """The last event that the two share."""
+
+
+class InboxMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that another process left for a session."""
+
+    id: str
+    """Unique in the session: the first of two with one id wins."""
+    kind: Literal["message", "answer", "cancel"]
+    body: JsonObject
+
+
+class Lease(Protocol):
+    """The right to write one session, for as long as its run lasts."""
+
+    @property
+    def head(self) -> int | None:
+        """Number of the session's last event when the lease was taken; None where the store does not say."""
+        ...
+
+    @property
+    def has_messages(self) -> bool | None:
+        """Whether anything lay in the session's inbox then; None where the store does not say."""
+        ...
+
+    async def release(self) -> None:
+        """Give the session back. May be called twice, also after the lease was lost."""
+        ...
+
+
+class Degradation(Protocol):
+    """A journal that goes on without its store for a while, and says so."""
+
+    def listen(self, session_id: str, on_event: Callable[[JournalDegraded], None]) -> None:
+        """Call back when the store of this session has failed, and when it is back."""
+        ...
+
+    def waiting(self, session_id: str) -> int:
+        """Return how many events of a session are in memory only, because its store has failed."""
+        ...
+
+
+@runtime_checkable
+class HasClock(Protocol):
+    """A store with a clock of its own, which all machines that share the store can ask."""
+
+    async def now(self) -> float | None:
+        """Return seconds since 1970 by the store's clock; None where it has none after all.
+
+        Raises:
+            JournalError: The store failed.
+        """
+        ...
+
+
+@runtime_checkable
+class HasOverview(Protocol):
+    """A store that answers some questions about its sessions without their events being read one by one."""
+
+    async def is_held(self, session_id: str) -> bool:
+        """Return whether a process that seems to live runs the session. Waits for nothing, so one that has just died may count.
+
+        Raises:
+            JournalError: The store failed.
+        """
+        ...
+
+    async def with_unknown_outcomes(self) -> Collection[str]:
+        """Return the ids of the sessions in which a call has the result `outcome_unknown`; others may be among them.
+
+        Raises:
+            JournalError: The store failed.
+        """
+        ...
+
+
+class Journal(Protocol):
+    """The append-only log of all sessions in one store. Safe to use from many tasks of one event loop."""
+
+    @property
+    def location(self) -> str:
+        """Where it is, for people: a path or an address without secrets."""
+        ...
+
+    async def create(self, session_id: str) -> bool:
+        """Make the session if there is none. Return whether it was made."""
+        ...
+
+    async def acquire(self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]) -> Lease:
+        """Take the session for one run. Whoever held it before is fenced: its appends are refused from now on.
+
+        Args:
+            on_lost: Called on this event loop, once, when another process has taken the session over because this one
+                had not been heard of for too long. Everything under way should stop.
+            on_message: Called on this event loop soon after something has been left in the session's inbox.
+
+        Raises:
+            SessionHeld: A process or task that is alive holds it; the message says which and since when.
+            UnknownSession: There is no such session.
+            JournalError: The store failed.
+        """
+        ...
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        """Append numbered events; all of them or none.
+
+        Without `durable` it may return before they are stored, in order; with it they survive a power cut, together with
+        everything appended before.
+
+        Raises:
+            SessionConflict: Another writer has appended: nothing was written.
+            JournalError: The store failed. Also raised, once, by the next call after a deferred append failed.
+        """
+        ...
+
+    async def adopt(
+        self, session_id: str, events: Sequence[AnyEvent], *, state: str, inbox: Sequence["InboxMessage"] = ()
+    ) -> None:
+        """Make a session that has these events, from number 1, and these waiting messages; all of it, durable, or nothing.
+
+        Raises:
+            SessionExists: There is a session by that id, be it deleted.
+            JournalError: The store failed.
+        """
+        ...
+
+    async def purge(self, session_id: str, tombstone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
+        """Remove everything of a session but this event, numbered 1, which says that the session is deleted.
+
+        Args:
+            blobs: Stored bytes that go too, where no other session names them.
+
+        Raises:
+            UnknownSession: There is no such session.
+            JournalError: The store failed.
+        """
+        ...
+
+    async def flush(self) -> None:
+        """Return when everything appended so far is stored (not necessarily synced).
+
+        Raises:
+            JournalError: An append failed.
+        """
+        ...
+
+    async def read(self, session_id: str, *, after: int = 0) -> Sequence[AnyEvent]:
+        """Return the session's events with a number above `after`, in order; none for an unknown session."""
+        ...
+
+    async def sessions(self) -> Sequence[SessionInfo]:
+        """Return all sessions, the last changed first."""
+        ...
+
+    async def approvals(self) -> Sequence[Approval]:
+        """Return the requests for consent that wait for an answer, over all sessions."""
+        ...
+
+    async def put(self, session_id: str, message: InboxMessage) -> bool:
+        """Leave a message in the inbox. Return False when one with its id is there already, consumed or not.
+
+        Raises:
+            UnknownSession: There is no such session.
+        """
+        ...
+
+    async def inbox(self, session_id: str) -> Sequence[InboxMessage]:
+        """Return the messages that nobody has consumed yet, in order of arrival."""
+        ...
+
+    async def consume(self, session_id: str, message_ids: Sequence[str], seq: int) -> None:
+        """Mark messages as consumed by the event numbered `seq`."""
+        ...
+
+    async def put_blob(self, content: bytes) -> str:
+        """Store bytes by their SHA-256 and return it in hexadecimal."""
+        ...
+
+    async def blob(self, digest: str) -> bytes | None:
+        """Return stored bytes, or None."""
+        ...
+
+    async def close(self) -> None:
+        """Store what is pending and let go of the store. May be called twice."""
+        ...

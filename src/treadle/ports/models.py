@@ -1,0 +1,225 @@
+"""The port to a language model: what it is asked, and the parts that it answers with."""
+
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from enum import StrEnum
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from treadle.errors import ModelError
+from treadle.messages import Finish, Message, Part, ToolCall, Usage
+from treadle.tools import JsonObject
+
+__all__ = [
+    "CallReady",
+    "Capability",
+    "DecisionFailure",
+    "HasCapabilities",
+    "Model",
+    "ModelEnd",
+    "ModelPart",
+    "ModelRequest",
+    "Pricing",
+    "RequestFailed",
+    "ResponseSetAside",
+    "TextDelta",
+    "ThinkingDelta",
+    "ToolChoice",
+    "ToolSpec",
+    "tell_counted",
+    "told_counted",
+]
+
+
+class Pricing(Protocol):
+    """What a model costs. `Price` is one; a price list may be another."""
+
+    def cost(self, usage: Usage) -> Decimal:
+        """Return the exact cost of one model call."""
+        ...
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model is told of one tool."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+
+
+ToolChoice: TypeAlias = str
+"""`auto`, `required`, `none`, or a tool's name: that tool must be called."""
+
+
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request to a model, in neutral words."""
+
+    messages: tuple[Message, ...]
+    instructions: str | None = None
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    output_schema: JsonObject | None = None
+    """JSON Schema of the final answer; None for free text."""
+    parallel_tool_calls: bool = True
+    """Whether one response may hold several calls. False asks the provider for one at a time; not all of them obey."""
+    raise_output_limit: bool = False
+    """Whether the output limit has cut a response of this run: an adapter that sets that limit by itself then sets a larger one."""
+    session_id: str = ""
+
+
+class TextDelta(msgspec.Struct, frozen=True, tag="text", gc=False):
+    """A piece of the answer."""
+
+    text: str
+
+
+class ThinkingDelta(msgspec.Struct, frozen=True, tag="thinking", gc=False):
+    """A piece of the model's reasoning."""
+
+    text: str
+
+
+class CallReady(msgspec.Struct, frozen=True, tag="call", gc=False):
+    """A call whose arguments are complete while the response may still stream.
+
+    Yielded in call order and for none before all earlier ones, and equal to the call in the final message. A call that the
+    server reports again may be yielded again. A driver that cannot tell when arguments are complete yields none.
+    """
+
+    call: ToolCall
+
+
+class DecisionFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a driver gave up on the model's decision. The step fails with it, and the run ends."""
+
+    reason: Literal["extraction", "validation"]
+    message: str
+    details: tuple[JsonObject, ...] = ()
+    attempts: int = 1
+    """Responses that were looked at, the last included."""
+
+    @property
+    def code(self) -> str:
+        """The name of the pseudo-execution that stands for it in reports."""
+        return f"decision_{self.reason}"
+
+
+class ModelEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
+    """The terminal part: the whole message. Without it a response is incomplete, never final."""
+
+    parts: tuple[Part, ...]
+    finish: Finish = Finish.UNKNOWN
+    usage: Usage | None = None
+    """None when the server sent none."""
+    cut_calls: frozenset[str] = frozenset()
+    """Ids of calls that the response may have cut off: they must not run."""
+    unnamed_calls: frozenset[str] = frozenset()
+    """Ids that the adapter made up because the server sent none. A call without an id may be any equal call of the response."""
+    is_retold: bool = False
+    """Whether the server began its message again or sent part of it in a second form. Equal calls may then be one call or two, whatever
+    their ids."""
+    has_damaged_text: bool = False
+    """Whether the text lost a character that the server sent broken: what is read from it must not be carried out."""
+    origin: str | None = None
+    """The dialect and model that answered, where that is not the model that was asked; None where it is."""
+    price: Pricing | None = None
+    """What that model costs."""
+    finish_reason: str | None = None
+    """The provider's own word for `finish`, where the adapter knows it."""
+    dropped_text: str = ""
+    """Text that the driver dropped because it only repeats a call's arguments."""
+    failure: DecisionFailure | None = None
+    """Why there is no usable decision in it. Its one call then stands for the failure, and never runs."""
+    message: str = ""
+    """The provider's own sentence on a refusal, for people."""
+
+    @property
+    def is_broken_off(self) -> bool:
+        """Whether the provider ended the response for a reason that is not known here, which is not a completion."""
+        return self.finish is Finish.UNKNOWN and self.finish_reason is not None
+
+
+class RequestFailed(msgspec.Struct, frozen=True, kw_only=True, tag="request_failed"):
+    """A request of the driver failed, and the step goes on without it. Recorded as `model.failed`; what it used is counted."""
+
+    error: ModelError
+
+
+def tell_counted(cut: BaseException, usage: Usage | None) -> None:
+    """Have the exception that cuts a response off carry what its server had counted by then. Adapters call it."""
+    vars(cut)[_COUNTED] = usage
+
+
+def told_counted(cut: BaseException) -> Usage | None:
+    """Return what the server of a response that was cut off had counted; None where nobody told."""
+    usage = vars(cut).get(_COUNTED)
+    return usage if isinstance(usage, Usage) else None
+
+
+_COUNTED = "counted"
+
+
+class ResponseSetAside(msgspec.Struct, frozen=True, kw_only=True, tag="set_aside"):
+    """A whole response that is not the step's own message; the driver asks again.
+
+    Yielded by drivers before they send their next request: what it used is counted at once, so that limits hold. Where a
+    limit forbids the next request, the driver is asked for no more.
+    """
+
+    reason: Literal["extraction", "validation", "reworded"]
+    """Its decision could not be read, or not be accepted; or it is an answer that another inference words."""
+    message: str = ""
+    """What the model is told of a decision that was not accepted."""
+    parts: tuple[Part, ...] = ()
+    usage: Usage | None = None
+    """None when the server sent none."""
+    attempt: int = 1
+    fallback: ModelEnd | None = None
+    """What ends the step where no further request is allowed; None to end the run at its limit."""
+
+
+ModelPart: TypeAlias = TextDelta | ThinkingDelta | CallReady | ModelEnd | RequestFailed | ResponseSetAside
+
+
+class Model(Protocol):
+    """The port to a language model."""
+
+    @property
+    def name(self) -> str:
+        """The dialect and model, such as `openai-chat:gpt-5-mini`."""
+        ...
+
+    @property
+    def price(self) -> Pricing | None:
+        """What it costs, or None when nobody knows."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
+        """Send one request and yield the parts of the one response, `ModelEnd` last.
+
+        Never retries: the runtime does. Closing the iterator ends the connection.
+
+        Raises:
+            ModelError: The call failed; the class says whether another attempt may help.
+        """
+        ...
+
+
+class Capability(StrEnum):
+    """What is special about a model, where its driver must know."""
+
+    NO_TOOLS = "no_tools"
+    """It takes no tools on the wire: they are told in words, and it answers with decisions (ReAct)."""
+    JSON_SCHEMA = "json_schema"
+    """Its answers can be held to a JSON Schema."""
+
+
+@runtime_checkable
+class HasCapabilities(Protocol):
+    """A model that says what is special about it. One that does not is taken to call tools natively."""
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """The same for the model's whole life."""
+        ...

@@ -1,0 +1,69 @@
+"""The ports to what users decide: policies, interceptors and compilers."""
+
+from collections.abc import Awaitable, Sequence
+from enum import StrEnum
+from typing import Literal, Protocol
+
+import msgspec
+
+from treadle.messages import Message, ToolCall
+from treadle.state import SessionState
+from treadle.tools import CheckedCall, ToolResult
+
+__all__ = ["Compiler", "Decision", "DecisionKind", "Interceptor", "Policy", "SessionView"]
+
+
+class Compiler(Protocol):
+    """What the model sees of the stored messages. The store is never changed by it."""
+
+    def compile(self, session: "SessionView") -> Sequence[Message]:
+        """Return the messages of the next request: the same for the same state, pairs of calls and results whole."""
+        ...
+
+
+class DecisionKind(StrEnum):
+    """What may become of a call."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    ASK = "ask"
+    SANDBOX = "sandbox"
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """The word on one call, with the rule that spoke and its reason."""
+
+    kind: DecisionKind | Literal["allow", "deny", "ask", "sandbox"]
+    rule: str = ""
+    reason: str = ""
+
+
+class SessionView(Protocol):
+    """What policies, compilers and tools may know of a session. Read only."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def messages(self) -> tuple[Message, ...]: ...
+    @property
+    def state(self) -> SessionState: ...
+
+
+class Policy(Protocol):
+    """Turns a valid call into a decision, before anything runs."""
+
+    def decide(self, call: CheckedCall, session: SessionView) -> "Decision | Awaitable[Decision | None] | None":
+        """Return the decision, or None for no opinion. One that raises denies the call."""
+        ...
+
+
+class Interceptor(Protocol):
+    """Stands before and after each tool call. It may change or block, and it can never widen what policy allows."""
+
+    def before(self, call: ToolCall) -> "ToolCall | Decision | Awaitable[ToolCall | Decision]":
+        """Return the call, perhaps with other arguments (they are validated again), or a Decision such as deny."""
+        ...
+
+    def after(self, call: ToolCall, result: ToolResult) -> "ToolResult | Awaitable[ToolResult]":
+        """Return the result, perhaps changed. Its call_id stays."""
+        ...

@@ -1,0 +1,95 @@
+"""Gemini's generateContent and streamGenerateContent. One request, one response; retries and budgets are the runtime's."""
+
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
+from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+from treadle.ports import ModelPart, ModelRequest, Pricing
+from treadle.providers.gemini.request import GeminiRequests
+from treadle.providers.gemini.response import GeminiResponse
+from treadle.providers.http.endpoint import Timeouts
+from treadle.providers.http.reading import read_response
+from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
+
+__all__ = ["Gemini", "Timeouts"]
+
+_VERSION = "/v1beta"
+
+
+class Gemini:
+    """A model behind the Gemini dialect.
+
+    Example:
+        Gemini("gemini-3-pro-preview", api_key="...", options={"temperature": 0, "thinkingConfig": {"includeThoughts": True}})
+        Gemini("gemini-2.5-flash", api_key="...", options={"server_tools": [{"googleSearch": {}}]})
+
+    Args:
+        model: As the server knows it. One with a slash, such as `tunedModels/mine`, is a path of its own; else it is in `models/`.
+        base_url: Up to and without `models`. A host alone gets `/v1beta`. Its query, if any, goes with every request.
+        api_key: None for a server that wants none.
+        price: What it costs, or None when nobody knows.
+        stream: Whether to ask for a stream. Either form of answer is understood.
+        options: Further fields of each request's body, such as `safetySettings`. Fields of `generationConfig`, such as
+            `temperature`, may stand by themselves; `server_tools` are the vendor's own, beside ours; one that is None goes away.
+        headers: Further headers of each request.
+        timeouts: How long one call may take.
+
+    Raises:
+        ConfigurationError: One of these cannot be used.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str = "https://generativelanguage.googleapis.com/v1beta",
+        api_key: str | None,
+        price: Pricing | None = None,
+        stream: bool = True,
+        options: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+    ) -> None:
+        self.name: Final = model_name("gemini", model)
+        """The dialect and model, such as `gemini:gemini-2.5-flash`."""
+        self.price: Final = price
+        """What it costs, or None when nobody knows."""
+        self._server = Server(
+            _with_version(base_url),
+            _path(model, stream=stream),
+            key=Key(value=api_key, header="x-goog-api-key", variable="GEMINI_API_KEY"),
+            headers=headers,
+            timeouts=timeouts,
+        )
+        if stream:
+            # Without it the vendor sends one JSON list, which has no event to start early on.
+            self._server.endpoint.url = self._server.endpoint.url.update_query(alt="sse")
+        self._requests = GeminiRequests(model, origin=self.name, options=options or {})
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
+        """Send one request and yield the parts of the one response, `ModelEnd` last.
+
+        Never retries. Closing the iterator closes the connection.
+
+        Raises:
+            ModelError: The call failed; the class says whether another attempt may help.
+        """
+        ask = partial(self._server.ask, self._requests.body(request))
+        return read_response(ask, GeminiResponse(self._requests.own_names(request)))
+
+
+def _path(model: str, *, stream: bool) -> str:
+    place = model if "/" in model else f"models/{model}"
+    return f"{place}:{'streamGenerateContent' if stream else 'generateContent'}"
+
+
+def _with_version(base_url: str) -> str:
+    """Return the address with the API's version: people and the vendor's SDKs write the host alone."""
+    try:
+        parts = urlsplit(base_url.strip())
+    except ValueError:
+        return base_url  # the endpoint says what is wrong with it
+    if not parts.netloc or parts.path.strip("/"):
+        return base_url
+    return urlunsplit(parts._replace(path=_VERSION))

@@ -1,0 +1,1 @@
+"""HTTP: connections to providers: send, receive, fail and wait."""

@@ -1,0 +1,169 @@
+"""Answer: one HTTP answer, read under our own limits of time and size. Knows no dialect, sends nothing."""
+
+import asyncio
+from collections.abc import Mapping
+
+import aiohttp
+
+from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid, ModelUnavailable
+from treadle.providers.http.endpoint import Endpoint, Timeouts
+from treadle.providers.http.unpacking import PIECE_BYTES, Unpacker, unpacker_for
+
+__all__ = ["Answer", "in_words", "no_first_byte"]
+
+_TURN_SECONDS = 0.005
+"""How long an answer is read before others get a turn: a fast server always has more, and never makes us wait."""
+
+_DRAIN_SECONDS = 0.25
+"""What a kept connection is worth: the wait for the last bytes of an answer that is whole already."""
+
+_LARGE_BYTES = 1024 * 1024
+
+
+class Answer:
+    """The answer to one request: its head, and its body as it comes. Close it when done."""
+
+    def __init__(self, response: aiohttp.ClientResponse, endpoint: Endpoint, *, sent_at: float, max_bytes: int) -> None:
+        timeouts = endpoint.timeouts
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self.endpoint = endpoint
+        self._response = response
+        self._loop = asyncio.get_running_loop()
+        self._ends_at = sent_at + timeouts.total_seconds
+        self._first_byte_at: float | None = sent_at + timeouts.first_byte_seconds
+        self._idle_seconds = self._pause_seconds = timeouts.idle_seconds
+        self._bytes_left = max_bytes
+        self._max_bytes = max_bytes
+        self._turn_began = self._loop.time()
+        self._unpacker = unpacker_for(response.headers.get("Content-Encoding", ""), shown=endpoint.shown)
+
+    @property
+    def content_type(self) -> str:
+        """What the server calls the body, such as `text/event-stream`; nothing where it does not say."""
+        return self._response.content_type if "Content-Type" in self.headers else ""
+
+    async def read(self, *, pause_seconds: float | None = None) -> bytes:
+        """Return the next piece of the body, decompressed: at most `PIECE_BYTES`; nothing at its end.
+
+        Args:
+            pause_seconds: How long to wait for it, where that is less than between any two pieces.
+
+        Raises:
+            ModelUnavailable: The server fell silent or takes too long.
+            IncompleteStream: The connection broke, or the compressed body was cut off.
+            ModelResponseInvalid: The body is larger than the limit, or is not compressed as the server said.
+        """
+        await self.give_turn()
+        self._pause_seconds = self._idle_seconds if pause_seconds is None else min(pause_seconds, self._idle_seconds)
+        piece = await (self._read_raw() if self._unpacker is None else self._read_unpacked(self._unpacker))
+        self._bytes_left -= len(piece)
+        if self._bytes_left < 0:
+            self.close()
+            raise ModelResponseInvalid(f"The answer of {self.endpoint.shown} is larger than {self._max_bytes} bytes.")
+        return piece
+
+    async def read_rest(self, *, max_bytes: int | None = None) -> bytes:
+        """Return the whole of the body that is left.
+
+        Args:
+            max_bytes: Bytes that it may have; None for the limit of every answer.
+
+        Raises:
+            ModelError: As `read` does.
+        """
+        if max_bytes is not None and max_bytes < self._bytes_left:
+            self._bytes_left = self._max_bytes = max_bytes
+        pieces = []
+        while piece := await self.read():
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    async def give_turn(self, size: int = 0) -> None:
+        """Let others have a turn of the event loop, if this answer has had it for long.
+
+        Args:
+            size: Bytes that are about to be decoded in one go; for many, a turn is given in any case.
+        """
+        if size > _LARGE_BYTES:
+            await asyncio.sleep(0)  # the first turn is for what was ready already, the second for timers and sockets
+        if size > _LARGE_BYTES or self._loop.time() - self._turn_began > _TURN_SECONDS:
+            await asyncio.sleep(0)
+            self._turn_began = self._loop.time()
+
+    def hasten(self, idle_seconds: float) -> None:
+        """Wait no longer than this for each further piece."""
+        self._idle_seconds = min(self._idle_seconds, idle_seconds)
+
+    async def drain(self) -> None:
+        """Read a little on to the end of the body, so that the connection can be used again. Never fails."""
+        self.hasten(_DRAIN_SECONDS)
+        self._bytes_left = min(self._bytes_left, 64 * 1024)
+        try:
+            await self.read_rest()
+        except ModelError:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the connection: kept when the body was read to its end, else closed."""
+        self._response.close()
+
+    async def _read_unpacked(self, unpacker: Unpacker) -> bytes:
+        while not (piece := unpacker.take()):
+            packed = await self._read_raw()
+            if not packed:
+                unpacker.finish()
+                return b""
+            unpacker.feed(packed)
+        return piece
+
+    async def _read_raw(self) -> bytes:
+        content = self._response.content
+        try:
+            piece = content.read_nowait(PIECE_BYTES)
+            if not piece and not content.at_eof():
+                piece = await self._wait()
+        except (aiohttp.ClientError, OSError) as exc:
+            self.close()
+            raise IncompleteStream(
+                f"The connection to {self.endpoint.shown} broke in the middle of the answer: {in_words(exc)}."
+            ) from exc
+        self._first_byte_at = None
+        return piece
+
+    async def _wait(self) -> bytes:
+        now = self._loop.time()
+        silence_ends_at = self._first_byte_at or now + self._pause_seconds
+        timer = asyncio.timeout_at(min(silence_ends_at, self._ends_at))
+        try:
+            async with timer:
+                piece = await self._response.content.read(PIECE_BYTES)
+        except TimeoutError as exc:
+            if not timer.expired():
+                raise
+            self.close()
+            raise ModelUnavailable(self._complaint(is_total=self._ends_at <= silence_ends_at)) from exc
+        self._turn_began = self._loop.time()
+        return piece
+
+    def _complaint(self, *, is_total: bool) -> str:
+        timeouts, shown = self.endpoint.timeouts, self.endpoint.shown
+        if is_total:
+            return f"The answer of {shown} took longer than {timeouts.total_seconds:g} s (Timeouts.total_seconds)."
+        if self._first_byte_at is not None:
+            return no_first_byte(shown, timeouts)
+        return (
+            f"{shown} sent nothing for {self._pause_seconds:g} s in the middle of the answer (Timeouts.idle_seconds)."
+        )
+
+
+def no_first_byte(shown: str, timeouts: Timeouts) -> str:
+    seconds = min(timeouts.first_byte_seconds, timeouts.total_seconds)
+    return f"{shown} sent no answer within {seconds:g} s. For a slow model raise Timeouts.first_byte_seconds."
+
+
+def in_words(exc: BaseException) -> str:
+    """Say in a few words what the system says; never an address, which may hold a password."""
+    if isinstance(exc, OSError) and exc.strerror:
+        return exc.strerror
+    return type(exc).__name__

@@ -1,0 +1,241 @@
+"""Failures: from a provider's words to the one exception that says what may be done. Knows the habits of all dialects, sends nothing."""
+
+import re
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from treadle.errors import ContextOverflow, ModelError, ModelRejected, ModelResponseInvalid, ModelUnavailable
+from treadle.messages import Finish
+from treadle.ports import ModelEnd
+from treadle.providers.http.waits import asked_seconds
+from treadle.providers.payload.encoded import to_json
+
+if TYPE_CHECKING:
+    from treadle.providers.http.answer import Answer
+    from treadle.providers.http.endpoint import Endpoint
+
+__all__ = ["ModelRefused", "event_failure", "excerpt", "failure_of", "not_the_protocol", "read_failure"]
+
+_MAX_ERROR_BYTES = 64 * 1024
+_MAX_WORDS = 8 * 1024
+"""Characters of an error's words that are looked at: the reason stands at their beginning."""
+_ERROR_SECONDS = 5.0
+"""How long to wait for each piece of an error's words: the status says the most."""
+
+_PASSING = frozenset({408, 409, 425, 429})
+_LASTING = frozenset({501, 505})
+_OVERFLOW_STATUSES = frozenset({None, 400, 413, 422, 500})
+_POLICY_STATUSES = frozenset({None, 400, 403, 422})
+
+_OVERFLOW = re.compile(
+    "context_length_exceeded|exceed_context_size|model_max_prompt_tokens_exceeded|(maximum|max) context|context (length|window|size|limit)"
+    "|prompt (is )?too long|maximum prompt length|too many (input )?tokens(?! per)|inputs? (is |tokens )?too long|input token count|range of input length"
+    "|reduce the length of the messages|model token limit|tokens_limit_reached|`inputs` (tokens \\+|must have less than)"
+    "|maximum model length|prompt exceeds max|string_above_max_length|input token length|request_too_large",
+    re.IGNORECASE,
+)
+_OUT_OF_MONEY = re.compile(
+    "insufficient_quota|billing_hard_limit|billing_not_active|billing_error|insufficient_credits", re.IGNORECASE
+)
+_BAD_KEY = re.compile("api[ _]key[ _](not[ _]valid|invalid|expired|not[ _]found)", re.IGNORECASE)
+"""What Gemini says with status 400, where others say 401."""
+_REFUSING = re.compile(
+    "invalid_|image_|_image|authentication|permission|not_found|unsupported|bad_?request|residency",
+    re.IGNORECASE,
+)
+"""Codes of errors inside a stream, where no status tells that they last."""
+_BROKEN_CALL = re.compile("tool_use_failed|output_parse_failed", re.IGNORECASE)
+"""The model wrote a call that its own server could not read: the next one may be better."""
+_POLICY_CODE = re.compile(
+    "_policy|policy_|PolicyViolation|content_filter|misalignment_|moderation_blocked", re.IGNORECASE
+)
+_POLICY_WORDS = re.compile(
+    "content (filter|filtering|management) policy|violating our usage polic|violates (our )?usage|input was flagged"
+    "|as a result of our safety system",
+    re.IGNORECASE,
+)
+
+
+class ModelRefused(ModelRejected):
+    """The vendor's own policy forbids the request or its answer. Adapters make a response of it: see `read_response`."""
+
+    def as_response(self) -> ModelEnd:
+        """Return the response that a policy's refusal is."""
+        return ModelEnd(parts=(), finish=Finish.REFUSED, finish_reason="content_filter", message=str(self))
+
+
+async def read_failure(answer: "Answer", *, key_advice: str) -> ModelError:
+    """Return the exception for an answer that is no success.
+
+    Args:
+        answer: Its body is read, as far as is useful.
+        key_advice: What to check where the key is refused.
+    """
+    body = await _read_some(answer)
+    code, message = _reason(body)
+    said = excerpt(message, redact=answer.endpoint.redact)
+    opening = f"{answer.endpoint.shown} answered {answer.status}" + (f": {said.rstrip('.')}." if said else ".")
+    if 300 <= answer.status < 400:
+        return ModelRejected(
+            f"{opening} It redirects to {_target(answer)}, and redirects are not followed: set base_url to where the API is.",
+            status=answer.status,
+        )
+    is_key = answer.status in (401, 403) or (answer.status == 400 and _BAD_KEY.search(message) is not None)
+    if is_key and not _is_policy(answer.status, code, message):
+        return ModelRejected(f"{opening} {key_advice}", status=answer.status)
+    wait = asked_seconds(answer.status, headers=answer.headers, told=_words(body))
+    return _classified(answer.status, code, message, opening=opening, wait=wait)
+
+
+def event_failure(error: Any, endpoint: "Endpoint") -> ModelError:
+    """Return the exception for an error that came inside an answer. `error` is the provider's own JSON value."""
+    _, message = _reason_of({"error": error})
+    said = excerpt(message, redact=endpoint.redact)
+    return failure_of(error, opening=f"{endpoint.shown} broke off the answer: {said.rstrip('.') or 'no reason given'}.")
+
+
+def failure_of(
+    error: Any, *, status: int | None = None, headers: Mapping[str, str] | None = None, opening: str
+) -> ModelError:
+    """Return the exception for a provider's own error: a JSON value, or text.
+
+    Args:
+        status: Of the answer; None for an error inside a stream, which may name one itself.
+        headers: Of the answer, by lower-case name.
+        opening: What the exception says first.
+    """
+    code, message = _reason_of({"error": error})
+    status = _status_of(error) if status is None else status
+    wait = asked_seconds(status, headers=headers or {}, told=_words(to_json(_clipped(error))))
+    return _classified(status, code, message, opening=opening, wait=wait)
+
+
+def not_the_protocol(body: bytes, answer: "Answer") -> ModelResponseInvalid:
+    """Return the exception for a success that is no answer of this dialect."""
+    said = excerpt(_words(body), redact=answer.endpoint.redact)
+    what = f"{said!r} ({answer.content_type or 'no content type'})" if said else "nothing"
+    return ModelResponseInvalid(
+        f"{answer.endpoint.shown} answered {answer.status} with {what} instead of a model's response. Check base_url: it often ends in /v1.",
+        status=answer.status,
+    )
+
+
+def excerpt(text: str, *, redact: Callable[[str], str] = str, limit: int = 300) -> str:
+    """Return the beginning of a text on one line, without secrets. Redacted before it is cut: half a key is a secret too."""
+    line = " ".join(redact(text[:_MAX_WORDS]).split())
+    printable = "".join(character if character.isprintable() else "�" for character in line[:limit])
+    return printable + ("..." if len(line) > limit else "")
+
+
+def _classified(status: int | None, code: str, message: str, *, opening: str, wait: float | None) -> ModelError:
+    words = f"{code} {message}"
+    if _BROKEN_CALL.search(code):
+        return ModelResponseInvalid(f"{opening} The model's call could not be read.", status=status)
+    if _is_policy(status, code, message):
+        return ModelRefused(f"{opening} The provider's policy forbids it.", status=status)
+    if status == 413 or (status in _OVERFLOW_STATUSES and _OVERFLOW.search(words)):
+        return ContextOverflow(f"{opening} The request is longer than the model's context.", status=status)
+    if _OUT_OF_MONEY.search(words) or status == 402:
+        return ModelRejected(f"{opening} The account has no credit left: waiting does not help.", status=status)
+    if _may_pass(status, code):
+        return ModelUnavailable(opening, status=status, retry_after_seconds=wait)
+    advice = " Check the model's name and base_url." if status == 404 else ""
+    return ModelRejected(opening + advice, status=status)
+
+
+def _may_pass(status: int | None, code: str) -> bool:
+    if status is None:
+        return _REFUSING.search(code) is None
+    return status in _PASSING or (status >= 500 and status not in _LASTING)
+
+
+def _is_policy(status: int | None, code: str, message: str) -> bool:
+    is_said = _POLICY_CODE.search(code) or _POLICY_WORDS.search(message)
+    return status in _POLICY_STATUSES and is_said is not None
+
+
+async def _read_some(answer: "Answer") -> bytes:
+    """Read what an error says. When even that breaks, the status alone must do."""
+    body = b""
+    answer.hasten(_ERROR_SECONDS)
+    try:
+        while len(body) < _MAX_ERROR_BYTES and (piece := await answer.read()):
+            body += piece
+    except ModelError:
+        pass
+    return body[:_MAX_ERROR_BYTES]
+
+
+def _reason(body: bytes) -> tuple[str, str]:
+    """Return the code and the message of an error's body: JSON in one of the usual shapes, or plain text."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return "", _words(body)
+    code, message = _reason_of(value)
+    return code, message or _words(body)
+
+
+def _clipped(value: Any, depth: int = 6) -> Any:
+    """Return the beginning of a provider's error, so that an error of megabytes costs what a small one does."""
+    match value:
+        case str():
+            return value[:_MAX_WORDS]
+        case dict() if depth:
+            return {name[:_MAX_WORDS]: _clipped(item, depth - 1) for name, item in islice(value.items(), 50)}
+        case list() if depth:
+            return [_clipped(item, depth - 1) for item in value[:50]]
+        case _:
+            return value if isinstance(value, int | float) else None
+
+
+def _words(body: bytes) -> str:
+    return body[:_MAX_WORDS].decode("utf-8", "replace")
+
+
+def _reason_of(value: Any) -> tuple[str, str]:
+    if isinstance(value, list) and value:  # Gemini's compatible endpoint wraps its error into a list
+        return _reason_of(value[0])
+    if not isinstance(value, dict):
+        return "", value[:_MAX_WORDS] if isinstance(value, str) else ""
+    inner = value.get("error")
+    if isinstance(inner, str):
+        return inner[:_MAX_WORDS], _first_text(value, "message", "detail") or inner[:_MAX_WORDS]
+    if isinstance(inner, dict):
+        value = inner
+    said = (value.get(name) for name in ("code", "type", "status"))
+    code = " ".join(str(word)[:_MAX_WORDS] for word in said if isinstance(word, str | int))
+    return code, _first_text(value, "message", "detail", "msg", "error")
+
+
+def _first_text(value: Mapping[str, Any], *names: str) -> str:
+    for name in names:
+        found = value.get(name)
+        if isinstance(found, str) and found:
+            return found[:_MAX_WORDS]
+        if isinstance(found, list | dict) and found:
+            return _words(to_json(_clipped(found)))
+    return ""
+
+
+def _status_of(error: Any) -> int | None:
+    """Return the HTTP status that an error inside a stream names as its code, if it names one."""
+    if not isinstance(error, dict):
+        return None
+    for name in ("code", "status", "status_code"):
+        value = error.get(name)
+        if isinstance(value, str) and value.isascii() and value.isdigit():
+            value = int(value[:9])
+        if type(value) is int and 400 <= value < 600:
+            return value
+    return 429 if "rate_limit" in f"{error.get('code')} {error.get('type')}" else None
+
+
+def _target(answer: "Answer") -> str:
+    """Name the host of a redirect; the rest of the address may hold a secret."""
+    location = answer.headers.get("location", "")
+    found = re.match(r"https?://(?:[^/@?#]*@)?([^/?#@]+)", location)
+    return excerpt(found[1], limit=100) if found else "another path of the same server"

@@ -1,0 +1,227 @@
+"""Reading: one HTTP answer to the parts of one response, streamed or whole. Knows no dialect: that is the response's."""
+
+from asyncio import CancelledError
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, Protocol
+
+from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid, ModelUnavailable
+from treadle.messages import Text, Thinking, ToolCall, Usage
+from treadle.ports import CallReady, ModelEnd, ModelPart, tell_counted
+from treadle.providers.http.answer import Answer
+from treadle.providers.http.failures import ModelRefused, event_failure, not_the_protocol
+from treadle.providers.http.sse import SseReader
+from treadle.providers.payload.lenient import mended_end
+
+__all__ = ["AnswerError", "Response", "read_response", "without_ending"]
+
+_LAST_WORDS_SECONDS = 5.0
+"""How long to wait, after the terminal, where nothing but the end may follow: some servers send nothing and keep the connection."""
+
+_MAX_WHOLE_BYTES = 8 * 1024 * 1024
+"""Bytes of an answer that is one JSON object: it is decoded in one go."""
+_MAX_CHARS = 4 * 1024 * 1024
+"""Characters that a model may say in one response, its thinking included: several times what any model writes."""
+_MAX_BLANKS = 1024 * 1024
+"""Blank bytes before an answer: some servers send them to keep the connection."""
+
+_MAX_CALLS = 1024
+"""Calls that one response may propose."""
+
+_BLANKS = b" \t\r\n"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class AnswerError(Exception):
+    """The provider's own error, found inside an answer. Carries its JSON value."""
+
+    def __init__(self, error: Any) -> None:
+        super().__init__("the answer holds an error")
+        self.error = error
+
+
+class Response(Protocol):
+    """What a dialect makes of one answer. It takes the data of each event, and gives the parts that it makes."""
+
+    terminal: str
+    """What a whole stream has, for people: `a finish reason or [DONE]`."""
+    is_whole: bool = False
+    """Whether the terminal came, and no content after it."""
+    may_go_on: bool = True
+    """Whether content may follow the terminal: a server may report a finish in mid-stream, work for long and go on."""
+    goes_on: bool = False
+    """Whether content has followed the terminal: it may do so again, however late."""
+    is_done: bool = False
+    """Whether nothing follows any more."""
+    is_empty: bool = True
+    """Whether nothing of this dialect came yet."""
+    counted: Usage | None = None
+    """What the server has counted so far; None where it has not."""
+
+    def add(self, data: bytes) -> list[ModelPart]:
+        """Take one event of a stream.
+
+        Raises:
+            AnswerError: It is the provider's error.
+            ModelResponseInvalid: It is no JSON, or of another shape.
+        """
+        ...
+
+    def add_whole(self, body: bytes) -> list[ModelPart]:
+        """Take an answer that is one JSON object. Raises as `add` does."""
+        ...
+
+    def end(self) -> ModelEnd:
+        """Return the whole message."""
+        ...
+
+
+def without_ending(field: str) -> IncompleteStream:
+    """Return the error for a whole answer that does not say how it ended: it may have been cut off anywhere.
+
+    Args:
+        field: The field that would say it, as the dialect spells it.
+    """
+    return IncompleteStream(f"The answer has no {field}, so it may be incomplete.")
+
+
+async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response) -> AsyncGenerator[ModelPart]:
+    """Ask once, and yield the parts of the one response, `ModelEnd` last. The answer is closed however it ends.
+
+    What the vendor's policy forbids is a response too, of nothing but a refusal, whatever form the vendor gives that. All of it
+    is one generator: each one more would cost every streamed part a pass through it.
+
+    Args:
+        ask: Sends the request and returns the answer, which is a success.
+        response: Takes the answer; used up afterwards.
+
+    Raises:
+        ModelError: What `ask` raises; or the answer is an error, breaks off, or is none of this dialect.
+    """
+    try:
+        answer = await ask()
+    except ModelRefused as refused:
+        yield refused.as_response()
+        return
+    try:
+        head = piece = await _beginning(answer)
+        if _first_byte(head) in (b"{", b"[", b"<"):
+            body = head + await answer.read_rest(max_bytes=_MAX_WHOLE_BYTES)
+            await answer.give_turn(len(body))
+            for part in _take_whole(body, answer, response):
+                yield part
+        else:
+            events, calls = SseReader(), 0
+            while piece:
+                found = events.feed(piece)
+                await answer.give_turn(len(found[0]) if found else 0)  # the first may be longer than the piece
+                for data in found:
+                    for part in response.add(data):
+                        calls += type(part) is CallReady
+                        yield part
+                _check_calls(calls, answer)
+                piece = await _next(answer, response)
+            for part in _take_last(events, response):
+                yield part
+            if not response.is_whole:
+                raise _incomplete(head, answer, response)
+        await answer.give_turn()
+        end = response.end()
+        _check_size(end, answer)
+        yield mended_end(end)
+    except (AnswerError, ModelError, CancelledError) as exc:
+        yield _refusal(exc, answer, response)
+    finally:
+        answer.close()
+
+
+async def _beginning(answer: Answer) -> bytes:
+    """Read up to the first byte, by which a stream is told from one JSON object (or a page).
+
+    Not by the content type: servers answer either request in either form, and label it freely.
+    """
+    head = await answer.read()
+    blanks = 0
+    while not _first_byte(head) and (piece := await answer.read()):
+        kept = head if _BYTE_ORDER_MARK.startswith(head) else b""
+        blanks += len(head) - len(kept)
+        head = kept + piece
+        if blanks > _MAX_BLANKS:
+            raise ModelResponseInvalid(f"{answer.endpoint.shown} answered with more than {_MAX_BLANKS} blank bytes.")
+    return head
+
+
+def _first_byte(head: bytes) -> bytes:
+    """Return the first byte that is no blank; nothing where it has not come yet."""
+    if _BYTE_ORDER_MARK.startswith(head):
+        return b""
+    return head.removeprefix(_BYTE_ORDER_MARK).lstrip(_BLANKS)[:1]
+
+
+def _take_whole(body: bytes, answer: Answer, response: Response) -> list[ModelPart]:
+    try:
+        return response.add_whole(body.removeprefix(_BYTE_ORDER_MARK))
+    except ModelResponseInvalid as exc:
+        raise not_the_protocol(body, answer) from exc
+
+
+def _check_size(end: ModelEnd, answer: Answer) -> None:
+    _check_calls(sum(isinstance(part, ToolCall) for part in end.parts), answer)
+    if sum(len(part.text) for part in end.parts if isinstance(part, Text | Thinking)) > _MAX_CHARS:
+        raise ModelResponseInvalid(f"{answer.endpoint.shown} sent a response of more than {_MAX_CHARS} characters.")
+
+
+def _check_calls(calls: int, answer: Answer) -> None:
+    if calls > _MAX_CALLS:
+        raise ModelResponseInvalid(
+            f"{answer.endpoint.shown} sent a response of more than {_MAX_CALLS} calls. None of them was executed."
+        )
+
+
+async def _next(answer: Answer, response: Response) -> bytes:
+    """Read on. A silence or a break after the terminal breaks nothing: only the usage may be missing."""
+    if response.is_done:
+        await answer.drain()
+        return b""
+    if not response.may_go_on:
+        answer.hasten(_LAST_WORDS_SECONDS)
+    is_ending = response.is_whole and not response.goes_on
+    try:
+        return await answer.read(pause_seconds=answer.endpoint.timeouts.after_finish_seconds if is_ending else None)
+    except (IncompleteStream, ModelUnavailable):
+        if response.is_whole:
+            return b""
+        raise
+
+
+def _take_last(events: SseReader, response: Response) -> list[ModelPart]:
+    """Take an event without its blank line, where it is whole by itself: half a JSON object is none."""
+    data = events.finish()
+    if data is None:
+        return []
+    try:
+        return response.add(data)
+    except ModelResponseInvalid:
+        return []
+
+
+def _refusal(exc: AnswerError | ModelError | CancelledError, answer: Answer, response: Response) -> ModelEnd:
+    """Return the end of a response that a policy broke off; raise what any other error is, with what had been counted."""
+    if isinstance(exc, CancelledError):
+        tell_counted(exc, response.counted)
+        raise exc
+    if isinstance(exc, ModelError):
+        exc.usage = response.counted
+        raise exc
+    failure = event_failure(exc.error, answer.endpoint)
+    if isinstance(failure, ModelRefused):
+        return failure.as_response()
+    failure.usage = response.counted
+    raise failure from None  # the provider's words are in the new error, redacted
+
+
+def _incomplete(head: bytes, answer: Answer, response: Response) -> ModelError:
+    if response.is_empty and answer.content_type != "text/event-stream":
+        return not_the_protocol(head, answer)
+    return IncompleteStream(
+        f"The stream of {answer.endpoint.shown} ended without {response.terminal}: the response is incomplete."
+    )

@@ -1,0 +1,96 @@
+"""Server: where one model is asked, as whom, and what it means when the server says no. Knows no dialect and no model."""
+
+from collections.abc import Mapping
+from contextlib import closing
+
+import msgspec
+
+from treadle.errors import ConfigurationError
+from treadle.providers.http.answer import Answer
+from treadle.providers.http.client import shared_client
+from treadle.providers.http.endpoint import Endpoint, Timeouts, secrets_of
+from treadle.providers.http.failures import read_failure
+
+__all__ = ["DEFAULT_TIMEOUTS", "Key", "Server", "model_name"]
+
+DEFAULT_TIMEOUTS = Timeouts()
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """An API key, and how a vendor wants it."""
+
+    value: str | None
+    """As the person gave it; None for a server that wants none."""
+    header: str
+    """What carries it."""
+    prefix: str = ""
+    """What stands before it there."""
+    variable: str
+    """Where people set it, for advice; empty where there is no such place."""
+
+
+class Server:
+    """Where the requests of one model go, and with whose key.
+
+    Args:
+        base_url: As the person gave it.
+        path: What the dialect adds to it, such as `chat/completions`; not added twice.
+        own_headers: Headers of the dialect.
+        headers: Headers of the person, which replace those of the dialect and the key's.
+        timeouts: Of every request.
+
+    Raises:
+        ConfigurationError: The URL, the key or a header cannot be used.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        path: str,
+        *,
+        key: Key,
+        own_headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None,
+        timeouts: Timeouts,
+    ) -> None:
+        value = key.value.strip() if key.value else ""
+        made = {"Content-Type": "application/json", **(own_headers or {})}
+        if value:
+            made[key.header] = key.prefix + value
+        self.endpoint = Endpoint(
+            base_url, path, headers={**made, **(headers or {})}, timeouts=timeouts, secrets=secrets_of(value, headers)
+        )
+        self._key_advice = _advice(key.variable, has_key=bool(value))
+
+    async def ask(self, body: bytes) -> Answer:
+        """Send one request; return its answer, which is a success and has to be closed.
+
+        Raises:
+            ModelError: There was no answer, or the server said no; the class says whether another attempt may help.
+        """
+        answer = await shared_client.send(self.endpoint, body)
+        if 200 <= answer.status < 300:
+            return answer
+        with closing(answer):
+            raise await read_failure(answer, key_advice=self._key_advice)
+
+
+def model_name(dialect: str, model: str) -> str:
+    """Return the name of a model with its dialect, such as `openai-chat:gpt-5-mini`.
+
+    Raises:
+        ConfigurationError: It is empty.
+    """
+    if not model.strip():
+        raise ConfigurationError(
+            f"The model's name is empty. Write {dialect}:NAME, with the name that the server knows."
+        )
+    return f"{dialect}:{model}"
+
+
+def _advice(variable: str, *, has_key: bool) -> str:
+    """Return what to check where the key is refused."""
+    if has_key:
+        read_from = f", or the variable that it was read from, such as {variable}" if variable else ""
+        return f"Check the API key (api_key={read_from}) and what it may use."
+    return f"No API key was sent: set api_key={f', or {variable}' if variable else ''}."

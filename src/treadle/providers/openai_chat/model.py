@@ -1,0 +1,104 @@
+"""OpenAI Chat Completions, and every server that speaks it. One request, one response; retries and budgets are the runtime's."""
+
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
+from typing import Any, Final
+
+from treadle.ports import ModelPart, ModelRequest, Pricing
+from treadle.providers.http.endpoint import Timeouts
+from treadle.providers.http.reading import read_response
+from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
+from treadle.providers.openai_chat.request import ChatRequests
+from treadle.providers.openai_chat.response import ChatResponse
+
+__all__ = ["OpenAIChat", "Timeouts"]
+
+
+class OpenAIChat:
+    """A model behind the Chat Completions dialect.
+
+    Example:
+        OpenAIChat("gpt-5-mini", api_key="...", options={"reasoning_effort": "low"})
+        OpenAIChat("qwen3", base_url="http://127.0.0.1:8080/v1", api_key=None)
+
+    Args:
+        model: As the server knows it.
+        base_url: Up to and without `chat/completions`. Its query, if any, goes with every request.
+        api_key: None for a server that wants none.
+        price: What it costs, or None when nobody knows.
+        stream: Whether to ask for a stream. Either form of answer is understood.
+        options: Further fields of each request's body, such as `temperature`. One that is None removes a field:
+            `{"stream_options": None}` for a server that refuses it. Two are our own: `server_tools`, the tools that the server runs by
+            itself; and `strict_tools: True`, which has it hold the model to each schema that has a strict form. There an optional
+            property may be null; that null never reaches the tool.
+        headers: Further headers of each request.
+        timeouts: How long one call may take.
+        thinking_field: Where the model's earlier reasoning goes back to it, for servers that want it in every message of the
+            model, be it empty: `reasoning_content` or `reasoning`. None keeps it.
+        call_id: A regular expression of the ids of calls that the server takes, where those are other than the dialect's:
+            `[a-zA-Z0-9]{9}` for Mistral's own, and for its templates elsewhere. An id that does not fit is written anew.
+        bridge: What the model is made to say, such as `Ok.`, between results and a message of the user, and where it said
+            nothing, for servers that refuse either. None for those that do not.
+        named_choice: Whether the server lets a tool be demanded by its name. Where it does not, that tool is shown alone and any
+            is demanded.
+        key_header: What carries the key: `Authorization`, as a bearer, or another header, as it is.
+        key_variable: Where people set the key, for advice.
+        dialect: The word before the colon of its name: what the server is called.
+
+    Raises:
+        ConfigurationError: One of these cannot be used.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str = "https://api.openai.com/v1",
+        api_key: str | None,
+        price: Pricing | None = None,
+        stream: bool = True,
+        options: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        thinking_field: str | None = None,
+        call_id: str | None = None,
+        bridge: str | None = None,
+        named_choice: bool = True,
+        key_header: str = "Authorization",
+        key_variable: str = "OPENAI_API_KEY",
+        dialect: str = "openai-chat",
+    ) -> None:
+        self.name: Final = model_name(dialect, model)
+        """The dialect and model, such as `openai-chat:gpt-5-mini`."""
+        self.price: Final = price
+        """What it costs, or None when nobody knows."""
+        prefix = "Bearer " if key_header.lower() == "authorization" else ""
+        self._server = Server(
+            base_url,
+            "chat/completions",
+            key=Key(value=api_key, header=key_header, prefix=prefix, variable=key_variable),
+            headers=headers,
+            timeouts=timeouts,
+        )
+        self._requests = ChatRequests(
+            model,
+            origin=self.name,
+            options=options or {},
+            stream=stream,
+            thinking_field=thinking_field,
+            call_id=call_id,
+            bridge=bridge,
+            named_choice=named_choice,
+        )
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
+        """Send one request and yield the parts of the one response, `ModelEnd` last.
+
+        Never retries. Closing the iterator closes the connection.
+
+        Raises:
+            ModelError: The call failed; the class says whether another attempt may help.
+        """
+        ask = partial(self._server.ask, self._requests.body(request))
+        response = ChatResponse(self._requests.own_names(request), schemas=self._requests.schemas(request))
+        return read_response(ask, response)

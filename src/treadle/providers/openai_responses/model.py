@@ -1,0 +1,105 @@
+"""OpenAI Responses, and every server that speaks it. One request, one response; retries and budgets are the runtime's."""
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
+from typing import Any, Final
+
+from treadle.errors import ModelError, ModelRejected
+from treadle.ports import ModelPart, ModelRequest, Pricing
+from treadle.providers.http.answer import Answer
+from treadle.providers.http.endpoint import Timeouts
+from treadle.providers.http.reading import read_response
+from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
+from treadle.providers.openai_responses.request import ResponsesRequests
+from treadle.providers.openai_responses.response import ResponsesResponse
+
+__all__ = ["OpenAIResponses", "Timeouts"]
+
+_NO_SEALED_REASONING = re.compile(r"encrypted content is not supported|reasoning\.encrypted_content", re.IGNORECASE)
+_FORGOTTEN = frozenset({400, 404})
+
+
+class OpenAIResponses:
+    """A model behind the Responses dialect.
+
+    By default the server keeps nothing: each request carries all items, the model's own reasoning among them, sealed. With the option
+    `state="server"` the server keeps the responses, and each request carries what is new; where the server has forgotten,
+    the same request goes out once more with all items.
+
+    Example:
+        OpenAIResponses("gpt-5-mini", api_key="...", options={"reasoning": {"effort": "low"}})
+        OpenAIResponses("gpt-5-mini", api_key="...", options={"server_tools": [{"type": "web_search"}]})
+
+    Args:
+        model: As the server knows it.
+        base_url: Up to and without `responses`. Its query, if any, goes with every request.
+        api_key: None for a server that wants none.
+        price: What it costs, or None when nobody knows.
+        stream: Whether to ask for a stream. Either form of answer is understood.
+        options: Further fields of each request's body, such as `reasoning`. One that is None removes a field. Two are our own:
+            `state`, `client` or `server`; and `server_tools`, the tools that the server runs by itself.
+        headers: Further headers of each request.
+        timeouts: How long one call may take.
+
+    Raises:
+        ConfigurationError: One of these cannot be used.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str = "https://api.openai.com/v1",
+        api_key: str | None,
+        price: Pricing | None = None,
+        stream: bool = True,
+        options: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+    ) -> None:
+        self.name: Final = model_name("openai", model)
+        """The dialect and model, such as `openai:gpt-5-mini`."""
+        self.price: Final = price
+        """What it costs, or None when nobody knows."""
+        self._server = Server(
+            base_url,
+            "responses",
+            key=Key(value=api_key, header="Authorization", prefix="Bearer ", variable="OPENAI_API_KEY"),
+            headers=headers,
+            timeouts=timeouts,
+        )
+        self._requests = ResponsesRequests(model, origin=self.name, options=options or {}, stream=stream)
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
+        """Send one request and yield the parts of the one response, `ModelEnd` last.
+
+        Never retries. Closing the iterator closes the connection.
+
+        Raises:
+            ModelError: The call failed; the class says whether another attempt may help.
+        """
+        after = len(request.messages) if self._requests.is_stateful else None
+        response = ResponsesResponse(
+            self._requests.own_names(request), after=after, schemas=self._requests.schemas(request)
+        )
+        return read_response(partial(self._ask, request), response)
+
+    async def _ask(self, request: ModelRequest) -> Answer:
+        """Return the answer. A request that was refused for what it can do without goes out again without it."""
+        resumes = self._requests.can_resume(request)
+        while True:
+            asks_sealed = self._requests.wants_encrypted
+            try:
+                return await self._server.ask(self._requests.body(request, resumes=resumes))
+            except ModelError as failure:
+                if asks_sealed and _refuses_sealed(failure):
+                    self._requests.wants_encrypted = False
+                elif resumes and isinstance(failure, ModelRejected) and failure.status in _FORGOTTEN:
+                    resumes = False
+                else:
+                    raise
+
+
+def _refuses_sealed(failure: ModelError) -> bool:
+    return failure.status == 400 and _NO_SEALED_REASONING.search(str(failure)) is not None

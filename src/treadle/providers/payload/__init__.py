@@ -1,0 +1,1 @@
+"""Payload: what the dialects share about the content of requests and responses."""

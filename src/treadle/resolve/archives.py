@@ -1,0 +1,180 @@
+"""Archives: bring exported sessions into a journal, and let old ones go. Looks into no session's run."""
+
+from collections.abc import Iterable
+from functools import partial
+
+import msgspec
+
+from treadle.concurrency.threads import Threads
+from treadle.doubts import Doubt
+from treadle.errors import SessionHeld
+from treadle.events import SessionChanged
+from treadle.ports import Clock, HasOverview, Journal
+from treadle.redaction import redacted_logger
+from treadle.resolve import open_session
+from treadle.resolve.system import SystemClock
+from treadle.sessions.checkpoints import fold
+from treadle.sessions.maintenance import doubts_of
+from treadle.sessions.session import Session
+from treadle.sessions.transfer import Parcel, unpack
+from treadle.state import SessionState
+from treadle.waiting import UNREADABLE, is_cancelled, unreadable, waiting_approvals
+
+__all__ = ["expire_sessions", "import_session", "list_doubts"]
+
+_SETTLED = ("active", "completed")
+"""States in which every call has its result: only a model that was told of an unknown outcome leaves a doubt in them."""
+
+logger = redacted_logger(__name__)
+_threads = Threads()
+
+_MANY_CHARS = 200_000
+"""Characters from which on a session is read in a thread."""
+
+
+async def import_session(
+    journal: Journal,
+    lines: Iterable[bytes | str],
+    *,
+    id: str | None = None,  # noqa: A002 - the face's word (design section 6)
+    take_open: bool = False,
+    clock: Clock | None = None,
+) -> str:
+    """Bring a session that `session.export()` or `move()` wrote into this journal, whole or not at all. Return its id.
+
+    A session that was moved goes on here. One that was only exported may go on at its source too: where a call of it may still
+    act, it arrives suspended, and `session.change(status="active")` takes it up once its source is closed.
+
+    Whoever wrote the lines is trusted like the journal itself: consent that they hold counts.
+
+    Example:
+        await import_session(journal, Path("invoice-7.jsonl").read_bytes().splitlines())
+
+    Args:
+        take_open: Take it up at once, although a call of it may still act: its source is closed, as you know.
+        id: Another id for it; its idempotency keys are others then, so no call of it may be open.
+        clock: Dates the arrival; the time of this machine where it is None.
+
+    Raises:
+        JournalError: The lines are no whole export; nothing was imported.
+        SessionExists: There is a session by that id, be it deleted.
+        NoSuchPoint: It is to get another id, and a call is open.
+    """
+    at = (clock or SystemClock()).now()
+    taken = tuple(lines)
+    read = partial(_arrived, taken, id, take_open=take_open, at=at)
+    is_long = sum(map(len, taken)) > _MANY_CHARS
+    parcel, phase = await _threads.submit(read) if is_long else read()  # or its stored results are large
+    for content in parcel.blobs.values():  # first: bytes that nobody names do no harm
+        await journal.put_blob(content)
+    await journal.adopt(parcel.session_id, parcel.events, state=phase, inbox=parcel.inbox)
+    session_id: str = parcel.session_id
+    return session_id
+
+
+def _arrived(lines: Iterable[bytes | str], name: str | None, *, take_open: bool, at: float) -> tuple[Parcel, str]:
+    """Return what is stored of a session that arrives, and the state that it is in then."""
+    parcel = unpack(lines)
+    if name is not None and name != parcel.session_id:
+        parcel = parcel.named(name)
+    events = (*parcel.events, *_arrival(parcel, take_open=take_open, at=at))
+    return msgspec.structs.replace(parcel, events=events), fold(parcel.session_id, events).phase
+
+
+def _arrival(parcel: Parcel, *, take_open: bool, at: float) -> list[SessionChanged]:
+    """Return what is recorded of an arrival: a moved session is active here; one that may act at two places is not."""
+    state = parcel.state()
+    arrived = SessionChanged(
+        session_id=parcel.session_id, seq=len(parcel.events) + 1, at=at, status="active", by="import"
+    )
+    if state.moved_to:
+        return [msgspec.structs.replace(arrived, reason="It was moved here.")]
+    if take_open or state.status != "active" or not state.open_effects():
+        return []
+    calls = ", ".join(f"{one.call.name} ({one.call.id})" for one in state.open_effects())
+    reason = f"Imported with calls that may still act: {calls}. Activate it once its source is closed."
+    return [msgspec.structs.replace(arrived, status="suspended", reason=reason)]
+
+
+async def expire_sessions(
+    journal: Journal,
+    *,
+    before: float,
+    purge: bool = False,
+    even_open: bool = False,
+    clock: Clock | None = None,
+) -> tuple[str, ...]:
+    """Delete the sessions that have not changed since `before` (seconds since 1970).
+
+    Sessions that run stay, those that cannot be read, and those in which something waits for a person: an approval, or a call
+    in doubt.
+
+    Args:
+        purge: Also remove their events, and those of sessions that were deleted before.
+        even_open: Also those in which something waits for a person: the question, or the doubt, is lost.
+        clock: Dates the deletions; the time of this machine where it is None.
+
+    Returns:
+        The ids of the sessions that are gone.
+    """
+    gone = []
+    for info in await journal.sessions():
+        is_tombstone = info.status == "deleted" and (info.head <= 1 or not purge)
+        if info.updated_at >= before or is_tombstone:
+            continue
+        try:
+            async with open_session(journal, id=info.id, clock=clock) as session:
+                if not even_open and await _waits(journal, session):
+                    continue
+                await session.delete(purge=purge)
+        except (SessionHeld, *UNREADABLE) as error:
+            logger.info("Session %r stays: %s", info.id, error)
+            continue
+        gone.append(info.id)
+    return tuple(gone)
+
+
+async def _waits(journal: Journal, session: Session) -> bool:
+    """Whether something in a session, or in one that carries out a call of it, waits for a person."""
+    if await session.approvals() or session.doubts() or await _is_needed(journal, session.state):
+        return True
+    return not is_cancelled(session.state, await journal.inbox(session.id)) and await _waits_below(
+        journal, session.state
+    )
+
+
+async def _is_needed(journal: Journal, state: SessionState) -> bool:
+    """Whether a session carries out a call of another one that stays: without it, that call could not go on."""
+    if state.caller is None or state.run is None or state.run.phase not in ("running", "paused"):
+        return False
+    caller = fold(state.caller.parent_id, await journal.read(state.caller.parent_id))
+    return caller.status != "deleted" and caller.run is not None and state.id in caller.run.children
+
+
+async def _waits_below(journal: Journal, state: SessionState) -> bool:
+    """The caller may know nothing of it yet: its process may have died before it had recorded that its agent waits."""
+    for name in () if state.run is None else state.run.children:
+        child = fold(name, await journal.read(name))
+        waits = waiting_approvals(child, await journal.inbox(name)) or child.open_doubts()
+        if waits or await _waits_below(journal, child):
+            return True
+    return False
+
+
+async def list_doubts(journal: Journal) -> tuple[Doubt, ...]:
+    """Return the calls in doubt of all sessions, the sessions that changed last first.
+
+    A call of a run that is live, in whatever process, is under way and in no doubt. Sessions that cannot be read are left out
+    with a warning.
+    """
+    found: list[Doubt] = []
+    told = await journal.with_unknown_outcomes() if isinstance(journal, HasOverview) else None
+    for info in await journal.sessions():
+        is_settled = info.state in _SETTLED and told is not None and info.id not in told
+        if info.status == "deleted" or is_settled:
+            continue
+        try:
+            found += await doubts_of(journal, fold(info.id, await journal.read(info.id)))
+        except UNREADABLE as error:
+            logger.warning("%s", unreadable(info.id, error))
+    return tuple(found)

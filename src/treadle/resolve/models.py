@@ -1,0 +1,193 @@
+"""Models by name: adapters, drivers, keys and addresses. Adapters are imported on first use."""
+
+import difflib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from treadle.drivers.native import NativeDriver
+from treadle.errors import ConfigurationError, MissingCredential, UnknownModel
+from treadle.ports import Capability, Driver, HasCapabilities, Model, Pricing
+from treadle.providers.vendors import LOCAL_SERVERS, VENDORS, Vendor
+from treadle.resolve.system import SystemClock
+
+if TYPE_CHECKING:
+    from treadle.providers.http.endpoint import Timeouts
+
+
+__all__ = ["check_model_name", "driver_for", "local_servers", "resolve_model", "with_fallback"]
+
+_OTHERS = ("demo", "script")
+
+
+def check_model_name(name: str) -> tuple[str, str]:
+    """Return dialect and model of a name such as `openai-chat:gpt-5-mini`.
+
+    Raises:
+        UnknownModel: The name is none; the message lists what there is.
+    """
+    dialect, _, model = name.partition(":")
+    is_known = dialect in VENDORS or dialect in _OTHERS
+    if not is_known or (dialect != "demo" and not model):
+        known = ", ".join([*(f"{vendor}:NAME" for vendor in VENDORS), "script:FILE", "demo"])
+        raise UnknownModel(f"Unknown model {name!r:.200}.{_meant(dialect, model)} Write one of: {known}.")
+    return dialect, model
+
+
+def _meant(dialect: str, model: str) -> str:
+    """Return the question what was meant, where a name is near to a known one or stands alone."""
+    if dialect in VENDORS:  # the model is missing
+        return f" Name a model behind the colon, as in '{dialect}:NAME'."
+    near = difflib.get_close_matches(dialect.casefold(), [*VENDORS, *_OTHERS], n=1, cutoff=0.6)
+    if not near:
+        return ""
+    return f" Did you mean '{near[0]}{':' + model[:100] if model else ''}'?"
+
+
+def resolve_model(
+    name: str,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    price: Pricing | None = None,
+    stream: bool = True,
+    options: Mapping[str, Any] | None = None,
+    capabilities: Iterable[str] = (),
+    headers: Mapping[str, str] | None = None,
+    timeouts: "Timeouts | None" = None,
+) -> Model:
+    """Make a model from its name.
+
+    Example:
+        resolve_model("openai-chat:gpt-5-mini", base_url="http://127.0.0.1:8080/v1", api_key="...")
+
+    Args:
+        base_url: The server's address; else the vendor's variable (such as OPENAI_BASE_URL), else the vendor.
+        api_key: The key; else the vendor's variable (such as OPENAI_API_KEY). A server of your own needs none.
+        price: What it costs, such as Price(input=, output=) per million tokens; else the vendor's list price where the
+            extra `prices` is installed, and null where nobody knows.
+        stream: Whether answers are streamed.
+        options: Further fields of the request body, such as temperature.
+        capabilities: What is special about the model: `no_tools` for one that cannot call tools and is driven by ReAct,
+            `json_schema` for one whose answers can be held to a schema.
+        headers: Further headers of each request, which replace those that the adapter would send.
+        timeouts: How long one request may take, such as Timeouts(first_byte_seconds=600) for a slow server.
+
+    Raises:
+        UnknownModel: No adapter answers to the name.
+        MissingCredential: The vendor needs a key and none is set.
+        ConfigurationError: A capability is none, or the address, an option, a header or a time limit cannot be used.
+    """
+    dialect, model = check_model_name(name)
+    special = _capabilities(capabilities)
+    match dialect:
+        case "demo":
+            found = _load("treadle.mock.demo:DemoModel")()
+        case "script":
+            found = _load("treadle.mock.model:scripted_model")(model)
+        case _:
+            words = {"stream": stream, "headers": headers, **({} if timeouts is None else {"timeouts": timeouts})}
+            found = _over_http(dialect, model, base_url, api_key, price, options=options or {}, **words)
+            special |= VENDORS[dialect].capabilities
+    return _load("treadle.providers.capable:CapableModel")(found, special) if special else found
+
+
+def driver_for(model: Model) -> Driver:
+    """Return the driver that a model's capabilities ask for: native, unless it says that it takes no tools.
+
+    Example:
+        driver_for(resolve_model("ollama:gemma3", capabilities=["no_tools"]))
+    """
+    special = model.capabilities if isinstance(model, HasCapabilities) else frozenset[Capability]()
+    if Capability.NO_TOOLS not in special:
+        return NativeDriver()
+    from treadle.drivers.react import ReActDriver
+
+    return ReActDriver(output="json_schema" if Capability.JSON_SCHEMA in special else "json")
+
+
+def _capabilities(words: Iterable[str]) -> frozenset[Capability]:
+    try:
+        return frozenset(map(Capability, [words] if isinstance(words, str) else words))
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"capabilities is a list of {', '.join(Capability)}; {error}.") from error
+
+
+def _over_http(
+    dialect: str,
+    model: str,
+    base_url: str | None,
+    api_key: str | None,
+    price: Pricing | None,
+    *,
+    options: Mapping[str, Any],
+    **words: Any,  # whatever all adapters take alike
+) -> Model:
+    """Make the adapter of a vendor's or one's own server."""
+    vendor = VENDORS[dialect]
+    url, key = _reach(dialect, vendor, base_url, api_key)
+    if price is None and url == vendor.address:
+        price = _list_price(dialect, model)
+    adapter = _load(vendor.adapter)
+    every = {**vendor.options, **options}
+    return adapter(model, base_url=url, api_key=key, price=price, options=every, **words, **vendor.words)
+
+
+def local_servers() -> Mapping[str, str]:
+    """Return where a model server of one's own is looked for, by the name that its models' names begin with.
+
+    Example:
+        local_servers()["ollama"]  # "http://127.0.0.1:11434/v1", unless OLLAMA_BASE_URL names another
+    """
+    vendors = {name: VENDORS[name] for name in LOCAL_SERVERS}
+    return {name: os.environ.get(vendor.address_variable) or vendor.address for name, vendor in vendors.items()}
+
+
+def with_fallback(*models: Model, failures: int = 3, open_seconds: float = 30.0) -> Model:
+    """Make one model of several: the first that is well answers, and one that keeps failing is left alone a while.
+
+    Example:
+        with_fallback(resolve_model("anthropic:claude-sonnet-4-5"), resolve_model("openai:gpt-5-mini"))
+
+    Args:
+        failures: Failed attempts in a row after which a model is left alone.
+        open_seconds: For how long; then one attempt tries it again.
+    """
+    fallback = _load("treadle.providers.fallback:FallbackModel")
+    return fallback(models, clock=SystemClock(), failures=failures, open_seconds=open_seconds)
+
+
+def _list_price(dialect: str, model: str) -> Pricing | None:
+    """Return the vendor's list price, where the extra `prices` is installed and knows it."""
+    price: Pricing | None = import_module("treadle.providers.prices").list_price(dialect, model)
+    return price
+
+
+def _load(place: str) -> Callable[..., Model]:
+    """Import an adapter on first use."""
+    module, _, name = place.partition(":")
+    adapter: Callable[..., Model] = getattr(import_module(module), name)
+    return adapter
+
+
+def _reach(dialect: str, vendor: Vendor, base_url: str | None, api_key: str | None) -> tuple[str, str | None]:
+    """Return address and key. A server of one's own needs no key; the vendor's does."""
+    found = base_url or os.environ.get(vendor.address_variable) or vendor.address
+    if not found:
+        raise ConfigurationError(f"{dialect} has no address of its own: set {vendor.address_variable}, or base_url.")
+    url = _checked_url(found)
+    names = [name for name in (vendor.key_variable, vendor.other_key_variable) if name]
+    key = api_key or next((os.environ[name] for name in names if os.environ.get(name)), None)
+    if key is None and vendor.needs_key and url == vendor.address:
+        raise MissingCredential(
+            f"{' or '.join(names)} is not set. Set it, pass api_key=, or name a server of your own with base_url "
+            "(--base-url). `demo` needs neither."
+        )
+    return url, key
+
+
+def _checked_url(url: str) -> str:
+    if not url.startswith(("http://", "https://")) or not url.partition("://")[2].strip("/"):
+        raise ConfigurationError("The base URL is invalid: write it as http://HOST:PORT/v1 or https://HOST/v1.")
+    return url.rstrip("/")

@@ -1,0 +1,110 @@
+"""Sessions by id, in a journal."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from treadle.errors import ConfigurationError, UnknownSession
+from treadle.ports import Clock, Journal, Randomness
+from treadle.resolve.system import SystemClock, SystemRandomness
+from treadle.sessions.checkpoints import take_in
+from treadle.sessions.session import Session
+from treadle.state import SessionState
+
+if TYPE_CHECKING:
+    from treadle.journals.degrading import DegradingJournal
+from treadle.resolve.journals import open_journal
+
+__all__ = ["memory_session", "open_session"]
+
+
+@asynccontextmanager
+async def open_session(
+    journal: str | Path | Journal,
+    *,
+    id: str | None = None,  # noqa: A002 - the face's word (design section 6)
+    clock: Clock | None = None,
+    randomness: Randomness | None = None,
+    on_store_failure: Literal["degrade", "stop"] | None = None,
+    must_exist: bool = False,
+) -> AsyncIterator[Session]:
+    """Open a session, new or old, by its id; one is made when left out.
+
+    Example:
+        async with open_session("agent.db", id="invoice-7") as session: ...
+
+    Args:
+        journal: A file's path, `postgresql://...`, `memory:`, or a journal that is open (it stays open).
+        on_store_failure: When the store fails in mid-run, `degrade` goes on in memory where that is safe, stores the rest
+            when the store is back, and says so (`result.degraded`, `journal.degraded`); a call that changes the world then
+            does not start. `stop` ends the run with the JournalError. None degrades where a path is given, and stops where
+            the caller has opened the journal: its faults are the caller's to see.
+        must_exist: Make no session: one that is misspelt is an error then, instead of a new one.
+
+    Raises:
+        JournalError: The journal cannot be opened.
+        ConfigurationError: The id is none.
+        UnknownSession: There is no session by that id, and it must exist.
+    """
+    chance = randomness or SystemRandomness()
+    session_id = _checked_id(id) if id is not None else "s_" + chance.token()
+    is_ours = isinstance(journal, str | Path)
+    store = await open_journal(journal) if isinstance(journal, str | Path) else journal
+    time = clock or SystemClock()
+    degradation: DegradingJournal | None = None
+    try:
+        if on_store_failure not in (None, "degrade", "stop"):
+            raise ConfigurationError(f"on_store_failure is 'degrade' or 'stop'; got {on_store_failure!r:.80}.")
+        if must_exist:
+            await _check_exists(store, None if id is None else session_id)
+        is_new = await store.create(session_id)
+        state = await take_in(SessionState(session_id), () if is_new else await store.read(session_id))
+        degrades = is_ours if on_store_failure is None else on_store_failure == "degrade"
+        degradation = _degrading(store, time) if degrades else None
+        async with Session(
+            state=state,
+            journal=degradation or store,
+            clock=time,
+            randomness=chance,
+            degradation=degradation,
+        ) as session:
+            yield session
+    finally:
+        if is_ours:
+            await (degradation or store).close()
+
+
+async def _check_exists(store: Journal, session_id: str | None) -> None:
+    if session_id is None:
+        raise ConfigurationError("open_session(must_exist=True) needs the id of the session.")
+    if not await store.read(session_id) and session_id not in [info.id for info in await store.sessions()]:
+        raise UnknownSession(f"There is no session {session_id!r} in the journal {store.location}.")
+
+
+def _degrading(store: Journal, clock: Clock) -> "DegradingJournal | None":
+    """Return the store with a memory of its own; one that is nothing but memory needs none."""
+    from treadle.journals.degrading import DegradingJournal
+    from treadle.journals.memory import MemoryJournal
+
+    if isinstance(store, DegradingJournal):
+        return store
+    return None if isinstance(store, MemoryJournal) else DegradingJournal(store, clock=clock)
+
+
+def _checked_id(session_id: str) -> str:
+    if not isinstance(session_id, str) or not 0 < len(session_id) <= 200 or not session_id.isprintable():
+        raise ConfigurationError(f"A session id has 1 to 200 printable characters; got {session_id!r:.80}.")
+    return session_id
+
+
+async def memory_session() -> Session:
+    """Make a session that lives as long as this process."""
+    from treadle.journals.memory import MemoryJournal
+    from treadle.state import SessionState
+
+    chance = SystemRandomness()
+    journal = MemoryJournal()
+    session_id = "s_" + chance.token()
+    await journal.create(session_id)
+    return Session(state=SessionState(session_id), journal=journal, clock=SystemClock(), randomness=chance)

@@ -1,0 +1,175 @@
+"""The explanation of a session, as a value: what was tried, used, changed, approved and refused, and why it ended."""
+
+from typing import Any
+
+import msgspec
+
+from treadle.effects import Effect
+
+__all__ = ["Approved", "Changed", "Explanation", "Failed", "Rerun", "Resolved", "RunTrace", "Stopped", "Tried", "Used"]
+
+
+class Tried(msgspec.Struct, kw_only=True):
+    """One call that the model proposed."""
+
+    call_id: str
+    tool: str
+    run_id: str
+    step: int
+    arguments: str = ""
+    """As the model wrote them."""
+    decided: str = ""
+    """The arguments that were decided on, as JSON, where they differ: a person or a policy has edited them."""
+    digest: str = ""
+    """Of tool and canonical arguments; empty for a call that never was valid."""
+    effect: str | None = None
+    decision: str | None = None
+    rule: str | None = None
+    reason: str = ""
+    status: str | None = None
+    """Of its result; None where there is none yet."""
+    attempts: int = 0
+    """Times the tool was started."""
+
+
+class Used(msgspec.Struct, frozen=True, kw_only=True):
+    """Data that the model was given by a call."""
+
+    call_id: str
+    tool: str
+    arguments: str
+    characters: int
+    """Length of what the model was shown."""
+
+
+class Changed(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that changed the world, or may have."""
+
+    call_id: str
+    tool: str
+    arguments: str
+    effect: Effect
+    status: str
+    is_certain: bool
+    """Whether its result says so, or a person who has checked it; False where nobody knows."""
+    resolution: str = ""
+    """What a person said of a call of unknown outcome: `done` or `unknown`."""
+
+
+class Approved(msgspec.Struct, frozen=True, kw_only=True):
+    """Who let a call pass, or did not: a person's answer, or the rule."""
+
+    call_id: str
+    tool: str
+    decision: str
+    """allow, deny or sandbox; `resolved as done` and the like of a call of unknown outcome."""
+    by: str
+    """The one who answered, or `rule` and its name."""
+    reason: str = ""
+    at: float = 0.0
+    """When it was recorded, in seconds since 1970."""
+    given_at: float | None = None
+    """When the person gave the answer, by the store's clock where it has one; None for a rule, and for old answers."""
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """How a call in doubt ended, as a person said."""
+
+    call_id: str
+    tool: str
+    outcome: str
+    """`done`, `not_done` or `unknown`."""
+    by: str
+    reason: str = ""
+    at: float = 0.0
+    """When it was said, in seconds since 1970."""
+    value: Any = None
+    """The result that the person gave."""
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True):
+    """A call or a model request that failed."""
+
+    what: str
+    """The tool, or `model`."""
+    call_id: str | None
+    status: str
+    """The result's status, or the error's class."""
+    message: str
+
+
+class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+    """How the last run ended."""
+
+    status: str
+    reason: str | None
+    message: str = ""
+    budget: str | None = None
+    used: int | float | str | None = None
+    limit: int | float | str | None = None
+
+
+class Rerun(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be done again."""
+
+    can_resume: bool
+    """Whether `resume` goes on with the last run; nothing that was done is done again."""
+    is_safe: bool
+    """Whether the task can be given anew from the start without doing something twice."""
+    why: str
+
+
+class RunTrace(msgspec.Struct, kw_only=True):
+    """One run in figures."""
+
+    run_id: str
+    task: str
+    model: str = ""
+    models: list[str] = []
+    """Every model that was asked, in order of first use."""
+    instructions: str = ""
+    """Digest of the agent's instructions."""
+    tools: list[str] = []
+    """Names of the tools that the model saw."""
+    started_at: float = 0.0
+    ended_at: float | None = None
+    steps: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: str | None = None
+    """Exact decimal; None when a model call had no price."""
+    compactions: int = 0
+    status: str = "running"
+    reason: str | None = None
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Seven answers on one session, and the figures of its runs. As JSON it tells of callers and children where there are any."""
+
+    session_id: str
+    status: str
+    """What people have made of the session."""
+    state: str
+    """What became of its last run."""
+    parent_id: str | None
+    parent_seq: int | None
+    tried: tuple[Tried, ...]
+    data_used: tuple[Used, ...]
+    changed: tuple[Changed, ...]
+    approved: tuple[Approved, ...]
+    failed: tuple[Failed, ...]
+    stopped: Stopped | None
+    """None before the first run."""
+    rerun: Rerun
+    runs: tuple[RunTrace, ...]
+    rewinds: tuple[int, ...]
+    """Events that the conversation was taken back to."""
+    caller_id: str | None = None
+    """The session whose call this one carries out; None for a session that people run."""
+    caller_run: str | None = None
+    caller_step: int | None = None
+    caller_call: str | None = None
+    children: tuple["Explanation", ...] = ()
+    """The same on the sessions that carried out its calls."""
+    resolved: tuple[Resolved, ...] = ()
+    """What persons have said on calls in doubt, in order: a later word on a call replaces an earlier one."""

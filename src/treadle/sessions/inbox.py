@@ -1,0 +1,113 @@
+"""Inbox: what other processes left for a session, turned into facts. Reads the inbox; writes only through the ledger."""
+
+from collections.abc import Iterable, Sequence
+
+from treadle.doubts import resolution_message
+from treadle.events import AnyEvent, ApprovalAnswered, MessageAdded
+from treadle.messages import user_message
+from treadle.ports import InboxMessage
+from treadle.sessions.ledger import Ledger
+from treadle.state import Approval
+from treadle.waiting import answer_id, applies_to
+
+__all__ = ["Inbox"]
+
+
+class Inbox:
+    """One session's inbox, seen from the process that runs it.
+
+    Args:
+        is_empty: Whether nothing lay in it a moment ago.
+        every_seconds: How often a busy loop asks the store.
+    """
+
+    def __init__(self, ledger: Ledger, *, is_empty: bool = False, every_seconds: float = 0.25) -> None:
+        self._ledger = ledger
+        self._every = every_seconds
+        self._next = ledger.clock.monotonic() + every_seconds if is_empty else 0.0
+
+    def nudge(self) -> None:
+        """Look at once next time: something has just been left."""
+        self._next = 0.0
+
+    async def read(self, *, at_once: bool = False) -> bool:
+        """Take in what has arrived. Return whether somebody asked to cancel this run.
+
+        A busy loop asks the store only now and then; `at_once` asks in any case.
+        """
+        state = self._ledger.state
+        if not state.has_open_calls and (untold := state.untold_resolutions()):
+            await self._ledger.record(*map(resolution_message, untold), durable=True)
+        now = self._ledger.clock.monotonic()
+        if not at_once and now < self._next:
+            return False
+        self._next = now + self._every
+        waiting = await self._ledger.journal.inbox(self._ledger.state.id)
+        if self._ledger.state.has_open_calls and any(message.kind == "message" for message in waiting):
+            # Invariant: nothing comes between calls and their results, so a message waits for those of the open step.
+            waiting = [message for message in waiting if message.kind != "message"]
+            self.nudge()
+        if not waiting:
+            return False
+        cancels = {message.id for message in waiting if applies_to(message, self._ledger.run_id)}
+        facts = [fact for message in waiting if (fact := self._fact(message)) is not None]
+        # Also where there are no facts: a run whose session was taken over is refused here, and must consume nothing. What it
+        # takes for an answer to no question may answer one that it has not seen.
+        await self._ledger.record(*facts, durable=True)
+        await self._consume(message.id for message in waiting if message.id not in cancels)
+        return bool(cancels)
+
+    async def sees_cancel(self) -> bool:
+        """Return whether somebody asked to cancel this run, in the middle of whatever is under way. Consumes nothing."""
+        self._next = self._ledger.clock.monotonic() + self._every  # what comes after this look nudges us
+        waiting = await self._ledger.journal.inbox(self._ledger.state.id)
+        cancels = [message for message in waiting if applies_to(message, self._ledger.run_id)]
+        if len(waiting) > len(cancels):
+            self.nudge()
+        return bool(cancels)
+
+    async def drop_cancels(self, *, but_of: str | None = None) -> None:
+        """Consume the cancellations: their runs have ended. A cancellation holds until then, over crashes and pauses.
+
+        Args:
+            but_of: A run that has not ended: what cancels it stays.
+        """
+        waiting = await self._ledger.journal.inbox(self._ledger.state.id)
+        await self._consume(
+            message.id
+            for message in waiting
+            if message.kind == "cancel" and (but_of is None or not applies_to(message, but_of))
+        )
+
+    async def _consume(self, message_ids: Iterable[str]) -> None:
+        ids = list(message_ids)
+        if ids:
+            await self._ledger.journal.consume(self._ledger.state.id, ids, self._ledger.state.head)
+
+    def _fact(self, message: InboxMessage) -> AnyEvent | None:
+        state = self._ledger.state
+        match message.kind:
+            case "message" if message.id not in state.message_ids:
+                text = str(message.body.get("text", ""))
+                return MessageAdded(message=user_message(text), source="steer", message_id=message.id)
+            case "answer":
+                return _answered(message, state.pending_approvals())
+            case _:
+                return None
+
+
+def _answered(message: InboxMessage, waiting: Sequence[Approval]) -> ApprovalAnswered | None:
+    body = message.body
+    approval = next((one for one in waiting if answer_id(one) == message.id), None)
+    arguments, given_at = body.get("arguments"), body.get("at")
+    if approval is None:
+        return None
+    return ApprovalAnswered(
+        call_id=approval.call_id,
+        approval_id=approval.id,
+        answer="allow" if body.get("answer") == "allow" else "deny",
+        reason=str(body.get("reason", "")),
+        approved_by=str(body.get("approved_by", "person")),
+        arguments=arguments if isinstance(arguments, dict) else None,
+        given_at=given_at if isinstance(given_at, int | float) else None,
+    )

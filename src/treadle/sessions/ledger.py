@@ -1,0 +1,144 @@
+"""Ledger: the one way by which facts enter a session. Numbers events, journals them, folds them, tells subscribers.
+
+It decides nothing: what to record is the loop's and the pipeline's business.
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from treadle.events import (
+    AnyEvent,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    SessionChanged,
+    SessionRewound,
+    Subscriber,
+)
+from treadle.ports import Clock, Journal, Randomness
+from treadle.redaction import redacted_logger, scrubbed
+from treadle.state import SessionState
+
+__all__ = ["Ledger"]
+
+logger = redacted_logger(__name__)
+
+_TURNS = {RunStarted, RunResumed, RunPaused, RunFinished, SessionChanged, SessionRewound}
+"""Events that may change what the session's state is."""
+
+
+class Ledger:
+    """One session's log, its folded state, and those who listen."""
+
+    def __init__(
+        self, *, state: SessionState, journal: Journal, clock: Clock, randomness: Randomness, parent: str | None = None
+    ) -> None:
+        self.state = state
+        self.journal = journal
+        self.clock = clock
+        self.randomness = randomness
+        self.parent = parent
+        self.run_id = state.run.id if state.run else ""
+        self.subscribers: list[Subscriber] = []
+        self.store_ahead_seconds = 0.0
+        """How far the store's clock is ahead of ours, measured when the session was taken; 0 for a store without one."""
+        # Invariant: numbers are given, stored and folded in one order, although calls finish side by side.
+        self._order = asyncio.Lock()
+        self._is_torn = False
+
+    def store_time(self) -> float:
+        """Return the time by the store's clock: consent is asked for and given on several machines."""
+        return self.clock.now() + self.store_ahead_seconds
+
+    async def record(self, *events: AnyEvent, durable: bool = False) -> None:
+        """Append events as one commit; all of them or none. With `durable` they survive a power cut.
+
+        Raises:
+            JournalError: The store failed; nothing was folded and nobody was told.
+            SessionConflict: Another process has written to this session.
+        """
+        async with self._order:
+            if self._is_torn:
+                await self._mend()
+            stamped = self._stamp(events)
+            try:
+                await self.journal.append(self.state.id, stamped, state=self._phase_after(stamped), durable=durable)
+            except asyncio.CancelledError:
+                self._is_torn = True  # stored or not: whoever records next looks
+                raise
+            self._apply(stamped)
+        if self.subscribers:
+            for event in stamped:
+                self._tell(event)
+
+    def _apply(self, events: Sequence[AnyEvent]) -> None:
+        """Fold stored events, and raise Python's auditing event `treadle.recorded` for whoever watches the process."""
+        for event in events:
+            self.state.apply(event)
+        sys.audit("treadle.recorded", self.state.id, self.journal, events)
+
+    async def _mend(self) -> None:
+        """Take in what a cancelled append has stored after all: else our numbers would not go on from the journal's."""
+        stored = await self.journal.read(self.state.id, after=self.state.head)
+        self._apply(stored)
+        self._is_torn = False
+        for event in stored:
+            self._tell(event)
+
+    def publish(self, event: AnyEvent) -> None:
+        """Tell subscribers of something live, which is not journaled."""
+        if self.subscribers:
+            self._tell(self._stamped(event, seq=0, step=event.step or self.state.step, at=self.clock.now()))
+
+    def _stamp(self, events: Sequence[AnyEvent]) -> list[AnyEvent]:
+        at, step = self.clock.now(), self.state.step
+        stamped = []
+        for seq, event in enumerate(events, self.state.head + 1):
+            step = event.step or step  # a commit may begin a step: what follows in it belongs to that step
+            stamped.append(self._stamped(event, seq=seq, step=step, at=at))
+        return stamped
+
+    def _stamped(self, event: AnyEvent, *, seq: int, step: int, at: float) -> AnyEvent:
+        return msgspec.structs.replace(
+            scrubbed(event),
+            session_id=self.state.id,
+            run_id=self.run_id,
+            step=step,
+            seq=seq,
+            at=at,
+            parent=self.parent,
+        )
+
+    def _phase_after(self, events: Sequence[AnyEvent]) -> str:
+        """Say what the session's state is once these events are stored, for the journal's list of sessions."""
+        for event in reversed(events):
+            if type(event) in _TURNS and (phase := self._phase_of(event)):
+                return phase
+        return self.state.phase
+
+    def _phase_of(self, event: AnyEvent) -> str | None:
+        match event:
+            case RunStarted() | RunResumed():
+                return "running"
+            case RunPaused():
+                return "paused"
+            case RunFinished():
+                return event.status
+            case SessionRewound():
+                return self.state.phase_at(event.to)
+            case _:
+                return "deleted" if isinstance(event, SessionChanged) and event.status == "deleted" else None
+
+    def _tell(self, event: AnyEvent) -> None:
+        for subscriber in tuple(self.subscribers):
+            try:
+                subscriber(event)
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
+                # A listener cannot change the run (E02), be it by sys.exit(): its failure is the operator's to see.
+                logger.exception("A subscriber raised at %s; the run goes on", event.type)

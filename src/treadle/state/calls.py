@@ -1,0 +1,164 @@
+"""A call of a session, and what it waits for, by its events."""
+
+import msgspec
+
+from treadle.budgets import Spent
+from treadle.doubts import Doubt, doubt_of
+from treadle.effects import Effect
+from treadle.events import (
+    ApprovalAnswered,
+    ApprovalRequested,
+    CallDecided,
+    ToolResolved,
+    ToolStarted,
+    ToolSuspended,
+)
+from treadle.messages import ToolCall
+from treadle.tools import JsonObject, ToolResult
+
+__all__ = ["BUDGET_EXCEEDED", "Approval", "CallRecord", "CallState", "ChildState", "Denial", "streak_key"]
+
+BUDGET_EXCEEDED = "budget_exceeded"
+"""Code of a call that was not run because the tool call budget was used up."""
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for consent to exactly one call."""
+
+    id: str
+    session_id: str
+    call_id: str
+    tool: str
+    arguments: JsonObject
+    digest: str
+    """Of session, call, tool, arguments, effect and the tool's schema: what the consent is bound to."""
+    effect: Effect
+    requested_at: float
+    expires_at: float
+    rule: str = ""
+    reason: str = ""
+    answer: ApprovalAnswered | None = None
+    replaces: str = ""
+    """The first request for this consent, where its answer could not be used: the edited arguments did not fit."""
+    root_id: str = ""
+    """The session whose run goes on once it is answered, where that is another: the one at the top."""
+
+    @property
+    def is_answered_in_time(self) -> bool:
+        """Whether a person has answered before it expired, whenever a run took the answer in."""
+        if self.answer is None:
+            return False
+        given = self.answer.at if self.answer.given_at is None else self.answer.given_at
+        return given <= self.expires_at
+
+
+class CallState(msgspec.Struct, kw_only=True):
+    """How far one call has come."""
+
+    call: ToolCall
+    position: int
+    decision: CallDecided | None = None
+    approval: Approval | None = None
+    started: ToolStarted | None = None
+    starts: int = 0
+    """How often it has started: more than once where a process died in it."""
+    suspended: ToolSuspended | None = None
+    """What it waits for since it started; None where it does not wait."""
+    result: ToolResult | None = None
+    resolution: ToolResolved | None = None
+    """How it ended, as a person has said since it last started."""
+
+    def doubt(self, session_id: str) -> Doubt:
+        """Return what a person must know of the call to find out how it ended. It must have started."""
+        assert self.started is not None
+        decided = None if self.decision is None else self.decision.arguments
+        return doubt_of(session_id, self.call, self.started, decided=decided, is_told=self.result is not None)
+
+    @property
+    def digest(self) -> str:
+        """Of tool and canonical arguments; empty for a call that never was valid."""
+        if self.decision is not None:
+            return self.decision.digest
+        return self.started.digest if self.started is not None else ""
+
+
+class ChildState(msgspec.Struct, kw_only=True):
+    """A session that carries out a call of this run."""
+
+    session_id: str
+    call_id: str
+    tool: str
+    status: str = "running"
+    spent: Spent = Spent()
+    """What of its spending is in this run's own."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended for good."""
+        return self.status not in ("running", "paused")
+
+
+class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a report's list of calls."""
+
+    id: str
+    name: str
+    status: str
+    attempts: int
+    duration_seconds: float
+
+
+class Denial(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a report's list of denials."""
+
+    call_id: str
+    tool: str
+    rule: str
+    reason: str
+
+
+def asks_of(state: CallState) -> tuple[ApprovalRequested, ...]:
+    return () if state.suspended is None else state.suspended.asks
+
+
+def approval_of(event: ApprovalRequested, session_id: str, root_id: str) -> Approval:
+    return Approval(
+        id=event.approval_id,
+        session_id=session_id,
+        call_id=event.call_id or "",
+        tool=event.tool,
+        arguments=event.arguments,
+        digest=event.digest,
+        effect=event.effect,
+        requested_at=event.at,
+        expires_at=event.expires_at,
+        rule=event.rule,
+        reason=event.reason,
+        replaces=event.replaces,
+        root_id="" if root_id == session_id else root_id,
+    )
+
+
+def streak_key(call: ToolCall, digest: str) -> str:
+    """Return what makes two calls equal: tool and canonical arguments; the raw text where it is no valid call."""
+    return digest or f"{call.name} {call.arguments}"
+
+
+def call_record(result: ToolResult) -> CallRecord:
+    return CallRecord(
+        id=result.call_id,
+        name=result.name,
+        status=result.status.value,
+        attempts=result.attempts,
+        duration_seconds=result.duration_seconds,
+    )
+
+
+def denial_of(decided: CallDecided) -> Denial:
+    return Denial(call_id=decided.call_id or "", tool=decided.tool, rule=decided.rule, reason=decided.reason)
+
+
+def only_reads(state: CallState) -> bool:
+    """Whether a call surely changes nothing. One that was not decided yet may be anything."""
+    effects = [one.effect for one in (state.started, state.decision) if one is not None]
+    return bool(effects) and all(effect is Effect.READ for effect in effects)

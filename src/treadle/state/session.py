@@ -1,0 +1,521 @@
+"""What a session's events add up to. One fold, used while events happen and when they are read back."""
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import msgspec
+
+from treadle.doubts import IN_DOUBT, Doubt, resolution_id
+from treadle.events import (
+    ActionDecided,
+    AnyEvent,
+    ApprovalAnswered,
+    ApprovalRequested,
+    CallDecided,
+    ChildEnded,
+    ChildStarted,
+    DecisionRejected,
+    MessageAdded,
+    ModelDiscarded,
+    ModelFailed,
+    ModelFinished,
+    ModelStarted,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    SessionChanged,
+    SessionForked,
+    SessionMarked,
+    SessionRewound,
+    SessionSpawned,
+    SessionStatus,
+    ToolFinished,
+    ToolResolved,
+    ToolResumed,
+    ToolStarted,
+    ToolSuspended,
+)
+from treadle.messages import Finish, Message, Result, Usage
+from treadle.state.calls import (
+    BUDGET_EXCEEDED,
+    Approval,
+    CallRecord,
+    CallState,
+    ChildState,
+    Denial,
+    approval_of,
+    asks_of,
+    call_record,
+    denial_of,
+    only_reads,
+)
+from treadle.state.runs import RunState
+from treadle.tools import CallStatus, JsonObject
+
+__all__ = ["SessionState"]
+
+
+class SessionState:
+    """The sum of a session's events. Changed by `apply` only."""
+
+    __slots__ = ("__dict__", "__weakref__", "_transcript")  # a copy is no sum: it lies beside what `vars` shows
+
+    def __init__(self, session_id: str) -> None:
+        self.id = session_id
+        self.head = 0
+        self.step = 0
+        self.messages: list[Message] = []
+        self.open: dict[str, CallState] = {}
+        """Calls of the last step, in call order, until all have results."""
+        self.answered: tuple[CallState, ...] = ()
+        """Calls of the last step whose calls all have results."""
+        self.early: dict[str, CallState] = {}
+        """Calls that started while their response still streamed."""
+        self.salvaged: list[CallState] = []
+        """Early calls of discarded responses of this step: their results may answer equal calls."""
+        self.approvals: dict[str, Approval] = {}
+        """Pending and answered but not yet used."""
+        self.doubts: dict[str, Doubt] = {}
+        """Calls of unknown outcome of which the model was told, until a person says how they ended."""
+        self.resolutions: list[ToolResolved] = []
+        """How doubts ended of which the model had been told."""
+        self.call_ids: set[str] = set()
+        self.message_ids: set[str] = set()
+        self.run: RunState | None = None
+        self.status: SessionStatus = "active"
+        """What people have made of the session, whatever became of its runs."""
+        self.moved_to = ""
+        """Where a session that was moved goes on; empty for one that is here."""
+        self.metadata: JsonObject = {}
+        """The application's own words on the session."""
+        self.parent_id: str | None = None
+        self.parent_seq: int | None = None
+        self.caller: SessionSpawned | None = None
+        """The call of another session that this one carries out; None for a session that people run."""
+        self.marks: dict[str, int] = {}
+        """Names of points, by the number of the event that stood last there."""
+        self.rewinds: list[tuple[int, int]] = []
+        """Each rewind: the event it went back to, and its own number."""
+        self.message_seqs: list[int] = []
+        """The event that brought each message."""
+        self.has_empty_messages = False
+        """Whether a message without parts was ever added: the model answered nothing, say."""
+        self._transcript: tuple[Message, ...] | None = None
+        self._decided_early: CallDecided | None = None
+        self._missing = 0  # open calls without a result; counted, because a step may hold a thousand
+
+    @property
+    def transcript(self) -> tuple[Message, ...]:
+        """All messages: the same tuple until there is another one, because a long session's is copied in every step."""
+        if self._transcript is None:
+            self._transcript = tuple(self.messages)
+        return self._transcript
+
+    @property
+    def has_open_calls(self) -> bool:
+        return bool(self.open)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every call has its result, early calls of responses that broke off included: a point to fork or move."""
+        return not (self.open or self.early or any(one.result is None for one in self.salvaged))
+
+    @property
+    def unanswered(self) -> list[CallState]:
+        return [state for state in self.open.values() if state.result is None]
+
+    @property
+    def phase(self) -> str:
+        """The session's state for lists: `active` before its first run, then its last run's phase; or `deleted`."""
+        if self.status == "deleted":
+            return "deleted"
+        return self.run.phase if self.run else "active"
+
+    def phase_at(self, seq: int) -> str:
+        """Say what the phase is after a rewind to this event: its run can go on, unless its task is gone too."""
+        kept = bisect_right(self.message_seqs, seq)
+        return "active" if self.run is None or kept <= self.run.first_message else "stopped"
+
+    def is_visible(self, seq: int) -> bool:
+        """Whether what the model sees goes back to this event: no later rewind has gone behind it."""
+        return not any(to < seq < rewound for to, rewound in self.rewinds)
+
+    def call_records(self) -> tuple[CallRecord, ...]:
+        """Return the calls of the run that have a result, in call order; also those beside a call that waits."""
+        beside = (call_record(state.result) for state in self.open.values() if state.result is not None)
+        return (*(() if self.run is None else self.run.calls), *beside)
+
+    def pending_approvals(self) -> tuple[Approval, ...]:
+        """Return what waits for a person's word: this session's own requests, and those of sessions that carry out its calls."""
+        own = (approval for approval in self.approvals.values() if approval.answer is None)
+        return (*own, *(self._asked_below(ask) for state in self.suspended for ask in asks_of(state)))
+
+    @property
+    def suspended(self) -> list[CallState]:
+        """Started calls without a result that wait for something."""
+        return [state for state in self.open.values() if state.suspended is not None and state.result is None]
+
+    @property
+    def root_id(self) -> str:
+        """The session that a person resumes: this one, or the one at the top of those that call each other."""
+        return self.id if self.caller is None else self.caller.root_id or self.caller.parent_id
+
+    def open_doubts(self) -> tuple[Doubt, ...]:
+        """Return the calls in doubt that a person has not resolved: those whose model was told, and those without a result.
+
+        While a run is live, a call without a result is under way and in no doubt: only the caller knows whether one is.
+        """
+        children = {} if self.run is None else self.run.children
+        below = {child.call_id for child in children.values()}  # an agent as a tool goes on where it broke off
+        open_ones = [
+            state.doubt(self.id)
+            for state in self.unanswered
+            if state.started is not None and state.resolution is None and not state.started.effect.is_repeatable
+            if state.suspended is None and state.call.id not in below
+        ]
+        return (*(doubt for doubt in self.doubts.values() if not doubt.resolution), *open_ones)
+
+    def open_effects(self) -> list[CallState]:
+        """Return the calls that may still act, or ask a person whether they may: those without a result that are no reads."""
+        return [state for state in self.unanswered if not only_reads(state)]
+
+    def untold_resolutions(self) -> list[ToolResolved]:
+        """Return how doubts ended, where the model was told of the doubt and not yet of its end."""
+        return [one for one in self.resolutions if resolution_id(one) not in self.message_ids]
+
+    def apply(self, event: AnyEvent) -> None:
+        """Add one event. Events that change nothing here are passed over, so that new ones can be added."""
+        self.head = event.seq
+        if self.run is not None and event.is_of_run and not isinstance(event, RunResumed):
+            self.run.last_at = event.at
+        fold = self._folds.get(type(event))
+        if fold is not None:
+            fold(self, event)
+
+    # --- runs
+
+    def _run_started(self, event: RunStarted) -> None:
+        self.run = RunState(
+            id=event.run_id,
+            task=event.task,
+            profile=event.profile,
+            budget=event.budget,
+            deadline=event.deadline,
+            origin=event.origin,
+            first_message=len(self.messages),
+            segment_at=event.at,
+            last_at=event.at,
+        )
+        self._salvage()
+
+    def _run_ended(self, event: RunFinished | RunPaused) -> None:
+        run = self._running()
+        run.reason = event.reason
+        run.spent = msgspec.structs.replace(run.spent, wall_seconds=event.wall_seconds)
+        if isinstance(event, RunFinished):
+            run.text = event.text or run.text
+        run.phase = "paused" if isinstance(event, RunPaused) else event.status  # type: ignore[assignment]  # a Status
+
+    def _run_resumed(self, event: RunResumed) -> None:
+        run = self._running()
+        if run.phase == "running":  # the process died: its last event says how long it surely ran
+            lived = max(run.last_at - run.segment_at, 0.0)
+            run.spent = msgspec.structs.replace(run.spent, wall_seconds=run.spent.wall_seconds + lived)
+        run.phase, run.reason = "running", None
+        run.budget = event.budget or run.budget
+        run.deadline = run.deadline if event.deadline is None else event.deadline
+        run.profile = event.profile or run.profile
+        run.origin = event.origin or run.origin
+        run.has_closed = False
+        run.cut_in_calls = 0
+        # Invariant: both were stamped by one process. `resume` may happen on another machine, with another clock.
+        run.segment_at = run.last_at = event.at
+        self._salvage()
+
+    def _running(self) -> RunState:
+        if self.run is None:
+            self.run = RunState(id="", task="")
+        return self.run
+
+    # --- messages and model calls
+
+    def _add(self, message: Message) -> None:
+        self.messages.append(message)
+        self.has_empty_messages = self.has_empty_messages or not message.parts
+        self._transcript = None
+        self.message_seqs.append(self.head)
+
+    def _message_added(self, event: MessageAdded) -> None:
+        self._add(event.message)
+        if event.message_id:
+            self.message_ids.add(event.message_id)
+
+    def _model_started(self, event: ModelStarted) -> None:
+        self._running().model_retries += event.attempt > 1
+
+    def _model_failed(self, event: ModelFailed) -> None:
+        if event.usage is not None:
+            self._spend(event.usage, event.cost, turns=0, calls=0)
+
+    def _decision_rejected(self, event: DecisionRejected) -> None:
+        if event.usage is not None:
+            self._spend(event.usage, event.cost, turns=1, calls=0)
+
+    def _model_finished(self, event: ModelFinished) -> None:
+        run = self._running()
+        calls = event.message.calls
+        self.step = event.step
+        self._add(event.message)
+        run.text = event.message.text or run.text
+        run.steps += 1
+        run.has_closed = run.has_closed or event.closing
+        run.was_cut = run.was_cut or event.finish is Finish.LENGTH
+        run.cut_in_calls = run.cut_in_calls + 1 if calls and event.finish is Finish.LENGTH else 0
+        self._spend(
+            event.usage, event.cost, turns=0 if event.closing else event.turns, calls=0 if event.closing else len(calls)
+        )
+        for position, call in enumerate(calls):
+            self.call_ids.add(call.id)
+            early = self.early.pop(call.id, None)
+            self.open[call.id] = early or CallState(call=call, position=position)
+        self._salvage()
+        self._missing = len(self.unanswered)
+        if calls and not self._missing:
+            self._close_step()
+
+    def _spend(self, usage: Usage, cost: str | None, *, turns: int, calls: int) -> None:
+        run = self._running()
+        run.spent = run.spent.plus(usage, cost, turns=turns, calls=calls)
+
+    def _model_discarded(self, event: ModelDiscarded) -> None:
+        self._salvage()
+
+    def _salvage(self) -> None:
+        self.salvaged.extend(self.early.values())
+        self.early.clear()
+
+    # --- calls
+
+    def _find(self, call_id: str | None) -> CallState | None:
+        if call_id is None:
+            return None
+        found = self.open.get(call_id) or self.early.get(call_id)
+        return found or next((state for state in self.salvaged if state.call.id == call_id), None)
+
+    def _call_decided(self, event: CallDecided) -> None:
+        if (state := self._find(event.call_id)) is not None:
+            state.decision = event
+        elif event.early:  # its start comes next, and brings the call
+            self._decided_early = event
+        if event.decision == "deny":
+            self._running().denials.append(denial_of(event))
+
+    def _action_decided(self, event: ActionDecided) -> None:
+        if event.decision in ("deny", "sandbox"):
+            denial = Denial(call_id=event.call_id or "", tool=event.action, rule=event.rule, reason=event.reason)
+            self._running().denials.append(denial)
+
+    def _approval_requested(self, event: ApprovalRequested) -> None:
+        approval = approval_of(event, self.id, self.root_id)
+        state = self._find(event.call_id)
+        if state is not None and state.approval is not None:  # expired, or of another action: the new one replaces it
+            self.approvals.pop(state.approval.id, None)
+        self.approvals[approval.id] = approval
+        if state is not None:
+            state.approval = approval
+
+    def _approval_answered(self, event: ApprovalAnswered) -> None:
+        approval = self.approvals.get(event.approval_id)
+        if approval is None or approval.answer is not None:
+            return
+        answered = msgspec.structs.replace(approval, answer=event)
+        self.approvals[approval.id] = answered
+        if (state := self._find(approval.call_id)) is not None:
+            state.approval = answered
+
+    def _tool_started(self, event: ToolStarted) -> None:
+        if (started := self._find(event.call_id)) is not None:
+            started.suspended = None
+        if event.early and event.call is not None:
+            self.call_ids.add(event.call.id)
+            decided = self._decided_early
+            decision = decided if decided is not None and decided.call_id == event.call_id else None
+            self.early[event.call.id] = CallState(
+                call=event.call, position=event.position, decision=decision, started=event
+            )
+        elif (state := self._find(event.call_id)) is not None:
+            state.started, state.resolution = event, None
+            state.starts += 1
+            if state.approval is not None:  # single use
+                self.approvals.pop(state.approval.id, None)
+
+    def _tool_suspended(self, event: ToolSuspended) -> None:
+        if (state := self._find(event.call_id)) is not None and state.result is None:
+            state.suspended = event
+
+    def _tool_resumed(self, event: ToolResumed) -> None:
+        if (state := self._find(event.call_id)) is not None:
+            state.suspended = None
+
+    def _asked_below(self, ask: ApprovalRequested) -> Approval:
+        return approval_of(ask, ask.session_id, self.root_id)
+
+    def _child_started(self, event: ChildStarted) -> None:
+        children = self._running().children
+        known = children.get(event.child_id) or ChildState(
+            session_id=event.child_id, call_id=event.call_id or "", tool=event.tool
+        )
+        children[event.child_id] = msgspec.structs.replace(known, call_id=event.call_id or "", status="running")
+
+    def _child_ended(self, event: ChildEnded) -> None:
+        run = self._running()
+        if (child := run.children.get(event.child_id)) is not None:
+            run.spent = run.spent.with_child(event.spent, child.spent)
+            child.status, child.spent = event.status, event.spent
+
+    def _tool_finished(self, event: ToolFinished) -> None:
+        state = self._find(event.call_id)
+        if state is None or state.result is not None:
+            return
+        state.result = event.result
+        if event.result.code == BUDGET_EXCEEDED:
+            self._uncharge(self._running())
+        decision = state.decision
+        if event.result.status is CallStatus.DENIED and decision is not None and decision.decision == "sandbox":
+            self._running().denials.append(denial_of(decision))
+        if event.result.status is CallStatus.OUTCOME_UNKNOWN and state.started is not None:
+            self._doubt(state)
+        if state.approval is not None:
+            self.approvals.pop(state.approval.id, None)
+        if event.call_id in self.open:
+            self._missing -= 1
+            if not self._missing:
+                self._close_step()
+
+    def _uncharge(self, run: RunState) -> None:
+        """Calls that the budget did not cover are not charged to it, from the moment at which they are refused."""
+        spent = run.spent
+        run.spent = msgspec.structs.replace(
+            spent, tool_calls=spent.tool_calls - 1, uncovered_calls=spent.uncovered_calls + 1
+        )
+
+    def _doubt(self, state: CallState) -> None:
+        """The model is told that the outcome is unknown; where a person knows it already, it is told that as well."""
+        resolved = state.resolution
+        if resolved is not None and resolved.outcome != "unknown":
+            self.resolutions.append(resolved)
+            return
+        stays = "" if resolved is None else resolved.outcome
+        self.doubts[state.call.id] = msgspec.structs.replace(state.doubt(self.id), resolution=stays)
+
+    def _tool_resolved(self, event: ToolResolved) -> None:
+        """Invariant: recorded between runs only. The next run gives an open call its result, or tells the model."""
+        call_id = event.call_id or ""
+        if event.child_id:
+            self.resolutions.append(event)
+        elif (told := self.doubts.pop(call_id, None)) is not None:
+            self.resolutions.append(event)
+            if event.outcome == "unknown":
+                self.doubts[call_id] = msgspec.structs.replace(told, resolution="unknown")
+        elif (state := self.open.get(call_id)) is not None:
+            state.resolution = event
+            if state.approval is not None and state.approval.rule == IN_DOUBT and state.approval.answer is None:
+                self.approvals.pop(state.approval.id, None)  # the question has found its answer elsewhere
+                state.approval = None
+
+    def _close_step(self) -> None:
+        """Invariant: the results enter the transcript together and in call order, whatever order they finished in."""
+        run = self._running()
+        results: list[Result] = []
+        for state in self.open.values():
+            result = state.result
+            assert result is not None
+            run.calls.append(call_record(result))
+            results.append(
+                Result(
+                    call_id=result.call_id,
+                    name=result.name,
+                    content=result.content,
+                    is_error=result.is_error,
+                    execution_id=result.execution_id,
+                    media=result.media,
+                )
+            )
+        self._add(Message(role="tool", parts=tuple(results)))
+        self.answered = tuple(self.open.values())
+        self.open.clear()
+        self.salvaged.clear()
+
+    # --- the session itself
+
+    def _session_changed(self, event: SessionChanged) -> None:
+        self.status = event.status or self.status
+        if event.status is not None:
+            self.moved_to = event.moved_to
+        if event.metadata is not None:
+            merged = {**self.metadata, **event.metadata}
+            self.metadata = {key: value for key, value in merged.items() if value is not None}
+
+    def _session_forked(self, event: SessionForked) -> None:
+        self.parent_id, self.parent_seq = event.parent_id, event.parent_seq
+        self.caller = None
+        if self.run is not None:  # the children before this point are the other session's
+            self.run.children.clear()
+
+    def _session_spawned(self, event: SessionSpawned) -> None:
+        self.parent_id, self.parent_seq, self.caller = event.parent_id, event.parent_seq, event
+
+    def _session_marked(self, event: SessionMarked) -> None:
+        self.marks[event.name] = event.seq - 1
+
+    def _session_rewound(self, event: SessionRewound) -> None:
+        """Invariant: it is recorded only where no call is open, and goes back to such a point: pairs stay whole."""
+        kept = bisect_right(self.message_seqs, event.to)
+        del self.messages[kept:], self.message_seqs[kept:]
+        self._transcript = None
+        self.approvals.clear()
+        self.early.clear()
+        self.salvaged.clear()
+        self.marks = {name: seq for name, seq in self.marks.items() if seq <= event.to}
+        self.rewinds.append((event.to, event.seq))
+        if self.run is not None:
+            self._rewind_run(self.run, kept)
+
+    def _rewind_run(self, run: RunState, kept: int) -> None:
+        """A run whose task is still there may go on from that point, and what it has spent stays spent."""
+        if kept <= run.first_message:
+            self.run = None
+        else:
+            run.phase, run.reason, run.text = "stopped", "rewound", ""
+
+    # Any: a table by type; each function names the type that it takes.
+    _folds: ClassVar[dict[type[Any], Callable[["SessionState", Any], None]]] = {
+        ActionDecided: _action_decided,
+        ApprovalAnswered: _approval_answered,
+        ApprovalRequested: _approval_requested,
+        CallDecided: _call_decided,
+        ChildEnded: _child_ended,
+        ChildStarted: _child_started,
+        DecisionRejected: _decision_rejected,
+        MessageAdded: _message_added,
+        ModelDiscarded: _model_discarded,
+        ModelFailed: _model_failed,
+        ModelFinished: _model_finished,
+        ModelStarted: _model_started,
+        RunFinished: _run_ended,
+        RunPaused: _run_ended,
+        RunResumed: _run_resumed,
+        RunStarted: _run_started,
+        SessionChanged: _session_changed,
+        SessionForked: _session_forked,
+        SessionMarked: _session_marked,
+        SessionRewound: _session_rewound,
+        SessionSpawned: _session_spawned,
+        ToolFinished: _tool_finished,
+        ToolResolved: _tool_resolved,
+        ToolResumed: _tool_resumed,
+        ToolStarted: _tool_started,
+        ToolSuspended: _tool_suspended,
+    }

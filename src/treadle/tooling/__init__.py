@@ -1,0 +1,1 @@
+"""Tooling: make tools from functions, and find them by name."""

@@ -1,0 +1,236 @@
+"""Toolbox: the tools of one agent, with their compiled contracts. Looks up and checks; decides and runs nothing."""
+
+import asyncio
+import difflib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from treadle.concurrency.turns import in_turns
+from treadle.effects import Effect
+from treadle.errors import InvalidArguments, InvalidJson, ToolDefinitionError, ToolNameConflict
+from treadle.ports import SessionView, ToolSpec
+from treadle.redaction import redacted_logger
+from treadle.tools import JsonObject, Tool
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from treadle.validation import Schema, Walk
+
+__all__ = ["PARALLEL_HINT", "Plain", "Toolbox"]
+
+PARALLEL_HINT = "This call is independent and may be issued in parallel with others."
+"""What the descriptions of tools that only read say to the model (seed 000: it nudges towards batches)."""
+
+logger = redacted_logger(__name__)
+
+
+class Plain(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool returned, as JSON data."""
+
+    data: Any = None
+    problem: str | None = None
+    """What keeps it from being that; then there is no data."""
+    walk: "Walk | None" = None
+    """The conversion, which knows how heavy the data is."""
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether looking at the data takes long enough to need pauses."""
+        return self.walk is not None and self.walk.is_heavy
+
+    async def encoded(self) -> tuple[list[bytes], int]:
+        """Return the JSON text of the data in pieces, and its length in characters. Gives others turns while it works."""
+        if self.walk is None:
+            return [], 0
+        pieces = await in_turns(self.walk.encoded())
+        return pieces, sum(await in_turns(len(piece.decode()) for piece in pieces))
+
+
+class Toolbox:
+    """Immutable after construction; shared by all runs of an agent."""
+
+    def __init__(self, tools: Iterable[Tool], *, parallel_hint: bool = False) -> None:
+        self._hints = parallel_hint
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.name in self._tools:
+                raise ToolNameConflict(f"Two tools are named {tool.name!r}. Rename one of them.")
+            self._tools[tool.name] = tool
+        self._schemas: dict[tuple[str, str], Schema | None] = {}
+        self._specs: dict[tuple[str, ...], tuple[ToolSpec, ...]] = {}
+        self._is_fixed = all(tool.visible is True for tool in self._tools.values())
+        self._sorted = tuple(self._tools[name] for name in sorted(self._tools))
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._sorted)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def find(self, name: str, session: SessionView) -> Tool | None:
+        """Return the tool by that exact name, if it is offered in this session."""
+        tool = self._tools.get(name)
+        return tool if tool is not None and _is_visible(tool, session) else None
+
+    def near(self, name: str, session: SessionView) -> list[str]:
+        """Return the names that the model may have meant, nearest first."""
+        names = [tool.name for tool in self.visible(session)]
+        folded = {known.casefold(): known for known in names}
+        close = difflib.get_close_matches(name[:100].casefold(), folded, n=3, cutoff=0.6)
+        return [folded[match] for match in close]
+
+    def visible(self, session: SessionView) -> tuple[Tool, ...]:
+        """Return the tools that are offered now, sorted by name."""
+        return self._sorted if self._is_fixed else tuple(tool for tool in self._sorted if _is_visible(tool, session))
+
+    def specs(self, tools: Iterable[Tool]) -> tuple[ToolSpec, ...]:
+        """Return what the model is told of tools: the same object for the same ones, so that it is encoded once."""
+        tools = tuple(tools)
+        names = tuple(tool.name for tool in tools)
+        if names not in self._specs:
+            self._specs[names] = tuple(_spec(tool, hints=self._hints) for tool in tools)
+        return self._specs[names]
+
+    def parse(self, raw: str) -> JsonObject:
+        """Read raw arguments strictly.
+
+        Raises:
+            InvalidJson: They are no JSON.
+            InvalidArguments: They are JSON, but no object.
+        """
+        validation = _validation()
+        try:
+            arguments: JsonObject = validation.parse_arguments(raw)
+        except validation.NotJson as error:
+            where = {"line": error.line, "column": error.column, "snippet": error.snippet, "reason": error.reason}
+            raise InvalidJson(str(error), where) from error
+        return arguments
+
+    def complete(self, tool: Tool, arguments: JsonObject) -> JsonObject:
+        """Check arguments against the full schema and fill in its defaults.
+
+        Raises:
+            InvalidArguments: With every violation.
+        """
+        self._schema(tool, "output_schema", tool.output_schema)  # a broken contract is found before the tool acts
+        schema = self._schema(tool, "parameters", tool.parameters)
+        if schema is None:
+            return arguments
+        if violations := schema.violations(arguments):
+            raise InvalidArguments(_sentence(violations), violations)
+        return schema.with_defaults(arguments)
+
+    async def result_violations(self, tool: Tool, plain: Plain) -> list[dict[str, Any]]:
+        """Return every way in which a result breaks the tool's output contract. Gives others turns while it works."""
+        schema = self._schema(tool, "output_schema", tool.output_schema)
+        if schema is None:
+            return []
+        found: list[dict[str, Any]] = []
+        has_whole_floats = plain.walk is None or plain.walk.has_whole_floats
+        await in_turns(schema.checking_result(plain.data, found, has_whole_floats=has_whole_floats))
+        return found
+
+    async def plain(self, value: Any) -> "Plain":
+        """Return a tool's value as plain JSON, or what keeps it from being that. Gives others turns while it works."""
+        validation = _validation()
+        walk = validation.Walk(value)
+        try:
+            await in_turns(walk.steps())
+            if not walk.is_heavy:  # else the encoder is asked when the text is made
+                msgspec.json.encode(walk.data)  # finds what only an encoder refuses, such as an integer of 5,000 digits
+        except validation.NotData as error:
+            return Plain(problem=str(error))
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            raise
+        except BaseException as error:  # noqa: BLE001 - the value is a stranger's object: looking at it may raise anything
+            return Plain(problem=f"$ cannot be read ({type(error).__name__})")
+        return Plain(data=walk.data, walk=walk)
+
+    def shape_mismatch(self, tool: Tool, value: Any) -> str:
+        """Say in one sentence what was expected of a result and what came."""
+        return str(_validation().shape_mismatch(tool.output_schema, value))
+
+    def fits_error_schema(self, tool: Tool, value: Any) -> bool:
+        """Whether a result is the service saying no, in the form that the tool declares."""
+        schema = self._schema(tool, "error_schema", tool.error_schema)
+        return schema is not None and not schema.check_result(value)
+
+    def _schema(self, tool: Tool, kind: str, schema: JsonObject | None) -> "Schema | None":
+        key = (tool.name, kind)
+        if key not in self._schemas:
+            compiled = None
+            if schema is not None:
+                compiled = _validation().Schema(schema, where=f"{kind} of tool {tool.name!r}")
+            self._schemas[key] = compiled
+        return self._schemas[key]
+
+    def compile(self) -> None:
+        """Compile every contract now.
+
+        Raises:
+            ToolDefinitionError: A schema is none.
+        """
+        for tool in self._sorted:
+            schema = self._schema(tool, "parameters", tool.parameters)
+            for unfit in [] if schema is None else schema.unfit_defaults():
+                raise ToolDefinitionError(
+                    f"Tool {tool.name!r}: the default of {unfit['field']!r} does not fit: expected {unfit['constraint']}."
+                )
+            self._schema(tool, "output_schema", tool.output_schema)
+            self._schema(tool, "error_schema", tool.error_schema)
+
+
+def _is_visible(tool: Tool, session: SessionView) -> bool:
+    """Whether a tool is offered now. One that cannot say so is not."""
+    if not callable(tool.visible):
+        return tool.visible
+    try:
+        return bool(tool.visible(session))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        logger.warning("visible() of tool %r raised; the tool is not offered", tool.name, exc_info=True)
+        return False
+
+
+def _spec(tool: Tool, *, hints: bool) -> ToolSpec:
+    description = tool.description
+    if hints and tool.effect == Effect.READ and "parallel" not in description.lower():
+        description = f"{description}\n\n{PARALLEL_HINT}".strip()
+    if tool.examples:
+        shown = "\n".join(msgspec.json.encode(example).decode() for example in tool.examples)
+        description = f"{description}\n\nExamples of arguments:\n{shown}"
+    return ToolSpec(name=tool.name, description=description, parameters=tool.parameters)
+
+
+def _sentence(violations: list[dict[str, Any]]) -> str:
+    first = violations[0]
+    field = first.get("field") or "the arguments"
+    more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
+    constraint = str(first.get("constraint"))
+    if constraint.startswith("required"):  # nothing was given, which is not the same as null
+        return f"`{field}` is missing: {constraint}{more}."
+    if constraint.startswith(("no such property", "not allowed")):
+        return f"`{field}`: {constraint}{more}."
+    return f"`{field}`: expected {constraint}; got {_brief(first.get('value'))}{more}."
+
+
+def _brief(value: Any) -> str:
+    """Show a value as the model writes it: JSON. What is none is shown as Python has it."""
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, OverflowError):
+        text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+@cache
+def _validation() -> "ModuleType":
+    """Load the validators on first use: `from treadle import Agent` must stay cheap (design section 8)."""
+    from treadle import validation
+
+    return validation

@@ -1,0 +1,65 @@
+"""Text files as lines, in bounded memory whatever their size. Opens nothing and knows no tool."""
+
+import os
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import msgspec
+
+from treadle.toolsets.files.root import Opened
+
+__all__ = ["Line", "lines", "pieces", "text_stream"]
+
+PIECE_BYTES = 4096
+OVERLAP_BYTES = 256
+_SNIFFED_BYTES = 8192
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a file, as far as it was kept."""
+
+    text: str
+    """Without its line end; bytes that are no UTF-8 become U+FFFD."""
+    dropped_bytes: int = 0
+    """Bytes of the line beyond the text."""
+
+
+def text_stream(opened: Opened) -> BinaryIO | None:
+    """Return an opened file as a stream at its first character, or None when it is binary (a NUL in its first 8 KiB).
+
+    The stream reads the guard's descriptor and must not outlive its block.
+    """
+    stream = os.fdopen(opened.descriptor, "rb", closefd=False)
+    head = stream.read(_SNIFFED_BYTES)
+    stream.seek(len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0)
+    return None if b"\0" in head else stream
+
+
+def lines(stream: BinaryIO, *, keep_bytes: int) -> Iterator[Line]:
+    """Yield the lines, each cut to so many bytes. A longer line is read to its end, but never held."""
+    while start := stream.readline(keep_bytes):
+        dropped = 0 if start.endswith(b"\n") else _skip_line(stream)
+        yield Line(text=_decode(start), dropped_bytes=dropped)
+
+
+def pieces(stream: BinaryIO) -> Iterator[tuple[int, str]]:
+    """Yield (line number, text) of every line; one longer than 4 KiB comes as several pieces that overlap a little."""
+    number, tail = 1, b""
+    while piece := stream.readline(PIECE_BYTES):
+        yield number, _decode(tail + piece)
+        is_whole = piece.endswith(b"\n")
+        number, tail = (number + 1, b"") if is_whole else (number, piece[-OVERLAP_BYTES:])
+
+
+def _skip_line(stream: BinaryIO) -> int:
+    dropped = 0
+    while rest := stream.readline(1 << 16):
+        dropped += len(rest.rstrip(b"\r\n"))
+        if rest.endswith(b"\n"):
+            break
+    return dropped
+
+
+def _decode(line: bytes) -> str:
+    return line.rstrip(b"\r\n").decode("utf-8", "replace")

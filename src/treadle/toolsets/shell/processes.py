@@ -1,0 +1,193 @@
+"""Processes: run a program for a tool so that nothing of it outlives the call. No shell, no permission, no sandbox."""
+
+import asyncio
+import codecs
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from treadle.toolsets import process_guard
+
+__all__ = ["ProcessResult", "clean_environment", "run_process"]
+
+_TERM_SECONDS = 0.1
+"""How long a program that was told to end may take before it is killed: a call that was cut has 0.2 seconds in all."""
+
+
+class ProcessResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a program ended. An exit code that is not 0 is a result, not an error."""
+
+    exit_code: int
+    """Negative: the signal that ended it."""
+    stdout: str
+    stderr: str
+    is_shortened: bool = False
+    """Whether more was written than is kept here: the middle is left out then."""
+
+
+async def run_process(
+    arguments: Sequence[str],
+    *,
+    stdin: bytes | None = None,
+    cwd: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+    max_bytes: int = 1_000_000,
+) -> ProcessResult:
+    """Run a program to its end, in a process group of its own. Being cancelled kills the whole group, grandchildren too.
+
+    The group is killed as well when this process ends without a word, as `kill -9` makes it.
+
+    Call it from an async tool: the tool's time limit, a person's cancel and the wall-time budget then end the program.
+
+    Example:
+        result = await run_process(["git", "log", "-1"], cwd=repository)
+
+    Args:
+        arguments: The program and its arguments; no shell reads them.
+        env: Its whole environment; None for a clean one: path, home, user, locale, time zone and temporary directory of
+            ours, and nothing that may hold a key. Pass `{**clean_environment(), "NAME": value}` to add to it.
+        max_bytes: Bytes kept of each output: its beginning and its end. What is between them is read and left out.
+
+    Raises:
+        OSError: The program cannot be started.
+        TypeError: One text was given: its characters would be taken for a program and its arguments.
+        ValueError: No program was given.
+    """
+    if isinstance(arguments, str | bytes):
+        raise TypeError(
+            f"run_process takes a list, such as ['git', 'log']; got {arguments!r:.80}. Try shlex.split(...)."
+        )
+    if not arguments:
+        raise ValueError("run_process needs a program: the first of its arguments.")
+    loop = asyncio.get_running_loop()
+    transport, watch = await loop.subprocess_exec(
+        lambda: _Watch(max_bytes),
+        *arguments,
+        stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=cwd,
+        env=clean_environment() if env is None else env,
+        start_new_session=True,
+    )
+    group = transport.get_pid()
+    process_guard.keep(group)
+    try:
+        _write(transport.get_pipe_transport(0), stdin)
+        # A grandchild may hold the pipes for ever: the end of the program itself is what we wait for, then we end the rest.
+        await asyncio.wait({watch.exited})
+        _signal_group(group, signal.SIGKILL)
+        await asyncio.wait({watch.closed})
+    except BaseException:
+        await asyncio.shield(_end(group, watch))
+        raise
+    finally:
+        transport.close()
+        process_guard.leave(group)
+    return watch.result(transport.get_returncode())
+
+
+_HANDED_DOWN = frozenset(
+    {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TEMP", "TERM", "TMP", "TMPDIR", "TZ", "USER"}
+)
+
+
+def clean_environment() -> dict[str, str]:
+    """Return the part of our environment that every program may see: no keys, tokens, addresses or options.
+
+    Example:
+        await run_process(["make"], env={**clean_environment(), "CC": "clang"})
+    """
+    return {name: value for name, value in os.environ.items() if name in _HANDED_DOWN or name.startswith("LC_")}
+
+
+class _Watch(asyncio.SubprocessProtocol):
+    """Keeps what a program writes, and tells when it has ended and when nobody holds its pipes any more."""
+
+    def __init__(self, limit: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[None] = loop.create_future()
+        self.closed: asyncio.Future[None] = loop.create_future()
+        self._kept = {1: _Ends(limit), 2: _Ends(limit)}
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Read on to the end, so that the program never waits for us."""
+        self._kept[fd].add(data)
+
+    def process_exited(self) -> None:
+        self.exited.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed.set_result(None)
+
+    def result(self, exit_code: int | None) -> ProcessResult:
+        out, err = self._kept[1].text(), self._kept[2].text()
+        is_shortened = any(ends.left_out for ends in self._kept.values())
+        return ProcessResult(exit_code=exit_code or 0, stdout=out, stderr=err, is_shortened=is_shortened)
+
+
+class _Ends:
+    """The beginning and the end of what a program writes: what it was about, and how it ended."""
+
+    def __init__(self, limit: int) -> None:
+        self._room = limit - limit // 2
+        self._tail_room = limit // 2
+        self._has_room_for_words = limit >= _LEAST_FOR_WORDS
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.left_out = 0
+        """Bytes between the two."""
+
+    def add(self, data: bytes) -> None:
+        room = self._room - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:]
+        # Cut now and then, not at every piece: a program may write a million short ones.
+        if len(self._tail) > 2 * self._tail_room + _SLACK:
+            self._cut()
+
+    def _cut(self) -> None:
+        over = len(self._tail) - self._tail_room
+        if over > 0:
+            self.left_out += over
+            del self._tail[:over]
+
+    def text(self) -> str:
+        self._cut()
+        if not self.left_out:
+            return bytes(self._head + self._tail).decode("utf-8", "replace")
+        # A character that the cut has divided is left out with the rest.
+        head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))
+        tail = bytes(self._tail)
+        divided = next((at for at in range(min(3, len(tail))) if tail[at] & 0xC0 != 0x80), 0)
+        words = f"\n[... {self.left_out:,} bytes left out ...]\n" if self._has_room_for_words else ""
+        return head + words + tail[divided:].decode("utf-8", "replace")
+
+
+_SLACK = 65_536
+_LEAST_FOR_WORDS = 200
+"""Bytes of a limit below which nothing is said between beginning and end: the words would be longer than both."""
+
+
+def _write(pipe: asyncio.BaseTransport | None, content: bytes | None) -> None:
+    """Hand over the whole input. A program may end without reading all of it."""
+    if content is not None and isinstance(pipe, asyncio.WriteTransport):
+        pipe.write(content)
+        pipe.close()
+
+
+async def _end(group: int, watch: _Watch) -> None:
+    """End the group: asked first, then killed."""
+    _signal_group(group, signal.SIGTERM)
+    await asyncio.wait({watch.exited}, timeout=_TERM_SECONDS)
+    _signal_group(group, signal.SIGKILL)
+    await asyncio.wait({watch.exited})
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)

@@ -1,0 +1,18 @@
+"""Validation: the gate for what a model sends and a tool returns. Text and values in, violations out; runs no tool."""
+
+from treadle.validation.arguments import NotJson, parse_arguments
+from treadle.validation.plain import NotData, Walk, data_of
+from treadle.validation.schema import Schema
+from treadle.validation.shapes import shape, shape_mismatch, shape_of_schema
+
+__all__ = [
+    "NotData",
+    "NotJson",
+    "Schema",
+    "Walk",
+    "data_of",
+    "parse_arguments",
+    "shape",
+    "shape_mismatch",
+    "shape_of_schema",
+]

@@ -1,0 +1,441 @@
+"""The face of a run: as a result, as events, as a stream, from code that is not async; and how it is cancelled."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from loop_tools import echo_tool, failing_tool
+from treadle import Agent, Budget, Tool, ToolContext, WholeHistory, open_session
+from treadle.errors import ConfigurationError, SessionHeld, ToolDefinitionError, ToolNameConflict
+from treadle.events import AnyEvent, decode_event, encode_event, on
+from treadle.messages import Message, Text, ToolCall
+from treadle.testing import FakeClock, FixedRandomness, Gate, ScriptedModel, Turn, call, text
+from treadle.tools import JsonObject, ToolResult
+
+
+def types(events: list[AnyEvent]) -> list[str]:
+    return [event.type for event in events]
+
+
+def gated(entered: Gate, leave: Gate, *, effect: str = "read") -> Tool:
+    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+        entered.open()
+        await leave.wait()
+        return "left"
+
+    return Tool(
+        name="wait", description="Wait.", parameters={}, effect=effect, permission="allow", timeout=None, run=run
+    )
+
+
+@pytest.mark.row("E01", "E02", "S11", "S14")
+async def test_the_event_stream_tells_the_whole_run_in_order_with_ids_and_durations() -> None:
+    unsafe = Tool(name="act", description="Act.", parameters={}, permission="allow", run=_act)
+    model = ScriptedModel([[text("I look"), call("act")], text("done")])
+    async with Agent(model, tools=[unsafe]).stream("go") as run:
+        events = [event async for event in run]
+
+    journaled = [event for event in events if not event.is_live]
+    assert types(journaled) == [
+        "run.started", "message.added",
+        "model.started", "model.finished", "call.decided", "tool.started", "tool.finished",
+        "model.started", "model.finished", "run.finished",
+    ]  # fmt: skip
+    assert [event.seq for event in journaled] == list(range(1, 11))
+    assert {event.session_id for event in events} == {run.result.session_id}
+    assert len({event.run_id for event in events}) == 1
+    assert {event.call_id for event in journaled[4:7]} == {"call_1"}
+    assert [event.step for event in journaled] == [0, 0, 1, 1, 1, 1, 1, 2, 2, 2]
+    started, finished = journaled[2], journaled[3]
+    assert finished.duration_seconds >= 0
+    assert started.model == "scripted"
+    assert journaled[6].result.duration_seconds > 0
+    assert next(event.text for event in events if event.type == "model.delta" and event.text).startswith("I")
+
+
+async def _act(arguments: JsonObject, ctx: ToolContext) -> str:
+    return "acted"
+
+
+@pytest.mark.row("E02")
+@pytest.mark.parametrize("error", [RuntimeError("listener"), SystemExit(1), asyncio.CancelledError()], ids=repr)
+async def test_a_listener_that_raises_changes_nothing_and_one_may_choose_what_it_hears(error: BaseException) -> None:
+    heard: list[str] = []
+
+    def broken(event: AnyEvent) -> None:
+        raise error
+
+    def script() -> ScriptedModel:
+        return ScriptedModel([call("echo", x=1), text("done")])
+
+    choosy = on("tool.started", "tool.finished", call=lambda event: heard.append(event.type))
+    alone = await Agent(script(), tools=[echo_tool()]).run("go")
+    watched = await Agent(script(), tools=[echo_tool()], subscribers=[broken, choosy]).run("go")
+
+    assert heard == ["tool.started", "tool.finished"]
+    assert [m.parts[0] for m in watched.messages[:2]] == [m.parts[0] for m in alone.messages[:2]]
+    assert watched.completed
+
+
+@pytest.mark.row("F12", "E07")
+async def test_every_event_reads_back_as_it_was_written() -> None:
+    model = ScriptedModel([call("echo", x=1), call("fail"), call("nobody"), call("echo", arguments="{"), text("done")])
+    async with open_session("memory:") as session:
+        await Agent(model, tools=[echo_tool(), failing_tool()]).run("go", session=session)
+        events = await session.events()
+        assert [event.seq async for event in session.events(after=5)] == [event.seq for event in events[5:]]
+
+    assert [decode_event(encode_event(event)) for event in events] == list(events)
+    failures = [event.failure_class for event in events if event.type == "tool.finished"]
+    assert failures == [None, "failed", "unknown_tool", "invalid_json"]
+
+
+# --- cancelling
+
+
+@pytest.mark.row("TF9", "L27")
+@pytest.mark.parametrize(("effect", "status"), [("read", "cancelled"), ("unsafe", "outcome_unknown")])
+async def test_cancelling_during_a_tool_answers_every_call_and_says_what_may_have_happened(
+    effect: str, status: str
+) -> None:
+    entered, leave = Gate(), Gate()
+    clock = FakeClock(auto=True)
+    model = ScriptedModel([[call("act"), call("wait"), call("echo", x=1)]])  # `act` keeps the read from starting early
+    act = Tool(name="act", description="Act.", parameters={}, permission="allow", run=_act)
+    async with open_session("memory:", clock=clock) as session:
+        agent = Agent(model, tools=[act, gated(entered, leave, effect=effect), echo_tool()])
+        async with agent.stream("go", session=session) as run:
+            await entered.wait()
+            run.cancel()
+
+    report = run.result.report()
+    assert (report["reason"], report["phase"], report["completed"]) == ("cancelled", "tool", False)
+    statuses = [one["status"] for one in report["tool_calls"]]
+    assert statuses[:2] == ["ok", status]
+    assert statuses[2] in ("cancelled", "ok")
+    assert run.result.messages[-1].role == "tool"
+
+
+@pytest.mark.row("L27")
+async def test_cancelling_during_a_stream_is_told_apart() -> None:
+    never = Gate()
+    async with Agent(ScriptedModel([Turn(text="a b c", gate=never)])).stream("go") as run:
+        async for event in run:
+            if event.type == "model.started":
+                run.cancel()
+
+    assert (run.result.reason, run.result.report()["phase"]) == ("cancelled", "model")
+
+
+@pytest.mark.row("TF9", "TF10")
+@pytest.mark.parametrize("times", [1, 3])
+async def test_cancelling_the_task_records_every_result_before_it_goes_on(times: int) -> None:
+    entered, leave = Gate(), Gate()
+    async with open_session("memory:") as session:
+        agent = Agent(ScriptedModel([call("wait"), text("after")]), tools=[gated(entered, leave, effect="unsafe")])
+        task = asyncio.create_task(agent.run("go", session=session))
+        await entered.wait()
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        ended = [event for event in await session.events() if event.type in ("tool.finished", "run.finished")]
+        resumed = await agent.resume(session)
+
+    assert types(ended) == ["tool.finished", "run.finished"]
+    assert ended[0].result.status == "outcome_unknown"
+    assert ended[1].reason == "cancelled"
+    assert resumed.text == "after"
+
+
+async def test_leaving_the_stream_early_by_an_exception_ends_the_run() -> None:
+    entered, leave = Gate(), Gate()
+    agent = Agent(ScriptedModel([call("wait")]), tools=[gated(entered, leave)])
+    async with open_session("memory:") as session:
+        with pytest.raises(ValueError, match="mine"):
+            async with agent.stream("go", session=session) as run:
+                await entered.wait()
+                raise ValueError("mine")
+        assert session.state.phase == "stopped"
+        assert not session.is_running
+    assert run.result.reason == "cancelled"  # it has ended, and says how
+
+
+async def test_a_run_that_has_not_begun_says_what_to_do_first() -> None:
+    run = Agent(ScriptedModel([text("done")])).stream("go")
+
+    run.cancel()  # there is nothing to cancel
+    with pytest.raises(RuntimeError, match="has not ended"):
+        _ = run.result
+    with pytest.raises(RuntimeError, match="Enter the run first"):
+        async for _ in run:
+            pass
+    with pytest.raises(RuntimeError, match="has not begun"):
+        await run.steer("Hurry.")
+    assert (await run.finish()).text == "done"
+
+
+async def test_a_run_that_is_cancelled_before_it_has_a_session_leaves_nothing_behind() -> None:
+    model = ScriptedModel([text("never")])
+    with pytest.raises(asyncio.CancelledError):
+        async with Agent(model).stream("go") as run:
+            run.cancel()
+            async for _ in run:
+                pass
+
+    assert model.requests == []
+
+
+async def test_a_resume_without_a_budget_goes_on_with_the_one_that_the_run_was_given() -> None:
+    agent = Agent(ScriptedModel([call("echo", n=n) for n in range(9)]), tools=[echo_tool()], on_limit="report")
+    async with open_session("memory:") as session:
+        await agent.run("go", session=session, budget=Budget(max_model_turns=1))
+        result = await agent.resume(session)
+
+    assert (result.report()["budget"], result.report()["limit"]) == ("max_model_turns", 1)
+
+
+@pytest.mark.parametrize("words", [{"compactor": object()}, {"compiler": WholeHistory(), "history": "current"}])
+def test_what_an_agent_cannot_be_given_is_refused(words) -> None:
+    with pytest.raises(ConfigurationError):
+        Agent(ScriptedModel([text("done")]), **words)
+
+
+async def test_an_interceptor_that_hangs_after_a_call_does_not_outlive_the_run() -> None:
+    hanging = asyncio.Event()
+
+    class Hanging:
+        def before(self, call: ToolCall) -> ToolCall:
+            return call
+
+        async def after(self, call: ToolCall, result: ToolResult) -> ToolResult:
+            hanging.set()
+            await asyncio.Event().wait()
+            return result
+
+    agent = Agent(ScriptedModel([call("echo", x=1)]), tools=[echo_tool()], interceptors=[Hanging()])
+    async with agent.stream("go") as run:
+        await hanging.wait()
+        run.cancel()
+
+    assert run.result.reason == "cancelled"
+    assert [one.status for one in run.result.tool_calls] == ["ok"]  # it was done, whatever came after
+
+
+async def test_a_resume_needs_a_session() -> None:
+    with pytest.raises(ConfigurationError, match="no session to go on with"):
+        await Agent(ScriptedModel([text("done")])).resume(None)  # type: ignore[arg-type]
+
+
+async def test_what_a_run_raises_reaches_whoever_goes_through_it() -> None:
+    class Broken(ScriptedModel):
+        async def stream(self, request):
+            raise ZeroDivisionError("adapter bug")
+            yield
+
+    with pytest.raises(ZeroDivisionError):
+        await Agent(Broken([text("x")])).run("go")
+    with pytest.raises(ZeroDivisionError):
+        async with Agent(Broken([text("x")])).stream("go") as run:
+            async for _ in run:
+                pass
+
+
+# --- not async
+
+
+async def test_run_sync_inside_async_code_says_what_to_write_instead() -> None:
+    with pytest.raises(RuntimeError, match=r"await agent\.run"):
+        Agent(ScriptedModel([text("x")])).run_sync("go")
+
+
+def test_run_sync_works_from_many_threads_on_one_loop() -> None:
+    loops: list[int] = []
+
+    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+        loops.append(id(asyncio.get_running_loop()))
+        return "x"
+
+    tool = Tool(name="t", description="d", parameters={}, effect="read", run=run)
+    texts: list[str] = []
+
+    def work() -> None:
+        texts.append(Agent(ScriptedModel([call("t"), text("done")]), tools=[tool]).run_sync("go").text)
+
+    threads = [threading.Thread(target=work) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert texts == ["done"] * 5
+    assert len(set(loops)) == 1
+
+
+def test_a_paused_run_goes_on_without_async_code() -> None:
+    agent = Agent(ScriptedModel([call("act"), text("done")]), tools=[_unsafe()])
+    paused = agent.run_sync("go")
+    assert paused.reason == "approval_required"
+    asyncio.run(paused.session.answer(paused.approvals[0].id, "allow"))
+    assert agent.resume_sync(paused.session).text == "done"
+
+
+def _unsafe() -> Tool:
+    return Tool(name="act", description="Act.", parameters={}, run=_act)
+
+
+def test_ctrl_c_in_run_sync_cancels_the_run_and_comes_through() -> None:
+    child = (
+        "import os, signal\n"
+        "from treadle import Agent, Tool\n"
+        "from treadle.testing import Gate, ScriptedModel, call\n"
+        "async def run(arguments, ctx):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    await Gate().wait()\n"
+        "tool = Tool(name='t', description='d', parameters={}, effect='read', run=run)\n"
+        "events = []\n"
+        "agent = Agent(ScriptedModel([call('t')]), tools=[tool], subscribers=[lambda e: events.append(e.type)])\n"
+        "try:\n"
+        "    agent.run_sync('go')\n"
+        "except KeyboardInterrupt:\n"
+        "    print(events[-2:])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "['tool.finished', 'run.finished']", done.stderr
+
+
+def test_ctrl_c_ends_a_run_sync_whatever_the_caller_has_come_to() -> None:
+    """The signal comes at the first event, while the caller may not wait yet: no run goes on behind its back."""
+    child = (
+        "import os, signal, sys\n"
+        "from treadle import Agent, Tool\n"
+        "from treadle.testing import Gate, ScriptedModel, call\n"
+        "async def run(arguments, ctx):\n"
+        "    await Gate().wait()\n"
+        "tool = Tool(name='t', description='d', parameters={}, effect='read', run=run)\n"
+        "def hear(event):\n"
+        "    events.append(event.type)\n"
+        "    if event.type == 'run.started':\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.setswitchinterval(1e-6)\n"
+        "for _ in range(20):\n"
+        "    events = []\n"
+        "    try:\n"
+        "        Agent(ScriptedModel([call('t')]), tools=[tool], subscribers=[hear]).run_sync('go')\n"
+        "    except KeyboardInterrupt:\n"
+        "        print(events[-1])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, timeout=110)
+    assert done.stdout.split() == ["run.finished"] * 20, done.stderr
+
+
+# --- the description
+
+
+@pytest.mark.row("T01")
+async def test_what_the_model_is_told_of_a_tool_and_its_longer_guidance() -> None:
+    tool = Tool(
+        name="act", description="Act.", parameters={}, effect="read", guidance="Only on Mondays.",
+        examples=({"x": 1},), run=_act,
+    )  # fmt: skip
+    model = ScriptedModel([text("x")])
+    await Agent(model, tools=[tool, echo_tool("b")], instructions="Be brief.").run("go")
+
+    request = model.requests[0]
+    assert request.instructions == "Be brief.\n\n## act\nOnly on Mondays."
+    assert [(spec.name, "Examples" in spec.description) for spec in request.tools] == [("act", True), ("b", False)]
+    assert "Mondays" not in request.tools[0].description
+
+
+@pytest.mark.row("M07", "E07")
+async def test_start_and_end_of_a_call_carry_one_execution_id() -> None:
+    result = await Agent(ScriptedModel([call("echo", text="a"), text("done")]), tools=[echo_tool()]).run("go")
+
+    events = {event.type: event for event in await result.session.events()}
+    told = result.messages[2].results[0].execution_id
+    assert told
+    assert events["tool.started"].execution_id == events["tool.finished"].result.execution_id == told
+
+
+@pytest.mark.parametrize("words", [{"session": "agent.db"}, {"budget": 5}])
+async def test_a_value_of_another_kind_is_refused_by_its_name(words) -> None:
+    agent = Agent(ScriptedModel([text("done")]))
+
+    with pytest.raises(ConfigurationError, match=next(iter(words))):
+        await agent.run("go", **words)
+
+
+@pytest.mark.parametrize("word", ["subscribers", "interceptors"])
+def test_listeners_are_given_as_a_list(word) -> None:
+    with pytest.raises(ConfigurationError, match=word):
+        Agent(ScriptedModel([text("done")]), **{word: 5})
+
+
+def test_a_default_that_breaks_its_own_schema_is_found_without_any_request() -> None:
+    parameters = {"type": "object", "properties": {"limit": {"type": "integer", "default": "many"}}}
+    tool = Tool(name="list", description="List.", parameters=parameters, run=_act)
+
+    with pytest.raises(ToolDefinitionError, match="'limit' does not fit: expected integer"):
+        Agent(ScriptedModel([text("done")]), tools=[tool]).check()
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(ToolNameConflict, match="'echo'"):
+        Agent("demo", tools=[echo_tool(), echo_tool()])
+
+
+async def test_a_task_may_be_a_message_of_several_parts() -> None:
+    model = ScriptedModel([text("x")])
+    task = Message(role="user", parts=(Text("one "), Text("two")))
+    result = await Agent(model).run(task)
+    assert model.requests[0].messages == (task,)
+    assert result.messages[0].text == "one two"
+
+
+async def test_text_that_is_no_unicode_is_replaced_and_never_breaks_the_journal() -> None:
+    async with open_session("memory:") as session:
+        result = await Agent(ScriptedModel([text("x")])).run("caf\udce9", session=session)
+    assert result.messages[0].text == "caf?"
+
+
+@pytest.mark.row("R06")
+async def test_the_pause_between_attempts_grows_with_full_jitter_and_honours_retry_after() -> None:
+    clock, chance = FakeClock(auto=True), FixedRandomness([0.5])
+    turns = [Turn(status=503)] * 3 + [Turn(status=429, headers={"retry-after": "20"})] + [Turn(text="done")]
+    async with open_session("memory:", clock=clock, randomness=chance) as session:
+        events: list[AnyEvent] = []
+        agent = Agent(ScriptedModel(turns), subscribers=[events.append], budget=Budget(max_wall_time_seconds=None))
+        result = await agent.run("go", session=session)
+
+    assert result.completed
+    waits = [event.retry_in_seconds for event in events if event.type == "model.failed"]
+    assert waits == [0.5, 1.0, 2.0, 20.0]
+
+
+async def test_a_provider_that_asks_for_half_an_hour_is_not_waited_for() -> None:
+    model = ScriptedModel([Turn(status=429, headers={"retry-after": "1800"})])
+    result = await Agent(model).run("go")
+    assert (result.reason, len(model.requests)) == ("model_error", 1)
+    assert "asks to wait 1,800 s" in (result.message or "")
+
+
+@pytest.mark.row("H12")
+async def test_a_held_session_that_the_caller_handles_is_no_logged_error(caplog: pytest.LogCaptureFixture) -> None:
+    gate = Gate()
+    async with open_session("memory:") as session:
+        agent = Agent(ScriptedModel([Turn(text="done", gate=gate)]))
+        async with agent.stream("first", session=session) as first:
+            async for event in first:
+                if event.type != "model.started":
+                    continue
+                with pytest.raises(SessionHeld):
+                    await agent.run("second", session=session)
+                with pytest.raises(SessionHeld):
+                    async with agent.stream("third", session=session) as third:
+                        async for _ in third:
+                            pass
+                gate.open()
+    assert caplog.records == []

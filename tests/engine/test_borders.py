@@ -1,0 +1,418 @@
+"""Borders: whatever a tool's author returns, raises or declares, each call has its result and the run goes on."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from invariants import check_session
+from pipeline_tools import Recorder, act, read, statuses, tool_of
+from treadle import (
+    Agent,
+    Done,
+    InvalidArguments,
+    Rejected,
+    RunResult,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    Transient,
+    allow,
+    open_session,
+)
+from treadle.testing import FakeClock, ScriptedModel, call, text
+
+ONE = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+class Silent(Exception):
+    """An exception that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+class Exiting(Exception):
+    """An exception that ends the process when it is asked what it is."""
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+    __repr__ = __str__
+
+
+class Leaving(BaseException):
+    """An error of somebody's own that `except Exception` does not see."""
+
+
+class Strange:
+    """A value that raises whatever it is asked."""
+
+    def __init__(self, error: BaseException) -> None:
+        object.__setattr__(self, "error", error)
+
+    def __getattribute__(self, name: str) -> Any:
+        raise object.__getattribute__(self, "error")
+
+    def __repr__(self) -> str:
+        raise object.__getattribute__(self, "error")
+
+    __str__ = __repr__
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise object.__getattribute__(self, "error")
+
+    def __bool__(self) -> bool:
+        raise object.__getattribute__(self, "error")
+
+
+class Endless(Mapping[str, Any]):
+    """A mapping without end. It says that it has one item."""
+
+    def __getitem__(self, key: str) -> Any:
+        return 1
+
+    def __iter__(self) -> Iterator[str]:
+        number = 0
+        while True:
+            yield str(number)
+            number += 1
+
+    def __len__(self) -> int:
+        return 1
+
+
+class EndlessList(list[int]):
+    """A list whose iteration has no end."""
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            yield 1
+
+
+class Breaking(Mapping[str, Any]):
+    """A mapping that breaks while it is read."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __getitem__(self, key: str) -> Any:
+        raise self.error
+
+    def __iter__(self) -> Iterator[str]:
+        raise self.error
+
+    def __len__(self) -> int:
+        raise self.error
+
+
+def released() -> memoryview:
+    view = memoryview(b"bytes")
+    view.release()
+    return view
+
+
+def nested_group(depth: int = 5000) -> BaseException:
+    error: Exception = ValueError("the innermost")
+    for _ in range(depth):
+        error = ExceptionGroup("group", [error])
+    return error
+
+
+def odd_os_error() -> OSError:
+    error = OSError(5, "Input/output error", "/secret/path")
+    error.strerror = Strange(RuntimeError("no"))  # type: ignore[assignment]
+    return error
+
+
+RETURNED: dict[str, Callable[[], Any]] = {
+    "released memoryview": released,
+    "mapping without end": Endless,
+    "a mapping without end inside": lambda: {"a": [Endless()]},
+    "mapping that raises": lambda: Breaking(RuntimeError("no")),
+    "mapping that exits": lambda: Breaking(SystemExit(1)),
+    "mapping that leaves": lambda: Breaking(Leaving()),
+    "a value that raises": lambda: Strange(RuntimeError("no")),
+    "a value that exits": lambda: Strange(SystemExit(1)),
+    "output of a released view": lambda: ToolOutput(data=released()),
+    "output that raises": lambda: ToolOutput(data=1, display=Strange(RuntimeError("no"))),  # type: ignore[arg-type]
+    "media that raise": lambda: ToolOutput(data=1, media=Strange(RuntimeError("no"))),  # type: ignore[arg-type]
+    "itself": lambda: [value := [], value.append(value)][0],  # type: ignore[func-returns-value, var-annotated]  # short
+    "media that exit": lambda: ToolOutput(data=1, media=(Strange(SystemExit(1)),)),  # type: ignore[arg-type]
+}
+
+RAISED: dict[str, Callable[[], BaseException]] = {
+    "deep group": nested_group,
+    "without words": Silent,
+    "words that exit": Exiting,
+    "group of them": lambda: ExceptionGroup("many", [Silent(), Exiting()]),
+    "with such a cause": lambda: _caused(RuntimeError("outer"), Exiting()),
+    "strange system error": odd_os_error,
+    "rejected with a strange body": lambda: Rejected(Strange(RuntimeError("no"))),
+    "rejected with an exiting body": lambda: Rejected(Strange(SystemExit(1))),
+    "rejected without end": lambda: Rejected(Endless()),
+    "rejected with a strange code": lambda: Rejected({}, code=Strange(RuntimeError("no"))),  # type: ignore[arg-type]
+    "transient with a strange wait": lambda: Transient("x", retry_after_seconds=Strange(RuntimeError("no"))),  # type: ignore[arg-type]
+    "transient with a strange code": lambda: Transient("x", code=Strange(SystemExit(1))),  # type: ignore[arg-type]
+    "exit": lambda: SystemExit(Strange(RuntimeError("no"))),
+    "leaving": Leaving,
+    "generator exit": GeneratorExit,
+    "async stop iteration": StopAsyncIteration,
+    "stop iteration": StopIteration,
+}
+
+
+def _caused(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+async def played(*tools: Tool, **words: Any) -> RunResult:
+    """Call every tool side by side, and `good` before and after; return the result."""
+    good = read(Recorder("fine"), "good")
+    calls = [call("good"), *(call(tool.name, n=1) for tool in tools), call("good", n=2)]
+    left = ""
+    async with open_session("memory:", clock=FakeClock(auto=True)) as session:
+        model = ScriptedModel([calls, text("Done.")])
+        try:
+            result = await Agent(model, tools=[good, *tools], **words).run("go", session=session)
+        except BaseException as error:  # noqa: BLE001 - a test's own report must not choke on a hostile error
+            left = type(error).__name__
+        assert not left, f"{left} left the run"
+        await check_session(session)
+    assert result.completed, result.message
+    assert [result.tool_calls[0].status, result.tool_calls[-1].status] == ["ok", "ok"]
+    return result
+
+
+@pytest.mark.row("V01", "TF8", "TF4")
+@pytest.mark.parametrize("value", RETURNED.values(), ids=RETURNED.keys())
+@pytest.mark.parametrize("kind", ["read", "unsafe", "thread", "schema", "check", "done"])
+async def test_whatever_a_tool_returns_is_one_result(value: Callable[[], Any], kind: str) -> None:
+    async def run(arguments: Any, ctx: Any) -> Any:
+        if kind in ("check", "done"):
+            raise TimeoutError
+        return value()
+
+    async def ask(arguments: Any, ctx: Any) -> Any:
+        return Done(value()) if kind == "done" else value()
+
+    words: dict[str, Any] = {"effect": "read"} if kind == "read" else {"effect": "unsafe", "permission": "allow"}
+    if kind == "schema":
+        words["output_schema"], words["error_schema"] = {"type": "string"}, {"type": "object", "required": ["no"]}
+    if kind in ("check", "done"):
+        words["check"] = ask
+
+    result = await played(tool_of((lambda arguments, ctx: value()) if kind == "thread" else run, "odd", **words))
+
+    assert statuses(result)[1] in ("unexpected_result_shape", "failed", "outcome_unknown")
+
+
+async def test_of_a_list_whose_iteration_has_no_end_only_what_it_stores_is_read() -> None:
+    async def run(arguments: Any, ctx: Any) -> Any:
+        return EndlessList([1, 2])
+
+    result = await played(read(run, "odd"))
+
+    assert result.messages[2].results[1].content == "[1,2]"
+
+
+@pytest.mark.row("V01", "TF8", "TF4")
+@pytest.mark.parametrize("error", RAISED.values(), ids=RAISED.keys())
+@pytest.mark.parametrize("kind", ["read", "unsafe", "keyed", "thread", "check"])
+async def test_whatever_a_tool_raises_is_one_result(error: Callable[[], BaseException], kind: str) -> None:
+    async def run(arguments: Any, ctx: Any) -> Any:
+        raise TimeoutError if kind == "check" else error()
+
+    async def ask(arguments: Any, ctx: Any) -> Any:
+        raise error()
+
+    def blocking(arguments: Any, ctx: Any) -> Any:
+        raise error()
+
+    effect = kind if kind in ("read", "keyed") else "unsafe"
+    words: dict[str, Any] = {"check": ask} if kind == "check" else {}
+    run_ = blocking if kind == "thread" else run
+
+    result = await played(tool_of(run_, "odd", effect=effect, permission="allow", **words))
+
+    assert statuses(result)[1] in ("failed", "rejected", "outcome_unknown", "timeout")
+
+
+OUT: dict[str, Callable[[], BaseException]] = {
+    "exit": lambda: SystemExit(1),
+    "leaving": Leaving,
+    "without words": Silent,
+    "words that exit": Exiting,
+    "deep group": nested_group,
+    "generator exit": GeneratorExit,
+}
+
+
+def raises(error: Callable[[], BaseException]) -> Callable[..., Any]:
+    def function(*given: Any) -> Any:
+        raise error()
+
+    return function
+
+
+def raises_later(error: Callable[[], BaseException]) -> Callable[..., Any]:
+    async def function(*given: Any) -> Any:
+        await asyncio.sleep(0)
+        raise error()
+
+    return function
+
+
+@pytest.mark.row("V01", "S05", "P01", "TF4")
+@pytest.mark.parametrize("error", OUT.values(), ids=OUT.keys())
+@pytest.mark.parametrize(
+    ("word", "status"),
+    [("resources", "ok"), ("visible", "unknown_tool"), ("effect", "ok"), ("validate", "failed"), ("convert", "failed")],
+)
+async def test_whatever_a_tools_own_functions_raise_is_no_end_of_the_run(
+    word: str, status: str, error: Callable[[], BaseException]
+) -> None:
+    recorder = Recorder()
+    words = {"effect": "unsafe", "permission": "allow", word: raises(error)}
+
+    result = await played(tool_of(recorder, "odd", **words))
+
+    assert statuses(result)[1] == status
+    assert recorder.runs == (status == "ok")
+
+
+@pytest.mark.row("V01", "TF4")
+@pytest.mark.parametrize("error", OUT.values(), ids=OUT.keys())
+async def test_an_async_check_of_arguments_that_raises_anything_is_a_failed_call(
+    error: Callable[[], BaseException],
+) -> None:
+    recorder = Recorder()
+
+    result = await played(act(recorder, "odd", validate=raises_later(error)))
+
+    assert (statuses(result)[1], recorder.runs) == ("failed", 0)
+
+
+@pytest.mark.row("V04", "TF4")
+@pytest.mark.parametrize("words", [Silent, Exiting])
+async def test_a_check_that_cannot_say_what_is_wrong_still_refuses(words: Any) -> None:
+    class Wordless(InvalidArguments):
+        __str__ = words.__str__
+
+    recorder = Recorder()
+
+    result = await played(act(recorder, "odd", validate=raises(lambda: Wordless("x"))))
+
+    assert (statuses(result)[1], recorder.runs) == ("invalid_arguments", 0)
+
+
+@pytest.mark.row("S04")
+@pytest.mark.parametrize(
+    "named", [Endless, lambda: Breaking(SystemExit(1)), lambda: {Strange: "write"}, lambda: {1: "read"}, list]
+)
+async def test_resources_that_cannot_be_read_mean_exclusive(named: Callable[[], Any]) -> None:
+    result = await played(act(Recorder(), "odd", resources=lambda arguments: named()))
+
+    assert statuses(result)[1] == "ok"
+
+
+@pytest.mark.row("V02")
+@pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(1), Leaving()], ids=str)
+async def test_a_tool_whose_visibility_cannot_be_read_is_not_offered(error: BaseException) -> None:
+    result = await played(act(Recorder(), "odd", visible=lambda session: Strange(error)))
+
+    assert statuses(result)[1] == "unknown_tool"
+
+
+class Raising:
+    """A policy and an interceptor that raise."""
+
+    def __init__(self, error: Callable[[], BaseException], *, where: str, later: bool) -> None:
+        self.error, self.where, self.later = error, where, later
+
+    def decide(self, call: Any, session: Any) -> Any:
+        return self._do("decide", call, allow("*").decide(call, session))
+
+    def before(self, call: Any) -> Any:
+        return self._do("before", call, call)
+
+    def after(self, call: Any, result: Any) -> Any:
+        return self._do("after", call, result)
+
+    def _do(self, where: str, call: Any, answer: Any) -> Any:
+        if self.where != where or call.name != "odd":
+            return answer
+        return raises_later(self.error)() if self.later else raises(self.error)()
+
+
+@pytest.mark.row("V01", "P01", "E03")
+@pytest.mark.parametrize("error", OUT.values(), ids=OUT.keys())
+@pytest.mark.parametrize("later", [False, True], ids=["now", "later"])
+@pytest.mark.parametrize(("where", "status"), [("decide", "denied"), ("before", "denied"), ("after", "ok")])
+async def test_whatever_a_policy_or_an_interceptor_raises_is_no_end_of_the_run(
+    where: str, status: str, later: bool, error: Callable[[], BaseException]
+) -> None:
+    recorder, odd = Recorder(), Raising(error, where=where, later=later)
+    words: dict[str, Any] = {"policy": odd} if where == "decide" else {"interceptors": [odd]}
+
+    result = await played(act(recorder, "odd", parameters=ONE), **words)
+
+    assert statuses(result)[1] == status
+    assert recorder.runs == (status == "ok")
+
+
+@pytest.mark.row("TF11")
+@pytest.mark.parametrize(
+    "value", [lambda: Strange(SystemExit(1)), lambda: Strange(Leaving()), released], ids=["exit", "leave", "view"]
+)
+async def test_a_late_result_that_cannot_be_shown_ends_nothing(value: Callable[[], Any]) -> None:
+    clock, leave = FakeClock(), asyncio.Event()
+    begun = asyncio.Event()
+
+    async def stubborn(arguments: Any, ctx: Any) -> Any:
+        begun.set()
+        while True:
+            try:
+                await leave.wait()
+                return value()
+            except asyncio.CancelledError:
+                continue
+
+    async with open_session("memory:", clock=clock) as session:
+        agent = Agent(ScriptedModel([call("odd"), text("Done.")]), tools=[read(stubborn, "odd", timeout=1, retries=0)])
+        running = asyncio.create_task(agent.run("go", session=session))
+        await begun.wait()
+        while not running.done():
+            clock.advance(1)
+            await asyncio.sleep(0)
+        leave.set()
+        while session.abandoned:
+            await asyncio.sleep(0)
+        result = await running
+
+    assert statuses(result) == ["timeout"]
+
+
+PIECE = 256 * 1024
+"""Characters of a returned text that are looked at in one go."""
+
+
+@pytest.mark.parametrize("place", [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE])
+async def test_half_a_surrogate_pair_is_found_wherever_it_stands_in_a_long_text(place: int) -> None:
+    plain = "x" * (2 * PIECE + 1)
+    broken = plain[:place] + "\ud800" + plain[place + 1 :]
+
+    async def look(arguments: Any, ctx: ToolContext) -> str:
+        return broken if arguments["n"] else plain
+
+    result = await Agent(
+        ScriptedModel([call("look", n=1), call("look", n=0), text("Done.")]), tools=[read(look, parameters=ONE)]
+    ).run("go")
+    await check_session(result.session)
+
+    assert statuses(result) == ["unexpected_result_shape", "ok"]

@@ -1,0 +1,232 @@
+"""The user's own end of a run: a condition that is asked after each batch, alike under every driver."""
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from invariants import check_session
+from loop_tools import counter_tool, echo_tool, failing_tool, lines
+from treadle import (
+    Agent,
+    Budget,
+    ConfigurationError,
+    Done,
+    Guards,
+    JournalError,
+    StopReason,
+    Tool,
+    open_session,
+)
+from treadle.drivers.native import NativeDriver
+from treadle.drivers.react import ReActDriver
+from treadle.drivers.scripted import ScriptedDriver
+from treadle.journals.memory import MemoryJournal
+from treadle.testing import FaultyJournal, ScriptedModel, call, text
+
+REACT = '{"thought": null, "type": "call_tool", "tool": "echo", "args": {"x": 1}}'
+
+
+def has_result(session: Any) -> Done | None:
+    """Done as soon as one call has given something back; the payload is its text."""
+    results = [result for message in session.messages for result in message.results]
+    return Done({"found": results[0].content}) if results else None
+
+
+def never(session: Any) -> bool:
+    return False
+
+
+@pytest.mark.row("L15")
+@pytest.mark.parametrize(
+    ("driver", "turn"),
+    [
+        (NativeDriver(), call("echo", x=1)),
+        (ReActDriver(), text(REACT)),
+        (ScriptedDriver(ScriptedModel([call("echo", x=1)])), text("Never asked.")),
+    ],
+    ids=["native", "react", "scripted"],
+)
+async def test_a_condition_of_the_users_own_ends_the_run_with_its_payload(driver: Any, turn: Any) -> None:
+    model = ScriptedModel([turn, text("Never asked.")])
+
+    result = await Agent(model, tools=[echo_tool()], driver=driver, done_when=has_result).run("go")
+
+    assert (result.reason, result.completed) == (StopReason.DONE_CONDITION_SATISFIED, True)
+    assert result.output == result.report()["output"] == {"found": '{"x":1}'}
+    assert len(model.requests) == (0 if isinstance(driver, ScriptedDriver) else 1)
+    await check_session(result.session)
+
+
+@pytest.mark.row("L15")
+async def test_every_call_of_the_batch_after_which_a_run_is_done_has_its_result(tmp_path: Any) -> None:
+    ran = tmp_path / "ran"
+    asking = counter_tool(tmp_path / "paid", name="pay", effect="unsafe")
+    model = ScriptedModel([[call("echo", x=1), call("rec"), call("fail"), call("nope"), call("pay")], text("No.")])
+    tools = [echo_tool(), counter_tool(ran), failing_tool(), asking]
+
+    result = await Agent(model, tools=tools, done_when=lambda session: True).run("go")
+
+    assert (result.reason, result.output) == (StopReason.DONE_CONDITION_SATISFIED, None)
+    assert [one.status for one in result.tool_calls] == ["ok", "ok", "failed", "unknown_tool", "skipped"]
+    assert (lines(ran), lines(tmp_path / "paid"), result.approvals) == (1, 0, ())
+    await check_session(result.session)
+
+
+@pytest.mark.row("L15")
+async def test_a_condition_that_does_not_hold_changes_nothing() -> None:
+    model = ScriptedModel([call("echo", x=1), call("echo", x=2), text("Done.")])
+
+    result = await Agent(model, tools=[echo_tool()], done_when=never).run("go")
+
+    assert (result.reason, result.text, len(model.requests)) == (StopReason.COMPLETED, "Done.", 3)
+
+
+@pytest.mark.row("L15")
+async def test_a_condition_may_be_async_and_a_cancelled_run_does_not_wait_for_it() -> None:
+    asked = asyncio.Event()
+
+    async def hangs(session: Any) -> bool:
+        asked.set()
+        await asyncio.Event().wait()
+        return True
+
+    agent = Agent(ScriptedModel([call("echo", x=1), text("No.")]), tools=[echo_tool()], done_when=hangs)
+    async with agent.stream("go") as run:
+        await asked.wait()
+        run.cancel()
+
+    assert run.result.reason is StopReason.CANCELLED
+
+
+@pytest.mark.row("L15", "H21")
+@pytest.mark.parametrize(
+    "answer", ["yes", 1, {"done": True}, Done(object()), Done(float("nan")), ZeroDivisionError, SystemExit]
+)
+async def test_a_condition_that_is_broken_is_logged_and_ends_nothing(answer: Any, caplog: Any) -> None:
+    def broken(session: Any) -> Any:
+        if isinstance(answer, type):
+            raise answer
+        return answer
+
+    model = ScriptedModel([call("echo", x=1), text("Done.")])
+
+    result = await Agent(model, tools=[echo_tool()], done_when=broken).run("go")
+
+    assert (result.reason, result.text) == (StopReason.COMPLETED, "Done.")
+    assert "done_when" in caplog.text
+
+
+@pytest.mark.row("L15")
+async def test_being_done_counts_before_a_guard_and_before_a_limit() -> None:
+    model = ScriptedModel([call("fail"), text("No.")])
+    words: dict[str, Any] = {"guards": Guards(failures=1), "budget": Budget(max_model_turns=1)}
+
+    result = await Agent(model, tools=[failing_tool()], done_when=has_result, **words).run("go")
+
+    assert result.reason is StopReason.DONE_CONDITION_SATISFIED
+
+
+@pytest.mark.row("L15")
+async def test_a_tool_that_ends_the_run_has_the_last_word_on_the_payload() -> None:
+    async def run(arguments: Any, ctx: Any) -> Any:
+        return "mine"
+
+    submit = Tool(name="submit", description="", parameters={}, effect="read", ends_run=True, run=run)
+
+    result = await Agent(ScriptedModel([call("submit")]), tools=[submit], done_when=has_result).run("go")
+
+    assert result.output == "mine"
+
+
+@pytest.mark.row("L15")
+async def test_a_condition_looks_at_a_copy_of_the_session() -> None:
+    def clears(session: Any) -> None:
+        session.state.messages.clear()
+
+    model = ScriptedModel([call("echo", x=1), text("Done.")])
+
+    result = await Agent(model, tools=[echo_tool()], done_when=clears).run("go")
+
+    assert [message.role for message in result.messages] == ["user", "assistant", "tool", "assistant"]
+
+
+@pytest.mark.row("L15")
+def test_a_condition_that_is_no_function_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="done_when must be a function"):
+        Agent(ScriptedModel([text("x")]), done_when=True)  # type: ignore[arg-type]  # as a user may write it
+
+
+def finishing(kind: str, counted: Any) -> dict[str, Any]:
+    """Return the options of an agent whose run ends with its first batch: by a tool, or by a condition."""
+    if kind == "ends_run":
+        return {"tools": [counter_tool(counted, ends_run=True), echo_tool()]}
+    return {"tools": [counter_tool(counted), echo_tool()], "done_when": has_result}
+
+
+@pytest.mark.row("L15")
+@pytest.mark.parametrize("kind", ["ends_run", "done_when"])
+async def test_a_run_that_died_after_its_last_result_ends_without_another_request(kind: str, tmp_path: Any) -> None:
+    """Die before each write in turn: what is recorded decides whether the model is needed again."""
+    ended_before = 0
+    for number in itertools.count(1):
+        counted, store = tmp_path / f"{kind}{number}", MemoryJournal()
+        options = finishing(kind, counted)
+        journal = FaultyJournal(store, fail_at=number)
+        try:
+            async with open_session(journal, id="s") as session:
+                await Agent(ScriptedModel([[call("echo", x=1), call("rec")]]), **options).run("go", session=session)
+        except JournalError:
+            pass
+        if not journal.has_failed:
+            break
+        recorded = await store.read("s") if await store.sessions() else ()
+        types = [event.type for event in recorded]
+        if types.count("tool.finished") < 2 or "run.finished" in types:
+            continue
+        ended_before += 1
+        model = ScriptedModel([text("Asked once more.")])
+        async with open_session(store, id="s") as session:
+            result = await Agent(model, **options).resume(session)
+
+        assert (result.reason, model.requests, lines(counted)) == (StopReason.DONE_CONDITION_SATISFIED, [], 1)
+        assert result.output is not None
+        await check_session(result.session)
+    assert ended_before
+
+
+@pytest.mark.row("L15")
+async def test_a_run_that_died_in_the_batch_that_ends_it_starts_nothing_more(tmp_path: Any) -> None:
+    """The result of the tool that ends the run is recorded, and another call of its batch is not answered."""
+    counted, paid, store = tmp_path / "rec", tmp_path / "paid", MemoryJournal()
+    tools = [
+        counter_tool(counted, effect="unsafe", permission="allow", ends_run=True),
+        counter_tool(paid, name="pay", effect="unsafe", permission="allow"),
+    ]
+    deaths = 0
+    for number in itertools.count(1):
+        store = MemoryJournal()
+        journal = FaultyJournal(store, fail_at=number)
+        for path in (counted, paid):
+            path.unlink(missing_ok=True)
+        try:
+            async with open_session(journal, id="s") as session:
+                await Agent(ScriptedModel([[call("rec"), call("pay")]]), tools=tools).run("go", session=session)
+        except JournalError:
+            pass
+        if not journal.has_failed:
+            break
+        recorded = await store.read("s") if await store.sessions() else ()
+        types = [event.type for event in recorded]
+        if "tool.finished" not in types or "run.finished" in types:
+            continue
+        deaths += 1
+        model = ScriptedModel([text("Asked once more.")])
+        async with open_session(store, id="s") as session:
+            result = await Agent(model, tools=tools).resume(session)
+
+        assert (result.reason, model.requests) == (StopReason.DONE_CONDITION_SATISFIED, [])
+        assert (lines(counted), lines(paid)) == (1, 0)
+        await check_session(result.session)
+    assert deaths

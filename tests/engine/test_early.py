@@ -1,0 +1,268 @@
+"""Early start: reads begin while the response still streams; nothing else does, and nothing on half an input."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from invariants import check_session
+from pipeline_tools import Recorder, act, on_fake_clock, read, statuses, types
+from treadle import Agent, ToolContext, open_session, resolve_model
+from treadle.errors import JournalError, ModelRejected
+from treadle.events import AnyEvent
+from treadle.journals.memory import MemoryJournal
+from treadle.testing import FaultyJournal, Gate, MockProvider, ScriptedModel, Turn, call, text
+from treadle.tools import JsonObject
+
+
+@pytest.mark.row("S07")
+async def test_a_read_ends_while_the_response_still_streams_over_http():
+    recorder, ended = Recorder(), asyncio.Event()
+    turn = Turn(calls=(call("look", n=1), call("look", n=2)), gate="rest", hold_after_call=0)
+    async with MockProvider([turn, text("Done.")]) as provider:
+
+        def watch(event):
+            if event.type == "tool.finished" and not ended.is_set():
+                ended.set()
+                provider.gate("rest").open()  # the stream goes on only once the first call has its result
+
+        model = resolve_model("openai-chat:mock", base_url=provider.base_url)
+        run = await Agent(model, tools=[read(recorder)], subscribers=[watch]).run("go")
+
+    assert run.completed
+    events = [event.type for event in await types(run, "tool.finished", "model.finished")]
+    assert events[:2] == ["tool.finished", "model.finished"]
+    await check_session(run.session)
+
+
+@pytest.mark.row("S08")
+async def test_a_read_behind_a_write_waits_for_it_and_no_write_starts_early():
+    recorder = Recorder()
+    model = ScriptedModel([[call("act", n=1), call("look", n=2)], text("Done.")])
+    run = await Agent(model, tools=[read(recorder), act(recorder)]).run("go")
+
+    assert recorder.log == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
+    events = await types(run, "model.finished", "tool.started")
+    assert [event.type for event in events][:3] == ["model.finished", "tool.started", "tool.started"]
+
+
+@pytest.mark.row("S08", "S04")
+async def test_a_write_waits_for_the_reads_that_started_early_before_it():
+    log, release = [], asyncio.Event()
+
+    async def slow(arguments, ctx):
+        log.append("+read")
+        await release.wait()
+        log.append("-read")
+
+    async def write(arguments, ctx):
+        log.append("write")
+
+    def watch(event):
+        if event.type == "model.finished":
+            release.set()
+
+    model = ScriptedModel([[call("look"), call("act")], text("Done.")])
+    run = await Agent(model, tools=[read(slow), act(write)], subscribers=[watch]).run("go")
+
+    assert log == ["+read", "-read", "write"]
+    started = await types(run, "tool.started", "tool.finished")
+    assert [(event.type, event.call_id) for event in started][1:3] == [
+        ("tool.finished", "call_1"),
+        ("tool.started", "call_2"),
+    ]
+
+
+@pytest.mark.row("S09")
+async def test_nothing_starts_before_its_input_is_whole():
+    recorder = Recorder()
+    turn = Turn(calls=(call("look", n=1),), cut="mid-arguments")
+    async with MockProvider([turn, call("look", n=2), text("Done.")]) as provider, on_fake_clock() as session:
+        model = resolve_model("openai-chat:mock", base_url=provider.base_url)
+        run = await Agent(model, tools=[read(recorder)]).run("go", session=session)
+
+    assert [n for word, n in recorder.log if word == "begin"] == [2]
+    assert run.completed
+
+
+async def test_the_results_of_a_response_that_broke_off_answer_equal_calls_of_the_retry():
+    recorder = Recorder()
+    both_begun = Gate()
+    broken = Turn(
+        calls=(call("look", n=1), call("look", n=2)), cut="before-terminal", gate=both_begun, hold_after_call=1
+    )
+    model = ScriptedModel([broken, [call("look", n=1), call("look", n=3)], text("Done.")])
+
+    def watch(event):
+        if event.type == "tool.started" and event.call_id == "call_2":
+            both_begun.open()
+
+    async with on_fake_clock() as session:
+        run = await Agent(model, tools=[read(recorder)], subscribers=[watch]).run("go", session=session)
+
+    assert [n for word, n in recorder.log if word == "begin"] == [1, 2, 3]
+    assert statuses(run) == ["ok", "ok"]
+    [reused] = [event for event in await types(run, "tool.finished") if event.reused_from]
+    assert reused.call_id == run.tool_calls[0].id
+    await check_session(session)
+
+
+@pytest.mark.row("S08")
+async def test_what_a_broken_response_read_answers_no_read_of_the_retry_that_comes_after_an_act():
+    recorder = Recorder()
+    begun = Gate()
+    broken = Turn(calls=(call("look", n=1),), cut="before-terminal", gate=begun, hold_after_call=0)
+    model = ScriptedModel([broken, [call("act", n=2), call("look", n=1)], text("Done.")])
+
+    def watch(event):
+        if event.type == "tool.started":
+            begun.open()
+
+    async with on_fake_clock() as session:
+        agent = Agent(model, tools=[read(recorder), act(recorder)], subscribers=[watch])
+        run = await agent.run("go", session=session)
+
+        assert [n for word, n in recorder.log if word == "begin"] == [1, 2, 1]
+        assert statuses(run) == ["ok", "ok"]
+        await check_session(session)
+
+
+async def test_early_calls_of_a_cancelled_task_are_stopped_and_recorded():
+    begun = asyncio.Event()
+
+    async def hang(arguments, ctx):
+        begun.set()
+        await asyncio.Event().wait()
+
+    turn = Turn(calls=(call("look"),), gate="never", hold_after_call=0)
+    async with on_fake_clock() as session:
+        running = asyncio.create_task(Agent(ScriptedModel([turn]), tools=[read(hang)]).run("go", session=session))
+        await begun.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+        await check_session(session)
+        kinds = [event.type for event in await session.events()]
+    assert kinds[-1] == "run.finished"
+    assert kinds.count("tool.finished") == 1
+
+
+async def test_a_read_behind_a_call_whose_arguments_never_became_whole_does_not_start_early():
+    recorder = Recorder()
+    model = ScriptedModel([[call("look", arguments="{"), call("look", n=1)], text("Done.")])
+    run = await Agent(model, tools=[read(recorder)]).run("go")
+
+    assert recorder.runs == 1
+    assert not any(event.early for event in await types(run, "tool.started"))
+
+
+def hanging_look(begun: asyncio.Event, log: list[str]) -> Any:
+    async def look(arguments: JsonObject, ctx: ToolContext) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            log.append("cleaned up")
+
+    return read(look)
+
+
+AFTERWARDS: dict[str, list[Any]] = {
+    "an answer without calls": [text("Never mind.")],
+    "a call of something else": [call("act"), text("Done.")],
+    "a refusal": [Turn(text="I may not.", finish="content_filter")],
+    "calls that were cut off": [Turn(calls=(call("act"),), finish="length"), text("Done.")],
+    "no answer at all": [ModelRejected("401", status=401)],
+    "a broken stream each time": [Turn(text="I", cut="before-terminal")] * 5,
+    "a call of an unknown tool": [call("nothing"), text("Done.")],
+}
+
+
+@pytest.mark.row("N01")
+@pytest.mark.parametrize("afterwards", AFTERWARDS.values(), ids=AFTERWARDS)
+async def test_a_read_of_a_response_that_broke_off_ends_before_its_run_whatever_came_instead(
+    afterwards: list[Any],
+) -> None:
+    begun, log = asyncio.Event(), []
+    gate = Gate()
+    broken = Turn(calls=(call("look"),), cut="before-terminal", gate=gate, hold_after_call=0)
+    kinds: list[str] = []
+
+    def watch(event: AnyEvent) -> None:
+        kinds.append(event.type)
+        if event.type == "tool.started":
+            gate.open()
+
+    tools = [hanging_look(begun, log), act(Recorder())]
+    async with on_fake_clock() as session:
+        agent = Agent(ScriptedModel([broken, *afterwards]), tools=tools, subscribers=[watch])
+        await agent.run("go", session=session)
+        assert log == ["cleaned up"]
+        assert kinds[-1] == "run.finished"
+        assert len(asyncio.all_tasks()) == 1
+
+        again = await Agent(ScriptedModel([text("Next.")])).run("next", session=session)
+        assert again.completed
+        await check_session(session)
+
+
+@pytest.mark.row("N01")
+@pytest.mark.parametrize("fail_at", range(3, 9))
+async def test_no_early_call_outlives_a_run_whose_journal_fails(fail_at: int) -> None:
+    begun, log = asyncio.Event(), []
+    turn = Turn(calls=(call("look"), call("look", n=2)), gate="never", hold_after_call=1)
+    store = FaultyJournal(MemoryJournal(), fail_at=fail_at)
+    async with on_fake_clock(store) as session:
+        agent = Agent(ScriptedModel([turn]), tools=[hanging_look(begun, log)])
+        running = asyncio.create_task(agent.run("go", session=session))
+        begins = asyncio.create_task(begun.wait())
+        await asyncio.wait({running, begins}, return_when=asyncio.FIRST_COMPLETED)
+        begins.cancel()
+        running.cancel()
+        with pytest.raises((asyncio.CancelledError, JournalError)):
+            await running
+        await asyncio.wait({begins})
+        assert len(asyncio.all_tasks()) == 1
+
+
+@pytest.mark.row("N01")
+async def test_an_early_call_of_a_crashed_run_is_settled_once_when_another_task_begins() -> None:
+    begun, store = asyncio.Event(), MemoryJournal()
+    turn = Turn(calls=(call("look"),), gate="never", hold_after_call=0)
+    async with on_fake_clock(CrashingJournal(store, after="tool.started")) as session:
+        running = asyncio.create_task(
+            Agent(ScriptedModel([turn]), tools=[hanging_look(begun, [])]).run("go", session=session)
+        )
+        await begun.wait()
+        running.cancel()
+        with pytest.raises((asyncio.CancelledError, JournalError)):
+            await running
+
+    async with open_session(store, id=session.id) as again:
+        assert list(again.state.early)
+        await Agent(ScriptedModel([text("Next.")])).run("next", session=again)
+        await Agent(ScriptedModel([text("More.")])).run("more", session=again)
+        await check_session(again)
+        finished = [event for event in await again.events() if event.type == "tool.finished"]
+    assert len(finished) == 1
+
+
+class CrashingJournal:
+    """A journal that stores nothing more once it has stored an event of one type: as if its process had died."""
+
+    def __init__(self, journal: MemoryJournal, *, after: str) -> None:
+        self._journal = journal
+        self._after = after
+        self._is_dead = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], **words: Any) -> None:
+        if self._is_dead:
+            raise JournalError("It has died.")
+        await self._journal.append(session_id, events, **words)
+        self._is_dead = any(event.type == self._after for event in events)

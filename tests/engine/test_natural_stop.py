@@ -1,0 +1,298 @@
+"""The loop's natural course: propose, execute, record, repeat, and the ways in which a response itself ends it."""
+
+import asyncio
+import itertools
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from loop_tools import counter_tool, echo_tool, lines
+from treadle import Agent, Budget, Tool, open_session
+from treadle.drivers.native import NativeDriver
+from treadle.messages import Text, ToolCall
+from treadle.ports import Executor, Model, ModelEnd, ModelRequest
+from treadle.resolve import resolve_model
+from treadle.testing import MockProvider, ScriptedModel, call, parse_script, text
+from treadle.tools import JsonObject, ToolContext
+
+
+def provider(*turns: object, **words: object) -> MockProvider:
+    return MockProvider(parse_script(msgspec.json.encode(list(turns)).decode(), where="test"), **words)  # type: ignore[arg-type]
+
+
+def chat(mock: MockProvider, *, stream: bool = True) -> Model:
+    return resolve_model("openai-chat:m", base_url=mock.base_url, stream=stream)
+
+
+@pytest.mark.row("L01", "S20", "M07")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_each_request_holds_the_calls_and_results_of_all_steps_before_in_order(stream: bool) -> None:
+    turns = [{"calls": [{"name": n, "arguments": {"x": n}}]} for n in ("a", "b")]
+    async with provider(*turns, {"text": "done"}) as mock:
+        result = await Agent(chat(mock, stream=stream), tools=[echo_tool("a"), echo_tool("b")]).run("go")
+
+    assert result.completed
+    assert result.text == "done"
+    assert [len(request.body["messages"]) for request in mock.requests] == [1, 3, 5]
+    last = mock.requests[2].body["messages"]
+    assert [message["role"] for message in last] == ["user", "assistant", "tool", "assistant", "tool"]
+    assert [m["tool_call_id"] for m in last if m["role"] == "tool"] == [
+        m["tool_calls"][0]["id"] for m in last if m["role"] == "assistant"
+    ]
+    assert [m["content"] for m in last if m["role"] == "tool"] == ['{"x":"a"}', '{"x":"b"}']
+
+
+@pytest.mark.row("L02")
+async def test_a_text_without_calls_completes_after_one_request() -> None:
+    model = ScriptedModel([text("Hello.")])
+
+    result = await Agent(model).run("greet")
+
+    assert (result.reason, result.completed, result.text, len(model.requests)) == ("completed", True, "Hello.", 1)
+
+
+@pytest.mark.row("L03", "PF19")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_presence_of_calls_decides_and_not_the_finish_reason(stream: bool) -> None:
+    async with provider(
+        {"calls": [{"name": "echo", "arguments": {}}], "finish": "stop"}, {"text": "end", "finish": "tool_calls"}
+    ) as mock:
+        result = await Agent(chat(mock, stream=stream), tools=[echo_tool()]).run("go")
+
+    assert result.reason == "completed"
+    assert [one.status for one in result.tool_calls] == ["ok"]
+
+
+@pytest.mark.row("L04")
+async def test_text_before_a_call_is_kept_and_sent_again_in_one_message() -> None:
+    async with provider(
+        {"text": "I'll look", "calls": [{"name": "echo", "arguments": {}, "id": "c1"}]}, {"text": "done"}
+    ) as mock:
+        result = await Agent(chat(mock), tools=[echo_tool()]).run("go")
+
+    spoken = [m for m in mock.requests[1].body["messages"] if m["role"] == "assistant"]
+    assert [(m["content"], m["tool_calls"][0]["id"]) for m in spoken] == [("I'll look", "c1")]
+    assert [type(part) for part in result.messages[1].parts] == [Text, ToolCall]
+
+
+@pytest.mark.row("L05", "PF13")
+async def test_neither_answer_nor_call_is_no_success() -> None:
+    model = ScriptedModel([text("")])
+
+    report = (await Agent(model).run("go")).report()
+
+    assert (report["status"], report["reason"]) == ("stopped", "no_final_answer_or_tool_call")
+    assert report["completed"] is False
+
+
+@pytest.mark.row("L05")
+async def test_a_session_goes_on_after_an_empty_answer_with_a_history_that_providers_accept() -> None:
+    async with provider({"text": ""}, {"text": "here"}) as mock:
+        first = await Agent(chat(mock)).run("go")
+        second = await Agent(chat(mock)).resume(first.session)
+
+    assert (first.completed, second.text, mock.refusals) == (False, "here", [])
+
+
+@pytest.mark.row("PF15")
+async def test_a_refusal_is_its_own_reason() -> None:
+    async with provider({"text": "No.", "finish": "content_filter"}) as mock:
+        result = await Agent(chat(mock)).run("go")
+
+    assert result.reason == "refused"
+
+
+@pytest.mark.row("PF14")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_response_cut_by_its_output_limit_starts_no_call_that_had_not_started(
+    tmp_path: Path, stream: bool
+) -> None:
+    rec = counter_tool(tmp_path / "rec", effect="unsafe", permission="allow")
+    cut = {
+        "calls": [{"name": "rec", "arguments": {"x": 1}}, {"name": "rec", "arguments": '{"x": '}],
+        "finish": "length",
+    }
+    async with provider(cut, {"text": "sorry"}) as mock:
+        result = await Agent(chat(mock, stream=stream), tools=[rec]).run("go")
+
+    assert lines(tmp_path / "rec") == 0
+    assert [one.status for one in result.tool_calls] == ["skipped", "skipped"]
+    assert result.text == "sorry"
+
+
+@pytest.mark.row("L26", "PF14")
+@pytest.mark.parametrize("effect", ["read", "unsafe"])
+async def test_calls_that_are_cut_off_again_and_again_end_the_run_and_it_may_be_resumed(
+    tmp_path: Path, effect: str
+) -> None:
+    rec = counter_tool(tmp_path / "rec", effect=effect, permission="allow")
+    cut = {"calls": [{"name": "rec", "arguments": '{"x": '}], "finish": "length"}
+    async with provider(cut, cut, cut, cut, {"text": "Shorter now."}) as mock:
+        agent = Agent(chat(mock), tools=[rec])
+        result = await agent.run("go")
+        assert (result.reason, len(mock.requests)) == ("output_truncated", 4)
+        assert lines(tmp_path / "rec") == 0
+        assert [one.status for one in result.tool_calls] == ["skipped"] * 4
+
+        assert (await agent.resume(result.session)).text == "Shorter now."
+
+
+@pytest.mark.row("PF15", "L29")
+async def test_calls_of_a_refused_response_never_start_and_end_the_run(tmp_path: Path) -> None:
+    rec = counter_tool(tmp_path / "rec", effect="unsafe", permission="allow")
+    filtered = {"calls": [{"name": "rec", "arguments": {}}], "finish": "content_filter"}
+    async with provider(filtered) as mock:
+        result = await Agent(chat(mock), tools=[rec]).run("go")
+
+        assert (result.reason, len(mock.requests)) == ("refused", 1)
+    assert lines(tmp_path / "rec") == 0
+    assert result.messages[-1].role == "tool"
+
+
+@pytest.mark.row("L15")
+async def test_a_tool_that_ends_the_run_completes_it_and_answers_every_call_of_its_batch(tmp_path: Path) -> None:
+    async def submit(arguments: JsonObject, ctx: ToolContext) -> JsonObject:
+        return {"answer": arguments["answer"]}
+
+    answer = Tool(
+        name="submit_answer", description="Give the answer.", effect="idempotent", permission="allow", ends_run=True,
+        parameters={"type": "object", "properties": {"answer": {"type": "integer"}}}, run=submit,
+    )  # fmt: skip
+    rec = counter_tool(tmp_path / "rec", effect="unsafe", permission="allow")
+    model = ScriptedModel([[call("echo", x=1), call("submit_answer", answer=42), call("rec")], text("never said")])
+
+    result = await Agent(model, tools=[echo_tool(), answer, rec]).run("go")
+
+    report = result.report()
+    assert (report["completed"], report["reason"], report["output"]) == (
+        True,
+        "done_condition_satisfied",
+        {"answer": 42},
+    )
+    assert len(model.requests) == 1
+    assert [one["status"] for one in report["tool_calls"]] == ["ok", "ok", "skipped"]
+    assert lines(tmp_path / "rec") == 0
+    assert [len(message.results) for message in result.messages] == [0, 0, 3]
+
+
+@pytest.mark.row("L21")
+async def test_an_abnormal_stop_gives_back_text_calls_usage_and_messages() -> None:
+    model = ScriptedModel([[text("so far"), call("echo", x=1)]])
+
+    result = await Agent(model, tools=[echo_tool()], budget=Budget(max_model_turns=1), on_limit="report").run("go")
+
+    assert not result.completed
+    assert result.text == "so far"
+    assert [one.name for one in result.tool_calls] == ["echo"]
+    assert result.usage.input_tokens > 0
+    assert [message.role for message in result.messages] == ["user", "assistant", "tool"]
+
+
+@pytest.mark.row("L22")
+async def test_steps_can_be_watched_one_by_one_and_end_where_the_run_ends() -> None:
+    def turns() -> ScriptedModel:
+        return ScriptedModel([call("echo", x=1), [call("echo", x=2), call("echo", x=3)], text("done")])
+
+    tools = [echo_tool()]
+    async with Agent(turns(), tools=tools).stream("go") as run:
+        steps = [step async for step in run.steps()]
+    whole = await Agent(turns(), tools=tools).run("go")
+
+    assert len(steps) == run.result.steps == whole.steps == 3
+    assert [len(step.messages) for step in steps] == [3, 5, 6]
+    contents = [[part.content for part in step.results.results] if step.results else None for step in steps]
+    assert contents == [['{"x":1}'], ['{"x":2}', '{"x":3}'], None]
+    strip = [[(type(p), getattr(p, "text", None)) for p in m.parts] for m in run.result.messages]
+    assert strip == [[(type(p), getattr(p, "text", None)) for p in m.parts] for m in whole.messages]
+
+
+@pytest.mark.row("L31")
+async def test_one_agent_runs_side_by_side_with_itself_without_mixing_histories() -> None:
+    both = asyncio.Barrier(2)
+
+    async def meet(arguments: JsonObject, ctx: ToolContext) -> str:
+        await both.wait()  # opens only when both runs are inside
+        return ctx.session.messages[0].text
+
+    tool = Tool(name="meet", description="Meet.", parameters={"type": "object"}, effect="read", run=meet)
+
+    def respond(request: ModelRequest) -> object:
+        return [call("meet")] if len(request.messages) == 1 else [text(request.messages[0].text)]
+
+    agent = Agent(ScriptedModel([respond]), tools=[tool])
+    one, other = await asyncio.gather(agent.run("first"), agent.run("second"))
+
+    assert (one.text, other.text) == ("first", "second")
+    assert one.messages[2].results[0].content == "first"
+    assert len(one.messages) == len(other.messages) == 4
+
+
+class UpperDriver:
+    """A driver in a few lines: it proposes what the model says, in capitals."""
+
+    def __init__(self) -> None:
+        self.bound = 0
+
+    def bind(self, model: Model, tools: object, executor: Executor) -> "UpperDriver":
+        self.bound += 1
+        self.model, self.offers = model, executor.offers("echo")
+        return self
+
+    async def propose(self, request: ModelRequest):
+        async for part in self.model.stream(request):
+            if isinstance(part, ModelEnd):
+                shout = tuple(Text(p.text.upper()) if isinstance(p, Text) else p for p in part.parts)
+                yield msgspec.structs.replace(part, parts=shout)
+
+
+@pytest.mark.row("D01")
+async def test_a_driver_of_ones_own_is_bound_once_a_run_and_works_with_the_stock_executor() -> None:
+    driver = UpperDriver()
+    agent = Agent(ScriptedModel([call("echo", x=1), text("quiet")]), tools=[echo_tool()], driver=driver)
+
+    result = await agent.run("go")
+
+    assert (result.text, driver.bound, driver.offers) == ("QUIET", 1, True)
+    assert [one.status for one in result.tool_calls] == ["ok"]
+
+
+async def test_a_driver_that_ends_without_a_terminal_part_gives_no_answer() -> None:
+    class Mute(NativeDriver):
+        def bind(self, model: Model, tools: object, executor: Executor) -> "Mute":
+            return self
+
+        async def propose(self, request: ModelRequest):
+            for part in ():
+                yield part
+
+    result = await Agent(ScriptedModel([text("x")]), driver=Mute(), budget=Budget(max_retries_per_model_call=0)).run(
+        "go"
+    )
+
+    assert (result.reason, result.text) == ("incomplete_stream", "")
+
+
+@pytest.mark.row("M01", "M09")
+async def test_every_request_begins_with_the_bytes_of_the_one_before() -> None:
+    turns = [{"calls": [{"name": "echo", "arguments": {"b": n, "a": [1, {"z": 1, "y": 2}]}}]} for n in range(4)]
+    async with provider(*turns, {"text": "done"}) as mock:
+        await Agent(chat(mock), tools=[echo_tool()], instructions="Be brief.").run("go")
+
+    prefixes = [request.raw.partition(b'"messages":[')[2].removesuffix(b"]}") for request in mock.requests]
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(prefixes))
+    heads = {request.raw.partition(b'"messages":[')[0] for request in mock.requests}
+    assert len(heads) == 1
+
+
+@pytest.mark.row("L11", "Q02")
+async def test_a_second_task_in_one_session_counts_from_zero() -> None:
+    model = ScriptedModel([call("echo", x=1), call("echo", x=2), text("one"), call("echo", x=3), text("two")])
+    agent = Agent(model, tools=[echo_tool()], budget=Budget(max_tool_calls=3))
+    async with open_session("memory:", id="s") as session:
+        first = await agent.run("first", session=session)
+        second = await agent.run("second", session=session)
+
+    assert (first.text, second.text) == ("one", "two")
+    assert len(second.tool_calls) == 1
+    assert [message.role for message in second.messages].count("user") == 2

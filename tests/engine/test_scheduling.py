@@ -1,0 +1,525 @@
+"""Scheduling: what runs side by side, what waits, and in which order results come back. Overlap is proved by barriers."""
+
+import asyncio
+import contextvars
+import subprocess
+import sys
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from invariants import check_session
+from pipeline_tools import Recorder, act, on_fake_clock, read, results, run_calls, statuses, tool_of, types
+from treadle import Agent, Budget, Guards, StopReason, open_session, resolve_model
+from treadle.testing import FakeClock, MockProvider, ScriptedModel, call, text
+
+
+class Overlap:
+    """Counts how many are inside at once."""
+
+    def __init__(self):
+        self.now = self.most = 0
+        self.order = []
+
+    async def __call__(self, arguments, ctx):
+        self.now += 1
+        self.most = max(self.most, self.now)
+        self.order.append(f"+{arguments.get('n')}")
+        for _ in range(60):
+            await asyncio.sleep(0)
+        self.order.append(f"-{arguments.get('n')}")
+        self.now -= 1
+        return arguments.get("n")
+
+
+@pytest.mark.row("S01")
+async def test_reads_of_one_response_run_side_by_side():
+    barrier = asyncio.Barrier(6)  # opens only when all six are inside
+
+    async def run(arguments, ctx):
+        await barrier.wait()
+        return arguments["n"]
+
+    result = await run_calls(*(call("look", n=n) for n in range(6)), tools=[read(run)])
+
+    assert results(result) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.row("S01", "S16")
+async def test_blocking_reads_run_side_by_side_in_threads_of_their_own():
+    barrier = threading.Barrier(40)  # more than any default pool
+
+    def run(arguments, ctx):
+        barrier.wait(30)
+        return threading.current_thread() is threading.main_thread()
+
+    result = await run_calls(
+        *(call("look", n=n) for n in range(40)), tools=[read(run)], budget=Budget(max_parallel_tool_calls=None)
+    )
+
+    assert results(result) == [False] * 40
+
+
+@pytest.mark.row("S02", "S03", "S11")
+async def test_results_come_back_in_call_order_whatever_order_they_end_in():
+    ended = [asyncio.Event() for _ in range(6)]
+    ended[5].set()
+
+    async def run(arguments, ctx):
+        n = arguments["n"]
+        await ended[n + 1].wait()  # the last ends first
+        ended[n].set()
+        return n
+
+    seen = []
+    result = await run_calls(
+        *(call("look", n=n) for n in range(5)),
+        tools=[read(run)],
+        subscribers=[lambda event: event.type == "tool.finished" and seen.append(event.result.data)],
+    )
+
+    assert seen == [4, 3, 2, 1, 0]
+    assert results(result) == [0, 1, 2, 3, 4]
+    assert len([message for message in result.messages if message.role == "tool"]) == 1
+
+
+@pytest.mark.row("S04", "S15")
+async def test_reads_are_batched_between_writes_and_nothing_overtakes():
+    overlap = Overlap()
+    calls = [call("look" if kind == "R" else "act", n=n) for n, kind in enumerate("RRWRWR")]
+    result = await run_calls(*calls, tools=[read(overlap), act(overlap)])
+
+    assert sorted(overlap.order[:2]) == ["+0", "+1"]
+    assert overlap.order[4:] == ["+2", "-2", "+3", "-3", "+4", "-4", "+5", "-5"]
+    assert result.completed
+
+
+@pytest.mark.row("S06", "S15")
+async def test_two_undeclared_tools_never_overlap():
+    overlap = Overlap()
+    tools = [tool_of(overlap, "one", permission="allow"), tool_of(overlap, "two", permission="allow")]
+    await run_calls(call("one"), call("two"), call("one", n=2), tools=tools)
+
+    assert overlap.most == 1
+
+
+@pytest.mark.row("S05")
+async def test_the_effect_may_depend_on_the_arguments_and_a_predicate_that_raises_is_unsafe():
+    overlap = Overlap()
+
+    def effect(arguments):
+        return {"ls": "read"}[arguments["command"]]
+
+    ls, rm = [{"command": "ls", "n": n} for n in (1, 2)], {"command": "rm", "n": 3}
+    tools = [tool_of(overlap, "shell", effect=effect, permission="allow")]
+    result = await run_calls(*(call("shell", arguments=one) for one in (*ls, rm)), tools=tools)
+
+    decided = await types(result, "call.decided")
+    assert [event.effect for event in decided] == ["read", "read", "unsafe"]
+    assert overlap.order[-2:] == ["+3", "-3"]
+    assert sorted(overlap.order[:2]) == ["+1", "+2"]
+
+
+@pytest.mark.row("S04", "T05")
+async def test_writers_of_different_things_run_side_by_side_and_of_the_same_do_not():
+    overlap = Overlap()
+
+    def resources(arguments):
+        arguments["path"] = "changed"  # a copy: it reaches nobody
+        return {f"file:/{arguments['n']}": "write"}
+
+    tools = [act(overlap, resources=resources)]
+    result = await run_calls(call("act", n=1), call("act", n=2), call("act", n=2, x=1), tools=tools)
+
+    assert overlap.order == ["+1", "+2", "-1", "-2", "+2", "-2"]
+    assert result.completed
+
+
+@pytest.mark.parametrize(
+    "resources", [lambda _: 1 / 0, lambda _: None, lambda _: {"a": "everything"}, lambda _: {"*": "read"}]
+)
+async def test_resources_that_nobody_can_tell_are_exclusive(resources):
+    overlap = Overlap()
+    await run_calls(call("act", n=1), call("act", n=2), tools=[act(overlap, resources=resources)])
+
+    assert overlap.most == 1
+
+
+@pytest.mark.row("B09")
+@pytest.mark.parametrize("cap", [1, 2, 5])
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_the_cap_on_parallel_calls_queues_and_rejects_nothing(cap, streamed):
+    overlap = Overlap()
+    calls = [call("look", n=n) for n in range(8)]
+    first = [call("act", n=9)] if not streamed else []  # behind a write nothing starts early
+    result = await run_calls(
+        *first, *calls, tools=[read(overlap), act(overlap)], budget=Budget(max_parallel_tool_calls=cap)
+    )
+
+    assert set(statuses(result)) == {"ok"}
+    assert overlap.most == cap
+    await check_session(result.session)
+
+
+@pytest.mark.row("MF5")
+async def test_a_thousand_calls_in_a_turn_all_get_results_up_to_the_budget():
+    recorder = Recorder()
+    result = await run_calls(
+        *(call("look", n=n) for n in range(1000)), tools=[read(recorder)], budget=Budget(max_tool_calls=500)
+    )
+
+    assert recorder.runs == 500
+    assert len(result.messages[2].results) == 1000
+    assert statuses(result)[499:501] == ["ok", "skipped"]
+    await check_session(result.session)
+
+
+@pytest.mark.row("MF6")
+async def test_the_same_call_for_ever_ends_the_run():
+    recorder = Recorder()
+    result = await Agent(ScriptedModel([call("look", n=1)]), tools=[read(recorder)]).run("go")
+
+    assert result.reason is StopReason.REPEATED_TOOL_CALL
+    assert recorder.runs == 2
+    await check_session(result.session)
+
+
+@pytest.mark.row("S10", "S14")
+async def test_the_calls_in_progress_are_known_at_any_time_and_the_set_is_empty_in_the_end():
+    running, most = set(), []
+    barrier = asyncio.Barrier(4)
+
+    def watch(event):
+        if event.type == "tool.started":
+            running.add(event.call_id)
+        if event.type == "tool.finished":
+            running.discard(event.call_id)
+        most.append(len(running))
+
+    async def run(arguments, ctx):
+        await barrier.wait()
+        if arguments["n"] == 2:
+            raise RuntimeError("no")
+        return 1
+
+    result = await run_calls(*(call("look", n=n) for n in range(4)), tools=[read(run, retries=0)], subscribers=[watch])
+
+    assert (max(most), running) == (4, set())
+    assert statuses(result) == ["ok", "ok", "failed", "ok"]
+
+
+@pytest.mark.row("S17", "TF8")
+async def test_one_slow_tool_runs_out_of_time_and_its_siblings_keep_their_results():
+    async def slow(arguments, ctx):
+        await asyncio.Event().wait()
+
+    async with on_fake_clock() as session:
+        result = await run_calls(
+            call("look", n=1), call("slow"), call("look", n=2),
+            tools=[read(Recorder()), read(slow, "slow", timeout=3, retries=0)], session=session,
+        )  # fmt: skip
+
+    assert statuses(result) == ["ok", "timeout", "ok"]
+
+
+@pytest.mark.row("S16")
+async def test_context_variables_are_carried_into_blocking_tools():
+    user = contextvars.ContextVar("user", default="nobody")
+    user.set("frodo")
+
+    def run(arguments, ctx):
+        name = user.get()
+        user.set("sauron")  # a copy: it reaches nobody
+        return name
+
+    result = await run_calls(call("look", n=1), call("look", n=2), tools=[read(run)])
+
+    assert results(result) == ["frodo", "frodo"]
+    assert user.get() == "frodo"
+
+
+@pytest.mark.row("S16")
+async def test_a_plain_function_that_makes_a_coroutine_is_awaited():
+    async def inner(n):
+        await asyncio.sleep(0)
+        return n
+
+    result = await run_calls(call("look", n=3), tools=[read(lambda arguments, ctx: inner(arguments["n"]))])
+
+    assert results(result) == [3]
+
+
+STUCK = """
+import asyncio, threading
+from treadle import Agent, Tool
+from treadle.testing import ScriptedModel, call, text
+
+def stuck(arguments, ctx):
+    threading.Event().wait()
+
+tool = Tool(name="stuck", description="", parameters={}, effect="read", run=stuck, timeout=0.05, retries=0)
+print(Agent(ScriptedModel([call("stuck"), text("Done.")]), tools=[tool]).run_sync("go").tool_calls[0].status)
+"""
+
+
+@pytest.mark.row("TF2", "S16")
+def test_a_blocking_tool_that_is_stuck_for_ever_does_not_keep_the_process_alive():
+    ended = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=60)
+
+    assert (ended.returncode, ended.stdout.strip()) == (0, "timeout")
+
+
+@pytest.mark.row("TF2", "TF11", "S15")
+async def test_an_unsafe_call_that_ignores_its_end_holds_back_the_next_one_until_it_has_ended():
+    begun, told, release = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    log = []
+
+    async def stubborn(arguments, ctx):
+        log.append(f"+{arguments['n']}")
+        if arguments["n"] == 1:
+            begun.set()
+            while not release.is_set():
+                try:
+                    await release.wait()
+                except asyncio.CancelledError:
+                    told.set()
+        log.append(f"-{arguments['n']}")
+        return "late"
+
+    def watch(event):
+        if event.type == "call.decided" and event.call_id == "call_2":
+            release.set()
+
+    clock = FakeClock()
+    async with open_session("memory:", clock=clock) as session:
+        model = ScriptedModel([call("act", n=1), call("act", n=2), text("Done.")])
+        agent = Agent(model, tools=[act(stubborn, timeout=5)], subscribers=[watch])
+        running = asyncio.create_task(agent.run("go", session=session))
+        await begun.wait()
+        clock.advance(5)
+        await told.wait()
+        clock.advance(1)
+        result = await running
+        late = await types(result, "tool.late")
+        await check_session(session)
+
+    assert log == ["+1", "-1", "+2", "-2"]
+    assert statuses(result) == ["outcome_unknown", "ok"]
+    assert [(event.call_id, event.outcome, event.content) for event in late] == [("call_1", "returned", "'late'")]
+    assert "late" not in result.messages[2].results[0].content
+
+
+async def test_a_call_left_behind_by_one_run_holds_back_the_next_run_of_the_session():
+    release, begun = threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    log = []
+
+    def stuck(arguments, ctx):
+        log.append(f"+{arguments['n']}")
+        loop.call_soon_threadsafe(begun.set)
+        if arguments["n"] == 1:
+            release.wait(30)
+        log.append(f"-{arguments['n']}")
+
+    def watch(event):
+        if event.type == "call.decided" and event.call_id == "call_2":
+            release.set()
+
+    model = ScriptedModel([call("act", n=1), text("I stopped."), call("act", n=2), text("Done.")])
+    agent = Agent(model, tools=[act(stuck)], subscribers=[watch])
+    async with agent.stream("go") as run:
+        await begun.wait()
+        run.cancel()
+    session = run.result.session
+    model = ScriptedModel([call("act", n=2, id="call_2"), text("Done.")])
+    result = await Agent(model, tools=[act(stuck)], subscribers=[watch]).run("again", session=session)
+
+    assert result.completed
+    assert log == ["+1", "-1", "+2", "-2"]
+
+
+@pytest.mark.row("TF6")
+async def test_what_a_tool_prints_reaches_no_model(capsys):
+    def run(arguments, ctx):
+        print("noise")
+        return "clean"
+
+    result = await run_calls(call("look"), tools=[read(run)])
+
+    assert results(result) == ["clean"]
+    assert capsys.readouterr().out == "noise\n"
+
+
+@pytest.mark.row("TF7", "T03")
+async def test_a_tool_that_changes_its_arguments_or_context_changes_nothing_else():
+    seen = []
+
+    async def run(arguments, ctx):
+        seen.append(dict(arguments["box"]))
+        arguments["box"]["n"] = "changed"
+        with pytest.raises(AttributeError):
+            ctx.session.step = 99
+        with pytest.raises(AttributeError):
+            ctx.call.arguments = "{}"
+        if ctx.attempt == 1:
+            raise ConnectionError("again")
+        return ctx.call.arguments
+
+    async with on_fake_clock() as session:
+        result = await run_calls(call("look", box={"n": 1}), tools=[read(run)], session=session)
+
+    assert seen == [{"n": 1}, {"n": 1}]
+    assert results(result) == [{"box": {"n": 1}}]
+
+
+@pytest.mark.row("T04", "T11")
+async def test_a_blocking_tool_sees_that_it_is_to_stop_and_reports_how_far_it_is():
+    begun, stopped = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    heard = []
+
+    def run(arguments, ctx):
+        ctx.progress("half", done=1, total=2)
+        loop.call_soon_threadsafe(begun.set)
+        while not ctx.cancelled:
+            pass
+        loop.call_soon_threadsafe(stopped.set)
+
+    model = ScriptedModel([[call("act"), call("look")]])
+    agent = Agent(model, tools=[act(Recorder()), read(run)], subscribers=[lambda event: heard.append(event.type)])
+    async with agent.stream("go", deps={"any": 1}) as stream:
+        await begun.wait()
+        stream.cancel()
+    await stopped.wait()
+
+    assert stream.result.reason is StopReason.CANCELLED
+    assert statuses(stream.result) == ["ok", "cancelled"]
+    assert heard.index("tool.progress") < len(heard) - heard[::-1].index("tool.finished")
+    assert "half" not in str(stream.result.messages)
+
+
+@pytest.mark.row("R03")
+async def test_the_idempotency_key_is_the_same_over_attempts_and_another_for_the_next_equal_call():
+    recorder = Recorder()
+
+    async def run(arguments, ctx):
+        await recorder(arguments, ctx)
+        if ctx.attempt == 1:
+            raise ConnectionError("again")
+        return 1
+
+    async with on_fake_clock() as session:
+        tools = [tool_of(run, effect="keyed", permission="allow")]
+        await run_calls(call("act", n=1), call("act", n=1), tools=tools, session=session)
+
+    keys = [context.idempotency_key for context in recorder.contexts]
+    assert keys[0] == keys[1]
+    assert keys[2] == keys[3]
+    assert keys[0] != keys[2]
+
+
+@pytest.mark.row("T05")
+async def test_a_tool_that_ends_the_run_leaves_what_comes_after_it():
+    recorder = Recorder()
+
+    async def finish(arguments, ctx):
+        return 0
+
+    result = await run_calls(
+        call("look", n=1), call("finish"), call("act"), tools=[read(recorder), read(finish, "finish", ends_run=True), act(recorder)]
+    )  # fmt: skip
+
+    assert (result.reason, result.output) == (StopReason.DONE_CONDITION_SATISFIED, 0)
+    assert statuses(result) == ["ok", "ok", "skipped"]
+    assert recorder.runs == 1
+    await check_session(result.session)
+
+
+@pytest.mark.row("TF11")
+async def test_what_a_call_returns_when_it_is_told_to_stop_is_late():
+    async def run(arguments, ctx):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "too late"
+
+    async with on_fake_clock() as session:
+        tools = [read(run, timeout=5)]
+        result = await run_calls(call("look"), tools=tools, session=session, budget=Budget(max_retries_per_tool_call=0))
+
+    assert statuses(result) == ["timeout"]
+    [late] = await types(result, "tool.late")
+    assert (late.outcome, late.content) == ("returned", "'too late'")
+
+
+@pytest.mark.row("T05", "B09")
+async def test_a_call_that_waits_for_a_slot_is_left_when_the_run_ends_before_it():
+    recorder = Recorder()
+
+    async def finish(arguments, ctx):
+        return "done"
+
+    result = await run_calls(
+        call("finish"), call("look", n=1), tools=[read(finish, "finish", ends_run=True), read(recorder)],
+        budget=Budget(max_parallel_tool_calls=1),
+    )  # fmt: skip
+
+    assert statuses(result) == ["ok", "skipped"]
+    assert recorder.runs == 0
+
+
+@pytest.mark.row("T05", "V01")
+async def test_a_tool_that_ends_the_run_leaves_no_question_open():
+    recorder = Recorder()
+
+    async def finish(arguments, ctx):
+        return "done"
+
+    result = await run_calls(
+        call("finish"), call("pay"), tools=[read(finish, "finish", ends_run=True), act(recorder, "pay", permission="ask")]
+    )  # fmt: skip
+
+    assert result.reason is StopReason.DONE_CONDITION_SATISFIED
+    assert statuses(result) == ["ok", "skipped"]
+    assert result.session.approvals() == ()
+    assert recorder.runs == 0
+    await check_session(result.session)
+
+
+@pytest.mark.row("S02", "V09", "MF4")
+async def test_ids_that_repeat_are_missing_or_too_long_are_made_good_over_http():
+    ids = ["call_0", "call_0", None, "", "x" * 200, "é"]
+    script = [
+        [call("look", n=n, id=given) for n, given in enumerate(ids)],
+        call("look", n=7, id="call_0"),
+        text("Done."),
+    ]
+    async with MockProvider(script) as provider:
+        model = resolve_model("openai-chat:mock", base_url=provider.base_url)
+        result = await Agent(model, tools=[read(Recorder())]).run("go")
+
+    assert result.completed
+    assert provider.refusals == []
+    assert set(statuses(result)) == {"ok"}
+    await check_session(result.session)
+
+
+@pytest.mark.row("S03")
+@given(st.permutations(range(6)))
+def test_any_order_of_ends_gives_each_call_its_own_result(order):
+    async def play():
+        turns = [asyncio.Event() for _ in range(7)]
+        turns[0].set()
+
+        async def run(arguments, ctx):
+            place = order.index(arguments["n"])
+            await turns[place].wait()
+            turns[place + 1].set()
+            return arguments["n"]
+
+        result = await run_calls(*(call("look", n=n) for n in range(6)), tools=[read(run)], guards=Guards())
+        assert results(result) == list(range(6))
+
+    asyncio.run(play())

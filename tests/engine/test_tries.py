@@ -1,0 +1,423 @@
+"""Guards count tries, and a try is a response: nobody is stopped for errors that they were not shown."""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from invariants import check_session
+from pipeline_tools import Recorder, act, raising, read, statuses, tool_of, types
+from treadle import Agent, Guards, Rejected, RunResult, StopReason, Tool, ToolOutput, deny, open_session, tool
+from treadle.drivers.react import ReActDriver
+from treadle.errors import ToolDefinitionError
+from treadle.messages import Media
+from treadle.mock.model import ScriptedModel
+from treadle.testing import FakeClock, Turn, call, text
+
+N = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": True}
+NOT_JSON = call("look", arguments='{"n":1,}')
+UNFIT = call("look", n="many")
+GOOD = call("look", n=1)
+FAILED = call("fail", n=1)
+
+
+def tools(looks: Any = None) -> list[Tool]:
+    return [read(looks or Recorder(), parameters=N), read(raising(Rejected({"no": 1})), "fail")]
+
+
+async def tried(*responses: Any, guards: Guards | None = None, tools: list[Tool], **words: Any) -> RunResult:
+    """Run these responses, then an answer."""
+    model = ScriptedModel([*responses, text("Done.")])
+    result = await Agent(model, tools=tools, guards=guards or Guards(), **words).run("go")
+    await check_session(result.session)
+    return result
+
+
+def counting(start: int = 1) -> Callable[..., Any]:
+    """Return a tool function whose every result differs."""
+    numbers = itertools.count(start)
+
+    async def run(arguments: Any, ctx: Any) -> int:
+        return next(numbers)
+
+    return run
+
+
+# --- errors
+
+
+@pytest.mark.row("N05", "F01", "F03", "L14")
+@pytest.mark.parametrize("broken", [NOT_JSON, UNFIT, FAILED], ids=["json", "arguments", "failed"])
+async def test_one_response_full_of_errors_is_one_try_and_the_model_is_told_of_all(broken: Any) -> None:
+    model = ScriptedModel([[broken] * 7, text("I see.")])
+
+    result = await Agent(model, tools=tools()).run("go")
+
+    assert (result.reason, len(model.requests)) == ("completed", 2)
+    assert [one.is_error for one in model.requests[1].messages[-1].results] == [True] * 7
+
+
+@pytest.mark.row("N05", "F01", "F03", "L14")
+@pytest.mark.parametrize(
+    ("broken", "reason", "limit"),
+    [
+        (NOT_JSON, "invalid_call_limit", 3),
+        (UNFIT, "invalid_call_limit", 3),
+        (FAILED, "repeated_failures", 5),
+    ],
+    ids=["json", "arguments", "failed"],
+)
+async def test_so_many_responses_full_of_errors_end_the_run(broken: Any, reason: str, limit: int) -> None:
+    calls = itertools.count()
+    responses = [[self_made(broken, next(calls)), self_made(broken, next(calls))] for _ in range(9)]
+    model = ScriptedModel(responses)
+
+    result = await Agent(model, tools=tools()).run("go")
+
+    assert (result.reason, len(model.requests)) == (reason, limit)
+    assert result.report()["details"]["count"] == limit
+
+
+def self_made(like: Any, number: int) -> Any:
+    """Return a call like this one with arguments of its own, so that no call repeats."""
+    if like is NOT_JSON:
+        return call("look", arguments=f'{{"n":{number},}}')
+    return call(like.name, n=f"many {number}" if like is UNFIT else number)
+
+
+@pytest.mark.row("N05", "F01", "F03", "L14")
+@pytest.mark.parametrize("broken", [NOT_JSON, UNFIT, FAILED], ids=["json", "arguments", "failed"])
+@pytest.mark.parametrize("good_first", [True, False])
+async def test_one_good_call_in_a_response_resets_wherever_it_stands(broken: Any, good_first: bool) -> None:
+    guards = Guards(failures=2, invalid_json=2, invalid_arguments=2)
+    mixed = [GOOD, broken, broken] if good_first else [broken, broken, GOOD]
+
+    result = await tried(broken, mixed, broken, mixed, broken, guards=guards, tools=tools())
+
+    assert result.completed
+
+
+@pytest.mark.row("N05", "F01", "F03")
+@pytest.mark.parametrize("batch", list(itertools.permutations([NOT_JSON, UNFIT, FAILED])))
+async def test_the_order_of_the_calls_in_a_response_decides_nothing(batch: Any) -> None:
+    result = await tried([*batch], [*reversed(batch)], [*batch], guards=Guards(repeats=None), tools=tools())
+
+    assert result.report()["details"] == {"count": 3, "limit": 3, "tool": "look", "class": "invalid_json"}
+
+
+@pytest.mark.row("N05", "L14")
+@pytest.mark.parametrize("between", [call("rm", n=0), NOT_JSON, UNFIT, call("look", n="x")])
+async def test_a_denied_or_invalid_call_between_failures_does_not_begin_their_count_anew(between: Any) -> None:
+    failing = [call("fail", n=n) for n in range(3)]
+
+    result = await tried(
+        failing[0], between, failing[1], between, failing[2], guards=Guards(failures=3),
+        tools=[*tools(), act(Recorder(), "rm")], policy=deny("rm"),
+    )  # fmt: skip
+
+    assert (result.reason, result.report()["details"]["count"]) == ("repeated_failures", 3)
+
+
+@pytest.mark.row("N05", "F01")
+async def test_a_denied_call_beside_failed_ones_makes_them_no_success() -> None:
+    batches = [[call("fail", n=n), call("rm", n=n)] for n in range(3)]
+
+    result = await tried(
+        *batches, guards=Guards(failures=3), tools=[*tools(), act(Recorder(), "rm")], policy=deny("rm")
+    )
+
+    assert result.reason == "repeated_failures"
+
+
+@pytest.mark.row("N05")
+@pytest.mark.parametrize("broken", [NOT_JSON, FAILED], ids=["json", "failed"])
+async def test_a_resumed_run_begins_anew(broken: Any) -> None:
+    guards = Guards(failures=2, invalid_json=2)
+    model = ScriptedModel([broken, broken, broken, text("At last.")])
+    async with open_session("memory:", clock=FakeClock(auto=True)) as session:
+        agent = Agent(model, tools=tools(), guards=guards)
+        first = await agent.run("go", session=session)
+        second = await agent.resume(session)
+
+    assert first.reason in ("invalid_call_limit", "repeated_failures")
+    assert second.text == "At last."
+
+
+@pytest.mark.row("N05", "D13")
+async def test_a_driver_that_writes_its_calls_as_text_has_the_same_tries() -> None:
+    broken = '{"type": "call_tool", "tool": "look", "args": {"n": "many"}, "thought": ""}'
+    model = ScriptedModel([Turn(text=broken)])
+
+    result = await Agent(model, tools=tools(), driver=ReActDriver()).run("go")
+
+    assert result.reason in ("invalid_call_limit", "repeated_tool_call")
+    assert len(model.requests) < 12
+
+
+# --- repetition
+
+
+A, B, C, D = (call("look", n=n) for n in range(4))
+
+
+@pytest.mark.row("N06", "L12")
+@pytest.mark.parametrize(
+    ("cycle", "runs"),
+    [
+        ([A], 2), ([[A, B]], 4), ([[A, B, C, D]], 8), ([A, B], 5), ([[A, B], C], 8), ([A, B, C], 8), ([A, B, C, D], 11),
+        ([A, [A, B]], 7), ([A, A, B], 8),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("effect", ["read", "unsafe"])
+async def test_a_cycle_of_up_to_four_responses_with_equal_results_ends_the_run_before_its_third_end(
+    cycle: list[Any], runs: int, effect: str
+) -> None:
+    recorder = Recorder()
+    tool = tool_of(recorder, "look", parameters=N, effect=effect, permission="allow")
+
+    result = await tried(*cycle * 20, tools=[tool])
+
+    assert result.reason is StopReason.REPEATED_TOOL_CALL
+    assert recorder.runs == runs
+    assert set(statuses(result)[runs:]) == {"skipped"}
+    details = result.report()["details"]
+    assert (details["count"], details["responses"], details["results"]) == (3, len(cycle), "equal")
+
+
+@pytest.mark.row("N06", "L12")
+async def test_the_order_of_equal_calls_in_a_response_makes_no_difference() -> None:
+    result = await tried([A, B], [B, A], [A, B, A], [B, A], tools=tools())
+
+    assert (result.reason, len(result.tool_calls)) == ("repeated_tool_call", 7)
+
+
+@pytest.mark.row("N06", "L12")
+@pytest.mark.parametrize("cycle", [[A], [[A, B]], [A, B], [A, B, C, D]])
+async def test_where_results_differ_only_the_higher_limit_holds(cycle: list[Any]) -> None:
+    few = await tried(*cycle * 9, tools=[read(counting(), parameters=N)], guards=Guards(repeats_with_progress=10))
+    many = await tried(*cycle * 20, tools=[read(counting(), parameters=N)], guards=Guards(repeats_with_progress=10))
+
+    assert few.completed
+    assert (many.reason, many.report()["details"]["count"]) == ("repeated_tool_call", 10)
+    assert many.report()["details"]["results"] == "different"
+
+
+@pytest.mark.row("N06", "L12")
+async def test_a_result_that_differs_in_between_begins_the_row_of_equal_results_anew() -> None:
+    answers = iter(["a", "b", "b", "c", "d", "d", "never"])
+
+    async def run(arguments: Any, ctx: Any) -> str:
+        return next(answers)
+
+    result = await tried(*[A] * 9, tools=[read(run, parameters=N)])
+
+    assert statuses(result) == ["ok"] * 3 + ["skipped"]
+
+
+@pytest.mark.row("N06")
+async def test_pictures_and_whole_texts_are_results_too() -> None:
+    numbers = itertools.count()
+
+    async def shoot(arguments: Any, ctx: Any) -> ToolOutput:
+        return ToolOutput(data="a picture", media=(Media(media_type="image/png", base64=f"AAA{next(numbers)}"),))
+
+    async def log(arguments: Any, ctx: Any) -> str:
+        return "x" * 5000 + str(next(numbers)) + "y" * 5000
+
+    shots = await tried(*[A] * 5, tools=[read(shoot, parameters=N)])
+    logs = await tried(*[A] * 5, tools=[read(log, parameters=N, result_limit=100)])
+
+    assert (shots.reason, logs.reason) == ("completed", "completed")
+
+
+@pytest.mark.row("N06", "L12")
+async def test_the_order_of_keys_in_a_result_is_no_progress() -> None:
+    answers = iter([{"a": 1, "b": 2}, {"b": 2.0, "a": 1}, {}])
+
+    async def run(arguments: Any, ctx: Any) -> Any:
+        return next(answers)
+
+    result = await tried(*[A] * 5, tools=[read(run, parameters=N)])
+
+    assert (result.reason, next(answers)) == ("repeated_tool_call", {})
+
+
+@pytest.mark.row("N06", "L12")
+async def test_waiting_for_nothing_three_times_is_no_progress() -> None:
+    async def hang(arguments: Any, ctx: Any) -> None:
+        await asyncio.Event().wait()
+
+    async with open_session("memory:", clock=FakeClock(auto=True)) as session:
+        agent = Agent(ScriptedModel([A]), tools=[read(hang, parameters=N, retries=0, timeout=1)])
+        result = await agent.run("go", session=session)
+
+    assert statuses(result) == ["timeout", "timeout", "skipped"]
+
+
+@pytest.mark.row("N06", "L12")
+async def test_seven_equal_reads_in_one_response_all_run() -> None:
+    result = await tried([call("look", n=6)] * 7, tools=[read(counting(), parameters=N)])
+
+    assert result.completed
+    assert statuses(result) == ["ok"] * 7
+
+
+@pytest.mark.row("N06", "L12")
+@pytest.mark.parametrize("effect", ["unsafe", "keyed", "idempotent"])
+async def test_of_equal_calls_that_act_the_third_in_a_response_is_skipped_and_the_run_goes_on(effect: str) -> None:
+    recorder = Recorder()
+    pay = tool_of(recorder, "pay", effect=effect, permission="allow")
+    batch = [call("pay", n=1), call("pay", n=2), call("pay", n=1), call("pay", n=1), call("pay", n=1), call("pay", n=3)]
+
+    result = await tried(batch, tools=[pay])
+
+    assert result.completed
+    assert statuses(result) == ["ok", "ok", "ok", "skipped", "skipped", "ok"]
+    told = [one for one in result.messages[2].results if one.is_error]
+    assert all("repeated_tool_call" in one.content for one in told)
+    assert recorder.runs == 4
+
+
+@pytest.mark.row("N06", "P03")
+async def test_a_denied_call_stays_denied_however_often_it_stands_in_a_response() -> None:
+    result = await tried([call("rm", n=1)] * 4, tools=[act(Recorder(), "rm")], policy=deny("rm"))
+
+    assert statuses(result) == ["denied"] * 4
+
+
+@pytest.mark.row("N06")
+@pytest.mark.parametrize("effect", ["read", "unsafe"])
+async def test_a_polling_tool_goes_on_to_its_limits(effect: str) -> None:
+    recorder = Recorder()
+    poll = tool_of(recorder, "poll", effect=effect, permission="allow", polling=True)
+
+    alone = await tried(*[call("poll")] * 30, tools=[poll])
+    at_once = await tried([call("poll")] * 5, tools=[poll])
+
+    assert (alone.reason, at_once.reason) == ("completed", "completed")
+    assert recorder.runs == 35
+
+
+@pytest.mark.row("N06")
+async def test_what_is_called_beside_or_between_polls_counts_by_itself() -> None:
+    poll = read(counting(), "poll", polling=True)
+    beside = await tried(*[[call("poll"), A]] * 9, tools=[poll, *tools()])
+    between = await tried(*[A, call("poll")] * 9, tools=[poll, *tools()])
+
+    assert (beside.reason, beside.report()["details"]["tool"]) == ("repeated_tool_call", "look")
+    assert between.completed
+
+
+@pytest.mark.row("N06", "L12")
+async def test_a_repetition_is_noticed_before_it_ends_the_run() -> None:
+    result = await tried(*[[A, B]] * 3, tools=tools())
+
+    noticed = [(event.count, event.call_id) for event in await types(result, "repeat.noticed")]  # type: ignore[attr-defined]
+    assert noticed == [(2, "call_3"), (2, "call_4"), (3, "call_5"), (3, "call_6")]
+
+
+@pytest.mark.row("N06")
+async def test_switched_off_nothing_is_a_repetition() -> None:
+    recorder = Recorder()
+
+    result = await tried(*[A] * 30, [act_call := call("act", n=1)] * 9, tools=[*tools(recorder), act(recorder)],
+                         guards=Guards(repeats=None))  # fmt: skip
+
+    assert (result.completed, act_call.name) == (True, "act")
+    assert recorder.runs == 39
+
+
+@pytest.mark.row("N06", "S07")
+@pytest.mark.parametrize("limit", [1, 2, 3])
+async def test_a_read_that_would_end_the_run_does_not_start_early(limit: int) -> None:
+    recorder = Recorder()
+
+    result = await tried(*[[A, B]] * 5, tools=tools(recorder), guards=Guards(repeats=limit))
+
+    assert result.reason == "repeated_tool_call"
+    assert recorder.runs == 2 * (limit - 1)
+
+
+@pytest.mark.row("N06", "T05")
+async def test_polling_is_said_of_a_typed_tool_and_is_true_or_false() -> None:
+    @tool(effect="read", polling=True)
+    async def state() -> str:
+        """Say how it stands."""
+        return "running"
+
+    assert (await tried(*[call("state")] * 9, tools=[state])).completed
+    with pytest.raises(ToolDefinitionError, match=r"polling must be true or false; got 'yes'"):
+        read(Recorder(), polling="yes")
+
+
+@pytest.mark.row("N05", "F01", "F03")
+@pytest.mark.parametrize("between", [FAILED, call("rm", n=0), call("gone")], ids=["failed", "denied", "unknown"])
+@pytest.mark.parametrize("broken", [NOT_JSON, UNFIT], ids=["json", "arguments"])
+async def test_a_response_of_valid_calls_interrupts_a_row_of_invalid_ones(broken: Any, between: Any) -> None:
+    result = await tried(
+        broken, broken, between, broken, broken, tools=[*tools(), act(Recorder(), "rm")], policy=deny("rm")
+    )
+
+    assert result.completed
+
+
+@pytest.mark.row("N06", "L26")
+async def test_calls_that_were_cut_off_and_never_started_are_no_tries() -> None:
+    recorder = Recorder()
+    cut = Turn(calls=(A,), finish="length")
+
+    result = await tried(cut, cut, A, tools=tools(recorder))
+
+    assert (result.completed, recorder.runs) == (True, 1)
+
+
+@pytest.mark.row("N06")
+async def test_a_poll_interrupts_a_row_of_equal_calls() -> None:
+    poll = read(counting(), "poll", polling=True)
+
+    result = await tried(A, call("poll"), A, guards=Guards(repeats=2), tools=[poll, *tools()])
+
+    assert result.completed
+
+
+# --- what a repetition is called
+
+
+AGAIN, ALSO = call("look", n=1), call("again", n=1)
+
+
+@pytest.mark.parametrize(
+    ("responses", "looks", "guards", "words"),
+    [
+        (
+            [AGAIN] * 3, None, Guards(repeats=3),
+            "look was called 3 times in a row with the same arguments and the same result; the last call was not run.",
+        ),
+        (
+            [AGAIN] * 3, counting(), Guards(repeats_with_progress=3),
+            "look was called 3 times in a row with the same arguments; the last call was not run.",
+        ),
+        (
+            [[AGAIN, ALSO]] * 3, None, Guards(repeats=3),
+            "again, look were called 3 times in a row with the same arguments and the same result; the last calls were not run.",
+        ),
+        (
+            [AGAIN, ALSO] * 3, None, Guards(repeats=3),
+            "The same 2 responses came 3 times in a row with the same calls and the same result; the last was not run.",
+        ),
+        (
+            [AGAIN], None, Guards(repeats=1),
+            "look was called 1 times in a row with the same arguments; the last call was not run.",
+        ),
+    ],
+)  # fmt: skip
+async def test_a_run_that_ends_as_a_repetition_says_what_was_repeated_how_often_and_with_what_result(
+    responses: list[Any], looks: Any, guards: Guards, words: str
+) -> None:
+    mine = [read(looks or Recorder(), parameters=N), read(Recorder(), "again", parameters=N)]
+
+    result = await tried(*responses, guards=guards, tools=mine)
+
+    assert (result.reason, result.message) == ("repeated_tool_call", words)

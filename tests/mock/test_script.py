@@ -1,0 +1,264 @@
+"""Scripts: what a file may say, and what is wrong with it otherwise."""
+
+import json
+import re
+
+import pytest
+
+from treadle.errors import ConfigurationError
+from treadle.messages import Finish, Usage
+from treadle.mock.turns import finish_of, fragments
+from treadle.testing import Script, ScriptedCall, Turn, call, load_script, parse_script, text
+
+WHOLE = {
+    "text": "I look.",
+    "calls": [
+        {"name": "a", "arguments": {"x": 1.5, "y": "ü"}, "id": "c1"},
+        {"name": "b", "arguments": '{"x": '},
+        {"name": "c", "id": None},
+    ],
+    "thinking": "Hm.",
+    "finish": "tool_calls",
+    "usage": {
+        "prompt_tokens": 9,
+        "completion_tokens": 4,
+        "total_tokens": 13,
+        "prompt_tokens_details": {"cached_tokens": 3},
+    },
+    "status": 200,
+    "headers": {"Retry-After": 2, "x-more": "yes"},
+    "delay_ms": 1,
+    "gap_ms": 0.5,
+    "chunk_size": 7,
+    "pieces": 2,
+    "interleave": True,
+    "prefix": "\ufeff",
+    "newline": "\r\n",
+    "cut": "mid-arguments",
+    "cut_by": "reset",
+    "gate": "g",
+    "hold_after_call": 1,
+}
+
+
+def test_every_key_of_a_turn_is_read():
+    assert parse_script(json.dumps([WHOLE])).turns == (
+        Turn(
+            text="I look.",
+            calls=(
+                ScriptedCall(name="a", arguments='{"x": 1.5, "y": "ü"}', id="c1"),
+                ScriptedCall(name="b", arguments='{"x": '),
+                ScriptedCall(name="c", id=None),
+            ),
+            thinking="Hm.",
+            finish="tool_calls",
+            usage=Usage(input_tokens=9, output_tokens=4, cached_input_tokens=3),
+            headers={"Retry-After": "2", "x-more": "yes"},
+            delay_ms=1,
+            gap_ms=0.5,
+            chunk_size=7,
+            pieces=2,
+            interleave=True,
+            prefix=b"\xef\xbb\xbf",
+            newline="\r\n",
+            cut="mid-arguments",
+            cut_by="reset",
+            gate="g",
+            hold_after_call=1,
+        ),
+    )
+
+
+def test_usage_may_stand_in_our_words_and_null_sends_none():
+    ours, none, unset = parse_script('[{"usage": {"input_tokens": 5, "output_tokens": 6}}, {"usage": null}, {}]').turns
+    assert ours.usage == Usage(input_tokens=5, output_tokens=6)
+    assert none.usage is None
+    assert unset == Turn()
+
+
+def test_raw_bodies_may_be_text_json_or_bytes():
+    turns = parse_script('[{"body": "<html>"}, {"body": {"a": 1}}, {"body_base64": "/w=="}, {"body": ""}]').turns
+    assert [turn.body for turn in turns] == [b"<html>", b'{"a": 1}', b"\xff", b""]
+
+
+BAD = {
+    "": "s.json is not JSON",
+    "[": "s.json is not JSON",
+    "[" * 100_000: "s.json is not JSON",
+    "{}": "s.json must be a list of turns; got an object",
+    "[]": "s.json is an empty list",
+    "null": "s.json must be a list of turns; got null",
+    '["hi"]': 's.json: turn [0] must be an object; got "hi"',
+    '[{}, {"txt": "hi"}]': "s.json: turn [1] has the unknown key 'txt'; did you mean 'text'?",
+    '[{"zebra": 1}]': "turn [0] has the unknown key 'zebra'; known are text, calls,",
+    '[{"text": "a", "text": "b"}]': "the key 'text' stands twice",
+    '[{"delay_ms": NaN}]': "NaN is no JSON value",
+    '[{"delay_ms": 1e999}]': "delay_ms must be a number of 0 or more; got Infinity",
+    '[{"text": 1}]': "turn [0]: text must be a string or null; got 1",
+    '[{"calls": {"name": "a"}}]': "calls must be a list of calls; got an object",
+    '[{"calls": ["a"]}]': 'calls[0] must be an object with a name; got "a"',
+    '[{"calls": [{}]}]': "calls[0] has no name",
+    '[{"calls": [{"name": "a"}, {"name": "b", "argument": {}}]}]': "calls[1] has the unknown key 'argument'; did you mean 'arguments'?",
+    '[{"calls": [{"name": 1}]}]': "calls[0]: name must be a string; got 1",
+    '[{"calls": [{"name": "a", "id": 1}]}]': "calls[0]: id must be a string or null; got 1",
+    '[{"calls": [{"name": "a", "arguments": [1]}]}]': "arguments must be an object, or a string with the raw text; got a list",
+    '[{"calls": [{"name": "a", "arguments": {"x": 1e999}}]}]': "calls[0]: The arguments of call('a') are not JSON",
+    '[{"finish": 1}]': "finish must be a string; got 1",
+    '[{"usage": 3}]': "usage must be an object of token counts, or null to send none; got 3",
+    '[{"usage": {"input_token": 3}}]': "usage has the unknown key 'input_token'; did you mean 'input_tokens'?",
+    '[{"usage": {"input_tokens": -3}}]': "usage.input_tokens must be a whole number of 0 or more; got -3",
+    '[{"usage": {"prompt_tokens_details": {"x": 1}}}]': "usage.prompt_tokens_details has the unknown key 'x'",
+    '[{"status": "429"}]': 'status must be an HTTP status from 200 to 599; got "429"',
+    '[{"status": true}]': "status must be an HTTP status from 200 to 599; got true",
+    '[{"status": 99}]': "status must be an HTTP status from 200 to 599; got 99",
+    '[{"delay_ms": -1}]': "delay_ms must be a number of 0 or more; got -1",
+    '[{"chunk_size": 0}]': "chunk_size must be a number of 1 or more; got 0",
+    '[{"pieces": 1.5}]': "pieces must be a whole number of 0 or more; got 1.5",
+    '[{"interleave": 1}]': "interleave must be true or false; got 1",
+    '[{"cut": "mid-word"}]': "cut must be a number of bytes of 0 or more, or one of before-answer",
+    '[{"cut": -1}]': "cut must be a number of bytes",
+    '[{"cut": "mid-text"}]': "turn [0]: cut 'mid-text' needs a text",
+    '[{"cut": "mid-arguments", "text": "a"}]': "cut 'mid-arguments' needs a call",
+    '[{"cut_by": "reset"}]': "cut must say where",
+    '[{"cut": 1, "cut_by": "magic"}]': 'cut_by must be one of "close", "reset", "clean", "stall", "endless"; got "magic"',
+    '[{"headers": {"a b": "c"}}]': "turn [0]: headers has 'a b'",
+    '[{"headers": {"a": "b\\r\\nc: d"}}]': "turn [0]: headers has 'a'",
+    '[{"body": 3}]': "body must be a string, an object or a list; got 3",
+    '[{"body": "", "body_base64": ""}]': "both body and body_base64",
+    '[{"body_base64": "?"}]': 'body_base64 must be base64; got "?"',
+    '[{"prefix": "\\ud800"}]': "prefix must be text without lone surrogates",
+    '[{"headers": {"a": true}}]': "headers must be an object",
+    '[{"newline": "x"}]': "newline must be one of",
+    '[{"hold_after_call": 0}]': "need a gate to wait at",
+    '[{"gate": "g", "hold_after_call": 0}]': "hold_after_call is 0, but the last call is -1",
+    '[{"error": 3}]': "error must be a message or an object; got 3",
+}
+
+
+@pytest.mark.parametrize("content", BAD, ids=lambda content: content[:60])
+def test_a_wrong_script_is_refused_with_its_place(content):
+    with pytest.raises(ConfigurationError, match=re.escape(BAD[content])):
+        parse_script(content, where="s.json")
+
+
+def test_bytes_that_are_no_text_are_refused():
+    with pytest.raises(ConfigurationError, match=r"s is not JSON: .*\. A script is a JSON list of turns\."):
+        parse_script(b"\xff\xfe\xfa", where="s")
+
+
+def test_a_script_is_read_from_a_file(tmp_path):
+    file = tmp_path / "script.json"
+    file.write_text('[{"text": "hi"}]', encoding="utf-8")
+    assert load_script(file).turns == (text("hi"),)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    for path in (tmp_path / "none.json", tmp_path, "a\0b"):
+        with pytest.raises(ConfigurationError, match=r"Script '.*' cannot be read"):
+            load_script(path)
+
+
+def test_a_script_that_is_not_there_is_told_once_and_with_what_to_do(tmp_path):
+    missing = tmp_path / "nope.json"
+
+    with pytest.raises(ConfigurationError) as told:
+        load_script(missing)
+
+    assert str(told.value) == f"Script {str(missing)!r} cannot be read: No such file or directory. Check its path."
+
+
+@pytest.mark.row("D14")
+def test_the_last_turn_repeats_unless_the_script_says_otherwise():
+    assert Script(["a", "b"]).turn(7) == text("b")
+    strict = Script(["a", "b"], exhausted="error")
+    assert [strict.turn(index) for index in range(3)] == [text("a"), text("b"), None]
+
+
+def test_a_turn_is_made_of_words_calls_and_lists_of_them():
+    assert Script([[text("I "), "look.", call("a", x=1), call("b", id="c")], call("d")]).turns == (
+        Turn(text="I look.", calls=(ScriptedCall(name="a", arguments='{"x": 1}'), ScriptedCall(name="b", id="c"))),
+        Turn(calls=(ScriptedCall(name="d"),)),
+    )
+
+
+def test_a_list_keeps_the_faults_of_its_one_special_part():
+    assert Script([["I look.", Turn(status=200, finish="length"), call("a")]]).turns == (
+        Turn(text="I look.", finish="length", calls=(ScriptedCall(name="a"),)),
+    )
+
+
+@pytest.mark.parametrize(
+    "turns", [[], "hi", [[]], [3], [None], [[text("a", finish="stop"), text("b", finish="length")]]]
+)
+def test_what_is_no_turn_is_refused(turns):
+    with pytest.raises(ConfigurationError):
+        Script(turns)
+
+
+@pytest.mark.parametrize("arguments", [{"x": {1, 2}}, {"x": float("nan")}, {"x": b""}])
+def test_arguments_that_are_no_json_are_refused(arguments):
+    with pytest.raises(ConfigurationError, match="not JSON"):
+        call("a", arguments=arguments)
+
+
+def test_arguments_come_in_one_form():
+    with pytest.raises(ConfigurationError, match="both"):
+        call("a", arguments={}, x=1)
+
+
+def test_finish_words_of_all_dialects_have_one_meaning():
+    words = {
+        "stop": Finish.STOP,
+        "tool_calls": Finish.CALLS,
+        "length": Finish.LENGTH,
+        "content_filter": Finish.REFUSED,
+        "odd": Finish.UNKNOWN,
+    }
+    assert {word: finish_of(Turn(finish=word)) for word in words} == words
+    assert finish_of(Turn()) is Finish.STOP
+    assert finish_of(Turn(calls=(call("a"),))) is Finish.CALLS
+    assert finish_of(Turn(refusal="No.")) is Finish.REFUSED
+    assert finish_of(Turn(finish=None)) is Finish.UNKNOWN
+
+
+def test_fragments_join_to_the_whole():
+    for words, pieces in (("", 3), ("a", 3), ("abcdefg", 3), ("abc", 1), ("äöü", 2)):
+        split = fragments(words, pieces)
+        assert "".join(split) == words
+        assert len(split) <= pieces
+        assert all(split)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"status": 42},
+        {"cut": -1},
+        {"pieces": 0},
+        {"text": 3},
+        {"body": "text"},
+        {"calls": call("a")},
+        {"calls": ("a",)},
+        {"headers": {"a": "ü"}},
+        {"chunk_size": 0},
+        {"delay_ms": float("inf")},
+        {"gap_ms": float("nan")},
+        {"gate": "g", "hold_after_call": 0, "hold_after_pieces": 0, "calls": (call("a"),)},
+    ],
+)
+def test_a_turn_that_cannot_be_is_refused_when_it_is_made(words):
+    with pytest.raises(ConfigurationError):
+        Turn(**words)
+
+
+def test_calls_and_finish_null_mean_none_given():
+    assert parse_script('[{"calls": null, "finish": null, "text": null}]').turns == (Turn(),)
+    assert parse_script('[{"finish": ""}]').turns == (Turn(finish=None),)
+
+
+def test_turns_may_be_mappings_as_in_a_script_file() -> None:
+    script = Script([{"text": "Hello.", "calls": [{"name": "look", "arguments": {"x": 1}}]}, "Done."])
+
+    assert (script.turns[0].text, script.turns[0].calls[0].arguments) == ("Hello.", '{"x": 1}')
+    with pytest.raises(ConfigurationError, match="texts"):
+        Script([{"texts": "Hello."}])
