@@ -68,7 +68,7 @@ async def test_an_answer_that_unpacks_to_a_huge_one_is_cut_at_the_limit(dialect:
 # --- responses that break off
 
 
-class CancelScope:
+class Cutting:
     """A model whose adapter marks a call as cut off, although its response says nothing of the kind."""
 
     name = "cutting:m"
@@ -95,7 +95,7 @@ class CancelScope:
 async def test_a_call_marked_as_cut_off_never_starts_whatever_the_response_says() -> None:
     ran: list[str] = []
 
-    result = await Agent(CancelScope(), tools=[look(ran=ran, effect="unsafe")]).run("go")
+    result = await Agent(Cutting(), tools=[look(ran=ran, effect="unsafe")]).run("go")
 
     assert ran == ["whole"]
     assert [one.status for one in result.tool_calls] == ["ok", "skipped"]

@@ -258,7 +258,7 @@ async def test_a_deleted_session_has_no_doubt_to_resolve(journal: Journal, bank:
     assert await list_doubts(journal) == ()
 
 
-class CancelScope(FaultyJournal):
+class Cutting(FaultyJournal):
     """A journal that does all its work, and cancels a run in the middle of one operation, which takes a while."""
 
     run: Run | None = None
@@ -303,7 +303,7 @@ async def test_a_caller_cancelled_in_any_look_at_the_journal_knows_what_its_agen
             [approval] = (await caller_of(bank).run("Pay", session=session)).approvals
             if is_allowed:
                 await session.answer(approval.id, "allow")
-        cutting = CancelScope(journal, at)
+        cutting = Cutting(journal, at)
         async with open_session(cutting, id=name) as session:
             run = cutting.run = caller_of(bank).stream_resume(session)
             with suppress(asyncio.CancelledError):  # it was cancelled before it began

@@ -58,8 +58,10 @@ class Inbox:
         return bool(cancels)
 
     async def sees_cancel(self) -> bool:
-        """Return whether somebody asked to cancel this run, in the middle of whatever is under way. Consumes nothing."""
-        self._next = self._ledger.clock.monotonic() + self._every  # what comes after this look nudges us
+        """Return whether somebody asked to cancel this run, in the middle of whatever is under way. Consumes nothing.
+
+        A `read` beside it asks the store itself: what this look finds, it does not take in.
+        """
         waiting = await self._ledger.journal.inbox(self._ledger.state.id)
         cancels = [message for message in waiting if applies_to(message, self._ledger.run_id)]
         if len(waiting) > len(cancels):
