@@ -35,6 +35,9 @@ __all__ = ["Run", "Step"]
 
 logger = redacted_logger(__name__)
 
+_AFTER_CALLER_SECONDS = 1.0
+"""How much longer a child may take than its caller, which cuts it at its own limit: that one end is told, and told once."""
+
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """The session after one model call and the results of all calls that it proposed."""
@@ -312,7 +315,7 @@ class Run:
             return budget
         left = [] if run.deadline is None else [max(run.deadline - session.clock.now(), 0.0)]
         if self._above is not None and (above := self._above.seconds_left()) is not None:
-            left.append(above)
+            left.append(above + _AFTER_CALLER_SECONDS)
         if not left:
             return budget
         end, limit = run.spent.wall_seconds + min(left), budget.max_wall_time_seconds

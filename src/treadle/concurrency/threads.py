@@ -123,7 +123,7 @@ def _settle(job: _Job) -> None:
         return
     if error is None:
         future.set_result(job.value)
-    elif isinstance(error, StopIteration):
-        future.set_exception(RuntimeError("the tool raised StopIteration"))  # a future refuses StopIteration
-    else:
-        future.set_exception(error)
+        return
+    is_refused = isinstance(error, StopIteration)  # by every future
+    future.set_exception(RuntimeError("the tool raised StopIteration") if is_refused else error)
+    future.exception()  # looked at: where the loop ends before whoever waits for it, asyncio has nothing to complain about
