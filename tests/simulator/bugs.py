@@ -60,7 +60,7 @@ BUGS = (
     ),
     Bug(
         "a resolution is told between calls and their results",
-        "agents/run.py",
+        "engine/lifecycle.py",
         "    if session.state.has_open_calls:\n        return []\n",
         "",
     ),

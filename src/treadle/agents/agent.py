@@ -14,6 +14,7 @@ from treadle.canonical import digest
 from treadle.context.compilers import compiler_for
 from treadle.effects import Effect
 from treadle.engine.assembly import AgentSpec
+from treadle.engine.lifecycle import Lifecycle
 from treadle.engine.reports import RunResult
 from treadle.engine.tool_calls.conditions import DoneWhen
 from treadle.engine.tool_calls.recovery import InDoubt
@@ -91,7 +92,6 @@ class Agent:
         budget: Budget | None = None,
         profile: str | None = None,
         compiler: Compiler | None = None,
-        compactor: None = None,
         output: Any = None,
         tool_choice: str = "auto",
         history: Literal["all", "current"] = "all",
@@ -111,7 +111,7 @@ class Agent:
         _check_ports(policy=policy, driver=driver, compiler=compiler)
         _check_listeners(subscribers, interceptors)
         _check_words(on_limit=on_limit, unpriced=unpriced, in_doubt=in_doubt)
-        _check_context(compiler, compactor, history)
+        _check_context(compiler, history)
         self._model = model
         self._toolbox = Toolbox(_checked(tools), parallel_hint=parallel_hint)
         self._toolbox.compile()
@@ -216,9 +216,10 @@ class Agent:
             raise ConfigurationError(
                 f"session must be a Session; got {session!r:.80}. Write: async with open_session(...) as session."
             )
-        return Run(
+        life = Lifecycle(
             self._driven(), self.model, _opening(session), task=task, deps=deps, budget=budget, deadline=deadline
         )
+        return Run(life)
 
     def run_sync(
         self,
@@ -349,9 +350,7 @@ def _check_words(*, on_limit: object, unpriced: object, in_doubt: object) -> Non
     _check_word("in_doubt", in_doubt, ("ask", "tell", None))
 
 
-def _check_context(compiler: Compiler | None, compactor: None, history: str) -> None:
-    if compactor is not None:
-        raise ConfigurationError("Agent(compactor=...) is not built yet; leave it out.")
+def _check_context(compiler: Compiler | None, history: str) -> None:
     if compiler is not None and history != "all":
         raise ConfigurationError("Give compiler= or history=, not both: each says what the model sees.")
 

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from treadle.agents.run import Run
 from treadle.canonical import digest
 from treadle.engine.assembly import AgentSpec, Host
+from treadle.engine.lifecycle import Lifecycle
 from treadle.errors import ConfigurationError, SessionExists, SessionHeld
 from treadle.events import ChildStarted, RunFinished, SessionSpawned
 from treadle.ports import Model
@@ -143,31 +143,31 @@ async def _run(host: Host, spec: AgentSpec, model: Model, child: Session, task: 
     async def opening() -> Session:
         return child
 
-    run = Run(spec, model, opening, task=task if child.state.run is None else None, deps=ctx.deps, above=host)
+    life = Lifecycle(spec, model, opening, task=task if child.state.run is None else None, deps=ctx.deps, above=host)
     is_cut = False
     try:
-        await run.finish()
+        await life.finish()
     except asyncio.CancelledError:  # it was told to stop, and its end is recorded by now
         is_cut = True
         if (this := asyncio.current_task()) is not None:
             this.uncancel()
     except SessionHeld as held:  # by the process that lost the caller's session: it may still act in the child's
-        _leave(run)
+        _leave(life)
         raise Suspended(f"session {child.id}, which another process still holds") from held
     except BaseException:
-        _leave(run)
+        _leave(life)
         raise
     host.session.is_degraded = host.session.is_degraded or child.is_degraded
     try:
         _, was_cut = await _whole(host.session.ledger.record(ended(ctx.call.id, child.state)))
     finally:
-        _leave(run)
+        _leave(life)
     return is_cut or was_cut
 
 
-def _leave(run: Run) -> None:
-    if run.meter is not None:
-        run.meter.leave()
+def _leave(life: Lifecycle) -> None:
+    if life.meter is not None:
+        life.meter.leave()
 
 
 async def _outcome(host: Host, child: Session, name: str, *, is_cut: bool) -> Any:

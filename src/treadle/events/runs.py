@@ -43,7 +43,6 @@ class RunPaused(Event, frozen=True, kw_only=True, tag="run.paused"):
 class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
     budget: dict[str, Any] | None = None
     profile: str | None = None
-    in_doubt_seconds: float = 0.0
     model: str = ""
     instructions: str = ""
     deadline: float | None = None

@@ -1,0 +1,359 @@
+"""Lifecycle: the life of one run, from its session's lease to its recorded end. Needs no handle: whoever has a session runs one."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from treadle.budgets import Budget, Deadline, LimitReached, Meter, Spent, budget_from, epoch_seconds, plain
+from treadle.canonical import find_unencodable
+from treadle.concurrency.patience import CURRENT, Patience
+from treadle.doubts import resolution_message
+from treadle.engine.assembly import AgentSpec, Host, assemble
+from treadle.engine.interrupts import Interrupt, wait_until_recorded
+from treadle.engine.loop import Loop
+from treadle.engine.reports import RunResult, conclude
+from treadle.engine.rules.endings import time_stop
+from treadle.errors import ConfigurationError, JournalError
+from treadle.events import MessageAdded, RunResumed, RunStarted, Subscriber
+from treadle.messages import Message, user_message
+from treadle.ports import Model
+from treadle.redaction import redacted_logger
+from treadle.sessions.inbox import Inbox
+from treadle.sessions.session import Session
+from treadle.sessions.settling import settle
+from treadle.sessions.views import ReadOnlyView
+from treadle.stops import Stop, StopReason
+from treadle.tools import JsonObject
+
+__all__ = ["Lifecycle"]
+
+logger = redacted_logger(__name__)
+
+_AFTER_CALLER_SECONDS = 1.0
+"""How much longer a child may take than its caller, which cuts it at its own limit: that one end is told, and told once."""
+
+
+class Lifecycle:
+    """The life of one run. It begins once, and has ended when its session is released.
+
+    Example:
+        result = await Lifecycle(spec, model, opening, task="Pay invoice 7").finish()
+
+    Args:
+        opening: Opens the session that the run belongs to.
+        task: What to do; None to go on with the session's run.
+        deps: What tools find in `ctx.deps`.
+        budget: In place of the agent's.
+        deadline: The instant at which the run must have ended.
+        above: The run that called this one; None for a run that people started.
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        model: Model,
+        opening: Callable[[], Awaitable[Session]],
+        *,
+        task: str | Message | None,
+        deps: Any = None,  # Any: the application's own object
+        budget: Budget | None = None,
+        deadline: Deadline | None = None,
+        above: Host | None = None,
+    ) -> None:
+        self.subscribers: list[Subscriber] = [*spec.subscribers]
+        """Called with every event of the run; added to before it begins."""
+        self.origin: JsonObject | None = None
+        """How whoever starts the run had set it up, for whoever resumes it; None for nothing."""
+        self.meter: Meter | None = None
+        """What the run has spent against what it may; None until it has begun."""
+        self.session: Session | None = None
+        """The session; None until it is opened and leased."""
+        self.result: RunResult | None = None
+        """How the run ended; None until it has."""
+        self._spec = spec
+        self._model = model
+        self._opening = opening
+        self._task = task
+        self._deps = deps
+        self._own_budget = budget
+        self._deadline = None if deadline is None else epoch_seconds(deadline)
+        self._above = above
+        self._interrupt: Interrupt | None = None
+        self._inbox: Inbox | None = None
+        self._patience = Patience()
+        self._looks: set[asyncio.Task[None]] = set()
+        self._wanted: Stop | None = None  # the end that was asked for before there was anything to interrupt
+        self._running: asyncio.Task[RunResult] | None = None
+
+    # --- from its beginning to its end
+
+    def begin(self) -> "asyncio.Task[RunResult]":
+        """Begin the run if it has not begun, and return its task."""
+        if self._running is None:
+            self._running = asyncio.create_task(self._carry_out())
+        return self._running
+
+    async def finish(self) -> RunResult:
+        """Wait for the end of the run, which begins now if it has not. Raises what the run raised.
+
+        Cancelling the caller ends the run: its results and its end are recorded before the cancellation goes on (TF10).
+        """
+        running = self.begin()
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            self.cancel()
+            await wait_until_recorded(running)
+            raise
+
+    async def _carry_out(self) -> RunResult:
+        CURRENT.set(self._patience)
+        session = await self._opening()
+        may_have_messages = await session.hold(on_lost=self._lose, on_message=self._look)
+        try:
+            session.check_active()
+            if self._above is None:
+                session.check_own()
+            self.session = session
+            interrupt = self._interruptible(session)
+            session.ledger.subscribers = [*self.subscribers]
+            self._check_name()
+            self._check_price()
+            budget = self._budget(session)
+            self._inbox = inbox = Inbox(session.ledger, is_empty=not may_have_messages)
+            if may_have_messages:
+                await inbox.drop_cancels(but_of=self._cancelled_run(session))
+            await (self._resume(session) if self._task is None else self._start(session, self._task))
+            stop = await self._loop(session, inbox, interrupt, self._narrowed(session, budget)).run()
+            await self._end_cancels(inbox, stop)
+            await session.journal.flush()
+            result = conclude(session.state, stop, session, has_price=self._model.price is not None)
+            self.result = self._typed(result)
+            return self.result
+        finally:
+            session.ledger.subscribers = []
+            await self._end_looks()
+            await session.release()
+
+    # --- its end, asked for from outside
+
+    def cancel(self) -> None:
+        """End the run as `cancelled`. As long as its session is being opened, there is nothing to record: its task is cancelled."""
+        self._patience.hurry()
+        if self._interrupt is not None:
+            self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message="The run was cancelled."))
+        elif self._running is not None:
+            self._running.cancel()
+
+    def stop(self, stop: Stop) -> None:
+        """End the run for this reason, as soon as there is anything to end; the first reason stays."""
+        self._wanted = self._wanted or stop
+        if self._interrupt is not None:
+            self._interrupt.trip(self._wanted)
+
+    def nudge(self) -> None:
+        """Have the run look into its inbox after its step.
+
+        Raises:
+            RuntimeError: It has not begun.
+        """
+        if self._inbox is None:
+            raise RuntimeError("The run has not begun: wait for its first event before steering it.")
+        self._inbox.nudge()
+
+    def _interruptible(self, session: Session) -> Interrupt:
+        self._interrupt = interrupt = Interrupt(session.clock)
+        interrupt.on_trip(self._patience.hurry)
+        if self._wanted is not None:
+            interrupt.trip(self._wanted)
+        return interrupt
+
+    # --- its lease and its inbox
+
+    def _lose(self) -> None:
+        """The lease is lost: stop everything, before another process may act. What we would still record is refused."""
+        self._patience.hurry()
+        if self._interrupt is not None:
+            loss = (self.session and self.session.loss) or "taken over"
+            logger.warning("The run stops, its session is lost: %s", loss)
+            self._interrupt.trip(Stop(reason=StopReason.CANCELLED), is_urgent=True)
+
+    def _look(self) -> None:
+        """Something was left for the session: a cancellation cuts into what is under way, all else waits for the step."""
+        if self._inbox is not None:
+            self._inbox.nudge()
+            look = asyncio.ensure_future(self._take_cancel(self._inbox))
+            self._looks.add(look)
+            look.add_done_callback(self._looks.discard)
+
+    async def _take_cancel(self, inbox: Inbox) -> None:
+        try:
+            if await inbox.sees_cancel():
+                self.cancel()
+        except JournalError:
+            inbox.nudge()
+            logger.warning("The inbox could not be read; the run looks again after its step", exc_info=True)
+
+    async def _end_cancels(self, inbox: Inbox, stop: Stop) -> None:
+        """Consume the cancellations of a run that has ended so."""
+        try:
+            if stop.reason is StopReason.CANCELLED:
+                await inbox.drop_cancels()
+        except JournalError:  # the end is stored: the next run drops what is left
+            logger.warning("A cancellation that has been carried out could not be removed", exc_info=True)
+
+    async def _end_looks(self) -> None:
+        for look in tuple(self._looks):
+            await asyncio.wait({look})
+
+    def _cancelled_run(self, session: Session) -> str | None:
+        """Return the run whose cancellation still holds: one that goes on, and was paused or broke off; else None."""
+        run = session.state.run
+        return run.id if self._task is None and run is not None and run.phase in ("running", "paused") else None
+
+    # --- what it may spend
+
+    def _check_name(self) -> None:
+        name = self._model.name
+        if not isinstance(name, str) or not (name.isascii() or find_unencodable(name) is None):
+            raise ConfigurationError(f"A model's name must be a text that can be stored; got {name!r:.80}.")
+
+    def _check_price(self) -> None:
+        budget = self._own_budget or self._spec.budget
+        is_limited = budget.max_total_cost is not None or (self._above is not None and self._above.meter.has_cost_limit)
+        if not is_limited or self._model.price is not None:
+            return
+        words = f"max_total_cost is set, but nobody knows what {self._model.name} costs."
+        if self._spec.unpriced == "warn" or (self._above is not None and self._above.warns_of_price):
+            logger.warning("%s The limit cannot hold.", words)
+            return
+        raise ConfigurationError(
+            f"{words} Give its price with resolve_model(..., price=Price(input=, output=)), install "
+            "genai-prices, leave the budget out, or let it pass with Agent(unpriced='warn')."
+        )
+
+    def _budget(self, session: Session) -> Budget:
+        if self._own_budget is not None:
+            return self._own_budget
+        run = session.state.run
+        if self._task is None and run is not None and run.budget is not None:
+            return budget_from(run.budget)
+        return self._spec.budget
+
+    def _narrowed(self, session: Session, budget: Budget) -> Budget:
+        """Let the deadline cut the running time that is left. It is looked at once: no change of the clock moves it then."""
+        run = session.state.run
+        if run is None:
+            return budget
+        left = [] if run.deadline is None else [max(run.deadline - session.clock.now(), 0.0)]
+        if self._above is not None and (above := self._above.seconds_left()) is not None:
+            left.append(above + _AFTER_CALLER_SECONDS)
+        if not left:
+            return budget
+        end, limit = run.spent.wall_seconds + min(left), budget.max_wall_time_seconds
+        return msgspec.structs.replace(budget, max_wall_time_seconds=end if limit is None else min(end, limit))
+
+    # --- its parts
+
+    async def _start(self, session: Session, task: str | Message) -> None:
+        """Record that a task begins. A task that was given is never lost."""
+        message, ledger, state = _task_message(task), session.ledger, session.state
+        await settle(ledger, [*state.early.values(), *state.salvaged, *state.unanswered])
+        ledger.run_id = "r_" + ledger.randomness.token()
+        started = RunStarted(
+            task=message.text,
+            model=self._model.name,
+            profile=self._spec.profile,
+            budget=self._recorded_budget,
+            tools=tuple(tool.name for tool in self._spec.toolbox.visible(ReadOnlyView(session))),
+            instructions=self._spec.instructions_digest,
+            deadline=self._deadline,
+            origin=self.origin,
+        )
+        given = MessageAdded(message=message, source="task")
+        await ledger.record(started, given, *_resolutions(session), durable=True)
+
+    async def _resume(self, session: Session) -> None:
+        """Record that the session's run goes on."""
+        session.check_resumable()
+        ledger = session.ledger
+        resumed = RunResumed(
+            budget=self._recorded_budget,
+            profile=self._spec.profile,
+            model=self._model.name,
+            instructions=self._spec.instructions_digest,
+            deadline=self._deadline,
+            origin=self.origin,
+        )
+        await ledger.record(resumed, durable=True)
+        await settle(ledger, session.state.salvaged)
+        if told := _resolutions(session):
+            await ledger.record(*told, durable=True)
+        await _ask_on(session)
+
+    @property
+    def _recorded_budget(self) -> dict[str, Any] | None:
+        return None if self._own_budget is None else msgspec.to_builtins(self._own_budget)
+
+    def _loop(self, session: Session, inbox: Inbox, interrupt: Interrupt, budget: Budget) -> Loop:
+        if (end := _too_late(session, budget)) is not None:
+            interrupt.trip(end)
+        above = self._above
+        self.meter = Meter(
+            budget,
+            spent=lambda: Spent() if session.state.run is None else session.state.run.spent,
+            above=None if above is None else above.meter,
+            charged=Spent if above is None else lambda: above.charged(session.id),
+        )
+        return assemble(
+            self._spec, self._model, session,
+            inbox=inbox, interrupt=interrupt, meter=self.meter, deps=self._deps, above=above,
+        )  # fmt: skip
+
+    def _typed(self, result: RunResult) -> RunResult:
+        """Give the structured answer its type."""
+        if self._spec.output is None or result.reason is not StopReason.COMPLETED:
+            return result
+        return msgspec.structs.replace(result, output=self._spec.output.value(result.output))
+
+
+async def _ask_on(session: Session) -> None:
+    """Add a word of the user's where the history ends with the model's: without one there is nothing to ask."""
+    messages = session.state.messages
+    if messages and messages[-1].role == "assistant" and not session.state.has_open_calls:
+        message = user_message("Please go on.")
+        await session.ledger.record(MessageAdded(message=message, source="runtime"))
+
+
+def _resolutions(session: Session) -> list[MessageAdded]:
+    """Return what the model must be told of calls that it was told to be of unknown outcome.
+
+    Invariant: nothing comes between calls and their results, so where calls are open, the inbox tells the model after them.
+    """
+    if session.state.has_open_calls:
+        return []
+    return [resolution_message(one) for one in session.state.untold_resolutions()]
+
+
+def _too_late(session: Session, budget: Budget) -> Stop | None:
+    """Return the end of a run whose time is over before it begins: a call that waits must not start then either."""
+    run, limit = session.state.run, budget.max_wall_time_seconds
+    if run is None or limit is None or run.spent.wall_seconds < limit:
+        return None
+    used = run.spent.wall_seconds
+    left = None if run.deadline is None else run.deadline - session.clock.now()
+    if left is None or left > 0:
+        return time_stop(LimitReached(budget="max_wall_time_seconds", used=plain(used), limit=limit), deadline=None)
+    # The running time at which the deadline came: below zero where that was before the run began.
+    reached = LimitReached(budget="max_wall_time_seconds", used=round(used, 3), limit=round(used + left, 3))
+    return time_stop(reached, deadline=run.deadline)
+
+
+def _task_message(task: str | Message) -> Message:
+    if isinstance(task, Message):
+        return task
+    if not task.strip():
+        raise ConfigurationError("The task is empty. Say what to do.")
+    return user_message(task.encode("utf-8", "replace").decode())
