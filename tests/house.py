@@ -32,22 +32,16 @@ PACKAGE = PROJECT / "src" / "treadle"
 
 NOUNS = (
     "errors",
-    "options",
     "messages",
     "effects",
     "canonical",
-    "breakers",
-    "guards",
     "budgets",
     "tools",
     "results",
     "stops",
     "events",
-    "doubts",
     "state",
-    "suspension",
     "ports",
-    "waiting",
 )
 """The files at the root, and the folders that are one noun each: values that everybody may know. Each is public."""
 EDGES = ("cli", "serve", "workers", "evals", "wire", "otel")

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from treadle.agents.agent import Agent as Agent
     from treadle.agents.run import Run as Run
     from treadle.budgets import Budget as Budget
+    from treadle.budgets import Guards as Guards
     from treadle.budgets import Price as Price
     from treadle.context.compilers import CurrentTrace as CurrentTrace
     from treadle.context.compilers import Injected as Injected
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from treadle.context.compilers import Sections as Sections
     from treadle.context.compilers import WholeHistory as WholeHistory
     from treadle.context.compilers import Window as Window
-    from treadle.doubts import Doubt as Doubt
     from treadle.drivers.native import NativeDriver as NativeDriver
     from treadle.drivers.react import ReActDecision as ReActDecision
     from treadle.drivers.react import ReActDriver as ReActDriver
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from treadle.errors import UnknownApproval as UnknownApproval
     from treadle.errors import UnknownDoubt as UnknownDoubt
     from treadle.errors import UnknownSession as UnknownSession
-    from treadle.guards import Guards as Guards
     from treadle.hooks.envelope import envelope as envelope
     from treadle.messages import Message as Message
     from treadle.messages import ToolCall as ToolCall
@@ -69,6 +68,8 @@ if TYPE_CHECKING:
     from treadle.sessions.explanation import Explanation as Explanation
     from treadle.sessions.session import Session as Session
     from treadle.state import Approval as Approval
+    from treadle.state import Doubt as Doubt
+    from treadle.state import Suspended as Suspended
     from treadle.stops import EXIT_IN_DOUBT as EXIT_IN_DOUBT
     from treadle.stops import EXIT_NOT_STORED as EXIT_NOT_STORED
     from treadle.stops import EXIT_SESSION_HELD as EXIT_SESSION_HELD
@@ -102,13 +103,13 @@ _HOMES = {
     "Decision": "ports",
     "Done": "tools",
     "EXIT_NOT_STORED": "stops",
-    "Doubt": "doubts",
+    "Doubt": "state",
     "EXIT_IN_DOUBT": "stops",
     "EXIT_SESSION_HELD": "stops",
     "EXIT_USAGE": "stops",
     "Effect": "effects",
     "Explanation": "sessions.explanation",
-    "Guards": "guards",
+    "Guards": "budgets",
     "Injected": "context.compilers",
     "InvalidArguments": "errors",
     "JournalError": "errors",
@@ -142,6 +143,7 @@ _HOMES = {
     "SessionNotActive": "errors",
     "StopReason": "stops",
     "Subject": "tools",
+    "Suspended": "state",
     "Timeouts": "providers.http.endpoint",
     "Tool": "tools",
     "ToolCall": "messages",

@@ -36,8 +36,12 @@ TreadleError
     └── InvalidArguments        the arguments do not fit; carries every violation
 """
 
-from collections.abc import Mapping, Sequence
+import difflib
+import inspect
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 __all__ = [
     "ApprovalExpired",
@@ -267,3 +271,33 @@ class InvalidArguments(TreadleError):
     def __init__(self, message: str, details: Sequence[Mapping[str, Any]] = ()) -> None:
         super().__init__(message)
         self.details = tuple(details)
+
+
+# --- misspelt options: not public; checks names only, never values
+
+
+class NamedOptions(msgspec.StructMeta):
+    """The class of structs that people write by hand: a misspelt field gets a suggestion."""
+
+    def __call__(self, *values: Any, **options: Any) -> Any:  # Any: a struct's own signature is checked by mypy
+        if options.keys() - set(self.__struct_fields__):
+            check_options(self.__name__, options, self.__struct_fields__)
+        return super().__call__(*values, **options)
+
+
+def check_options(owner: str, given: Collection[str], known: Collection[str]) -> None:
+    """Refuse options that do not exist.
+
+    Raises:
+        TypeError: One of them is unknown; the message has the nearest that is known.
+    """
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f" Did you mean {near[0]!r}?" if near else f" Its options are: {', '.join(known)}."
+            raise TypeError(f"{owner} has no option {name!r}.{hint}")
+
+
+def parameters_of(function: Any) -> tuple[str, ...]:  # Any: any callable
+    """Return the names of a function's parameters but `self`."""
+    return tuple(name for name in inspect.signature(function).parameters if name != "self")

@@ -8,9 +8,8 @@ import msgspec
 
 from treadle.canonical import MAX_SCHEMA_VALUES, find_unencodable
 from treadle.effects import Effect
-from treadle.errors import ToolDefinitionError
+from treadle.errors import NamedOptions, ToolDefinitionError
 from treadle.messages import Media, Message, ToolCall
-from treadle.options import NamedOptions
 
 __all__ = [
     "ActionDecision",

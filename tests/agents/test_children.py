@@ -34,8 +34,7 @@ from treadle.journals.memory import MemoryJournal
 from treadle.messages import Finish, Text, ToolCall, Usage
 from treadle.ports import ModelEnd, ModelPart, ModelRequest
 from treadle.sessions.session import fold
-from treadle.state import SessionState
-from treadle.suspension import Suspended
+from treadle.state import SessionState, Suspended
 from treadle.tools import CheckedCall, JsonObject
 
 Turn = str | Sequence[ToolCall]

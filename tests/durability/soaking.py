@@ -18,8 +18,8 @@ from crashing import Children, Ended, World, stored
 
 import treadle
 from invariants import check_events, check_pairs
-from treadle.doubts import IN_DOUBT
 from treadle.events import AnyEvent, ChildStarted
+from treadle.state import IN_DOUBT
 
 __all__ = ["RANDOM", "SCENES", "WHERES", "Life", "Tally"]
 

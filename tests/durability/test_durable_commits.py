@@ -6,7 +6,7 @@ from typing import Any
 from treadle import Agent, Tool, ToolContext, allow, ask, open_session
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
-from treadle.suspension import Suspended
+from treadle.state import Suspended
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
 

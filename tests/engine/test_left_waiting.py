@@ -6,7 +6,7 @@ from invariants import check_session
 from loop_tools import ANYTHING
 from treadle import Agent, Tool, ToolContext, open_session
 from treadle.journals.memory import MemoryJournal
-from treadle.suspension import Suspended
+from treadle.state import Suspended
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
 

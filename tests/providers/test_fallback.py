@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from treadle import Agent, Budget, ConfigurationError, Tool, ToolContext, open_session, resolve_model, with_fallback
-from treadle.breakers import Breaker
+from treadle.concurrency.breakers import Breaker
 from treadle.messages import Usage
 from treadle.providers.fallback import FallbackModel
 from treadle.providers.prices import list_price

@@ -4,12 +4,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from simulator.process import Process
-from treadle.doubts import Doubt
 from treadle.errors import ConfigurationError, JournalError, NoSuchPoint, SessionHeld, SessionMoved, UnknownDoubt
 from treadle.resolve.archives import expire_sessions
 from treadle.sessions.checkpoints import fold
 from treadle.sessions.session import Session
-from treadle.state import SessionState
+from treadle.state import Doubt, SessionState
 from treadle.tools import Done, NotDone, Unknown
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import msgspec
 from simulator.mind import SimModel
 from simulator.world import ACTING
 from treadle import Agent, Tool, allow, ask, deny, first_of
-from treadle.guards import Guards
+from treadle.budgets import Guards
 from treadle.messages import Message, ToolCall
 from treadle.ports import Decision, DecisionKind, SessionView
 from treadle.tools import Done, JsonObject, ToolContext, ToolResult

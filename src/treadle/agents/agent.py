@@ -9,7 +9,7 @@ import msgspec
 from treadle.agents.background import run_in_background
 from treadle.agents.children import carry_out
 from treadle.agents.run import Run
-from treadle.budgets import Budget, Deadline
+from treadle.budgets import Budget, Deadline, Guards
 from treadle.canonical import digest
 from treadle.context.compilers import compiler_for
 from treadle.effects import Effect
@@ -18,11 +18,9 @@ from treadle.engine.lifecycle import Lifecycle
 from treadle.engine.reports import RunResult
 from treadle.engine.tool_calls.conditions import DoneWhen
 from treadle.engine.tool_calls.recovery import InDoubt
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, check_options, parameters_of
 from treadle.events import Subscriber
-from treadle.guards import Guards
 from treadle.messages import Message
-from treadle.options import check_options, parameters_of
 from treadle.permissions.policies import APPROVAL_LIFETIME_SECONDS
 from treadle.ports import Compiler, Driver, Interceptor, Model, Policy
 from treadle.resolve import check_model_name, driver_for, memory_session, resolve_model

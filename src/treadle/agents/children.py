@@ -17,9 +17,8 @@ from treadle.ports import Model
 from treadle.sessions.checkpoints import EffectRecord, fold
 from treadle.sessions.session import Session
 from treadle.sessions.settling import effects_of, ended
-from treadle.state import SessionState
+from treadle.state import SessionState, Suspended
 from treadle.stops import StopReason
-from treadle.suspension import Suspended
 from treadle.tools import CallStatus, ToolContext, Unfinished
 
 __all__ = ["carry_out", "child_id"]

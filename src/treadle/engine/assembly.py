@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from treadle.budgets import Budget, Meter, Spent
+from treadle.budgets import Budget, Guards, Meter, Spent
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.loop import Loop
 from treadle.engine.model_calls.answers import Answers
@@ -23,7 +23,6 @@ from treadle.engine.tool_calls.invocation import Invoker
 from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import InDoubt, Recovery
 from treadle.events import Subscriber
-from treadle.guards import Guards
 from treadle.permissions.policies import under
 from treadle.ports import Compiler, Driver, Interceptor, Model, Policy, SessionView
 from treadle.sessions.inbox import Inbox

@@ -9,7 +9,6 @@ import msgspec
 from treadle.budgets import Budget, Deadline, LimitReached, Meter, Spent, budget_from, epoch_seconds, plain
 from treadle.canonical import find_unencodable
 from treadle.concurrency.patience import CURRENT, Patience
-from treadle.doubts import resolution_message
 from treadle.engine.assembly import AgentSpec, Host, assemble
 from treadle.engine.interrupts import Interrupt, wait_until_recorded
 from treadle.engine.loop import Loop
@@ -24,6 +23,7 @@ from treadle.sessions.inbox import Inbox
 from treadle.sessions.session import Session
 from treadle.sessions.settling import settle
 from treadle.sessions.views import ReadOnlyView
+from treadle.state import resolution_message
 from treadle.stops import Stop, StopReason
 from treadle.tools import JsonObject
 

@@ -5,9 +5,8 @@ from typing import Any
 import msgspec
 
 from treadle.budgets import Spent, plain
-from treadle.doubts import Doubt
 from treadle.messages import Message, Usage
-from treadle.state import Approval, CallRecord, Denial, SessionState
+from treadle.state import Approval, CallRecord, Denial, Doubt, SessionState
 from treadle.stops import Status, Stop, StopReason
 
 __all__ = ["RunResult", "conclude"]

@@ -1,7 +1,7 @@
 """Ports: what the core needs from the world, as Protocols. Each docstring is the contract; nothing is implemented here."""
 
 from treadle.ports.drivers import BoundDriver, Driver, Executor
-from treadle.ports.journals import Degradation, HasClock, HasOverview, InboxMessage, Journal, Lease, SessionInfo
+from treadle.ports.journals import Degradation, HasClock, HasOverview, Journal, Lease, SessionInfo
 from treadle.ports.models import (
     CallReady,
     Capability,
@@ -23,6 +23,7 @@ from treadle.ports.models import (
 )
 from treadle.ports.policies import Compiler, Decision, DecisionKind, Interceptor, Policy, SessionView
 from treadle.ports.world import Clock, Randomness, Timer
+from treadle.state import InboxMessage as InboxMessage
 
 __all__ = [
     "BoundDriver",

@@ -1,15 +1,14 @@
 """The port to a store of sessions, and what it holds beside events."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from treadle.events import AnyEvent, JournalDegraded, SessionStatus
-from treadle.state import Approval
-from treadle.tools import JsonObject
+from treadle.state import Approval, InboxMessage
 
-__all__ = ["Degradation", "HasClock", "HasOverview", "InboxMessage", "Journal", "Lease", "SessionInfo"]
+__all__ = ["Degradation", "HasClock", "HasOverview", "Journal", "Lease", "SessionInfo"]
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,15 +28,6 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The session that it was forked from, or whose call it carries out."""
     parent_seq: int | None = None
     """The last event that the two share."""
-
-
-class InboxMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that another process left for a session."""
-
-    id: str
-    """Unique in the session: the first of two with one id wins."""
-    kind: Literal["message", "answer", "cancel"]
-    body: JsonObject
 
 
 class Lease(Protocol):
@@ -144,7 +134,7 @@ class Journal(Protocol):
         ...
 
     async def adopt(
-        self, session_id: str, events: Sequence[AnyEvent], *, state: str, inbox: Sequence["InboxMessage"] = ()
+        self, session_id: str, events: Sequence[AnyEvent], *, state: str, inbox: Sequence[InboxMessage] = ()
     ) -> None:
         """Make a session that has these events, from number 1, and these waiting messages; all of it, durable, or nothing.
 

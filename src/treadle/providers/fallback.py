@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 import msgspec
 
-from treadle.breakers import Breaker
+from treadle.concurrency.breakers import Breaker
 from treadle.errors import ConfigurationError, ModelError, ModelUnavailable
 from treadle.ports import Capability, Clock, HasCapabilities, Model, ModelEnd, ModelPart, ModelRequest, Pricing
 

@@ -6,7 +6,6 @@ from functools import partial
 import msgspec
 
 from treadle.concurrency.threads import Threads
-from treadle.doubts import Doubt
 from treadle.errors import SessionHeld
 from treadle.events import SessionChanged
 from treadle.ports import Clock, HasOverview, Journal
@@ -17,8 +16,7 @@ from treadle.sessions.checkpoints import fold
 from treadle.sessions.maintenance import doubts_of
 from treadle.sessions.session import Session
 from treadle.sessions.transfer import Parcel, unpack
-from treadle.state import SessionState
-from treadle.waiting import UNREADABLE, is_cancelled, unreadable, waiting_approvals
+from treadle.state import UNREADABLE, Doubt, SessionState, is_cancelled, unreadable, waiting_approvals
 
 __all__ = ["expire_sessions", "import_session", "list_doubts"]
 

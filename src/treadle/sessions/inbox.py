@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-from treadle.doubts import resolution_message
 from treadle.events import AnyEvent, ApprovalAnswered, MessageAdded
 from treadle.messages import user_message
 from treadle.ports import InboxMessage
 from treadle.sessions.ledger import Ledger
-from treadle.state import Approval
-from treadle.waiting import answer_id, applies_to
+from treadle.state import Approval, answer_id, applies_to, resolution_message
 
 __all__ = ["Inbox"]
 

@@ -6,7 +6,6 @@ Each act but fork and export needs the session's lease; whoever calls holds it.
 from typing import Literal
 
 from treadle import canonical
-from treadle.doubts import Doubt
 from treadle.errors import (
     ConfigurationError,
     JournalError,
@@ -31,9 +30,8 @@ from treadle.sessions.checkpoints import Rewind, artifacts_of, effects_after, fi
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.settling import settle
 from treadle.sessions.transfer import Parcel
-from treadle.state import SessionState
+from treadle.state import Doubt, SessionState, instant
 from treadle.tools import Done, JsonObject, NotDone, Unknown
-from treadle.waiting import instant
 
 __all__ = [
     "change",

@@ -14,7 +14,6 @@ import msgspec
 from treadle.canonical import find_unencodable
 from treadle.concurrency.threads import Threads
 from treadle.concurrency.turns import in_turns
-from treadle.doubts import Doubt
 from treadle.errors import (
     ApprovalExpired,
     ConfigurationError,
@@ -46,9 +45,8 @@ from treadle.sessions.explanation import Explanation
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.settling import end_children
 from treadle.sessions.transfer import pack, pack_redacted
-from treadle.state import Approval, SessionState
+from treadle.state import Approval, Doubt, SessionState, answer_id, instant, is_cancelled, waiting_approvals
 from treadle.tools import Done, JsonObject, NotDone, Unknown, answer_of_check
-from treadle.waiting import answer_id, instant, is_cancelled, waiting_approvals
 
 _threads = Threads()
 _MANY_EVENTS = 500

@@ -1,20 +1,45 @@
-"""State: what a session's events add up to. One fold, used while events happen and when they are read back.
+"""State: what a session's events add up to, and what of it waits for a person. Values only, folded from events.
 
-Not a store: it holds nothing that the events do not say.
+Not a store: it holds nothing that the events and the inbox do not say.
 """
 
 from treadle.state.calls import BUDGET_EXCEEDED, Approval, CallRecord, CallState, ChildState, Denial, streak_key
+from treadle.state.doubts import IN_DOUBT, Doubt, is_equal, resolution_message
+from treadle.state.inbox import InboxMessage
 from treadle.state.runs import RunState
 from treadle.state.session import SessionState
+from treadle.state.suspension import Suspended
+from treadle.state.waiting import (
+    UNREADABLE,
+    answer_id,
+    applies_to,
+    instant,
+    is_cancelled,
+    unreadable,
+    waiting_approvals,
+)
 
 __all__ = [
     "BUDGET_EXCEEDED",
+    "IN_DOUBT",
+    "UNREADABLE",
     "Approval",
     "CallRecord",
     "CallState",
     "ChildState",
     "Denial",
+    "Doubt",
+    "InboxMessage",
     "RunState",
     "SessionState",
+    "Suspended",
+    "answer_id",
+    "applies_to",
+    "instant",
+    "is_cancelled",
+    "is_equal",
+    "resolution_message",
     "streak_key",
+    "unreadable",
+    "waiting_approvals",
 ]

@@ -3,7 +3,6 @@
 import msgspec
 
 from treadle.budgets import Spent
-from treadle.doubts import Doubt, doubt_of
 from treadle.effects import Effect
 from treadle.events import (
     ApprovalAnswered,
@@ -14,6 +13,7 @@ from treadle.events import (
     ToolSuspended,
 )
 from treadle.messages import ToolCall
+from treadle.state.doubts import Doubt, doubt_of
 from treadle.tools import JsonObject, ToolResult
 
 __all__ = ["BUDGET_EXCEEDED", "Approval", "CallRecord", "CallState", "ChildState", "Denial", "streak_key"]

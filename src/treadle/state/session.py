@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from treadle.doubts import IN_DOUBT, Doubt, resolution_id
 from treadle.events import (
     ActionDecided,
     AnyEvent,
@@ -51,6 +50,7 @@ from treadle.state.calls import (
     denial_of,
     only_reads,
 )
+from treadle.state.doubts import IN_DOUBT, Doubt, resolution_id
 from treadle.state.runs import RunState
 from treadle.tools import CallStatus, JsonObject
 

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from treadle.breakers import Breaker
+from treadle.concurrency.breakers import Breaker
 from treadle.errors import Rejected
 from treadle.ports import Clock
 from treadle.tools import JsonObject, Tool, ToolContext

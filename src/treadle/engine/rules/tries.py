@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from treadle.budgets import Guards
 from treadle.canonical import encode
-from treadle.guards import Guards
 from treadle.messages import ToolCall
 from treadle.state import CallState, streak_key
 from treadle.stops import Stop, StopReason

@@ -34,8 +34,8 @@ from treadle.ports import Interceptor
 from treadle.redaction import redacted_logger
 from treadle.results import after_earlier_attempt, failed_result
 from treadle.sessions.ledger import Ledger
+from treadle.state import Suspended
 from treadle.stops import StopReason
-from treadle.suspension import Suspended
 from treadle.tooling.toolbox import Toolbox
 from treadle.tools import (
     CallStatus,

@@ -26,9 +26,8 @@ from treadle.redaction import redacted_logger
 from treadle.results import failed_result
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.settling import abandoned, may_have_acted, unknown_outcome
-from treadle.state import CallState
+from treadle.state import CallState, Suspended
 from treadle.stops import Stop, StopReason
-from treadle.suspension import Suspended
 from treadle.tools import CallStatus, CheckedCall, ToolResult, business_key
 
 __all__ = ["Batch", "Execution"]

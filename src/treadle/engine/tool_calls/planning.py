@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from treadle.canonical import copied
-from treadle.doubts import is_equal
 from treadle.effects import Effect
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.rules.choices import forbidden_by
@@ -25,7 +24,7 @@ from treadle.ports import Decision, DecisionFailure, DecisionKind
 from treadle.results import failed_result
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.settling import may_have_acted, suspended_result, unknown_outcome, unstarted
-from treadle.state import BUDGET_EXCEEDED, CallState
+from treadle.state import BUDGET_EXCEEDED, CallState, is_equal
 from treadle.stops import Stop, StopReason
 from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
 

@@ -8,7 +8,6 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from treadle.canonical import copied
-from treadle.doubts import IN_DOUBT
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.checking import Checker, Decided
@@ -19,7 +18,7 @@ from treadle.permissions.policies import action_digest
 from treadle.ports import DecisionKind
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.settling import abandoned, in_doubt, may_have_acted, unknown_outcome
-from treadle.state import CallState
+from treadle.state import IN_DOUBT, CallState
 from treadle.tools import CallStatus, CheckedCall, NotDone, ToolResult
 
 __all__ = ["InDoubt", "Recovery"]

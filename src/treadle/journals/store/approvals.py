@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from treadle.ports import Journal
 from treadle.redaction import redacted_logger
-from treadle.state import Approval, SessionState
-from treadle.waiting import UNREADABLE, is_cancelled, unreadable
-from treadle.waiting import waiting_approvals as waiting_of
+from treadle.state import UNREADABLE, Approval, SessionState, is_cancelled, unreadable
+from treadle.state import waiting_approvals as waiting_of
 
 __all__ = ["waiting_approvals"]
 

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from treadle.errors import JournalError
-from treadle.ports import InboxMessage
-from treadle.state import Approval, SessionState
+from treadle.state.calls import Approval
+from treadle.state.inbox import InboxMessage
+from treadle.state.session import SessionState
 
 __all__ = ["UNREADABLE", "answer_id", "applies_to", "instant", "is_cancelled", "unreadable", "waiting_approvals"]
 

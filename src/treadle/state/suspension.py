@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from treadle.events import ApprovalRequested, ToolSuspended
-from treadle.state import Approval
+from treadle.state.calls import Approval
 
 __all__ = ["Suspended"]
 
