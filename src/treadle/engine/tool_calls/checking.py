@@ -8,16 +8,16 @@ from typing import TypeAlias
 import msgspec
 
 from treadle.canonical import copied, digest, encoded, find_unencodable, idempotency_key
-from treadle.engine.rules.failures import describe, pass_interrupts, words_of
+from treadle.engine.rules.failures import pass_interrupts
+from treadle.engine.tool_calls import refusals
 from treadle.errors import InvalidArguments, InvalidJson
 from treadle.events import CallDecided
 from treadle.messages import ToolCall
 from treadle.permissions.policies import decide, failed_policy, held_to_port, stricter
 from treadle.ports import Decision, DecisionKind, Interceptor, Policy, SessionView
 from treadle.redaction import redacted_logger
-from treadle.results import failed_result
 from treadle.tooling.toolbox import Toolbox
-from treadle.tools import CallStatus, CheckedCall, JsonObject, Tool, ToolResult
+from treadle.tools import CheckedCall, JsonObject, Tool, ToolResult
 
 __all__ = ["Checked", "Checker", "Decided", "Refused"]
 
@@ -133,22 +133,11 @@ class Checker:
             pass_interrupts(error)
             return failed_policy(error)  # it raised this by itself
 
-    def _unknown(self, call: ToolCall) -> ToolResult:
-        near = self._toolbox.near(call.name, self._session)
-        name = call.name if len(call.name) <= 100 else call.name[:100] + "..."
-        hint = f" Did you mean {' or '.join(near)}?" if near else " Call one of the listed tools."
-        return failed_result(
-            call,
-            CallStatus.UNKNOWN_TOOL,
-            f"There is no tool named {name!r}.{hint}",
-            extra={"name": name, "did_you_mean": near},
-        )
-
     async def _fitting(self, call: ToolCall, *, position: int, step: int, otherwise: Tool | None = None) -> CheckedCall:
         """Return the call with its tool and valid arguments. Raises _Unfit where it has none."""
         tool = self._toolbox.find(call.name, self._session) or otherwise
         if tool is None:
-            raise _Unfit(self._unknown(call))
+            raise _Unfit(refusals.unknown_tool(call, self._toolbox.near(call.name, self._session)))
         parsed = self._parse(call)
         await _give_turn(call)
         arguments = parsed if tool is otherwise else self._complete(tool, call, parsed)
@@ -158,12 +147,12 @@ class Checker:
                 await checking
             values = tool.convert(copied(arguments)) if tool.convert is not None else arguments
         except InvalidArguments as error:
-            raise _Unfit(_invalid_arguments(call, error)) from error
+            raise _Unfit(refusals.invalid_arguments(call, error)) from error
         except BaseException as error:
             pass_interrupts(error)
             # The tool's author erred, not the model: nothing ran, and the model may try another way.
             logger.warning("Checking the arguments of %s raised", tool.name, exc_info=True)
-            raise _Unfit(_unchecked(call, error)) from error
+            raise _Unfit(refusals.unchecked(call, error)) from error
         await _give_turn(call)
         canonical = encoded(arguments)
         return CheckedCall(
@@ -181,15 +170,15 @@ class Checker:
         try:
             return self._toolbox.parse(call.arguments)
         except InvalidArguments as error:
-            raise _Unfit(_invalid_arguments(call, error)) from error
+            raise _Unfit(refusals.invalid_arguments(call, error)) from error
         except InvalidJson as error:
-            raise _Unfit(_invalid_json(call, error)) from error
+            raise _Unfit(refusals.invalid_json(call, error)) from error
 
     def _complete(self, tool: Tool, call: ToolCall, arguments: JsonObject) -> JsonObject:
         try:
             return self._toolbox.complete(tool, arguments)
         except InvalidArguments as error:
-            raise _Unfit(_invalid_arguments(call, error)) from error
+            raise _Unfit(refusals.invalid_arguments(call, error)) from error
 
     async def _intercept(self, call: ToolCall) -> tuple[Decision | None, ToolCall]:
         """Let every interceptor see the call. One may change its arguments or forbid it, none may rename or allow it."""
@@ -230,25 +219,7 @@ class _Unfit(Exception):
 def _edited(call: ToolCall, arguments: JsonObject) -> ToolCall:
     """Put an approver's arguments in the place of the model's."""
     if (problem := find_unencodable(arguments)) is not None:
-        raise _Unfit(_invalid_arguments(call, InvalidArguments(f"the approver's arguments are no JSON: {problem}.")))
+        raise _Unfit(
+            refusals.invalid_arguments(call, InvalidArguments(f"the approver's arguments are no JSON: {problem}."))
+        )
     return msgspec.structs.replace(call, arguments=msgspec.json.encode(arguments).decode())
-
-
-def _invalid_arguments(call: ToolCall, error: InvalidArguments) -> ToolResult:
-    return failed_result(
-        call,
-        CallStatus.INVALID_ARGUMENTS,
-        f"The arguments do not fit the schema: {words_of(error)}",
-        details=error.details,
-    )
-
-
-def _invalid_json(call: ToolCall, error: InvalidJson) -> ToolResult:
-    return failed_result(
-        call, CallStatus.INVALID_JSON, f"The arguments are not valid JSON: {error}", details=[error.where]
-    )
-
-
-def _unchecked(call: ToolCall, error: BaseException) -> ToolResult:
-    message = f"{call.name} could not check its arguments and did not run: {describe(error)}"
-    return failed_result(call, CallStatus.FAILED, message, code="internal_error")

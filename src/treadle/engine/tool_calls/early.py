@@ -11,6 +11,7 @@ from typing import Self
 
 from treadle.engine.rules.choices import forbidden_by
 from treadle.engine.rules.tries import Tries
+from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.checking import Checked, Checker, Decided
 from treadle.engine.tool_calls.finishing import Finisher
@@ -18,9 +19,8 @@ from treadle.events import AnyEvent, ModelDiscarded, ToolStarted
 from treadle.messages import ToolCall
 from treadle.ports import DecisionKind
 from treadle.redaction import redacted_logger
-from treadle.results import failed_result
 from treadle.sessions.ledger import Ledger
-from treadle.tools import CallStatus, CheckedCall, ToolResult
+from treadle.tools import CheckedCall, ToolResult
 
 __all__ = ["EarlyCalls", "Offers"]
 
@@ -142,8 +142,7 @@ class EarlyCalls:
             running.begun.set()
             result = await running.task
         except asyncio.CancelledError:
-            message = "The response that proposed this call was discarded."
-            result = failed_result(running.call, CallStatus.CANCELLED, message, code="response_discarded")
+            result = refusals.discarded(running.call)
         finally:
             running.begun.set()
             self._attempts.slots.release()

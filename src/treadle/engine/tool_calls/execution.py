@@ -12,6 +12,7 @@ import msgspec
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.rules.scheduling import conflicts, group
 from treadle.engine.rules.tries import Tries
+from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.conditions import DoneCondition
 from treadle.engine.tool_calls.early import EarlyCalls
@@ -23,12 +24,11 @@ from treadle.errors import IntentNotStored
 from treadle.events import AnyEvent, ToolResumed, ToolStarted
 from treadle.messages import ToolCall
 from treadle.redaction import redacted_logger
-from treadle.results import failed_result
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.settling import abandoned, may_have_acted, unknown_outcome
 from treadle.state import CallState, Suspended
 from treadle.stops import Stop, StopReason
-from treadle.tools import CallStatus, CheckedCall, ToolResult, business_key
+from treadle.tools import CheckedCall, ToolResult, business_key
 
 __all__ = ["Batch", "Execution"]
 
@@ -199,7 +199,7 @@ class Execution:
         except IntentNotStored:
             acting = [call for call in calls if not call.effect.is_read]
             reads = [call for call in calls if call.effect.is_read]
-            answers = [self._finisher.finished(call.call, _not_storable(call)) for call in acting]
+            answers = [self._finisher.finished(call.call, refusals.not_storable(call)) for call in acting]
             self._give_back(len(acting))
             await self._ledger.record(*before, *(self._started(call) for call in reads), *answers)
             return reads
@@ -248,23 +248,17 @@ class Execution:
 
     async def _leave(self, calls: Sequence[ToolCall]) -> None:
         """Answer calls that will not start."""
-        stop = self._interrupt.stop
-        is_cancel = stop is not None and stop.reason is StopReason.CANCELLED
-        status = CallStatus.CANCELLED if is_cancel else CallStatus.SKIPPED
-        code, message = self._why_not_started()
-        results = [self._left_open(call) or failed_result(call, status, message, code=code) for call in calls]
+        results = [self._left_open(call) or self._refusal(call) for call in calls]
         if results:
             pairs = zip(calls, results, strict=True)
             await self._ledger.record(*(self._finisher.finished(call, result) for call, result in pairs))
 
-    def _why_not_started(self) -> tuple[str, str]:
-        """Return the code and the sentence for calls that will not start."""
-        if self._interrupt.stop is not None:
-            return "run_stopped", "Not executed: the run was stopped."
+    def _refusal(self, call: ToolCall) -> ToolResult:
+        if (stop := self._interrupt.stop) is not None:
+            return refusals.run_stopped(call, is_cancel=stop.reason is StopReason.CANCELLED)
         if self._done is None and self._batch_time.is_over:
-            words = f"the calls of one response may take {self._batch_time.seconds:g} seconds together, and these have passed"
-            return "batch_deadline", f"Not executed: {words}. Issue the call again, beside fewer others."
-        return "run_ended", "Not executed: the run has ended."
+            return refusals.batch_time_over(call, self._batch_time.seconds)
+        return refusals.run_ended(call)
 
     def _left_open(self, call: ToolCall) -> ToolResult | None:
         """Return the result of a call that had started before and goes no further; None where it never started."""
@@ -320,11 +314,6 @@ class Execution:
             return None
         self._tries.add(self._ledger.state.answered)
         return self._tries.stop()
-
-
-def _not_storable(call: CheckedCall) -> ToolResult:
-    message = "Not executed: the journal cannot be written, and nothing is changed without a record. Try again later."
-    return failed_result(call.call, CallStatus.SKIPPED, message, code="journal_unavailable")
 
 
 def _acts(calls: Sequence[CheckedCall]) -> bool:

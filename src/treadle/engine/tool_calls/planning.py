@@ -13,7 +13,8 @@ from treadle.canonical import copied
 from treadle.effects import Effect
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.rules.choices import forbidden_by
-from treadle.engine.rules.tries import NOT_STARTED, Repetition, Tries
+from treadle.engine.rules.tries import Repetition, Tries
+from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.checking import Checked, Checker, Decided, Refused
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.finishing import Finisher
@@ -21,10 +22,8 @@ from treadle.events import AnyEvent, ApprovalRequested, CallDecided, ModelFinish
 from treadle.messages import ToolCall
 from treadle.permissions.policies import action_digest
 from treadle.ports import Decision, DecisionFailure, DecisionKind
-from treadle.results import failed_result
 from treadle.sessions.ledger import Ledger
-from treadle.sessions.settling import may_have_acted, suspended_result, unknown_outcome, unstarted
-from treadle.state import BUDGET_EXCEEDED, CallState, is_equal
+from treadle.state import CallState, is_equal
 from treadle.stops import Stop, StopReason
 from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
 
@@ -97,10 +96,7 @@ class Planner:
         plan = Plan(finisher=finisher, stop=batch.stop)
         if (failure := batch.failure) is not None:
             for state in batch.calls:
-                result = failed_result(
-                    state.call, CallStatus.FAILED, failure.message, code=failure.code, details=failure.details
-                )
-                self._refuse(plan, result, state.position)
+                self._refuse(plan, refusals.undecided(state.call, failure), state.position)
             return plan
         found = []
         unstarted = 0
@@ -128,28 +124,29 @@ class Planner:
         call = state.call
         if (early := self._early.find(call)) is not None:
             return _Found(state=state, early=early, key=self._tries.key(call, early.digest))
-        reason = self._skip_reason(batch, before, state)
-        checked = None if reason is not None else await self._check(state, batch)
+        skipped = self._skipped(batch, before, state)
+        checked = None if skipped is not None else await self._check(state, batch)
         if checked is None:
-            return _Found(state=state, skipped=reason or _STOPPED)
+            return _Found(state=state, skipped=skipped or refusals.stopped(state))
         return _Found(
             state=state,
             checked=checked,
             key=self._tries.key(call, checked.call.digest if isinstance(checked, Decided) else ""),
         )
 
-    def _skip_reason(self, batch: Batch, before: int, state: CallState) -> tuple[str, str] | None:
+    def _skipped(self, batch: Batch, before: int, state: CallState) -> ToolResult | None:
+        """Return the result of a call that may not start, whatever it is."""
         call = state.call
         if (refusal := batch.refusal or forbidden_by(batch.tool_choice, call.name)) is not None:
-            return NOT_STARTED, refusal
+            return refusals.forbidden_by_response(state, refusal)
         if call.id in batch.cut_calls:
-            return NOT_STARTED, "Not executed: this call was cut off before its end. Issue it again."
+            return refusals.cut_off(state)
         if batch.allowance is not None and before >= batch.allowance and _is_due(state):
-            return BUDGET_EXCEEDED, _used_up("max_tool_calls", state)
+            return refusals.over_budget(state, "max_tool_calls", had_consent=_is_allowed_by_person(state))
         if batch.stop is not None:
-            return "run_stopped", "Not executed: the run stops here."
+            return refusals.stops_here(state)
         if self._interrupt.stop is not None:
-            return _STOPPED
+            return refusals.stopped(state)
         return None
 
     async def _check(self, state: CallState, batch: Batch) -> Checked | None:
@@ -214,7 +211,10 @@ class Planner:
         """Check a call. A policy or an interceptor that hangs does not outlive an interrupt."""
         if batch.exhausted is not None and _is_due(state):
             refused = await self._checker.refusal(state.call, position=state.position, step=batch.step)
-            return refused or _unpaid(state, batch.exhausted)
+            if refused is not None:
+                return refused
+            result = refusals.over_budget(state, batch.exhausted, had_consent=_is_allowed_by_person(state))
+            return Refused(result=result, position=state.position)
         if edited is None and (known := self._early.checked(state.call)) is not None:
             return known
         checking = self._checker.check(state.call, position=state.position, step=batch.step, edited=edited)
@@ -233,8 +233,7 @@ class Planner:
         """
         state, checked = found.state, found.checked
         if found.skipped is not None:
-            code, message = found.skipped
-            return self._refuse(plan, unstarted(state, CallStatus.SKIPPED, message, code), state.position)
+            return self._refuse(plan, found.skipped, state.position)
         self._notice_repeat(plan, found, count)
         if found.early is not None:
             plan.adopted.append((state.call, found.early))
@@ -248,8 +247,7 @@ class Planner:
         state = found.state
         match checked.decision.kind:
             case DecisionKind.ALLOW | DecisionKind.ASK if found.key and self._is_once_too_often(checked, nth):
-                message = f"Not executed: this response has the same {state.call.name} call {nth - 1} times already."
-                self._refuse_repeat(plan, found, message, nth)
+                self._refuse_repeat(plan, found, refusals.too_often_words(state.call.name, nth - 1), nth)
             case DecisionKind.ALLOW:
                 plan.events.append(checked.event())
                 kept = None if plan.acts else self._early.take(checked.call)
@@ -262,7 +260,7 @@ class Planner:
                 plan.events.append(checked.event())
                 self._request(plan, state, checked)
             case _:
-                result = _forbidden(state, checked)
+                result = refusals.denied(state, checked.call, checked.decision)
                 plan.events.extend((checked.event(), plan.finisher.finished(state.call, result)))
 
     # --- repetition
@@ -284,7 +282,7 @@ class Planner:
     def _stop_repeating(self, plan: Plan, found: "Sequence[_Found]", repetition: Repetition) -> None:
         """End the run: what has started early ends, and nothing else starts."""
         first = next(one for one in found if one.key)
-        words = _repeated_words(found, repetition)
+        words = refusals.repeated_words({one.state.call.name for one in found if one.key}, repetition)
         for one in found:
             if one.early is not None:
                 plan.adopted.append((one.state.call, one.early))
@@ -299,7 +297,7 @@ class Planner:
 
     def _refuse_repeat(self, plan: Plan, found: "_Found", message: str, count: int) -> None:
         details = {"tool": found.state.call.name, "arguments_digest": found.digest, "count": count}
-        result = unstarted(found.state, CallStatus.SKIPPED, message, "repeated_tool_call", details=[details])
+        result = refusals.repeated(found.state, message, details)
         self._refuse(plan, result, found.state.position, rule="guard repeats", digest=found.digest)
 
     def _refuse(self, plan: Plan, result: ToolResult, position: int, *, rule: str = "", digest: str = "") -> None:
@@ -359,21 +357,6 @@ def _is_allowed_by_person(state: CallState) -> bool:
     return answer is not None and answer.answer == "allow"
 
 
-def _used_up(budget: str, state: CallState) -> str:
-    message = f"Not executed: the budget {budget} is used up."
-    if not _is_allowed_by_person(state):
-        return message
-    return f"{message} A person had allowed this call; that consent ends here, and the call must be issued again."
-
-
-def _unpaid(state: CallState, budget: str) -> Refused:
-    result = unstarted(state, CallStatus.SKIPPED, _used_up(budget, state), BUDGET_EXCEEDED)
-    return Refused(result=result, position=state.position)
-
-
-_STOPPED = ("run_stopped", "Not executed: the run was stopped.")
-
-
 class _Found(msgspec.Struct, frozen=True, kw_only=True):
     """What one call of a response is."""
 
@@ -382,8 +365,8 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
     """What makes it equal to others; empty for a call that repeats nothing."""
     early: CheckedCall | None = None
     checked: Checked | None = None
-    skipped: tuple[str, str] | None = None
-    """Code and message, where it may not start whatever it is."""
+    skipped: ToolResult | None = None
+    """Its result, where it may not start whatever it is."""
 
     @property
     def is_invalid(self) -> bool:
@@ -395,20 +378,6 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
         if self.early is not None:
             return self.early.digest
         return self.checked.call.digest if isinstance(self.checked, Decided) else ""
-
-
-def _repeated_words(found: Sequence[_Found], repetition: Repetition) -> str:
-    """Say what came again and again, and that it was not run the last time."""
-    times = f"{repetition.count} times in a row"
-    results = " and the same result" if repetition.has_equal_results and repetition.count > 1 else ""
-    names = sorted({one.state.call.name for one in found if one.key})
-    if repetition.period > 1:
-        return (
-            f"The same {repetition.period} responses came {times} with the same calls{results}; the last was not run."
-        )
-    if len(names) == 1:
-        return f"{names[0]} was called {times} with the same arguments{results}; the last call was not run."
-    return f"{', '.join(names[:5])} were called {times} with the same arguments{results}; the last calls were not run."
 
 
 EQUALS_DOUBT = "equals a call in doubt"
@@ -447,9 +416,7 @@ def _unchanged(checked: Checked | None, state: CallState) -> Checked | None:
         return checked
     if decided.digest in ("", checked.call.digest) or decided.arguments is not None:
         return checked  # a person's or an interceptor's arguments are compared where they are put in
-    message = "Not executed: this call is not the one that was decided on; its arguments have changed. Issue it again."
-    result = unstarted(state, CallStatus.SKIPPED, message, "changed_since_decision")
-    return Refused(result=result, position=state.position)
+    return Refused(result=refusals.changed(state), position=state.position)
 
 
 _REPORTED_TWICE = "possible repetition of a call"
@@ -468,25 +435,3 @@ def _asked_again(asked: Decided, edited: Refused) -> Decided:
 
 def _raw(arguments: JsonObject) -> str:
     return msgspec.json.encode(arguments).decode()
-
-
-def _forbidden(state: CallState, decided: Decided) -> ToolResult:
-    """Return the result of a call that may not run now; one that had started before says so."""
-    if state.suspended is not None:
-        return suspended_result(state)
-    return unknown_outcome(state.call) if may_have_acted(state) else _denied(decided)
-
-
-def _denied(decided: Decided) -> ToolResult:
-    decision, call = decided.decision, decided.call.call
-    if decision.kind == DecisionKind.SANDBOX:
-        message = f"{call.name} may run in a sandbox only, and none is available here."
-        return failed_result(call, CallStatus.DENIED, message, code="sandbox_unavailable")
-    reason = f": {decision.reason}" if decision.reason else "."
-    return failed_result(
-        call,
-        CallStatus.DENIED,
-        f"{call.name} was denied{reason}",
-        code="permission_denied",
-        extra={"reason": decision.reason, "rule": decision.rule},
-    )

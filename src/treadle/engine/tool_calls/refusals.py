@@ -1,0 +1,195 @@
+"""Refusals: what the model is told of a call that does not run. From values to results; decides nothing.
+
+A call that had started before a process died is no refused one: `unstarted` says what became of it instead.
+"""
+
+from collections.abc import Collection, Sequence
+
+from treadle.engine.rules.failures import describe, words_of
+from treadle.engine.rules.tries import NOT_STARTED, Repetition
+from treadle.errors import InvalidArguments, InvalidJson
+from treadle.messages import ToolCall
+from treadle.ports import Decision, DecisionFailure, DecisionKind
+from treadle.results import failed_result
+from treadle.sessions.settling import may_have_acted, suspended_result, unknown_outcome, unstarted
+from treadle.state import BUDGET_EXCEEDED, CallState
+from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
+
+__all__ = [
+    "batch_time_over",
+    "changed",
+    "cut_off",
+    "denied",
+    "discarded",
+    "forbidden_by_response",
+    "invalid_arguments",
+    "invalid_json",
+    "not_storable",
+    "over_budget",
+    "repeated",
+    "repeated_words",
+    "run_ended",
+    "run_stopped",
+    "stopped",
+    "stops_here",
+    "too_often_words",
+    "unchecked",
+    "undecided",
+    "unknown_tool",
+]
+
+_LONGEST_NAME = 100
+_STOPPED = "Not executed: the run was stopped."
+
+# --- its response
+
+
+def undecided(proposed: ToolCall, failure: DecisionFailure) -> ToolResult:
+    """The response holds no usable decision; its one call stands for that."""
+    return failed_result(proposed, CallStatus.FAILED, failure.message, code=failure.code, details=failure.details)
+
+
+def forbidden_by_response(state: CallState, why: str) -> ToolResult:
+    """The response was cut off, or its request had forbidden the call."""
+    return unstarted(state, CallStatus.SKIPPED, why, NOT_STARTED)
+
+
+def cut_off(state: CallState) -> ToolResult:
+    """The end of the call's arguments may be missing."""
+    message = "Not executed: this call was cut off before its end. Issue it again."
+    return unstarted(state, CallStatus.SKIPPED, message, NOT_STARTED)
+
+
+def discarded(proposed: ToolCall) -> ToolResult:
+    """The call had started early, and its response broke off."""
+    message = "The response that proposed this call was discarded."
+    return failed_result(proposed, CallStatus.CANCELLED, message, code="response_discarded")
+
+
+# --- what the call is
+
+
+def unknown_tool(proposed: ToolCall, near: Sequence[str]) -> ToolResult:
+    """No tool has the call's name.
+
+    Args:
+        near: Names of tools that resemble it.
+    """
+    name = proposed.name if len(proposed.name) <= _LONGEST_NAME else proposed.name[:_LONGEST_NAME] + "..."
+    hint = f" Did you mean {' or '.join(near)}?" if near else " Call one of the listed tools."
+    message = f"There is no tool named {name!r}.{hint}"
+    return failed_result(proposed, CallStatus.UNKNOWN_TOOL, message, extra={"name": name, "did_you_mean": near})
+
+
+def invalid_json(proposed: ToolCall, error: InvalidJson) -> ToolResult:
+    """The arguments are not JSON."""
+    message = f"The arguments are not valid JSON: {error}"
+    return failed_result(proposed, CallStatus.INVALID_JSON, message, details=[error.where])
+
+
+def invalid_arguments(proposed: ToolCall, error: InvalidArguments) -> ToolResult:
+    """The arguments do not fit the tool's schema, or what its author demands of them."""
+    message = f"The arguments do not fit the schema: {words_of(error)}"
+    return failed_result(proposed, CallStatus.INVALID_ARGUMENTS, message, details=error.details)
+
+
+def unchecked(proposed: ToolCall, error: BaseException) -> ToolResult:
+    """The author's own check of the arguments raised."""
+    message = f"{proposed.name} could not check its arguments and did not run: {describe(error)}"
+    return failed_result(proposed, CallStatus.FAILED, message, code="internal_error")
+
+
+# --- what was decided
+
+
+def denied(state: CallState, call: CheckedCall, decision: Decision) -> ToolResult:
+    """The call may not run now; one that had started before says so."""
+    if state.suspended is not None:
+        return suspended_result(state)
+    if may_have_acted(state):
+        return unknown_outcome(state.call)
+    if decision.kind == DecisionKind.SANDBOX:
+        message = f"{call.name} may run in a sandbox only, and none is available here."
+        return failed_result(call.call, CallStatus.DENIED, message, code="sandbox_unavailable")
+    message = f"{call.name} was denied{f': {decision.reason}' if decision.reason else '.'}"
+    extra = {"reason": decision.reason, "rule": decision.rule}
+    return failed_result(call.call, CallStatus.DENIED, message, code="permission_denied", extra=extra)
+
+
+def changed(state: CallState) -> ToolResult:
+    """What would start now is not what was allowed before."""
+    message = "Not executed: this call is not the one that was decided on; its arguments have changed. Issue it again."
+    return unstarted(state, CallStatus.SKIPPED, message, "changed_since_decision")
+
+
+# --- guards, budgets and the run's end
+
+
+def repeated(state: CallState, message: str, details: JsonObject) -> ToolResult:
+    """The guard against repetition does not let it run."""
+    return unstarted(state, CallStatus.SKIPPED, message, "repeated_tool_call", details=[details])
+
+
+def too_often_words(name: str, times: int) -> str:
+    """Say that one response holds a call too often."""
+    return f"Not executed: this response has the same {name} call {times} times already."
+
+
+def repeated_words(names: Collection[str], repetition: Repetition) -> str:
+    """Say what came again and again, and that it was not run the last time."""
+    times = f"{repetition.count} times in a row"
+    results = " and the same result" if repetition.has_equal_results and repetition.count > 1 else ""
+    if repetition.period > 1:
+        return (
+            f"The same {repetition.period} responses came {times} with the same calls{results}; the last was not run."
+        )
+    if len(names) == 1:
+        return f"{next(iter(names))} was called {times} with the same arguments{results}; the last call was not run."
+    shown = ", ".join(sorted(names)[:5])
+    return f"{shown} were called {times} with the same arguments{results}; the last calls were not run."
+
+
+def over_budget(state: CallState, budget: str, *, had_consent: bool) -> ToolResult:
+    """The budget does not cover the call.
+
+    Args:
+        had_consent: Whether a person had allowed it: that consent ends here.
+    """
+    message = f"Not executed: the budget {budget} is used up."
+    if had_consent:
+        message += " A person had allowed this call; that consent ends here, and the call must be issued again."
+    return unstarted(state, CallStatus.SKIPPED, message, BUDGET_EXCEEDED)
+
+
+def stops_here(state: CallState) -> ToolResult:
+    """The run ends with the response, whatever it holds."""
+    return unstarted(state, CallStatus.SKIPPED, "Not executed: the run stops here.", "run_stopped")
+
+
+def stopped(state: CallState) -> ToolResult:
+    """The run was interrupted before the call was decided on."""
+    return unstarted(state, CallStatus.SKIPPED, _STOPPED, "run_stopped")
+
+
+def run_stopped(proposed: ToolCall, *, is_cancel: bool) -> ToolResult:
+    """The run was interrupted after the call was decided on."""
+    status = CallStatus.CANCELLED if is_cancel else CallStatus.SKIPPED
+    return failed_result(proposed, status, _STOPPED, code="run_stopped")
+
+
+def run_ended(proposed: ToolCall) -> ToolResult:
+    """Another call of the batch has ended the run."""
+    return failed_result(proposed, CallStatus.SKIPPED, "Not executed: the run has ended.", code="run_ended")
+
+
+def batch_time_over(proposed: ToolCall, seconds: float | None) -> ToolResult:
+    """The calls of its response have used up the time that they may take together."""
+    words = f"the calls of one response may take {seconds:g} seconds together, and these have passed"
+    message = f"Not executed: {words}. Issue the call again, beside fewer others."
+    return failed_result(proposed, CallStatus.SKIPPED, message, code="batch_deadline")
+
+
+def not_storable(call: CheckedCall) -> ToolResult:
+    """The journal cannot keep that the call starts."""
+    message = "Not executed: the journal cannot be written, and nothing is changed without a record. Try again later."
+    return failed_result(call.call, CallStatus.SKIPPED, message, code="journal_unavailable")
