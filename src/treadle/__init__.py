@@ -48,8 +48,10 @@ if TYPE_CHECKING:
     from treadle.hooks.envelope import envelope as envelope
     from treadle.messages import Message as Message
     from treadle.messages import ToolCall as ToolCall
+    from treadle.permissions.consent import is_answered as is_answered
     from treadle.permissions.policies import allow as allow
     from treadle.permissions.policies import ask as ask
+    from treadle.permissions.policies import default_decision as default_decision
     from treadle.permissions.policies import deny as deny
     from treadle.permissions.policies import first_of as first_of
     from treadle.ports import Decision as Decision
@@ -160,6 +162,7 @@ _HOMES = {
     "Window": "context.compilers",
     "allow": "permissions.policies",
     "ask": "permissions.policies",
+    "default_decision": "permissions.policies",
     "deny": "permissions.policies",
     "envelope": "hooks.envelope",
     "exit_code": "stops",
@@ -168,6 +171,7 @@ _HOMES = {
     "first_of": "permissions.policies",
     "http_rejection": "toolsets.http_answers",
     "import_session": "resolve.archives",
+    "is_answered": "permissions.consent",
     "list_doubts": "resolve.archives",
     "local_servers": "resolve",
     "open_journal": "resolve",

@@ -4,9 +4,19 @@ It asks nobody: consent itself is given with `treadle approve`.
 """
 
 import inspect
-from typing import Literal
 
-from treadle import CheckedCall, Decision, Effect, Run, Session, StopReason, allow, deny, first_of
+from treadle import (
+    CheckedCall,
+    Decision,
+    Run,
+    Session,
+    StopReason,
+    allow,
+    default_decision,
+    deny,
+    first_of,
+    is_answered,
+)
 from treadle.cli.input.settings import Settings
 from treadle.events import AnyEvent, CallDecided
 from treadle.ports import Policy, SessionView
@@ -38,8 +48,8 @@ class Unattended:
     async def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
         answer = self._policy.decide(call, session) if self._policy else None
         decision = await answer if inspect.isawaitable(answer) else answer
-        kind = _default(call) if decision is None else decision.kind
-        if kind != "ask" or _is_answered(call, session):
+        kind = (decision or default_decision(call)).kind
+        if kind != "ask" or is_answered(call, session):
             return decision
         return Decision(kind="deny", rule=self._rule, reason=_REFUSAL)
 
@@ -59,16 +69,3 @@ class StopAtDenial:
             names = list(self._denied)
             message = f"Denied by {_FAIL}: {', '.join(names)} needs a person's consent. Allow it beforehand with --allow {names[0]}."
             self._run.stop(StopReason.TASK_DENIED, message)
-
-
-def _is_answered(call: CheckedCall, session: SessionView) -> bool:
-    """Whether a person has answered the question already, before the run was resumed."""
-    state = session.state.open.get(call.id)
-    return state is not None and state.approval is not None and state.approval.answer is not None
-
-
-def _default(call: CheckedCall) -> Literal["allow", "ask", "deny"]:
-    """Return what would be decided without a policy."""
-    if call.tool.permission is not None:
-        return call.tool.permission
-    return "allow" if call.effect is Effect.READ else "ask"

@@ -11,25 +11,24 @@ from typing import Any, assert_never
 
 import msgspec
 
-from treadle.canonical import copied, digest
+from treadle.canonical import copied
 from treadle.effects import Effect
 from treadle.errors import ConfigurationError
 from treadle.ports import Decision, DecisionKind, Policy, SessionView
-from treadle.tools import CheckedCall, Subject, Tool
+from treadle.tools import CheckedCall, Subject
 
 __all__ = [
     "APPROVAL_LIFETIME_SECONDS",
     "NamedPolicy",
     "Rule",
-    "action_digest",
     "allow",
     "ask",
     "decide",
+    "default_decision",
     "deny",
     "failed_policy",
     "first_of",
     "held_to_port",
-    "is_same_action",
     "stricter",
     "under",
 ]
@@ -324,6 +323,11 @@ async def decide(policy: Policy | None, call: CheckedCall, session: SessionView)
     """Decide on a call: the policy's word, else the tool author's, else the effect's default."""
     if policy is not None and (decision := await _opinion(policy, call, session)) is not None:
         return decision
+    return default_decision(call)
+
+
+def default_decision(call: CheckedCall) -> Decision:
+    """Return what is decided on a call where no policy has an opinion: the tool author's word, else the effect's default."""
     if call.tool.permission is not None:
         return Decision(kind=DecisionKind(call.tool.permission), rule=f"tool {call.name} permission")
     return _default(call.effect)
@@ -376,17 +380,3 @@ _READ_DEFAULT = Decision(kind=DecisionKind.ALLOW, rule="default for read")
 def stricter(one: Decision, other: Decision) -> Decision:
     """Return the stricter of two decisions; the first of equals."""
     return other if _STRICTNESS[DecisionKind(other.kind)] > _STRICTNESS[DecisionKind(one.kind)] else one
-
-
-def action_digest(session_id: str, call: CheckedCall) -> str:
-    """Return what a consent is bound to: session, call, tool, arguments, effect and the tool's schema."""
-    return digest([session_id, call.id, call.name, call.arguments, call.effect.value, _schema_digest(call.tool)])
-
-
-def is_same_action(session_id: str, call: CheckedCall, bound: str) -> bool:
-    """Whether a consent given for `bound` covers this call as it is now."""
-    return action_digest(session_id, call) == bound
-
-
-def _schema_digest(tool: Tool) -> str:
-    return digest([tool.parameters, tool.output_schema])

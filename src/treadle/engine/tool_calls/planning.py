@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from treadle.canonical import copied
 from treadle.effects import Effect
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.rules.choices import forbidden_by
@@ -20,7 +19,7 @@ from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.finishing import Finisher
 from treadle.events import AnyEvent, ApprovalRequested, CallDecided, ModelFinished, RepeatNoticed
 from treadle.messages import ToolCall
-from treadle.permissions.policies import action_digest
+from treadle.permissions import consent
 from treadle.ports import Decision, DecisionFailure, DecisionKind
 from treadle.sessions.ledger import Ledger
 from treadle.state import CallState, is_equal
@@ -142,7 +141,7 @@ class Planner:
         if call.id in batch.cut_calls:
             return refusals.cut_off(state)
         if batch.allowance is not None and before >= batch.allowance and _is_due(state):
-            return refusals.over_budget(state, "max_tool_calls", had_consent=_is_allowed_by_person(state))
+            return refusals.over_budget(state, "max_tool_calls", had_consent=consent.is_allowed(state))
         if batch.stop is not None:
             return refusals.stops_here(state)
         if self._interrupt.stop is not None:
@@ -153,12 +152,12 @@ class Planner:
         """Return the checked call with a person's word on it, where there is one; None when the run was stopped meanwhile."""
         found = self._like_doubt(await self._checked(state, batch), state)
         checked = _unchanged(_doubted(found, state, batch), state)
-        answer = state.approval.answer if state.approval is not None else None
+        answer = consent.answer_of(state)
         if checked is None or answer is None or isinstance(checked, Refused):
             return checked
         if answer.answer == "deny":
             return _ruled(checked, DecisionKind.DENY, state)
-        if not self._covers(state, checked):
+        if not consent.covers(state, checked.call, self._ledger.state.id):
             return checked  # given too late, or for another action: it is asked about again
         if answer.arguments is None:
             return _ruled(checked, DecisionKind.ALLOW, state)
@@ -175,14 +174,7 @@ class Planner:
         if call.effect not in (Effect.KEYED, Effect.UNSAFE):
             return None
         doubt = next((one for one in self._ledger.state.doubts.values() if is_equal(one, call)), None)
-        if doubt is None:
-            return None
-        what = f"its key {doubt.business_key}" if doubt.business_key else "its arguments"
-        reason = (
-            f"It equals call {doubt.call_id} of {doubt.tool} in {what}, whose outcome is unknown: allowed, it may act a "
-            "second time. Find out first how that call ended."
-        )
-        return Decision(kind=DecisionKind.ASK, rule=EQUALS_DOUBT, reason=reason)
+        return None if doubt is None else consent.equals_doubt(doubt)
 
     def asked_since(self, calls: Sequence[CheckedCall]) -> dict[str, list[AnyEvent]]:
         """Return what to record, by call, of those that may not start after all: they equal a call of their own batch whose
@@ -190,19 +182,20 @@ class Planner:
         asked: dict[str, list[AnyEvent]] = {}
         for call in calls if self._ledger.state.doubts else ():
             state = self._ledger.state.open.get(call.id)
-            if state is None or state.started is not None or _is_allowed_by_person(state):
+            if state is None or state.started is not None or consent.is_allowed(state):
                 continue
             if (decision := self._equals_doubt(call)) is not None:
                 is_rewritten = state.decision is not None and state.decision.arguments is not None
                 decided = Decided(call=call, decision=decision, is_rewritten=is_rewritten)
-                asked[call.id] = [decided.event(), self._request_for(state, decided, self._ledger.store_time())]
+                asked[call.id] = [decided.event(), self._request(state, decided)]
         return asked
 
     async def _edited(self, asked: Decided, arguments: JsonObject, state: CallState, batch: Batch) -> Checked | None:
         """Return the call with the arguments that a person has put in the place of the model's."""
         edited = await self._checked(state, batch, edited=arguments)
         if isinstance(edited, Refused):
-            return _asked_again(asked, edited)
+            decision = consent.unfit_edit(edited.result.message or "")
+            return msgspec.structs.replace(asked, decision=decision)
         if edited is None or edited.call.call.arguments != _raw(arguments):
             return edited  # an interceptor made it another action than the one consented to
         return _ruled(edited, DecisionKind.ALLOW, state)
@@ -213,7 +206,7 @@ class Planner:
             refused = await self._checker.refusal(state.call, position=state.position, step=batch.step)
             if refused is not None:
                 return refused
-            result = refusals.over_budget(state, batch.exhausted, had_consent=_is_allowed_by_person(state))
+            result = refusals.over_budget(state, batch.exhausted, had_consent=consent.is_allowed(state))
             return Refused(result=result, position=state.position)
         if edited is None and (known := self._early.checked(state.call)) is not None:
             return known
@@ -258,7 +251,9 @@ class Planner:
                     plan.acts = plan.acts or not checked.call.effect.is_read
             case DecisionKind.ASK:
                 plan.events.append(checked.event())
-                self._request(plan, state, checked)
+                now, session_id = self._ledger.store_time(), self._ledger.state.id
+                if not consent.is_asked_about(state, checked.call, session_id, now=now):
+                    plan.events.append(self._request(state, checked))
             case _:
                 result = refusals.denied(state, checked.call, checked.decision)
                 plan.events.extend((checked.event(), plan.finisher.finished(state.call, result)))
@@ -312,49 +307,20 @@ class Planner:
         call = ToolCall(id=result.call_id, name=result.name, arguments="")
         plan.events.extend((decided, plan.finisher.finished(call, result)))
 
-    # --- consent
-
-    def _covers(self, state: CallState, checked: Decided) -> bool:
-        """Whether the consent was given in time and for this very action."""
-        approval = state.approval
-        if approval is None or not approval.is_answered_in_time:
-            return False
-        return action_digest(self._ledger.state.id, checked.call) == approval.digest
-
-    def _request(self, plan: Plan, state: CallState, decided: Decided) -> None:
-        """Ask for consent, unless the very same question is open already."""
-        now = self._ledger.store_time()
-        digest = action_digest(self._ledger.state.id, decided.call)
-        pending = state.approval
-        if pending is not None and pending.answer is None and pending.digest == digest and now < pending.expires_at:
-            return
-        plan.events.append(self._request_for(state, decided, now))
-
-    def _request_for(self, state: CallState, decided: Decided, now: float) -> ApprovalRequested:
-        replaced = state.approval if decided.decision.rule == _UNFIT_EDIT else None
-        return ApprovalRequested(
-            call_id=state.call.id,
-            approval_id="ap_" + self._ledger.randomness.token(),
-            tool=decided.call.name,
-            arguments=copied(decided.call.arguments),  # who hears of the event shares nothing with the call
-            digest=action_digest(self._ledger.state.id, decided.call),
-            effect=decided.call.effect,
-            expires_at=now + self._approval_seconds,
-            rule=decided.decision.rule,
-            reason=decided.decision.reason,
-            replaces="" if replaced is None else replaced.replaces or replaced.id,
+    def _request(self, state: CallState, decided: Decided) -> ApprovalRequested:
+        return consent.request(
+            state,
+            decided.call,
+            decided.decision,
+            session_id=self._ledger.state.id,
+            token=self._ledger.randomness.token(),
+            expires_at=self._ledger.store_time() + self._approval_seconds,
         )
 
 
 def _is_due(state: CallState) -> bool:
     """Whether a call would start now: it has not before, and no person has denied it."""
-    answer = None if state.approval is None else state.approval.answer
-    return state.started is None and (answer is None or answer.answer != "deny")
-
-
-def _is_allowed_by_person(state: CallState) -> bool:
-    answer = None if state.approval is None else state.approval.answer
-    return answer is not None and answer.answer == "allow"
+    return state.started is None and not consent.is_denied(state)
 
 
 class _Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -380,33 +346,21 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
         return self.checked.call.digest if isinstance(self.checked, Decided) else ""
 
 
-EQUALS_DOUBT = "equals a call in doubt"
-"""Rule of a request for consent to a call that equals one of unknown outcome."""
-
-
 def _ruled(checked: Decided, kind: DecisionKind, state: CallState) -> Decided:
     """Put a person's word in the place of the policy's. It cannot lift what the policy forbids."""
     approval = state.approval
     assert approval is not None
-    assert approval.answer is not None
-    if checked.decision.kind in (DecisionKind.DENY, DecisionKind.SANDBOX):
-        return checked
-    decision = Decision(kind=kind, rule=f"approval {approval.id}", reason=approval.answer.reason)
-    return msgspec.structs.replace(checked, decision=decision)
+    return msgspec.structs.replace(checked, decision=consent.ruled(checked.decision, kind, approval))
 
 
 def _doubted(checked: Checked | None, state: CallState, batch: Batch) -> Checked | None:
     """Ask about a call that may be the repetition of another one, where acting twice would matter."""
-    was_asked = state.approval is not None and state.approval.rule == _REPORTED_TWICE
-    if not isinstance(checked, Decided) or not (was_asked or state.call.id in batch.repeated_calls):
+    is_doubted = state.call.id in batch.repeated_calls or consent.was_reported_twice(state)
+    if not is_doubted or not isinstance(checked, Decided) or checked.call.effect.is_read:
         return checked
-    if checked.call.effect.is_read or checked.decision.kind != DecisionKind.ALLOW:
+    if checked.decision.kind != DecisionKind.ALLOW:
         return checked
-    reason = (
-        "The model's server may have reported one call twice: another call of this response has the same id or action."
-    )
-    decision = Decision(kind=DecisionKind.ASK, rule=_REPORTED_TWICE, reason=reason)
-    return msgspec.structs.replace(checked, decision=decision)
+    return msgspec.structs.replace(checked, decision=consent.may_be_repeated())
 
 
 def _unchanged(checked: Checked | None, state: CallState) -> Checked | None:
@@ -417,20 +371,6 @@ def _unchanged(checked: Checked | None, state: CallState) -> Checked | None:
     if decided.digest in ("", checked.call.digest) or decided.arguments is not None:
         return checked  # a person's or an interceptor's arguments are compared where they are put in
     return Refused(result=refusals.changed(state), position=state.position)
-
-
-_REPORTED_TWICE = "possible repetition of a call"
-
-
-_UNFIT_EDIT = "edited arguments"
-"""Rule of a request that is made again, because the edited arguments of its answer do not fit."""
-
-
-def _asked_again(asked: Decided, edited: Refused) -> Decided:
-    """Return the call as it was asked about, to be asked about again: the edit of the answer does not fit."""
-    reason = f"The edited arguments do not fit, and nothing has run. {edited.result.message} Answer again."
-    decision = Decision(kind=DecisionKind.ASK, rule=_UNFIT_EDIT, reason=reason)
-    return msgspec.structs.replace(asked, decision=decision)
 
 
 def _raw(arguments: JsonObject) -> str:

@@ -7,18 +7,17 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from treadle.canonical import copied
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.checking import Checker, Decided
 from treadle.engine.tool_calls.finishing import Finisher
 from treadle.engine.tool_calls.planning import Batch
-from treadle.events import ApprovalRequested, ToolResolved
-from treadle.permissions.policies import action_digest
+from treadle.events import ToolResolved
+from treadle.permissions import consent
 from treadle.ports import DecisionKind
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.settling import abandoned, in_doubt, may_have_acted, unknown_outcome
-from treadle.state import IN_DOUBT, CallState
+from treadle.state import CallState
 from treadle.tools import CallStatus, CheckedCall, NotDone, ToolResult
 
 __all__ = ["InDoubt", "Recovery"]
@@ -91,7 +90,7 @@ class Recovery:
         """Return the call as it stands today, if it is still the very one that started and may run now."""
         if self._interrupt.stop is not None:
             return None
-        answer = state.approval.answer if state.approval is not None else None
+        answer = consent.answer_of(state)
         edited = None if answer is None else answer.arguments
         checked = await self._checker.check(state.call, position=state.position, step=step, edited=edited)
         if not isinstance(checked, Decided) or checked.decision.kind in (DecisionKind.DENY, DecisionKind.SANDBOX):
@@ -101,10 +100,10 @@ class Recovery:
 
     async def _resolve(self, state: CallState, decided: Decided, finisher: Finisher) -> bool:
         """Find out about a call in doubt: ask the tool, else a person, else tell the model. Return whether to run it."""
-        consent = self._consent(state, decided.call)
-        if consent == "allow":
+        allowed = consent.answer_in_doubt(state, decided.call, self._ledger.state.id)
+        if allowed == "allow":
             return True
-        if consent == "deny":
+        if allowed == "deny":
             await self._tell(state, finisher)
             return False
         answer = await self._ask_tool(state, decided.call)
@@ -147,50 +146,31 @@ class Recovery:
 
     def _person_is_there(self, state: CallState) -> bool:
         """Whether somebody can be asked: as the agent says, else where a person had consented to this call."""
-        approval = state.approval
-        if approval is not None and approval.answer is not None and approval.answer.arguments is not None:
+        answer = consent.answer_of(state)
+        if answer is not None and answer.arguments is not None:
             return False  # the consent was to other arguments than the model's: a second one could not say to which
         if self._in_doubt is not None:
             return self._in_doubt == "ask"
-        return approval is not None
+        return state.approval is not None
 
-    def _consent(self, state: CallState, checked: CheckedCall) -> Literal["allow", "deny"] | None:
-        """Return the answer to the question whether to run the call again, given in time and since it last started."""
-        approval, started = state.approval, state.started
-        if approval is None or approval.rule != IN_DOUBT or approval.answer is None or started is None:
-            return None
-        if approval.answer.seq < started.seq or not approval.is_answered_in_time:
-            return None
-        if approval.digest != action_digest(self._ledger.state.id, checked):
-            return None
-        return approval.answer.answer
+    def _is_asked_about(self, state: CallState, call: CheckedCall) -> bool:
+        """Whether a person is asked already whether to run the call again."""
+        now, session_id = self._ledger.store_time(), self._ledger.state.id
+        return consent.is_asked_about(state, call, session_id, now=now, is_in_doubt=True)
 
-    def _is_asked_about(self, state: CallState, checked: CheckedCall) -> bool:
-        """Whether that very question is open already."""
-        approval = state.approval
-        if approval is None or approval.rule != IN_DOUBT or approval.answer is not None:
-            return False
-        is_same = approval.digest == action_digest(self._ledger.state.id, checked)
-        return is_same and self._ledger.store_time() < approval.expires_at
-
-    async def _ask_person(self, state: CallState, checked: CheckedCall) -> None:
+    async def _ask_person(self, state: CallState, call: CheckedCall) -> None:
         """Ask whether to run the call again, unless that very question is open already."""
-        if self._is_asked_about(state, checked):
+        if self._is_asked_about(state, call):
             return
-        await self._ledger.record(
-            ApprovalRequested(
-                call_id=state.call.id,
-                approval_id="ap_" + self._ledger.randomness.token(),
-                tool=checked.name,
-                arguments=copied(checked.arguments),
-                digest=action_digest(self._ledger.state.id, checked),
-                effect=checked.effect,
-                expires_at=self._ledger.store_time() + self._approval_seconds,
-                rule=IN_DOUBT,
-                reason="It had started when the run broke off, and its outcome is unknown. Allow runs it again.",
-            ),
-            durable=True,
+        request = consent.request(
+            state,
+            call,
+            consent.has_started_before(),
+            session_id=self._ledger.state.id,
+            token=self._ledger.randomness.token(),
+            expires_at=self._ledger.store_time() + self._approval_seconds,
         )
+        await self._ledger.record(request, durable=True)
 
     # --- the model
 

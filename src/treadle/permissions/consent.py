@@ -1,0 +1,179 @@
+"""Consent: when a person is asked about a call, and what the answer covers. Values only: asks nobody, records nothing."""
+
+from typing import Literal
+
+from treadle.canonical import copied, digest
+from treadle.events import ApprovalAnswered, ApprovalRequested
+from treadle.ports import Decision, DecisionKind, SessionView
+from treadle.state import IN_DOUBT, Approval, CallState, Doubt
+from treadle.tools import CheckedCall, Tool
+
+__all__ = [
+    "action_digest",
+    "answer_in_doubt",
+    "answer_of",
+    "covers",
+    "equals_doubt",
+    "has_started_before",
+    "is_allowed",
+    "is_answered",
+    "is_asked_about",
+    "is_denied",
+    "may_be_repeated",
+    "request",
+    "ruled",
+    "unfit_edit",
+    "was_reported_twice",
+]
+
+_EQUALS_DOUBT = "equals a call in doubt"
+_REPORTED_TWICE = "possible repetition of a call"
+_UNFIT_EDIT = "edited arguments"
+
+# --- what a consent is bound to
+
+
+def action_digest(session_id: str, call: CheckedCall) -> str:
+    """Return what a consent is bound to: session, call, tool, arguments, effect and the tool's schema."""
+    return digest([session_id, call.id, call.name, call.arguments, call.effect.value, _schema_digest(call.tool)])
+
+
+def _schema_digest(tool: Tool) -> str:
+    return digest([tool.parameters, tool.output_schema])
+
+
+# --- the answer
+
+
+def answer_of(state: CallState) -> ApprovalAnswered | None:
+    """Return what a person has answered about a call; None where nobody has."""
+    return None if state.approval is None else state.approval.answer
+
+
+def is_allowed(state: CallState) -> bool:
+    """Whether a person has allowed a call."""
+    answer = answer_of(state)
+    return answer is not None and answer.answer == "allow"
+
+
+def is_denied(state: CallState) -> bool:
+    """Whether a person has denied a call."""
+    answer = answer_of(state)
+    return answer is not None and answer.answer == "deny"
+
+
+def is_answered(call: CheckedCall, session: SessionView) -> bool:
+    """Whether a person has answered the question about a call already, before its run was resumed."""
+    state = session.state.open.get(call.id)
+    return state is not None and answer_of(state) is not None
+
+
+def covers(state: CallState, call: CheckedCall, session_id: str) -> bool:
+    """Whether the answer was given in time and for this very action."""
+    approval = state.approval
+    return approval is not None and approval.is_answered_in_time and approval.digest == action_digest(session_id, call)
+
+
+def answer_in_doubt(state: CallState, call: CheckedCall, session_id: str) -> Literal["allow", "deny"] | None:
+    """Return the answer to the question whether to run the call again, given in time and since it last started."""
+    answer, started = answer_of(state), state.started
+    if answer is None or started is None or not _is_about_doubt(state.approval) or answer.seq < started.seq:
+        return None
+    return answer.answer if covers(state, call, session_id) else None
+
+
+def ruled(decision: Decision, kind: DecisionKind, approval: Approval) -> Decision:
+    """Return a person's decision in the place of the policy's. It cannot lift what the policy forbids."""
+    if decision.kind in (DecisionKind.DENY, DecisionKind.SANDBOX):
+        return decision
+    reason = "" if approval.answer is None else approval.answer.reason
+    return Decision(kind=kind, rule=f"approval {approval.id}", reason=reason)
+
+
+# --- the question
+
+
+def is_asked_about(
+    state: CallState, call: CheckedCall, session_id: str, *, now: float, is_in_doubt: bool = False
+) -> bool:
+    """Whether the very same question is open already.
+
+    Args:
+        now: The store's time in seconds since 1970.
+        is_in_doubt: Whether the question is to run the call again.
+    """
+    approval = state.approval
+    if approval is None or approval.answer is not None or (is_in_doubt and not _is_about_doubt(approval)):
+        return False
+    return now < approval.expires_at and approval.digest == action_digest(session_id, call)
+
+
+def request(
+    state: CallState, call: CheckedCall, decision: Decision, *, session_id: str, token: str, expires_at: float
+) -> ApprovalRequested:
+    """Return the request for a person's consent to exactly this call.
+
+    Args:
+        decision: Why a person is asked.
+        token: Makes the request's id unique.
+        expires_at: When the request is void, in seconds since 1970.
+    """
+    replaced = state.approval if decision.rule == _UNFIT_EDIT else None
+    return ApprovalRequested(
+        call_id=state.call.id,
+        approval_id="ap_" + token,
+        tool=call.name,
+        arguments=copied(call.arguments),  # who hears of the event shares nothing with the call
+        digest=action_digest(session_id, call),
+        effect=call.effect,
+        expires_at=expires_at,
+        rule=decision.rule,
+        reason=decision.reason,
+        replaces="" if replaced is None else replaced.replaces or replaced.id,
+    )
+
+
+def _is_about_doubt(approval: Approval | None) -> bool:
+    return approval is not None and approval.rule == IN_DOUBT
+
+
+# --- why a person is asked about what a policy allows
+
+
+def has_started_before() -> Decision:
+    """The call had started when its process died, and nobody knows how it ended."""
+    reason = "It had started when the run broke off, and its outcome is unknown. Allow runs it again."
+    return Decision(kind=DecisionKind.ASK, rule=IN_DOUBT, reason=reason)
+
+
+def equals_doubt(doubt: Doubt) -> Decision:
+    """The call equals another one, whose outcome is unknown: run under a new key, it could act a second time."""
+    what = f"its key {doubt.business_key}" if doubt.business_key else "its arguments"
+    reason = (
+        f"It equals call {doubt.call_id} of {doubt.tool} in {what}, whose outcome is unknown: allowed, it may act a "
+        "second time. Find out first how that call ended."
+    )
+    return Decision(kind=DecisionKind.ASK, rule=_EQUALS_DOUBT, reason=reason)
+
+
+def may_be_repeated() -> Decision:
+    """The call may be the repetition of another one in its response."""
+    reason = (
+        "The model's server may have reported one call twice: another call of this response has the same id or action."
+    )
+    return Decision(kind=DecisionKind.ASK, rule=_REPORTED_TWICE, reason=reason)
+
+
+def was_reported_twice(state: CallState) -> bool:
+    """Whether a person has been asked about the call because it may be a repetition."""
+    return state.approval is not None and state.approval.rule == _REPORTED_TWICE
+
+
+def unfit_edit(message: str) -> Decision:
+    """The arguments that a person had put in the place of the model's do not fit.
+
+    Args:
+        message: Why not.
+    """
+    reason = f"The edited arguments do not fit, and nothing has run. {message} Answer again."
+    return Decision(kind=DecisionKind.ASK, rule=_UNFIT_EDIT, reason=reason)
