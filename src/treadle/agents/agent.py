@@ -13,11 +13,9 @@ from treadle.budgets import Budget, Deadline, Guards
 from treadle.canonical import digest
 from treadle.context.compilers import compiler_for
 from treadle.effects import Effect
-from treadle.engine.assembly import AgentSpec
 from treadle.engine.lifecycle import Lifecycle
 from treadle.engine.reports import RunResult
-from treadle.engine.tool_calls.conditions import DoneWhen
-from treadle.engine.tool_calls.recovery import InDoubt
+from treadle.engine.spec import AgentSpec, DoneWhen, InDoubt
 from treadle.errors import ConfigurationError, check_options, parameters_of
 from treadle.events import Subscriber
 from treadle.messages import Message

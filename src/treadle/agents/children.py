@@ -9,8 +9,9 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from treadle.canonical import digest
-from treadle.engine.assembly import AgentSpec, Host
+from treadle.engine.assembly import Host
 from treadle.engine.lifecycle import Lifecycle
+from treadle.engine.spec import AgentSpec
 from treadle.errors import ConfigurationError, SessionExists, SessionHeld
 from treadle.events import ChildStarted, RunFinished, SessionSpawned
 from treadle.ports import Model

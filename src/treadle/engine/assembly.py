@@ -1,66 +1,36 @@
 """Assembly: put the parts of one run together, from the description of its agent. Runs nothing."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from treadle.budgets import Budget, Guards, Meter, Spent
+from treadle.budgets import Budget, Meter, Spent
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.loop import Loop
-from treadle.engine.model_calls.answers import Answers
 from treadle.engine.model_calls.proposal import Proposer
 from treadle.engine.model_calls.requests import Requests
 from treadle.engine.rules.batch_time import BatchTime
 from treadle.engine.rules.tries import Tries
+from treadle.engine.spec import AgentSpec, InDoubt
 from treadle.engine.tool_calls.actions import Actions
 from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.checking import Checker
-from treadle.engine.tool_calls.conditions import DoneCondition, DoneWhen
+from treadle.engine.tool_calls.conditions import DoneCondition
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.execution import Execution
 from treadle.engine.tool_calls.invocation import Invoker
 from treadle.engine.tool_calls.planning import Planner
-from treadle.engine.tool_calls.recovery import InDoubt, Recovery
-from treadle.events import Subscriber
+from treadle.engine.tool_calls.recovery import Recovery
 from treadle.permissions.policies import under
-from treadle.ports import Compiler, Driver, Interceptor, Model, Policy, SessionView
+from treadle.ports import Interceptor, Model, Policy, SessionView
 from treadle.sessions.inbox import Inbox
 from treadle.sessions.session import Session
 from treadle.sessions.settling import end_children
 from treadle.sessions.views import ReadOnlyView
 from treadle.tooling.toolbox import Toolbox
 
-if TYPE_CHECKING:
-    from treadle.validation.typed import Typed
-
-__all__ = ["AgentSpec", "Host", "assemble"]
-
-
-class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Everything about an agent but its model."""
-
-    toolbox: Toolbox
-    instructions: str | None
-    instructions_digest: str
-    """What tells changed instructions from those before, without repeating either; empty for none."""
-    policy: Policy | None
-    driver: Driver | None
-    """None as long as the model has not been asked which it needs."""
-    budget: Budget
-    profile: str | None
-    compiler: Compiler
-    tool_choice: str
-    output: "Typed | None"
-    guards: Guards
-    on_limit: Literal["summarize", "report"]
-    unpriced: Literal["refuse", "warn"]
-    in_doubt: InDoubt | None
-    approval_seconds: float
-    batch_seconds: float | None
-    done_when: DoneWhen | None
-    subscribers: tuple[Subscriber, ...]
-    interceptors: tuple[Interceptor, ...]
+__all__ = ["Host", "assemble"]
 
 
 class Host:
@@ -136,36 +106,26 @@ def assemble(
     parts = _parts(about, session, interrupt, budget, deps, host)
     view = ReadOnlyView(session)
     driver = about.driver.bind(model, about.toolbox.visible(view), _Offer(about.toolbox, view))
+    requests = Requests(about, ledger=session.ledger, session=view, is_parallel=budget.max_parallel_tool_calls != 1)
     proposer = Proposer(
+        about,
         ledger=session.ledger,
         driver=driver,
         model=model,
+        requests=requests,
         early=parts.early,
         interrupt=interrupt,
         meter=meter,
-        refused_as=about.guards.finish_reasons,
-    )
-    requests = Requests(
-        ledger=session.ledger,
-        session=view,
-        toolbox=about.toolbox,
-        compiler=about.compiler,
-        instructions=about.instructions,
-        tool_choice=about.tool_choice,
-        output_schema=None if about.output is None else about.output.schema,
-        is_parallel=budget.max_parallel_tool_calls != 1,
     )
     return Loop(
+        about,
         ledger=session.ledger,
         inbox=inbox,
         proposer=proposer,
         execution=parts.execution,
         early=parts.early,
-        answers=Answers(output=about.output),
         meter=meter,
         interrupt=interrupt,
-        requests=requests,
-        on_limit=about.on_limit,
     )
 
 

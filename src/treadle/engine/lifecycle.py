@@ -9,11 +9,12 @@ import msgspec
 from treadle.budgets import Budget, Deadline, LimitReached, Meter, Spent, budget_from, epoch_seconds, plain
 from treadle.canonical import find_unencodable
 from treadle.concurrency.patience import CURRENT, Patience
-from treadle.engine.assembly import AgentSpec, Host, assemble
+from treadle.engine.assembly import Host, assemble
 from treadle.engine.interrupts import Interrupt, wait_until_recorded
 from treadle.engine.loop import Loop
 from treadle.engine.reports import RunResult, conclude
 from treadle.engine.rules.endings import time_stop
+from treadle.engine.spec import AgentSpec
 from treadle.errors import ConfigurationError, JournalError
 from treadle.events import MessageAdded, RunResumed, RunStarted, Subscriber
 from treadle.messages import Message, user_message

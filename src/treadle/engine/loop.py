@@ -12,7 +12,6 @@ from treadle.budgets import LimitReached, Meter
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.answers import Answers
 from treadle.engine.model_calls.proposal import Proposal, Proposer
-from treadle.engine.model_calls.requests import Requests
 from treadle.engine.rules.endings import (
     ended_event,
     is_turn_or_call_limit,
@@ -21,6 +20,7 @@ from treadle.engine.rules.endings import (
     time_stop,
     waiting_stop,
 )
+from treadle.engine.spec import AgentSpec
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.execution import Batch, Execution
 from treadle.events import AnyEvent, BudgetReached, MessageAdded, ModelFinished
@@ -40,28 +40,25 @@ class Loop:
 
     def __init__(
         self,
+        about: AgentSpec,
         *,
         ledger: Ledger,
         inbox: Inbox,
         proposer: Proposer,
         execution: Execution,
         early: EarlyCalls,
-        answers: Answers,
         meter: Meter,
         interrupt: Interrupt,
-        requests: Requests,
-        on_limit: Literal["summarize", "report"],
     ) -> None:
         self._ledger = ledger
         self._inbox = inbox
         self._proposer = proposer
         self._execution = execution
         self._early = early
-        self._answers = answers
+        self._answers = Answers(output=about.output)
         self._meter = meter
         self._interrupt = interrupt
-        self._requests = requests
-        self._closes = on_limit == "summarize"
+        self._closes = about.on_limit == "summarize"
         self._phase: Literal["model", "tool"] = "model"
         self._answer: ModelFinished | None = None
         self._begun = ledger.clock.monotonic()
@@ -127,8 +124,7 @@ class Loop:
         is_last = self._meter.limit_after(msgspec.structs.replace(spent, model_turns=spent.model_turns + 1))
         # The call that arrives at a limit carries the limit's notice, so it is not started before that is known.
         room = 0 if is_last else 1_000_000 if left is None else left - 1
-        request = await self._requests.make(closing=closing)
-        return await self._proposer.propose(request, closing=closing, room=room)
+        return await self._proposer.propose(closing=closing, room=room)
 
     async def _execute(self, calls: list[CallState], proposal: Proposal | None) -> Stop | None:
         self._phase = "tool"

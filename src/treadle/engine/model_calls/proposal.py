@@ -14,10 +14,12 @@ from treadle.budgets import LimitReached, Meter, Spent
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.answers import MAX_CONTINUATIONS, ignored_choice_stop
 from treadle.engine.model_calls.naming import ResponseCalls
+from treadle.engine.model_calls.requests import Requests
 from treadle.engine.model_calls.texts import encodable, encodable_call, encodable_part
 from treadle.engine.model_calls.usage import add_costs, cost_of, estimate, format_cost
 from treadle.engine.rules.endings import limit_stop, unstarted_calls_stop
 from treadle.engine.rules.retries import model_wait_seconds, retry_after_note
+from treadle.engine.spec import AgentSpec
 from treadle.engine.tool_calls.early import EarlyCalls, Offers
 from treadle.errors import ContextOverflow, IncompleteStream, ModelError
 from treadle.events import DecisionRejected, ModelDelta, ModelFailed, ModelFinished, ModelStarted
@@ -88,31 +90,34 @@ class Proposer:
 
     def __init__(
         self,
+        about: AgentSpec,
         *,
         ledger: Ledger,
         driver: BoundDriver,
         model: Model,
+        requests: Requests,
         early: EarlyCalls,
         interrupt: Interrupt,
         meter: Meter,
-        refused_as: tuple[str, ...] = (),
     ) -> None:
         self._ledger = ledger
         self._driver = driver
         self._meter = meter
-        self._refused_as = frozenset(refused_as)
+        self._refused_as = frozenset(about.guards.finish_reasons)
         self._model = model
+        self._requests = requests
         self._early = early
         self._interrupt = interrupt
         self._allowed = meter.budget.max_retries_per_model_call
 
-    async def propose(self, request: ModelRequest, *, closing: bool, room: int) -> Proposal | Stop:
+    async def propose(self, *, closing: bool, room: int) -> Proposal | Stop:
         """Return the model's whole response, or why there is none.
 
         Args:
             closing: Whether this is the request after a limit, whose response may call nothing.
             room: How many of its calls may start before the response is whole.
         """
+        request = await self._requests.make(closing=closing)
         step = self._ledger.state.step + 1
         attempt = 0
         while True:

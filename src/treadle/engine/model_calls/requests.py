@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from treadle.context.compilers import instructions_with_guidance
 from treadle.context.repair import Healer
 from treadle.engine.model_calls.answers import has_ignored_choice
+from treadle.engine.spec import AgentSpec
 from treadle.events import HistoryRepaired
-from treadle.ports import Compiler, ModelRequest, SessionView, ToolSpec
+from treadle.ports import ModelRequest, SessionView, ToolSpec
 from treadle.sessions.ledger import Ledger
-from treadle.tooling.toolbox import Toolbox
-from treadle.tools import JsonObject, Tool
+from treadle.tools import Tool
 
 __all__ = ["Requests"]
 
@@ -17,25 +17,11 @@ __all__ = ["Requests"]
 class Requests:
     """Makes the requests of one run."""
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        session: SessionView,
-        toolbox: Toolbox,
-        compiler: Compiler,
-        instructions: str | None,
-        tool_choice: str,
-        output_schema: JsonObject | None,
-        is_parallel: bool,
-    ) -> None:
+    def __init__(self, about: AgentSpec, *, ledger: Ledger, session: SessionView, is_parallel: bool) -> None:
+        self._about = about
         self._ledger = ledger
         self._session = session
-        self._toolbox = toolbox
-        self._compiler = compiler
-        self._told = instructions
-        self._choice = tool_choice
-        self._output_schema = output_schema
+        self._output_schema = None if about.output is None else about.output.schema
         self._is_parallel = is_parallel
         self._healer = Healer()
         # What follows from the tools that are offered is made anew only when others are.
@@ -51,7 +37,7 @@ class Requests:
         """
         session, run = self._session, self._ledger.state.run
         self._look_at_tools()
-        compiled = self._compiler.compile(session)
+        compiled = self._about.compiler.compile(session)
         messages, repairs = self._healer.heal(compiled, is_stored=compiled is session.messages)
         if repairs:
             await self._ledger.record(HistoryRepaired(repairs=repairs))
@@ -67,16 +53,17 @@ class Requests:
         )
 
     def _look_at_tools(self) -> None:
-        tools = self._toolbox.visible(self._session)
+        tools = self._about.toolbox.visible(self._session)
         if tools is not self._tools:
             self._tools = tools
-            self._specs = self._toolbox.specs(tools)
-            self._instructions = instructions_with_guidance(self._told, tools)
+            self._specs = self._about.toolbox.specs(tools)
+            self._instructions = instructions_with_guidance(self._about.instructions, tools)
 
     def _tool_choice(self) -> str:
         """A forced choice holds for the first request only: for ever, it would never let the model answer."""
-        if self._choice in ("auto", "none"):
-            return self._choice
+        choice = self._about.tool_choice
+        if choice in ("auto", "none"):
+            return choice
         run = self._ledger.state.run
         is_first = run is None or run.spent.model_turns == 0 or has_ignored_choice(self._session.messages)
-        return self._choice if is_first else "auto"
+        return choice if is_first else "auto"

@@ -4,23 +4,21 @@ Asked after each batch of calls; it sees what the model sees. Records nothing an
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.rules.failures import contained, pass_interrupts
+from treadle.engine.spec import DoneWhen
 from treadle.ports import SessionView
 from treadle.redaction import redacted_logger
 from treadle.stops import Stop, StopReason
 from treadle.tooling.toolbox import Toolbox
 from treadle.tools import CallStatus, Done, ToolResult
 
-__all__ = ["DoneCondition", "DoneWhen"]
+__all__ = ["DoneCondition"]
 
 logger = redacted_logger(__name__)
-
-DoneWhen: TypeAlias = Callable[[SessionView], Done | bool | Awaitable[Done | bool | None] | None]
-"""Returns `Done(payload)` or True to end the run, and False or None to go on."""
 
 
 class DoneCondition:

@@ -3,11 +3,12 @@
 Not a second pipeline: a call that may run again goes back into the batch, and is planned like any other.
 """
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import msgspec
 
 from treadle.engine.interrupts import Interrupt
+from treadle.engine.spec import InDoubt
 from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.checking import Checker, Decided
 from treadle.engine.tool_calls.finishing import Finisher
@@ -20,9 +21,8 @@ from treadle.sessions.settling import abandoned, in_doubt, may_have_acted, unkno
 from treadle.state import CallState
 from treadle.tools import CallStatus, CheckedCall, NotDone, ToolResult
 
-__all__ = ["InDoubt", "Recovery"]
+__all__ = ["Recovery"]
 
-InDoubt: TypeAlias = Literal["ask", "tell"]
 """Who decides on a call of unknown outcome: a person is asked, or the model is told."""
 
 

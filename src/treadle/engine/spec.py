@@ -1,0 +1,48 @@
+"""Spec: the description of an agent, whole. What carries a run out takes it instead of many of its fields."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from treadle.budgets import Budget, Guards
+from treadle.events import Subscriber
+from treadle.ports import Compiler, Driver, Interceptor, Policy, SessionView
+from treadle.tooling.toolbox import Toolbox
+from treadle.tools import Done
+
+if TYPE_CHECKING:
+    from treadle.validation.typed import Typed
+
+__all__ = ["AgentSpec", "DoneWhen", "InDoubt"]
+
+DoneWhen: TypeAlias = Callable[[SessionView], Done | bool | Awaitable[Done | bool | None] | None]
+"""Returns `Done(payload)` or True to end the run, and False or None to go on."""
+
+InDoubt: TypeAlias = Literal["ask", "tell"]
+
+
+class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Everything about an agent but its model."""
+
+    toolbox: Toolbox
+    instructions: str | None
+    instructions_digest: str
+    """What tells changed instructions from those before, without repeating either; empty for none."""
+    policy: Policy | None
+    driver: Driver | None
+    """None as long as the model has not been asked which it needs."""
+    budget: Budget
+    profile: str | None
+    compiler: Compiler
+    tool_choice: str
+    output: "Typed | None"
+    guards: Guards
+    on_limit: Literal["summarize", "report"]
+    unpriced: Literal["refuse", "warn"]
+    in_doubt: InDoubt | None
+    approval_seconds: float
+    batch_seconds: float | None
+    done_when: DoneWhen | None
+    subscribers: tuple[Subscriber, ...]
+    interceptors: tuple[Interceptor, ...]
