@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from treadle.errors import ConfigurationError, NamedOptions, UnknownBudget
+from treadle.errors import ConfigurationError, NamedOptions, UnknownBudget, shown
 from treadle.messages import Usage
 
 __all__ = [
@@ -69,7 +69,7 @@ def _amount(text: str) -> Decimal:
     try:
         return Decimal(text)
     except InvalidOperation:
-        raise ConfigurationError(f"Budget max_total_cost must be a number or None; got {text!r}.") from None
+        raise ConfigurationError(f"Budget max_total_cost must be a number or None; got {shown(text)}.") from None
 
 
 def _check_limit(name: str, value: Any) -> None:
@@ -89,7 +89,7 @@ def _check_limit(name: str, value: Any) -> None:
 
 
 def _shown(value: object) -> str:
-    return str(value) if isinstance(value, Decimal) else f"{value!r:.80}"
+    return str(value) if isinstance(value, Decimal) else f"{shown(value)}"
 
 
 def budget_from(limits: Mapping[str, Any], base: Budget | None = None) -> Budget:
@@ -136,12 +136,14 @@ class Guards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for name in self.__struct_fields__[:-1]:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ConfigurationError(f"Guard {name} must be a whole number of 1 or more, or None; got {value!r}.")
+                raise ConfigurationError(
+                    f"Guard {name} must be a whole number of 1 or more, or None; got {shown(value)}."
+                )
 
 
 def _check_finish_reasons(words: object) -> None:
     if not isinstance(words, tuple | list) or not all(isinstance(word, str) and word for word in words):
-        raise ConfigurationError(f"Guard finish_reasons must be words such as ('recitation',); got {words!r:.80}.")
+        raise ConfigurationError(f"Guard finish_reasons must be words such as ('recitation',); got {shown(words)}.")
 
 
 Deadline: TypeAlias = datetime | float
@@ -159,7 +161,7 @@ def epoch_seconds(deadline: Deadline) -> float:
             raise ConfigurationError(f"The deadline {deadline.isoformat()} has no time zone: give it one.")
         return deadline.timestamp()
     if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not isfinite(deadline):
-        raise ConfigurationError(f"A deadline is a datetime or seconds since 1970; got {deadline!r:.80}.")
+        raise ConfigurationError(f"A deadline is a datetime or seconds since 1970; got {shown(deadline)}.")
     return float(deadline)
 
 

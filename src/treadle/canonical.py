@@ -1,10 +1,13 @@
 """Canonical JSON and digests: one text for one value, whatever the order of its keys. Knows no tool and no model."""
 
+import enum
 import hashlib
 import math
 from typing import Any
 
 import msgspec
+
+from treadle.errors import shown
 
 __all__ = [
     "MAX_SCHEMA_VALUES",
@@ -112,7 +115,7 @@ def _holds_more(value: Any, values: int) -> bool:
 
 def _find(value: Any, path: str, depth: int) -> str | None:
     if depth < 0:
-        return f"{path} is nested too deeply or contains itself"
+        return f"{path[:60]}... is nested too deeply or contains itself"
     match value:
         case dict():
             return _find_in_object(value, path, depth)
@@ -126,7 +129,7 @@ def _find(value: Any, path: str, depth: int) -> str | None:
 def _find_in_object(value: dict[Any, Any], path: str, depth: int) -> str | None:
     for key, item in value.items():
         if not isinstance(key, str):
-            return f"{path} has the key {key!r}, which is not text"
+            return f"{path} has the key {shown(key)}, which is not text"
         if not _is_unicode(key):
             return f"{path} has a key with a lone surrogate"
         if found := _find(item, f"{path}.{key}", depth - 1):
@@ -135,15 +138,39 @@ def _find_in_object(value: dict[Any, Any], path: str, depth: int) -> str | None:
 
 
 def _find_in_scalar(value: Any, path: str) -> str | None:
-    match value:
-        case None | bool() | int():
-            return None
-        case str():
-            return None if _is_unicode(value) else f"{path} holds a lone surrogate, which is not text"
-        case float():
-            return None if math.isfinite(value) else f"{path} is {value}, which JSON cannot hold"
-        case _:
-            return f"{path} is a {type(value).__name__}, which JSON cannot hold"
+    if value is None or isinstance(value, bool | enum.Enum):
+        return None if not isinstance(value, enum.Enum) or isinstance(value, str | int) else _no_json(value, path)
+    kind = type(value)
+    if kind is str:
+        return None if _is_unicode(value) else f"{path} holds a lone surrogate, which is not text"
+    if kind is int:
+        return (
+            None
+            if -_TOO_LONG < value < _TOO_LONG
+            else f"{path} is an integer of more than {_MOST_DIGITS} digits: {_AS_TEXT}"
+        )
+    if kind is float and math.isfinite(value):
+        return None
+    return _no_json(value, path)
+
+
+def _no_json(value: Any, path: str) -> str:
+    if type(value) is float:
+        return f"{path} is {value}, which JSON cannot hold"
+    kind = type(value).__name__
+    if isinstance(value, str | int | float):  # numpy's numbers, markup: an encoder refuses them
+        return f"{path} is a {kind}: convert it to a plain {_plain_kind(value)}"
+    return f"{path} is a {kind}, which JSON cannot hold"
+
+
+def _plain_kind(value: str | float) -> str:
+    return "str" if isinstance(value, str) else "float" if isinstance(value, float) else "int"
+
+
+_AS_TEXT = "send it as a string"
+_MOST_DIGITS = 4300
+_TOO_LONG = 10**_MOST_DIGITS
+"""Python itself, like most readers of JSON, neither writes nor reads longer numbers."""
 
 
 def _is_unicode(text: str) -> bool:

@@ -38,6 +38,7 @@ TreadleError
 
 import difflib
 import inspect
+import reprlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -77,7 +78,47 @@ __all__ = [
     "UnknownDoubt",
     "UnknownModel",
     "UnknownSession",
+    "shown",
 ]
+
+
+_MANY_CHARS = 2000
+
+
+class _Bounded(reprlib.Repr):
+    """Shows a little of any value: few items, few levels, and only the beginning of a long text or number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxdict = self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdeque = 20
+
+    def repr_str(self, x: str, level: int) -> str:
+        return repr(x[:_MANY_CHARS])
+
+    def repr_bytes(self, x: bytes, level: int) -> str:
+        return repr(x[:_MANY_CHARS])
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if x.bit_length() < _MANY_CHARS else f"a number of {x.bit_length():,} bits"
+
+    def repr_instance(self, x: object, level: int) -> str:
+        return repr(x)
+
+
+_bounded = _Bounded()
+
+
+def shown(value: object, chars: int = 80) -> str:
+    """Return a value for a message, as `repr` shows it and at most so many characters of it.
+
+    Never fails: a value may be nested without end, have more digits than Python prints, or refuse to be shown.
+    """
+    try:
+        return _bounded.repr(value)[:chars]
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - what a stranger's __repr__ raises says nothing about the mistake that is reported
+        return f"<{type(value).__name__}>"[:chars]
 
 
 class TreadleError(Exception):

@@ -8,7 +8,7 @@ import msgspec
 
 from treadle.canonical import MAX_SCHEMA_VALUES, find_unencodable
 from treadle.effects import Effect
-from treadle.errors import NamedOptions, ToolDefinitionError
+from treadle.errors import NamedOptions, ToolDefinitionError, shown
 from treadle.messages import Media, Message, ToolCall
 
 __all__ = [
@@ -312,7 +312,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, metaclass=NamedO
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.isprintable() or not 0 < len(self.name) <= 256:
-            raise ToolDefinitionError(f"Tool name {self.name!r:.80} must be 1 to 256 printable characters.")
+            raise ToolDefinitionError(f"Tool name {shown(self.name)} must be 1 to 256 printable characters.")
         self._check_texts()
         self._check_schemas()
         self._check_words()
@@ -321,10 +321,10 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, metaclass=NamedO
 
     def _check_texts(self) -> None:
         if not isinstance(self.description, str):
-            raise ToolDefinitionError(f"Tool {self.name!r}: description must be a text; got {self.description!r:.80}.")
+            raise ToolDefinitionError(f"Tool {self.name!r}: description must be a text; got {shown(self.description)}.")
         if self.guidance is not None and not isinstance(self.guidance, str):
             raise ToolDefinitionError(
-                f"Tool {self.name!r}: guidance must be a text or None; got {self.guidance!r:.80}."
+                f"Tool {self.name!r}: guidance must be a text or None; got {shown(self.guidance)}."
             )
 
     def _check_schemas(self) -> None:
@@ -335,12 +335,12 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, metaclass=NamedO
         if not isinstance(self.parameters, dict) or not _takes_objects(self.parameters):
             raise ToolDefinitionError(
                 f'Tool {self.name!r}: parameters must be the JSON Schema of an object, such as {{"type": "object", '
-                f'"properties": {{...}}}}; got {self.parameters!r:.80}.'
+                f'"properties": {{...}}}}; got {shown(self.parameters)}.'
             )
         for word, schema in (("output_schema", self.output_schema), ("error_schema", self.error_schema)):
             if schema is not None and not isinstance(schema, dict):
                 raise ToolDefinitionError(
-                    f"Tool {self.name!r}: {word} must be a JSON Schema or None; got {schema!r:.80}."
+                    f"Tool {self.name!r}: {word} must be a JSON Schema or None; got {shown(schema)}."
                 )
         for word in ("parameters", "output_schema", "error_schema"):
             if (problem := find_unencodable(getattr(self, word), max_values=MAX_SCHEMA_VALUES)) is not None:
@@ -349,20 +349,24 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, metaclass=NamedO
     def _check_words(self) -> None:
         if not callable(self.effect) and self.effect not in set(Effect):
             words = ", ".join(Effect)
-            raise ToolDefinitionError(f"Tool {self.name!r}: effect {self.effect!r} is none of {words}, nor a function.")
+            raise ToolDefinitionError(
+                f"Tool {self.name!r}: effect {shown(self.effect)} is none of {words}, nor a function."
+            )
         if self.permission not in (None, "allow", "ask", "deny"):
-            raise ToolDefinitionError(f"Tool {self.name!r}: permission {self.permission!r} must be allow, ask or deny.")
+            raise ToolDefinitionError(
+                f"Tool {self.name!r}: permission {shown(self.permission)} must be allow, ask or deny."
+            )
         if self.interrupt not in ("cancel", "block"):
-            raise ToolDefinitionError(f"Tool {self.name!r}: interrupt {self.interrupt!r} must be cancel or block.")
+            raise ToolDefinitionError(f"Tool {self.name!r}: interrupt {shown(self.interrupt)} must be cancel or block.")
         if self.interrupt == "block" and self.timeout is None:
             raise ToolDefinitionError(f"Tool {self.name!r}: one that no cancelling cuts off needs a timeout.")
         flags = (("ends_run", self.ends_run), ("polling", self.polling), ("resumes", self.resumes))
         for word, flag in flags:
             if not isinstance(flag, bool):
-                raise ToolDefinitionError(f"Tool {self.name!r}: {word} must be true or false; got {flag!r:.80}.")
+                raise ToolDefinitionError(f"Tool {self.name!r}: {word} must be true or false; got {shown(flag)}.")
         if not isinstance(self.examples, list | tuple) or not all(isinstance(one, dict) for one in self.examples):
             raise ToolDefinitionError(
-                f"Tool {self.name!r}: examples must be a list of arguments, each an object; got {self.examples!r:.80}."
+                f"Tool {self.name!r}: examples must be a list of arguments, each an object; got {shown(self.examples)}."
             )
 
     def _check_functions(self) -> None:
@@ -383,17 +387,19 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, metaclass=NamedO
 
     def _check_numbers(self) -> None:
         if self.timeout is not None and not (_is_number(self.timeout) and self.timeout > 0):
-            raise ToolDefinitionError(f"Tool {self.name!r}: timeout must be more than 0 seconds; got {self.timeout!r}.")
+            raise ToolDefinitionError(
+                f"Tool {self.name!r}: timeout must be more than 0 seconds; got {shown(self.timeout)}."
+            )
         if self.check is not None and self.timeout is None:
             raise ToolDefinitionError(
                 f"Tool {self.name!r}: a check needs a timeout. After a crash, NotDone is believed only once the timeout has "
                 "passed. Give the number of seconds that one request may take at most."
             )
         if self.retries is not None and not (_is_whole(self.retries) and self.retries >= 0):
-            raise ToolDefinitionError(f"Tool {self.name!r}: retries must be 0 or more; got {self.retries!r}.")
+            raise ToolDefinitionError(f"Tool {self.name!r}: retries must be 0 or more; got {shown(self.retries)}.")
         if self.result_limit is not None and not (_is_whole(self.result_limit) and self.result_limit > 0):
             raise ToolDefinitionError(
-                f"Tool {self.name!r}: result_limit must be 1 character or more; got {self.result_limit!r}."
+                f"Tool {self.name!r}: result_limit must be 1 character or more; got {shown(self.result_limit)}."
             )
 
     def effect_of(self, arguments: JsonObject) -> Effect:

@@ -1,6 +1,7 @@
 """What is written to a session can be read again, and one session that cannot be read never hides the others."""
 
 import sqlite3
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ from session_tools import Bank, stored_session, waiting_session
 from treadle import (
     Agent,
     ConfigurationError,
+    Done,
     JournalError,
     NoRunYet,
     NoSuchPoint,
+    NotDone,
     NothingToResume,
     RunCompleted,
+    Session,
     SessionNotActive,
     UnknownSession,
     expire_sessions,
@@ -23,6 +27,7 @@ from treadle import (
     open_journal,
     open_session,
 )
+from treadle.errors import shown
 from treadle.events import SessionChanged
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
@@ -184,3 +189,94 @@ async def test_a_session_whose_first_task_shows_no_word_is_readable_after_the_ne
     async with open_session(journal, id="s") as again:
         assert len(again.messages) == 4
     assert [info.task for info in await journal.sessions()] == ["Pay invoice 7"]
+
+
+class _Mute:
+    """A value that refuses to be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+class _Markup(str):
+    """A text of a class of its own, which encoders refuse."""
+
+    __slots__ = ()
+
+
+def _nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+_UNFIT = {
+    "nested": _nested(3000),
+    "nested in an object": {"a": _nested(3000)},
+    "mute": _Mute(),
+    "a mute key": {_Mute(): 1},
+    "many digits": 10**5000,
+    "a list of many digits": [10**5000],
+    "a class of text": _Markup("x"),
+    "an object": {1: object()},
+}
+
+
+@pytest.mark.row("ST07", "SF15")
+@pytest.mark.parametrize("name", _UNFIT)
+async def test_a_value_that_cannot_be_shown_is_refused_with_a_sentence(journal: Journal, bank: Bank, name: str) -> None:
+    value: Any = _UNFIT[name]
+    session = await waiting_session(journal, "w")
+    asked = session.approvals()[0].id
+    await bank.break_off(journal, "d")
+    async with open_session(journal, id="d") as doubtful:
+        call_id = (await doubtful.doubts())[0].call_id
+        refused: list[Callable[[], Awaitable[Any]]] = [
+            lambda: session.answer(value, "allow"),
+            lambda: session.answer(asked, value),
+            lambda: session.answer(asked, "allow", arguments={"amount": value}),
+            lambda: session.answer(asked, "allow", arguments=value),
+            lambda: session.answer(asked, "allow", reason=value),
+            lambda: session.answer(asked, "allow", by=value),
+            lambda: session.steer(value),
+            lambda: session.mark(value),
+            lambda: session.fork(id=value),
+            lambda: session.change(status=value),
+            lambda: session.change(metadata={"a": value}),
+            lambda: session.change(reason="x", if_head=[value]),  # type: ignore[arg-type]  # as above
+            lambda: session.export(redactor=[value]),  # type: ignore[arg-type]  # as above
+            lambda: _events(session, [value]),
+            lambda: import_session(journal, [value]),
+            lambda: _opened([value]),
+            lambda: session.move(value),
+            lambda: doubtful.resolve(value, NotDone),
+            lambda: doubtful.resolve(call_id, value),
+            lambda: doubtful.resolve(call_id, Done(value)),
+            lambda: doubtful.resolve(call_id, NotDone, by=value),
+            lambda: import_session(journal, [], id=value),
+        ]
+        for number, one in enumerate(refused):
+            with pytest.raises((ConfigurationError, NoSuchPoint, JournalError)) as raised:
+                await one()
+            assert len(str(raised.value)) < 500, number
+    async with open_session(journal, id="w", must_exist=True) as again:
+        assert [one.id for one in await again.approvals()] == [asked]
+
+
+async def _events(session: Session, after: Any) -> None:
+    await session.events(after)
+
+
+async def _opened(journal: Any) -> None:
+    async with open_session(journal, id="x"):
+        pass
+
+
+@pytest.mark.row("ST07")
+def test_any_value_is_shown_in_few_characters() -> None:
+    assert shown("a" * 10_000_000) == "'" + "a" * 79
+    assert shown(_nested(100_000), 40) == "[[[[[[[...]]]]]]]"
+    assert shown(_Mute()) == "<_Mute>"
+    assert "bits" in shown(10**5000)
+    assert len(shown({"a": [1] * 1000}, 60)) == 60

@@ -16,7 +16,7 @@ from treadle.effects import Effect
 from treadle.engine.lifecycle import Lifecycle
 from treadle.engine.reports import RunResult
 from treadle.engine.spec import AgentSpec, DoneWhen, InDoubt
-from treadle.errors import ConfigurationError, check_options, parameters_of
+from treadle.errors import ConfigurationError, check_options, parameters_of, shown
 from treadle.events import Subscriber
 from treadle.messages import Message
 from treadle.permissions.policies import APPROVAL_LIFETIME_SECONDS
@@ -210,7 +210,7 @@ class Agent:
         _require_type("budget", budget, Budget)
         if session is not None and not isinstance(session, Session):
             raise ConfigurationError(
-                f"session must be a Session; got {session!r:.80}. Write: async with open_session(...) as session."
+                f"session must be a Session; got {shown(session)}. Write: async with open_session(...) as session."
             )
         life = Lifecycle(
             self._driven(), self.model, _opening(session), task=task, deps=deps, budget=budget, deadline=deadline
@@ -299,7 +299,7 @@ class Agent:
 def _check_choice(choice: str, toolbox: Toolbox) -> None:
     names = [tool.name for tool in toolbox]
     if choice not in ("auto", "none", "required") and choice not in names:
-        raise ConfigurationError(f"tool_choice {choice!r} is neither auto, none, required nor one of {names}.")
+        raise ConfigurationError(f"tool_choice {shown(choice)} is neither auto, none, required nor one of {names}.")
 
 
 _LONGEST_SECONDS = 100 * 366 * 86400.0
@@ -334,7 +334,7 @@ def _check_listeners(subscribers: Sequence[object], interceptors: Sequence[objec
     _require_list("interceptors", interceptors)
     for one in subscribers:
         if not callable(one) or inspect.iscoroutinefunction(one):
-            raise ConfigurationError(f"A subscriber is a plain function of the event, not async; got {one!r:.80}.")
+            raise ConfigurationError(f"A subscriber is a plain function of the event, not async; got {shown(one)}.")
     for one in interceptors:
         _require("interceptors", one, "before")
         _require("interceptors", one, "after")
@@ -357,50 +357,50 @@ def _digest_of(instructions: str | None) -> str:
 
 def _checked_condition(function: DoneWhen | None) -> DoneWhen | None:
     if function is not None and not callable(function):
-        raise ConfigurationError(f"done_when must be a function of the session; got {function!r:.80}.")
+        raise ConfigurationError(f"done_when must be a function of the session; got {shown(function)}.")
     return function
 
 
 def _checked_seconds(word: str, value: object) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 < value <= _LONGEST_SECONDS:  # type: ignore[operator]  # a number, as was just seen
-        raise ConfigurationError(f"{word} must be a number of seconds above 0, at most 100 years; got {value!r:.80}.")
+        raise ConfigurationError(f"{word} must be a number of seconds above 0, at most 100 years; got {shown(value)}.")
     return float(value)  # type: ignore[arg-type]  # as above
 
 
 def _check_word(word: str, value: object, known: Sequence[str | None]) -> None:
     if value not in known:
-        raise ConfigurationError(f"{word} is {' or '.join(map(repr, known))}; got {value!r:.80}.")
+        raise ConfigurationError(f"{word} is {' or '.join(map(repr, known))}; got {shown(value)}.")
 
 
 def _require_list(word: str, value: object) -> None:
     if not isinstance(value, Iterable):
-        raise ConfigurationError(f"{word} must be a list; got {value!r:.80}.")
+        raise ConfigurationError(f"{word} must be a list; got {shown(value)}.")
 
 
 def _require_type(word: str, value: object, kind: type) -> None:
     if value is not None and not isinstance(value, kind):
-        raise ConfigurationError(f"{word} must be a {kind.__name__} or None; got {value!r:.80}.")
+        raise ConfigurationError(f"{word} must be a {kind.__name__} or None; got {shown(value)}.")
 
 
 def _require(word: str, value: object, method: str) -> None:
     # A port is whatever has its methods: told here, and not by an AttributeError in the middle of a run.
     if not callable(getattr(value, method, None)):
-        raise ConfigurationError(f"{word} takes what has the method {method}(); got {value!r:.80}.")
+        raise ConfigurationError(f"{word} takes what has the method {method}(); got {shown(value)}.")
 
 
 def _checked_task(task: object) -> str | Message:
     if not isinstance(task, str | Message):
-        raise ConfigurationError(f"The task must be a text or a Message; got {task!r:.80}.")
+        raise ConfigurationError(f"The task must be a text or a Message; got {shown(task)}.")
     return task
 
 
 def _checked(tools: Sequence[Tool]) -> Sequence[Tool]:
     if isinstance(tools, Tool) or not isinstance(tools, Iterable):
-        raise ConfigurationError(f"tools must be a list of tools; got {tools!r:.80}.")
+        raise ConfigurationError(f"tools must be a list of tools; got {shown(tools)}.")
     for one in tools:
         if not isinstance(one, Tool):
-            raise ConfigurationError(f"{one!r:.80} is no Tool: decorate the function with @tool, or make a Tool(...).")
+            raise ConfigurationError(f"{shown(one)} is no Tool: decorate the function with @tool, or make a Tool(...).")
     return tools
 
 

@@ -6,7 +6,7 @@ The store is never changed, and a call stays with its result: all of them work o
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, shown
 from treadle.messages import Media, Message, Part, Result, Text, Thinking, ToolCall, user_message
 from treadle.ports import Compiler, SessionView
 from treadle.tools import Tool
@@ -162,7 +162,7 @@ def compiler_for(history: str) -> Compiler:
         case "current":
             return CurrentTrace()
         case _:
-            raise ConfigurationError(f"history is 'all' or 'current'; got {history!r}.")
+            raise ConfigurationError(f"history is 'all' or 'current'; got {shown(history)}.")
 
 
 def estimated_tokens(message: Message) -> int:

@@ -15,7 +15,7 @@ from treadle.engine.loop import Loop
 from treadle.engine.reports import RunResult, conclude
 from treadle.engine.rules.endings import time_stop
 from treadle.engine.spec import AgentSpec
-from treadle.errors import ConfigurationError, JournalError
+from treadle.errors import ConfigurationError, JournalError, shown
 from treadle.events import MessageAdded, RunResumed, RunStarted, Subscriber
 from treadle.messages import Message, user_message
 from treadle.ports import Model
@@ -219,7 +219,7 @@ class Lifecycle:
     def _check_name(self) -> None:
         name = self._model.name
         if not isinstance(name, str) or not (name.isascii() or find_unencodable(name) is None):
-            raise ConfigurationError(f"A model's name must be a text that can be stored; got {name!r:.80}.")
+            raise ConfigurationError(f"A model's name must be a text that can be stored; got {shown(name)}.")
 
     def _check_price(self) -> None:
         budget = self._own_budget or self._spec.budget

@@ -13,7 +13,7 @@ import msgspec
 
 from treadle.canonical import copied
 from treadle.effects import Effect
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, shown
 from treadle.ports import Decision, DecisionKind, Policy, SessionView
 from treadle.tools import CheckedCall, Subject
 
@@ -307,7 +307,7 @@ def first_of(*policies: Policy) -> FirstOf:
     """
     for one in policies:
         if not callable(getattr(one, "decide", None)):  # a port is whatever has its methods
-            raise ConfigurationError(f"first_of() takes policies such as allow('grep'); got {one!r:.80}.")
+            raise ConfigurationError(f"first_of() takes policies such as allow('grep'); got {shown(one)}.")
     return FirstOf(policies=policies)
 
 
@@ -315,7 +315,7 @@ def _named(kind: DecisionKind, names: Sequence[str], reason: str) -> NamedPolicy
     if not names:
         raise ConfigurationError(f"{kind}() needs at least one tool's name, or '*' for every tool.")
     if wrong := [name for name in names if not isinstance(name, str)]:
-        raise ConfigurationError(f"{kind}() takes the names of tools as text; got {wrong[0]!r:.80}.")
+        raise ConfigurationError(f"{kind}() takes the names of tools as text; got {shown(wrong[0])}.")
     return NamedPolicy(kind=kind, rules=tuple(Rule.parse(name) for name in names), reason=reason)
 
 

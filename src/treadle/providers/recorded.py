@@ -14,7 +14,7 @@ import msgspec
 
 from treadle import errors
 from treadle.canonical import digest
-from treadle.errors import ConfigurationError, ModelError, ModelRejected
+from treadle.errors import ConfigurationError, ModelError, ModelRejected, shown
 from treadle.messages import Finish, Message, Part, Result, Usage
 from treadle.ports import (
     CallReady,
@@ -305,7 +305,7 @@ def _lines(path: Path) -> tuple[_Head, list[_Exchange]]:
         head, *rest = path.read_bytes().splitlines() or [b""]
         first = _heads.decode(head)
         if first.format != _FORMAT:
-            raise ConfigurationError(f"{path} is a recording of another format: {first.format!r:.80}.")
+            raise ConfigurationError(f"{path} is a recording of another format: {shown(first.format)}.")
         return first, [_exchanges.decode(line) for line in rest]
     except OSError as error:
         raise ConfigurationError(f"The recording {path} cannot be read: {error.strerror}.") from error

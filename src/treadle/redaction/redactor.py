@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, shown
 from treadle.redaction.forms import (
     HARMLESS,
     PLAIN,
@@ -120,9 +120,11 @@ class Redactor:
 def _own(pattern: str) -> str:
     if not isinstance(pattern, str) or not 0 < len(pattern) <= _MAX_PATTERN_CHARS or pattern.count("*") > 1:
         raise ConfigurationError(
-            f"A redaction pattern is literal text with at most one `*`, such as 'acme-*'; got {pattern!r:.80}."
+            f"A redaction pattern is literal text with at most one `*`, such as 'acme-*'; got {shown(pattern)}."
         )
     before, star, behind = pattern.partition("*")
     if len(before) < 2:
-        raise ConfigurationError(f"A redaction pattern begins with at least 2 literal characters; got {pattern!r:.80}.")
+        raise ConfigurationError(
+            f"A redaction pattern begins with at least 2 literal characters; got {shown(pattern)}."
+        )
     return re.escape(before) + (r"[\w./+=~-]{0,512}" if star else "") + re.escape(behind)

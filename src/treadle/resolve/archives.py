@@ -6,11 +6,12 @@ from functools import partial
 import msgspec
 
 from treadle.concurrency.threads import Threads
-from treadle.errors import SessionHeld
+from treadle.errors import ConfigurationError, JournalError, SessionHeld, shown
 from treadle.events import SessionChanged
 from treadle.ports import Clock, HasOverview, Journal
 from treadle.redaction import redacted_logger
 from treadle.resolve import open_session
+from treadle.resolve.sessions import checked_id
 from treadle.resolve.system import SystemClock
 from treadle.sessions.checkpoints import fold
 from treadle.sessions.maintenance import doubts_of
@@ -59,7 +60,9 @@ async def import_session(
         NoSuchPoint: It is to get another id, and a call is open.
     """
     at = (clock or SystemClock()).now()
-    taken = tuple(lines)
+    taken = _checked_lines(lines)
+    if id is not None:
+        checked_id(id)
     read = partial(_arrived, taken, id, take_open=take_open, at=at)
     is_long = sum(map(len, taken)) > _MANY_CHARS
     parcel, phase = await _threads.submit(read) if is_long else read()  # or its stored results are large
@@ -68,6 +71,19 @@ async def import_session(
     await journal.adopt(parcel.session_id, parcel.events, state=phase, inbox=parcel.inbox)
     session_id: str = parcel.session_id
     return session_id
+
+
+def _checked_lines(lines: object) -> tuple[bytes | str, ...]:
+    """Return the lines of an export; one text, or one piece of bytes, holds several."""
+    if isinstance(lines, bytes | str):
+        return tuple(lines.splitlines())
+    if not isinstance(lines, Iterable):
+        raise ConfigurationError(f"An export is an iterable of lines; got {shown(lines)}.")
+    taken = tuple(lines)
+    for number, line in enumerate(taken, start=1):
+        if type(line) is not bytes and type(line) is not str:
+            raise JournalError(f"Line {number} of the export is neither text nor bytes; got {shown(line)}.")
+    return taken
 
 
 def _arrived(lines: Iterable[bytes | str], name: str | None, *, take_open: bool, at: float) -> tuple[Parcel, str]:

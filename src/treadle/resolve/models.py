@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from treadle.drivers.native import NativeDriver
-from treadle.errors import ConfigurationError, MissingCredential, UnknownModel
+from treadle.errors import ConfigurationError, MissingCredential, UnknownModel, shown
 from treadle.ports import Capability, Driver, HasCapabilities, Model, Pricing
 from treadle.providers.vendors import LOCAL_SERVERS, VENDORS, Vendor
 from treadle.resolve.system import SystemClock
@@ -31,7 +31,7 @@ def check_model_name(name: str) -> tuple[str, str]:
     is_known = dialect in VENDORS or dialect in _OTHERS
     if not is_known or (dialect != "demo" and not model):
         known = ", ".join([*(f"{vendor}:NAME" for vendor in VENDORS), "script:FILE", "demo"])
-        raise UnknownModel(f"Unknown model {name!r:.200}.{_meant(dialect, model)} Write one of: {known}.")
+        raise UnknownModel(f"Unknown model {shown(name, 200)}.{_meant(dialect, model)} Write one of: {known}.")
     return dialect, model
 
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from treadle.errors import ConfigurationError, UnknownSession
+from treadle.errors import ConfigurationError, UnknownSession, shown
 from treadle.ports import Clock, Journal, Randomness
 from treadle.resolve.system import SystemClock, SystemRandomness
 from treadle.sessions.checkpoints import take_in
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from treadle.journals.degrading import DegradingJournal
 from treadle.resolve.journals import open_journal
 
-__all__ = ["memory_session", "open_session"]
+__all__ = ["checked_id", "memory_session", "open_session"]
 
 
 @asynccontextmanager
@@ -48,14 +48,18 @@ async def open_session(
         UnknownSession: There is no session by that id, and it must exist.
     """
     chance = randomness or SystemRandomness()
-    session_id = _checked_id(id) if id is not None else "s_" + chance.token()
+    session_id = checked_id(id) if id is not None else "s_" + chance.token()
     is_ours = isinstance(journal, str | Path)
+    if not is_ours and not callable(getattr(journal, "acquire", None)):
+        raise ConfigurationError(f"journal is a path, an address or an open journal; got {shown(journal)}.")
     store = await open_journal(journal) if isinstance(journal, str | Path) else journal
     time = clock or SystemClock()
     degradation: DegradingJournal | None = None
     try:
-        if on_store_failure not in (None, "degrade", "stop"):
-            raise ConfigurationError(f"on_store_failure is 'degrade' or 'stop'; got {on_store_failure!r:.80}.")
+        if on_store_failure is not None and not (
+            isinstance(on_store_failure, str) and on_store_failure in ("degrade", "stop")
+        ):
+            raise ConfigurationError(f"on_store_failure is 'degrade' or 'stop'; got {shown(on_store_failure)}.")
         if must_exist:
             await _check_exists(store, None if id is None else session_id)
         is_new = await store.create(session_id)
@@ -92,9 +96,14 @@ def _degrading(store: Journal, clock: Clock) -> "DegradingJournal | None":
     return None if isinstance(store, MemoryJournal) else DegradingJournal(store, clock=clock)
 
 
-def _checked_id(session_id: str) -> str:
-    if not isinstance(session_id, str) or not 0 < len(session_id) <= 200 or not session_id.isprintable():
-        raise ConfigurationError(f"A session id has 1 to 200 printable characters; got {session_id!r:.80}.")
+def checked_id(session_id: str) -> str:
+    """Return a session's id, where it is one.
+
+    Raises:
+        ConfigurationError: It is not 1 to 200 printable characters.
+    """
+    if type(session_id) is not str or not 0 < len(session_id) <= 200 or not session_id.isprintable():
+        raise ConfigurationError(f"A session id has 1 to 200 printable characters; got {shown(session_id)}.")
     return session_id
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from treadle.effects import Effect
-from treadle.errors import NoSuchPoint
+from treadle.errors import NoSuchPoint, shown
 from treadle.events import (
     AnyEvent,
     BudgetReached,
@@ -130,10 +130,10 @@ def find_point(
 def _check_kinds(at: object, *, step: object, message: object) -> None:
     """Refuse what names no point: taken for nothing, it would mean the end."""
     if at is not None and (isinstance(at, bool) or not isinstance(at, int | str)):
-        raise NoSuchPoint(f"A point is a mark or the number of an event; got {at!r:.80}.")
+        raise NoSuchPoint(f"A point is a mark or the number of an event; got {shown(at)}.")
     for word, value in (("step", step), ("message", message)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise NoSuchPoint(f"{word} is a whole number; got {value!r:.80}.")
+            raise NoSuchPoint(f"{word} is a whole number; got {shown(value)}.")
 
 
 class _Point:
@@ -152,13 +152,15 @@ class _Point:
 def _marked(state: SessionState, name: str) -> int:
     if name not in state.marks:
         known = ", ".join(sorted(state.marks)) or "none"
-        raise NoSuchPoint(f"Session {state.id!r} has no mark {name!r:.80}. Marks: {known}.")
+        raise NoSuchPoint(f"Session {state.id!r} has no mark {shown(name)}. Marks: {known}.")
     return state.marks[name]
 
 
 def _numbered(points: Sequence[_Point], number: int) -> int:
     if isinstance(number, bool) or not 0 <= number <= len(points):
-        raise NoSuchPoint(f"There is no event {number!r}: the session's events have the numbers 1 to {len(points)}.")
+        raise NoSuchPoint(
+            f"There is no event {shown(number)}: the session's events have the numbers 1 to {len(points)}."
+        )
     return number
 
 
@@ -170,7 +172,7 @@ def _first(points: Sequence[_Point], state: SessionState, *, step: int | None, m
             while seq < len(points) and isinstance(points[seq].event, RunFinished | RunPaused | BudgetReached):
                 seq += 1  # noqa: PLW2901 - the search ends here
             return seq
-    what = f"whole step {step}" if message is None else f"point after message {message}"
+    what = f"whole step {shown(step)}" if message is None else f"point after message {shown(message)}"
     raise NoSuchPoint(f"Session {state.id!r} has no {what}.")
 
 

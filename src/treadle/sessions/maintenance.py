@@ -14,6 +14,7 @@ from treadle.errors import (
     SessionMoved,
     SessionNotActive,
     UnknownDoubt,
+    shown,
 )
 from treadle.events import (
     AnyEvent,
@@ -93,7 +94,7 @@ def check_text(word: str, value: object) -> None:
         ConfigurationError: It is no text, or holds half a surrogate pair.
     """
     if not isinstance(value, str):
-        raise ConfigurationError(f"{word} must be a text; got {value!r:.80}.")
+        raise ConfigurationError(f"{word} must be a text; got {shown(value)}.")
     if (fault := canonical.find_unencodable(value)) is not None:
         raise ConfigurationError(f"{word} cannot be stored: {fault}.")
 
@@ -101,7 +102,7 @@ def check_text(word: str, value: object) -> None:
 async def mark(ledger: Ledger, name: str) -> int:
     """Give the session's end a name; return the number of its last event."""
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_MARK or not name.isprintable():
-        raise ConfigurationError(f"A mark is 1 to {_LONGEST_MARK} printable characters; got {name!r:.120}.")
+        raise ConfigurationError(f"A mark is 1 to {_LONGEST_MARK} printable characters; got {shown(name, 120)}.")
     state = ledger.state
     check_there(state)
     check_here(state)
@@ -173,15 +174,19 @@ async def change(
     check_there(state)
     if status not in (None, "deleted") and not take_back:
         check_here(state)
+    if if_head is not None and (not isinstance(if_head, int) or isinstance(if_head, bool)):
+        raise ConfigurationError(
+            f"if_head is the number of an event, such as session.state.head; got {shown(if_head)}."
+        )
     if if_head is not None and state.head != if_head:
         raise SessionConflict(
-            f"Session {state.id!r} stands at event {state.head}, not {if_head}: somebody was faster. "
+            f"Session {state.id!r} stands at event {state.head}, not {shown(if_head)}: somebody was faster. "
             "Nothing was written; look at it again."
         )
     check_text("reason", reason)
     check_text("by", by)
     if metadata is not None and not isinstance(metadata, dict):
-        raise ConfigurationError(f"The metadata must be an object, by key; got {metadata!r:.80}.")
+        raise ConfigurationError(f"The metadata must be an object, by key; got {shown(metadata)}.")
     if metadata is not None and (fault := canonical.find_unencodable(metadata)) is not None:
         raise ConfigurationError(f"The metadata cannot be stored: {fault}.")
     event = SessionChanged(status=status, metadata=metadata, reason=reason, by=by)
@@ -257,4 +262,4 @@ async def _why_no_doubt(ledger: Ledger, call_id: str) -> str:
         if isinstance(event, ToolResolved) and event.call_id == call_id:
             return f"Call {call_id!r} has been resolved already: {event.outcome}, by {event.by} at {instant(event.at)}."
     known = ", ".join(one.call_id for one in ledger.state.open_doubts()) or "none"
-    return f"No call {call_id!r:.80} is in doubt in session {ledger.state.id!r}. In doubt: {known}."
+    return f"No call {shown(call_id)} is in doubt in session {ledger.state.id!r}. In doubt: {known}."

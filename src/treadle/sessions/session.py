@@ -23,6 +23,7 @@ from treadle.errors import (
     SessionHeld,
     SessionNotActive,
     UnknownApproval,
+    shown,
 )
 from treadle.events import (
     AnyEvent,
@@ -165,6 +166,8 @@ class Session:
 
     def events(self, after: int = 0) -> SessionEvents:
         """Return its events with a number above `after`: await it, or iterate with `async for`."""
+        if not isinstance(after, int):
+            raise ConfigurationError(f"after is the number of an event, 0 for all events; got {shown(after)}.")
         return SessionEvents(self.journal, self.id, after)
 
     async def answer(
@@ -189,6 +192,7 @@ class Session:
             ApprovalExpired: The request has expired; `resume` asks anew.
             UnknownApproval: Nothing by that id waits, or it has been answered: the first answer wins, and the message names it.
         """
+        maintenance.check_text("approval_id", approval_id)
         _check_answer(answer, reason=reason, arguments=arguments, by=by)
         await self.refresh()
         maintenance.check_here(self.state)
@@ -196,7 +200,7 @@ class Session:
         at = await self._store_time()
         if at > approval.expires_at:
             raise ApprovalExpired(
-                f"Approval {approval_id!r} expired at {instant(approval.expires_at)}. Resume the session to be asked anew."
+                f"Approval {shown(approval_id)} expired at {instant(approval.expires_at)}. Resume the session to be asked anew."
             )
         body: JsonObject = {
             "approval_id": approval.id, "answer": answer, "reason": reason, "approved_by": by, "at": at,
@@ -230,9 +234,11 @@ class Session:
                 at = event.at if event.given_at is None else event.given_at
                 return _answered(approval_id, event.answer, event.approved_by, at)
         if is_cancelled(self.state, inbox):
-            return f"Approval {approval_id!r} no longer waits: the run was cancelled. Resume the session to end it."
+            return (
+                f"Approval {shown(approval_id)} no longer waits: the run was cancelled. Resume the session to end it."
+            )
         known = ", ".join(sorted(one.id for one in self.approvals())) or "none"
-        return f"No approval {approval_id!r} waits in session {self.id!r}. Waiting: {known}."
+        return f"No approval {shown(approval_id)} waits in session {self.id!r}. Waiting: {known}."
 
     async def _store_time(self) -> float:
         """Return the time by the store's clock where it has one, else by ours: machines that share a store agree on it."""
@@ -288,9 +294,10 @@ class Session:
             UnknownDoubt: No call by that id is in doubt, or it has been resolved.
             SessionHeld: A run is under way.
         """
+        maintenance.check_text("call_id", call_id)
         said = answer_of_check(outcome)
         if said is None or (isinstance(said, Done) and not isinstance(outcome, Done)):
-            raise ConfigurationError(f"A doubt is resolved with Done(value), NotDone or Unknown; got {outcome!r:.80}.")
+            raise ConfigurationError(f"A doubt is resolved with Done(value), NotDone or Unknown; got {shown(outcome)}.")
         if isinstance(said, Done) and (fault := find_unencodable(said.value)) is not None:
             raise ConfigurationError(f"The result of Done(...) must be JSON: {fault}.")
         maintenance.check_text("reason", reason)
@@ -458,8 +465,8 @@ class Session:
             SessionConflict: The session has moved on from `if_head`; nothing was written.
             SessionHeld: A run is under way.
         """
-        if status is not None and status not in get_args(SessionStatus):
-            raise ConfigurationError(f"A session's status is one of {get_args(SessionStatus)}; got {status!r:.80}.")
+        if status is not None and not (isinstance(status, str) and status in get_args(SessionStatus)):
+            raise ConfigurationError(f"A session's status is one of {get_args(SessionStatus)}; got {shown(status)}.")
         async with self._held():
             await maintenance.change(
                 self.ledger,
@@ -497,6 +504,8 @@ class Session:
         Args:
             redactor: Takes the secrets out, for lines that other people read. A session with an open call cannot be imported then.
         """
+        if redactor is not None and not isinstance(redactor, Redactor):
+            raise ConfigurationError(f"redactor is a Redactor, or None for exact lines; got {shown(redactor)}.")
         parcel = await maintenance.parcel_of(self.ledger)
         packed = pack(parcel) if redactor is None else pack_redacted(parcel, redactor)
         if _is_long(parcel.events) or sum(map(len, parcel.blobs.values())) > _MANY_CHARS:
@@ -654,10 +663,10 @@ def _is_long(events: Sequence[AnyEvent]) -> bool:
 
 
 def _check_answer(answer: object, *, reason: object, arguments: object, by: object) -> None:
-    if answer not in ("allow", "deny"):
-        raise ConfigurationError(f"An approval is answered with 'allow' or 'deny'; got {answer!r:.80}.")
+    if not isinstance(answer, str) or answer not in ("allow", "deny"):
+        raise ConfigurationError(f"An approval is answered with 'allow' or 'deny'; got {shown(answer)}.")
     if arguments is not None and not isinstance(arguments, dict):
-        raise ConfigurationError(f"Edited arguments are one object, by name; got {arguments!r:.80}.")
+        raise ConfigurationError(f"Edited arguments are one object, by name; got {shown(arguments)}.")
     if (fault := find_unencodable(arguments)) is not None:
         raise ConfigurationError(f"Edited arguments must be JSON: {fault}.")
     maintenance.check_text("reason", reason)
@@ -666,7 +675,7 @@ def _check_answer(answer: object, *, reason: object, arguments: object, by: obje
 
 def _answered(approval_id: str, answer: object, by: object, at: object) -> str:
     when = f" at {instant(at)}" if isinstance(at, int | float) else ""
-    return f"Approval {approval_id!r} waits no longer. It has been answered already ({answer}), by {by}{when}: the first answer wins."
+    return f"Approval {shown(approval_id)} waits no longer. It has been answered already ({answer}), by {by}{when}: the first answer wins."
 
 
 def _pass() -> None:

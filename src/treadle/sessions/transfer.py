@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from treadle.errors import JournalError, NoSuchPoint
+from treadle.errors import JournalError, NoSuchPoint, shown
 from treadle.events import AnyEvent, ApprovalRequested, decode_event, encode_event
 from treadle.ports import InboxMessage
 from treadle.redaction import Redactor
@@ -238,7 +238,7 @@ def _check_event(number: int, event: AnyEvent, session_id: str, seq: int) -> Non
     if event.is_live or event.seq != seq:
         raise _wrong(number, f"event {seq} is missing")
     if event.session_id not in ("", session_id):
-        raise _wrong(number, f"the event belongs to session {event.session_id!r:.80}")
+        raise _wrong(number, f"the event belongs to session {shown(event.session_id)}")
     times = [event.at, event.expires_at] if isinstance(event, ApprovalRequested) else [event.at]
     for at in times:
         if not 0 <= at < _END_OF_TIME:

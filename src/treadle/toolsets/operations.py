@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeAlias
 
-from treadle.errors import ToolDefinitionError
+from treadle.errors import ToolDefinitionError, shown
 from treadle.tools import Done, JsonObject, NotDone, Tool, ToolContext, answer_of_check
 
 __all__ = ["operation"]
@@ -43,7 +43,7 @@ def operation(
         timeout: Seconds that the start may take.
     """
     if not timeout > 0:
-        raise ToolDefinitionError(f"Operation {name!r}: timeout must be more than 0 seconds; got {timeout!r}.")
+        raise ToolDefinitionError(f"Operation {name!r}: timeout must be more than 0 seconds; got {shown(timeout)}.")
     asks = f"check_{name}"
     starter = Tool(
         name=f"start_{name}",

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from treadle.canonical import find_unencodable
+from treadle.errors import shown
 
 __all__ = ["NotData", "Walk", "data_of"]
 
@@ -214,7 +215,7 @@ class Walk:
             except NotData as error:
                 raise error.within(", in a key,") from None
             if name in plain:
-                raise NotData(f" has the key {name!r:.200} twice")
+                raise NotData(f" has the key {shown(name, 200)} twice")
             try:
                 plain[name] = yield from self._plain(item, depth - 1)
             except NotData as error:
@@ -233,15 +234,18 @@ class Walk:
         """Return the value as its plain class: a subclass (numpy's, for one) is not JSON's."""
         if value is None or isinstance(value, bool):
             return value
-        if problem := find_unencodable(value):
-            raise NotData(problem.removeprefix("$"))
+        plain: str | int | float
         if isinstance(value, str):
-            self.chars += len(value)
-            return str.__str__(value)
-        if isinstance(value, float):
-            self.has_whole_floats = self.has_whole_floats or value.is_integer()
-            return float.__float__(value)
-        return int.__int__(value)
+            plain = str.__str__(value)
+            self.chars += len(plain)
+        elif isinstance(value, float):
+            plain = float.__float__(value)
+            self.has_whole_floats = self.has_whole_floats or plain.is_integer()
+        else:
+            plain = int.__int__(value) if isinstance(value, int) else value
+        if problem := find_unencodable(plain):
+            raise NotData(problem.removeprefix("$"))
+        return plain
 
     def _of_class(self, value: Any, depth: int) -> Generator[None, None, Any]:
         match value:

@@ -186,7 +186,7 @@ class Schema:
 
 def _unfit(value: Any) -> Row:
     problem = find_unencodable(value, max_depth=200)
-    return row("", "plain JSON", problem or "an integer of more than 4300 digits: send it as a string")
+    return row("", "plain JSON", problem or "a value that cannot be checked")
 
 
 def _merge(by_field: dict[str, Row], found: Row) -> None:

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from treadle.errors import ConfigurationError, InvalidArguments
+from treadle.errors import ConfigurationError, InvalidArguments, shown
 from treadle.tools import JsonObject
 from treadle.validation.arguments import NotJson, parse_arguments
 from treadle.validation.references import resolved
@@ -90,7 +90,9 @@ def _contract(kind: Any, where: str) -> tuple[JsonObject, Callable[[Any], Any]]:
     except Exception as error:
         # pydantic and msgspec raise a dozen classes for what they cannot describe; the type is the programmer's.
         words = str(error).split("\n", 1)[0]
-        raise ConfigurationError(f"The {where} cannot be described in JSON Schema: {kind!r:.100}: {words}") from error
+        raise ConfigurationError(
+            f"The {where} cannot be described in JSON Schema: {shown(kind, 100)}: {words}"
+        ) from error
 
 
 def _is_struct(kind: Any) -> bool:
@@ -144,4 +146,4 @@ def _sentences(rows: Sequence[Row]) -> str:
 
 
 def _got(value: Any) -> str:
-    return "" if value is None else f"; got {value!r:.80}"
+    return "" if value is None else f"; got {shown(value)}"

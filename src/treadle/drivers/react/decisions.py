@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from treadle.errors import ConfigurationError, InvalidArguments
+from treadle.errors import ConfigurationError, InvalidArguments, shown
 from treadle.ports import ToolSpec
 from treadle.tools import JsonObject
 from treadle.validation import NotJson, parse_arguments
@@ -159,7 +159,7 @@ def check_decision(decision: ReActDecision, tools: Sequence[ToolSpec], tool_choi
         case "final_answer":
             problems = _problems_of_answer(decision, tool_choice)
         case other:
-            problems = [f"`type` must be call_tool or final_answer; got {other!r:.80}."]
+            problems = [f"`type` must be call_tool or final_answer; got {shown(other)}."]
     if problems:
         raise DecisionUnfit("validation", problems)
 
@@ -184,7 +184,7 @@ def _unknown(name: str | None, known: Sequence[str]) -> str:
     if not name:
         return "`tool` is missing: name the tool to call."
     near = difflib.get_close_matches(name[:100], known, n=3)
-    return f"There is no tool {name!r:.100}. The tools are: {', '.join(near or known)}."
+    return f"There is no tool {shown(name, 100)}. The tools are: {', '.join(near or known)}."
 
 
 def _problems_of_answer(decision: ReActDecision, tool_choice: str) -> list[str]:

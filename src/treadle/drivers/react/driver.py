@@ -11,7 +11,7 @@ import msgspec
 from treadle.drivers.react.decisions import DecisionForm, DecisionUnfit, OutputMode, ReActDecision, check_decision
 from treadle.drivers.react.prompt import REWORD, mend, note, react_instructions
 from treadle.drivers.react.transcript import Transcript
-from treadle.errors import ConfigurationError, ModelError
+from treadle.errors import ConfigurationError, ModelError, shown
 from treadle.messages import Finish, Message, Part, Text, Thinking, ToolCall, Usage, user_message
 from treadle.ports import (
     DecisionFailure,
@@ -66,9 +66,9 @@ class ReActDriver:
         read: Callable[[Any], ReActDecision] | None = None,
     ) -> None:
         if output not in ("json", "json_schema", "text"):
-            raise ConfigurationError(f"output is 'json', 'json_schema' or 'text'; got {output!r:.80}.")
+            raise ConfigurationError(f"output is 'json', 'json_schema' or 'text'; got {shown(output)}.")
         if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
-            raise ConfigurationError(f"max_retries is a whole number of 0 or more; got {max_retries!r:.80}.")
+            raise ConfigurationError(f"max_retries is a whole number of 0 or more; got {shown(max_retries)}.")
         self._form = DecisionForm(output, kind=decision, read=read)
         self._is_own = decision is not None
         self._max_retries = max_retries

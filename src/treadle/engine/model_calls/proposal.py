@@ -21,7 +21,7 @@ from treadle.engine.rules.endings import limit_stop, unstarted_calls_stop
 from treadle.engine.rules.retries import model_wait_seconds, retry_after_note
 from treadle.engine.spec import AgentSpec
 from treadle.engine.tool_calls.early import EarlyCalls, Offers
-from treadle.errors import ContextOverflow, IncompleteStream, ModelError
+from treadle.errors import ContextOverflow, IncompleteStream, ModelError, shown
 from treadle.events import DecisionRejected, ModelDelta, ModelFailed, ModelFinished, ModelStarted
 from treadle.messages import Finish, Message, Part, Text, Thinking, ToolCall, Usage
 from treadle.ports import (
@@ -165,7 +165,7 @@ class Proposer:
             return None
         word = encodable(end.finish_reason or "")
         error = IncompleteStream(
-            f"The model's response ended with the finish reason {word!r:.80}, which is not a completion."
+            f"The model's response ended with the finish reason {shown(word)}, which is not a completion."
         )
         error.usage, error.price = end.usage, end.price
         return error

@@ -8,7 +8,7 @@ import msgspec
 from treadle.canonical import find_unencodable
 from treadle.effects import Effect
 from treadle.engine.tool_calls.checking import Checker, Decided, Refused
-from treadle.errors import ConfigurationError, IntentNotStored
+from treadle.errors import ConfigurationError, IntentNotStored, shown
 from treadle.events import ActionDecided
 from treadle.messages import ToolCall
 from treadle.ports import Decision, DecisionKind
@@ -83,9 +83,9 @@ def _refusal(refused: Refused) -> Decision:
 
 def _check(action: object, arguments: object) -> None:
     if not isinstance(action, str) or not action.isprintable() or not 0 < len(action) <= 256:
-        raise ConfigurationError(f"The name of an action must be 1 to 256 printable characters; got {action!r:.80}.")
+        raise ConfigurationError(f"The name of an action must be 1 to 256 printable characters; got {shown(action)}.")
     if not isinstance(arguments, dict):
-        raise ConfigurationError(f"The arguments of {action} must be a JSON object; got {arguments!r:.80}.")
+        raise ConfigurationError(f"The arguments of {action} must be a JSON object; got {shown(arguments)}.")
     if (problem := find_unencodable(arguments)) is not None:
         raise ConfigurationError(f"The arguments of {action} are not JSON: {problem}.")
 

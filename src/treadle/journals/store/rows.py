@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from treadle.errors import JournalError
+from treadle.errors import JournalError, shown
 from treadle.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -106,7 +106,7 @@ def _check_row(session_id: str, session: SessionRow, events: Sequence[AnyEvent])
     for name, stored, told in zip(SessionRow._fields, session, expected, strict=True):
         if stored != told:
             raise JournalError(
-                f"Session {session_id!r} is damaged: its {name} is stored as {stored!r:.80}, and its events say {told!r:.80}. "
+                f"Session {session_id!r} is damaged: its {name} is stored as {shown(stored)}, and its events say {shown(told)}. "
                 "Restore the journal from a backup; nothing was changed."
             )
 

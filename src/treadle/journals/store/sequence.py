@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from treadle.errors import ConfigurationError, SessionConflict, SessionExists
+from treadle.errors import ConfigurationError, SessionConflict, SessionExists, shown
 from treadle.events import AnyEvent, RunStarted, SessionChanged, SessionForked, SessionSpawned, SessionStatus
 
 __all__ = [
@@ -30,7 +30,9 @@ def check_session_id(session_id: str) -> None:
         ConfigurationError: It is empty, too long, or holds control characters or lone surrogates.
     """
     if not isinstance(session_id, str) or not 0 < len(session_id) <= _MAX_ID_CHARS or not session_id.isprintable():
-        raise ConfigurationError(f"A session id is 1 to {_MAX_ID_CHARS} printable characters; got {session_id!r:.220}.")
+        raise ConfigurationError(
+            f"A session id is 1 to {_MAX_ID_CHARS} printable characters; got {shown(session_id, 220)}."
+        )
 
 
 def check_numbers(events: Sequence[AnyEvent]) -> None:

@@ -26,6 +26,7 @@ from treadle.errors import (
     ModelRejected,
     ModelResponseInvalid,
     ModelUnavailable,
+    shown,
 )
 from treadle.providers.http.answer import Answer, in_words, no_first_byte
 from treadle.providers.http.endpoint import Endpoint, Timeouts
@@ -222,7 +223,7 @@ def _proxy_for(scheme: str, authority: str) -> URL | None:
         # Neither the address nor the library's words about it are shown: both may hold a password.
         raise ConfigurationError(f"The environment names a proxy whose address is not valid. {advice}") from None
     if url.scheme not in ("http", "https"):
-        kind = f"a proxy of the kind {url.scheme!r:.20}; only http and https work"
+        kind = f"a proxy of the kind {shown(url.scheme, 20)}; only http and https work"
         raise ConfigurationError(f"The environment names {kind}. {advice}")
     if not is_usable:
         raise ConfigurationError(f"The environment names a proxy whose address is not valid. {advice}")

@@ -8,7 +8,7 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, shown
 from treadle.redaction import is_secret_name, remember, secrets_of_address
 
 __all__ = ["Endpoint", "Timeouts", "check_header", "secrets_of"]
@@ -40,7 +40,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-                raise ConfigurationError(f"Timeouts.{name} must be a number of seconds above 0; got {value!r}.")
+                raise ConfigurationError(f"Timeouts.{name} must be a number of seconds above 0; got {shown(value)}.")
 
 
 class Endpoint:
@@ -61,7 +61,7 @@ class Endpoint:
         self, base_url: str, path: str, *, headers: Mapping[str, str], timeouts: Timeouts, secrets: Iterable[str] = ()
     ) -> None:
         if not isinstance(timeouts, Timeouts):
-            raise ConfigurationError(f"timeouts must be Timeouts(...) or None; got {timeouts!r:.80}.")
+            raise ConfigurationError(f"timeouts must be Timeouts(...) or None; got {shown(timeouts)}.")
         parsed = _parse(base_url)
         self.url = _join(parsed.with_user(None), path)
         self.headers: CIMultiDict[str] = CIMultiDict()
@@ -95,7 +95,7 @@ def check_header(name: str, value: str) -> str:
         raise ConfigurationError(f"The value of the header {name} must be text.")
     value = value.strip()
     if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
-        raise ConfigurationError(f"{name!r:.80} is no name of an HTTP header.")
+        raise ConfigurationError(f"{shown(name)} is no name of an HTTP header.")
     if not value.isascii() or not value.isprintable():
         raise ConfigurationError(
             f"The value of the header {name} (the API key, perhaps) holds a character that no header may hold, such as a line break."

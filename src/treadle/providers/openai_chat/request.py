@@ -5,7 +5,7 @@ from functools import partial
 from operator import is_
 from typing import Any, TypeAlias
 
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, shown
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
 from treadle.providers.openai_chat.messages import ChatMessages
 from treadle.providers.payload.bodies import ToolSets, opening, server_tools
@@ -137,7 +137,7 @@ def _fields(model: str, *, stream: bool) -> _Wire:
 
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool | None):
-        raise ConfigurationError(f"The option strict_tools must be true or false; got {value!r:.80}.")
+        raise ConfigurationError(f"The option strict_tools must be true or false; got {shown(value)}.")
     return value or False
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, shown
 from treadle.messages import Message
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
 from treadle.providers.openai_responses.history import items_of, state_id
@@ -130,7 +130,7 @@ class ResponsesRequests:
 def _is_stateful(state: Any) -> bool:
     if state not in ("client", "server"):
         raise ConfigurationError(
-            f"The option state must be 'client' (all items in each request) or 'server' (the server keeps them); got {state!r:.80}."
+            f"The option state must be 'client' (all items in each request) or 'server' (the server keeps them); got {shown(state)}."
         )
     return bool(state == "server")
 
@@ -143,7 +143,9 @@ def _without_encrypted(include: Any) -> list[Any] | None:
 
 def _checked_text(text: Any) -> _Wire:
     if text is not None and not isinstance(text, Mapping):
-        raise ConfigurationError(f"The option text must be an object such as {{'verbosity': 'low'}}; got {text!r:.80}.")
+        raise ConfigurationError(
+            f"The option text must be an object such as {{'verbosity': 'low'}}; got {shown(text)}."
+        )
     opening({}, {"text": text}, ours=frozenset())  # plain JSON, or a clear refusal
     return dict(text or {})
 

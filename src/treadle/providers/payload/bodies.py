@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, shown
 from treadle.ports import ToolSpec
 from treadle.providers.payload.encoded import to_json
 from treadle.providers.payload.names import own_names, wire_name
@@ -90,7 +90,7 @@ def server_tools(given: Any, *, example: str, is_function: Callable[[Mapping[str
     tools = [] if given is None else given
     if not isinstance(tools, list | tuple) or not all(isinstance(tool, Mapping) and tool for tool in tools):
         raise ConfigurationError(
-            f"The option server_tools must be a list of objects such as {example}; got {given!r:.80}."
+            f"The option server_tools must be a list of objects such as {example}; got {shown(given)}."
         )
     if any(map(is_function, tools)):
         raise ConfigurationError("The option server_tools holds a function: give functions to the agent as its tools.")

@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, shown
 
 __all__ = ["id_pattern", "own_names", "wire_id", "wire_name"]
 
@@ -49,7 +49,7 @@ def id_pattern(written: str | None) -> re.Pattern[str]:
         _made_id("", plain)
     except (re.error, StopIteration) as exc:
         raise ConfigurationError(
-            f"call_id must be a regular expression that up to 40 hexadecimal digits fit, such as '[a-zA-Z0-9]{{9}}'; got {written!r:.80}."
+            f"call_id must be a regular expression that up to 40 hexadecimal digits fit, such as '[a-zA-Z0-9]{{9}}'; got {shown(written)}."
         ) from exc
     return plain
 

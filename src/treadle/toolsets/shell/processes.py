@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from treadle.errors import shown
 from treadle.toolsets import process_guard
 
 __all__ = ["ProcessResult", "clean_environment", "run_process"]
@@ -59,7 +60,7 @@ async def run_process(
     """
     if isinstance(arguments, str | bytes):
         raise TypeError(
-            f"run_process takes a list, such as ['git', 'log']; got {arguments!r:.80}. Try shlex.split(...)."
+            f"run_process takes a list, such as ['git', 'log']; got {shown(arguments)}. Try shlex.split(...)."
         )
     if not arguments:
         raise ValueError("run_process needs a program: the first of its arguments.")
