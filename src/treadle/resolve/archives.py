@@ -14,7 +14,7 @@ from treadle.resolve import open_session
 from treadle.resolve.sessions import checked_id
 from treadle.resolve.system import SystemClock
 from treadle.sessions.checkpoints import fold
-from treadle.sessions.maintenance import doubts_of
+from treadle.sessions.resolving import doubts_of
 from treadle.sessions.session import Session
 from treadle.sessions.transfer import Parcel, unpack
 from treadle.state import UNREADABLE, Doubt, SessionState, is_cancelled, unreadable, waiting_approvals

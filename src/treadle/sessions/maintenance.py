@@ -1,19 +1,17 @@
-"""Keeping: what people do to a session between its runs: mark, rewind, fork, change, delete, export. Runs no call and asks no model.
+"""Maintenance: what people do to a session between its runs: mark, rewind, fork, change, delete, export. Runs no call and asks no model.
 
 Each act but fork and export needs the session's lease; whoever calls holds it.
 """
 
-from typing import Literal
-
 from treadle import canonical
 from treadle.errors import (
     ConfigurationError,
-    JournalError,
+    NoRunYet,
     NoSuchPoint,
+    RunCompleted,
     SessionConflict,
     SessionMoved,
     SessionNotActive,
-    UnknownDoubt,
     shown,
 )
 from treadle.events import (
@@ -23,29 +21,28 @@ from treadle.events import (
     SessionMarked,
     SessionRewound,
     SessionStatus,
-    ToolResolved,
 )
 from treadle.messages import user_message
-from treadle.ports import HasOverview, Journal
 from treadle.sessions.checkpoints import Rewind, artifacts_of, effects_after, find_point, fold, forked
 from treadle.sessions.ledger import Ledger
-from treadle.sessions.settling import settle
+from treadle.sessions.settling import end_children, settle
 from treadle.sessions.transfer import Parcel
-from treadle.state import Doubt, SessionState, instant
-from treadle.tools import Done, JsonObject, NotDone, Unknown
+from treadle.state import SessionState
+from treadle.tools import JsonObject
 
 __all__ = [
     "change",
+    "check_active",
     "check_here",
+    "check_own",
+    "check_resumable",
     "check_text",
     "check_there",
-    "doubts_of",
+    "delete",
     "fork",
     "mark",
     "move",
     "parcel_of",
-    "purge",
-    "resolved",
     "rewind",
 ]
 
@@ -56,6 +53,32 @@ def check_there(state: SessionState) -> None:
     """Raise SessionNotActive where the session has been deleted."""
     if state.status == "deleted":
         raise SessionNotActive(f"Session {state.id!r} has been deleted.")
+
+
+def check_resumable(state: SessionState) -> None:
+    """Raise NoRunYet or RunCompleted unless a run was paused, stopped or broke off."""
+    if state.run is None:
+        raise NoRunYet(f"Session {state.id!r} has no run yet. Start one with a task.")
+    if state.run.phase == "completed":
+        raise RunCompleted(f"The last run of session {state.id!r} is completed. Give it a new task instead.")
+
+
+def check_active(state: SessionState) -> None:
+    """Raise SessionNotActive unless a run may begin: people may have suspended, closed or deleted the session."""
+    check_here(state)
+    if state.status != "active":
+        activate = f" To take it up again: `treadle sessions activate {state.id}`, or session.change(status='active')."
+        hint = "" if state.status == "deleted" else activate
+        raise SessionNotActive(f"Session {state.id!r} is {state.status}: no run may begin in it.{hint}")
+
+
+def check_own(state: SessionState) -> None:
+    """Raise SessionNotActive where the session carries out a call of another: it goes on with that one, under its rules."""
+    if state.caller is not None:
+        raise SessionNotActive(
+            f"Session {state.id!r} carries out a call of session {state.caller.parent_id!r}. "
+            f"Resume session {state.root_id!r} instead, or fork this one."
+        )
 
 
 def check_here(state: SessionState) -> None:
@@ -193,7 +216,16 @@ async def change(
     await ledger.record(event, durable=True)
 
 
-async def purge(ledger: Ledger) -> SessionState:
+async def delete(ledger: Ledger, *, purge: bool) -> None:
+    """Record that the session is deleted; with `purge`, remove all else of it."""
+    await end_children(ledger, even_open=True)
+    if ledger.state.status != "deleted":
+        await change(ledger, status="deleted", metadata=None, reason="", by="person", if_head=None)
+    if purge:
+        ledger.state = await purged(ledger)
+
+
+async def purged(ledger: Ledger) -> SessionState:
     """Remove everything that the journal keeps of a deleted session but the fact; return what is left."""
     state = ledger.state
     events = await ledger.journal.read(state.id)
@@ -212,54 +244,3 @@ async def parcel_of(ledger: Ledger) -> Parcel:
     stored = [(digest, await journal.blob(digest)) for digest in artifacts_of(events)]
     blobs = {digest: content for digest, content in stored if content is not None}
     return Parcel(session_id=session_id, events=events, inbox=inbox, blobs=blobs)
-
-
-async def resolved(
-    ledger: Ledger, call_id: str, outcome: "Done | type[NotDone | Unknown]", *, by: str, reason: str
-) -> ToolResolved:
-    """Return the event that says how a call in doubt ended, as a person found out. The next run tells the model.
-
-    What was resolved as unknown may be resolved again: a receipt may turn up late.
-
-    Raises:
-        UnknownDoubt: No call by that id is in doubt, or it has been resolved.
-    """
-    check_there(ledger.state)
-    check_here(ledger.state)
-    state = ledger.state
-    open_one = state.open.get(call_id)
-    is_correctable = (
-        open_one is not None and open_one.resolution is not None and open_one.resolution.outcome == "unknown"
-    )
-    doubt = next((one for one in state.open_doubts() if one.call_id == call_id), None) or state.doubts.get(call_id)
-    if doubt is None and is_correctable and open_one is not None:
-        doubt = open_one.doubt(state.id)
-    if doubt is None:
-        raise UnknownDoubt(await _why_no_doubt(ledger, call_id))
-    word: Literal["done", "not_done", "unknown"] = (
-        "done" if isinstance(outcome, Done) else "not_done" if outcome is NotDone else "unknown"
-    )
-    value = outcome.value if isinstance(outcome, Done) else None
-    return ToolResolved(
-        call_id=call_id, tool=doubt.tool, outcome=word, by=by, reason=reason, key=doubt.key, value=value
-    )
-
-
-async def doubts_of(journal: Journal, state: SessionState) -> tuple[Doubt, ...]:
-    """Return the calls in doubt of one session. Those without a result are left out while a process that lives holds it."""
-    found = state.open_doubts()
-    if all(doubt.is_told for doubt in found):
-        return found
-    try:
-        is_live = isinstance(journal, HasOverview) and await journal.is_held(state.id)
-    except JournalError:  # whoever may not look at the lock is shown the doubt
-        is_live = False
-    return tuple(doubt for doubt in found if doubt.is_told or not is_live)
-
-
-async def _why_no_doubt(ledger: Ledger, call_id: str) -> str:
-    for event in reversed(await ledger.journal.read(ledger.state.id)):
-        if isinstance(event, ToolResolved) and event.call_id == call_id:
-            return f"Call {call_id!r} has been resolved already: {event.outcome}, by {event.by} at {instant(event.at)}."
-    known = ", ".join(one.call_id for one in ledger.state.open_doubts()) or "none"
-    return f"No call {shown(call_id)} is in doubt in session {ledger.state.id!r}. In doubt: {known}."

@@ -12,7 +12,7 @@ from treadle.events import (
     ToolStarted,
     ToolSuspended,
 )
-from treadle.messages import ToolCall
+from treadle.messages import Result, ToolCall
 from treadle.state.doubts import Doubt, doubt_of
 from treadle.tools import JsonObject, ToolResult
 
@@ -151,6 +151,18 @@ def call_record(result: ToolResult) -> CallRecord:
         status=result.status.value,
         attempts=result.attempts,
         duration_seconds=result.duration_seconds,
+    )
+
+
+def result_part(result: ToolResult) -> Result:
+    """Return what of a result enters the transcript."""
+    return Result(
+        call_id=result.call_id,
+        name=result.name,
+        content=result.content,
+        is_error=result.is_error,
+        execution_id=result.execution_id,
+        media=result.media,
     )
 
 

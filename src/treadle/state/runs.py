@@ -1,10 +1,11 @@
 """A run of a session, by its events."""
 
-from typing import Literal
+from typing import Literal, Self
 
 import msgspec
 
 from treadle.budgets import Spent
+from treadle.events import RunFinished, RunPaused, RunResumed, RunStarted
 from treadle.state.calls import CallRecord, ChildState, Denial
 from treadle.tools import JsonObject
 
@@ -47,3 +48,48 @@ class RunState(msgspec.Struct, kw_only=True):
     """Responses in a row whose calls were cut off by the output limit."""
     segment_at: float = 0.0
     last_at: float = 0.0
+
+    @classmethod
+    def begun(cls, event: RunStarted, *, first_message: int) -> Self:
+        """Return the run that this event begins."""
+        return cls(
+            id=event.run_id,
+            task=event.task,
+            profile=event.profile,
+            budget=event.budget,
+            deadline=event.deadline,
+            origin=event.origin,
+            first_message=first_message,
+            segment_at=event.at,
+            last_at=event.at,
+        )
+
+    def end(self, event: RunFinished | RunPaused) -> None:
+        """Add its end, or its pause."""
+        self.reason = event.reason
+        self.spent = msgspec.structs.replace(self.spent, wall_seconds=event.wall_seconds)
+        if isinstance(event, RunFinished):
+            self.text = event.text or self.text
+        self.phase = "paused" if isinstance(event, RunPaused) else event.status  # type: ignore[assignment]  # a Status
+
+    def resume(self, event: RunResumed) -> None:
+        """Go on, with what the resumption brings."""
+        if self.phase == "running":  # the process died: its last event says how long it surely ran
+            lived = max(self.last_at - self.segment_at, 0.0)
+            self.spent = msgspec.structs.replace(self.spent, wall_seconds=self.spent.wall_seconds + lived)
+        self.phase, self.reason = "running", None
+        self.budget = event.budget or self.budget
+        self.deadline = self.deadline if event.deadline is None else event.deadline
+        self.profile = event.profile or self.profile
+        self.origin = event.origin or self.origin
+        self.has_closed = False
+        self.cut_in_calls = 0
+        # Invariant: both were stamped by one process. `resume` may happen on another machine, with another clock.
+        self.segment_at = self.last_at = event.at
+
+    def uncharge(self) -> None:
+        """Charge the budget no longer for a call that it did not cover, from the moment at which the call is refused."""
+        spent = self.spent
+        self.spent = msgspec.structs.replace(
+            spent, tool_calls=spent.tool_calls - 1, uncovered_calls=spent.uncovered_calls + 1
+        )

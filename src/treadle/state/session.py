@@ -49,6 +49,7 @@ from treadle.state.calls import (
     call_record,
     denial_of,
     only_reads,
+    result_part,
 )
 from treadle.state.doubts import IN_DOUBT, Doubt, resolution_id
 from treadle.state.runs import RunState
@@ -197,41 +198,14 @@ class SessionState:
     # --- runs
 
     def _run_started(self, event: RunStarted) -> None:
-        self.run = RunState(
-            id=event.run_id,
-            task=event.task,
-            profile=event.profile,
-            budget=event.budget,
-            deadline=event.deadline,
-            origin=event.origin,
-            first_message=len(self.messages),
-            segment_at=event.at,
-            last_at=event.at,
-        )
+        self.run = RunState.begun(event, first_message=len(self.messages))
         self._salvage()
 
     def _run_ended(self, event: RunFinished | RunPaused) -> None:
-        run = self._running()
-        run.reason = event.reason
-        run.spent = msgspec.structs.replace(run.spent, wall_seconds=event.wall_seconds)
-        if isinstance(event, RunFinished):
-            run.text = event.text or run.text
-        run.phase = "paused" if isinstance(event, RunPaused) else event.status  # type: ignore[assignment]  # a Status
+        self._running().end(event)
 
     def _run_resumed(self, event: RunResumed) -> None:
-        run = self._running()
-        if run.phase == "running":  # the process died: its last event says how long it surely ran
-            lived = max(run.last_at - run.segment_at, 0.0)
-            run.spent = msgspec.structs.replace(run.spent, wall_seconds=run.spent.wall_seconds + lived)
-        run.phase, run.reason = "running", None
-        run.budget = event.budget or run.budget
-        run.deadline = run.deadline if event.deadline is None else event.deadline
-        run.profile = event.profile or run.profile
-        run.origin = event.origin or run.origin
-        run.has_closed = False
-        run.cut_in_calls = 0
-        # Invariant: both were stamped by one process. `resume` may happen on another machine, with another clock.
-        run.segment_at = run.last_at = event.at
+        self._running().resume(event)
         self._salvage()
 
     def _running(self) -> RunState:
@@ -381,7 +355,7 @@ class SessionState:
             return
         state.result = event.result
         if event.result.code == BUDGET_EXCEEDED:
-            self._uncharge(self._running())
+            self._running().uncharge()
         decision = state.decision
         if event.result.status is CallStatus.DENIED and decision is not None and decision.decision == "sandbox":
             self._running().denials.append(denial_of(decision))
@@ -393,13 +367,6 @@ class SessionState:
             self._missing -= 1
             if not self._missing:
                 self._close_step()
-
-    def _uncharge(self, run: RunState) -> None:
-        """Calls that the budget did not cover are not charged to it, from the moment at which they are refused."""
-        spent = run.spent
-        run.spent = msgspec.structs.replace(
-            spent, tool_calls=spent.tool_calls - 1, uncovered_calls=spent.uncovered_calls + 1
-        )
 
     def _doubt(self, state: CallState) -> None:
         """The model is told that the outcome is unknown; where a person knows it already, it is told that as well."""
@@ -433,16 +400,7 @@ class SessionState:
             result = state.result
             assert result is not None
             run.calls.append(call_record(result))
-            results.append(
-                Result(
-                    call_id=result.call_id,
-                    name=result.name,
-                    content=result.content,
-                    is_error=result.is_error,
-                    execution_id=result.execution_id,
-                    media=result.media,
-                )
-            )
+            results.append(result_part(result))
         self._add(Message(role="tool", parts=tuple(results)))
         self.answered = tuple(self.open.values())
         self.open.clear()

@@ -1,0 +1,73 @@
+"""Answering: whether an answer to a request for consent is valid, and what became of a request that waits no longer."""
+
+from collections.abc import Sequence
+from functools import cache
+
+from treadle.canonical import find_unencodable
+from treadle.errors import ConfigurationError, shown
+from treadle.events import ApprovalAnswered
+from treadle.ports import HasClock, Journal
+from treadle.sessions.maintenance import check_text
+from treadle.sessions.reading import events_of_all
+from treadle.state import Approval, InboxMessage, SessionState, instant, is_cancelled
+
+__all__ = ["check_answer", "inbox_of", "store_time", "why_not_waiting"]
+
+
+def check_answer(answer: object, *, reason: object, arguments: object, by: object) -> None:
+    """Raise ConfigurationError where the answer, its reason, its arguments or its author is invalid."""
+    if not isinstance(answer, str) or answer not in ("allow", "deny"):
+        raise ConfigurationError(f"An approval is answered with 'allow' or 'deny'; got {shown(answer)}.")
+    if arguments is not None and not isinstance(arguments, dict):
+        raise ConfigurationError(f"Edited arguments are one object, by name; got {shown(arguments)}.")
+    if (fault := find_unencodable(arguments)) is not None:
+        raise ConfigurationError(f"Edited arguments must be JSON: {fault}.")
+    check_text("reason", reason)
+    check_text("by", by)
+
+
+async def why_not_waiting(
+    journal: Journal, state: SessionState, approval_id: str, *, waiting: Sequence[Approval]
+) -> str:
+    """Say what became of a request: who answered it first, or that there is none by that id."""
+    inbox = await inbox_of(journal, state)
+    for message in inbox:
+        if message.kind == "answer" and message.body.get("approval_id") == approval_id:
+            body = message.body
+            return _answered(approval_id, body.get("answer"), body.get("approved_by"), body.get("at"))
+    answered = [event for event in await events_of_all(journal, state.id) if isinstance(event, ApprovalAnswered)]
+    for event in reversed(answered):
+        if event.approval_id == approval_id:
+            at = event.at if event.given_at is None else event.given_at
+            return _answered(approval_id, event.answer, event.approved_by, at)
+    if is_cancelled(state, inbox):
+        return f"Approval {shown(approval_id)} no longer waits: the run was cancelled. Resume the session to end it."
+    known = ", ".join(sorted(one.id for one in waiting)) or "none"
+    return f"No approval {shown(approval_id)} waits in session {state.id!r}. Waiting: {known}."
+
+
+async def inbox_of(journal: Journal, state: SessionState) -> tuple[InboxMessage, ...]:
+    """Return what lies in the inbox, and the answers that lie in those of sessions that carry out calls of this one."""
+    found = list(await journal.inbox(state.id))
+    for asks in {approval.session_id for approval in state.pending_approvals()} - {state.id}:
+        found += [message for message in await journal.inbox(asks) if message.kind == "answer"]
+    return tuple(found)
+
+
+async def store_time(journal: Journal) -> float | None:
+    """Return the time by the store's clock, on which machines that share a store agree; None where it has none."""
+    if not _has_clock(type(journal)):
+        return None
+    assert isinstance(journal, HasClock)
+    return await journal.now()
+
+
+@cache
+def _has_clock(kind: type[Journal]) -> bool:
+    """Whether stores of this kind have a clock. Looked up once for each: checking a protocol takes long."""
+    return issubclass(kind, HasClock)
+
+
+def _answered(approval_id: str, answer: object, by: object, at: object) -> str:
+    when = f" at {instant(at)}" if isinstance(at, int | float) else ""
+    return f"Approval {shown(approval_id)} waits no longer. It has been answered already ({answer}), by {by}{when}: the first answer wins."
