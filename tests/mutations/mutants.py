@@ -116,7 +116,9 @@ def apply(mutant: Mutant) -> None:
     _put(*edit)
     mutated = _codes(compile(ast.fix_missing_locations(tree), str(mutant.path), "exec", dont_inherit=True))
     changed = 0
-    for function in [one for one in gc.get_objects() if isinstance(one, FunctionType)]:
+    for function in [
+        one for one in gc.get_objects() if type(one) is FunctionType
+    ]:  # isinstance would ask hostile objects
         code = function.__code__
         name = code.co_qualname
         if code.co_filename != str(mutant.path) or not f"{name}.".startswith(f"{mutant.function}."):
