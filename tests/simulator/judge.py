@@ -13,7 +13,6 @@ from simulator.tools import AFTER_RAISES, BEFORE_DENIES, PROGRESS, is_done, rewr
 from simulator.world import ACTING, Deed, canonical
 from treadle.effects import Effect
 from treadle.engine.reports import RunResult
-from treadle.engine.tool_calls.recovery import IN_DOUBT
 from treadle.events import (
     ActionDecided,
     AnyEvent,
@@ -33,7 +32,7 @@ from treadle.events import (
 from treadle.messages import Finish, ToolCall
 from treadle.ports import ModelRequest
 from treadle.sessions.checkpoints import fold
-from treadle.state import Approval
+from treadle.state import IN_DOUBT, Approval
 from treadle.stops import Status, StopReason
 from treadle.tools import CallStatus, ToolContext, ToolResult
 
