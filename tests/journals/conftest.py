@@ -1,6 +1,7 @@
 """The journals under test, and other processes that use them."""
 
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -11,11 +12,13 @@ import pytest
 
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
+from treadle.journals.stores import Backend, StoreJournal
 from treadle.ports import Journal
 
 if TYPE_CHECKING:
     from postgres_server import PostgresServer
 
+SAMPLE = Path(__file__).parents[2] / "docs_src" / "stores.py"
 CHILD = Path(__file__).parent / "journal_child.py"
 
 
@@ -30,7 +33,14 @@ def url(postgres_url: str) -> str:
     return postgres_url
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def sample_backend() -> Backend:
+    """Return the store of docs/stores.md, which implements the primitives alone."""
+    sample = runpy.run_path(str(SAMPLE))
+    backend: Backend = sample["DictBackend"]()
+    return backend
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "sample"])
 async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
     opened = _journal(request, tmp_path)
     yield opened
@@ -43,11 +53,18 @@ def _journal(request: pytest.FixtureRequest, tmp_path: Path) -> Journal:
             return MemoryJournal()
         case "sqlite":
             return SqliteJournal(tmp_path / "journal.db")
+        case "sample":
+            return StoreJournal(sample_backend())
         case _:
             url = request.getfixturevalue("url")
             from treadle.journals.postgres import PostgresJournal
 
             return PostgresJournal(url)
+
+
+@pytest.fixture
+def sample_store() -> Backend:
+    return sample_backend()
 
 
 @pytest.fixture
@@ -87,8 +104,8 @@ def run_child(start_child: Callable[..., subprocess.Popen[str]]) -> Callable[...
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Stores are tested with events made by hand; only `test_degrading.py` runs agents over them."""
+    """Stores are tested with events made by hand; two files run agents over them."""
     here = Path(__file__).parent
     for item in items:
-        if item.path.parent == here and item.path.name != "test_degrading.py":
+        if item.path.parent == here and item.path.name not in ("test_degrading.py", "test_stores.py"):
             item.add_marker(pytest.mark.unchecked("its events are made by hand and tell no whole story"))

@@ -512,7 +512,7 @@ async def test_a_password_is_never_shown(server: PostgresServer):
     with pytest.raises(JournalError, match=r"cannot be reached.*password authentication failed") as refusal:
         await journal.sessions()
     await journal.close()
-    for said in (shown(refusal.value), repr(journal), repr(vars(journal)["_address"])):
+    for said in (shown(refusal.value), repr(journal), repr(vars(vars(journal)["_backend"])["_address"])):
         assert wrong not in said
         assert "s3cret" not in said
 

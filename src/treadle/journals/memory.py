@@ -3,10 +3,11 @@
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from treadle.errors import JournalError, SessionHeld, UnknownSession
+from treadle.errors import JournalError
 from treadle.events import AnyEvent, SessionStatus
 from treadle.journals.store.approvals import waiting_approvals
 from treadle.journals.store.blobs import digest_of
+from treadle.journals.store.local_leases import LocalLease, LocalLeases
 from treadle.journals.store.sequence import (
     check_numbers,
     check_session_id,
@@ -15,11 +16,12 @@ from treadle.journals.store.sequence import (
     parent_of,
     status_of,
     task_of,
+    unknown,
 )
 from treadle.ports import InboxMessage, SessionInfo
 from treadle.state import Approval
 
-__all__ = ["MemoryJournal", "MemoryLease"]
+__all__ = ["MemoryJournal"]
 
 
 class MemoryJournal:
@@ -33,6 +35,7 @@ class MemoryJournal:
     def __init__(self) -> None:
         self._shelves: dict[str, _Shelf] = {}
         self._blobs: dict[str, bytes] = {}
+        self._leases = LocalLeases()
         self._is_closed = False
 
     @property
@@ -49,12 +52,10 @@ class MemoryJournal:
 
     async def acquire(
         self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]
-    ) -> "MemoryLease":
+    ) -> LocalLease:
         shelf = self._shelf(session_id)
-        if shelf.on_message is not None:
-            raise SessionHeld(f"Session {session_id!r} is being run already, in this process. Wait for that run.")
-        shelf.on_message = on_message
-        return MemoryLease(shelf)
+        has_messages = len(shelf.consumed) < len(shelf.inbox)
+        return self._leases.acquire(session_id, on_message, head=len(shelf.events), has_messages=has_messages)
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
         shelf = self._shelf(session_id)
@@ -111,8 +112,7 @@ class MemoryJournal:
 
     async def is_held(self, session_id: str) -> bool:
         """Return whether a run of this process holds the session."""
-        shelf = self._shelves.get(session_id)
-        return shelf is not None and shelf.on_message is not None
+        return self._leases.is_held(session_id)
 
     async def with_unknown_outcomes(self) -> Collection[str]:
         """Return the ids of all sessions: their events are at hand."""
@@ -127,8 +127,7 @@ class MemoryJournal:
         if message.id in shelf.inbox:
             return False
         shelf.inbox[message.id] = message
-        if shelf.on_message is not None:
-            shelf.on_message()
+        self._leases.tell(session_id)
         return True
 
     async def inbox(self, session_id: str) -> Sequence[InboxMessage]:
@@ -161,7 +160,7 @@ class MemoryJournal:
         self._check_open()
         shelf = self._shelves.get(session_id)
         if shelf is None:
-            raise UnknownSession(f"The journal holds no session {session_id!r}.")
+            raise unknown(session_id)
         return shelf
 
     def _check_open(self) -> None:
@@ -169,31 +168,16 @@ class MemoryJournal:
             raise JournalError("This journal in memory is closed.")
 
 
-class MemoryLease:
-    """The right to write one session. Nobody can take it away: it ends with its run, or with the process."""
-
-    def __init__(self, shelf: "_Shelf") -> None:
-        self.head = len(shelf.events)
-        self.has_messages = len(shelf.consumed) < len(shelf.inbox)
-        self._shelf: _Shelf | None = shelf
-
-    async def release(self) -> None:
-        if self._shelf is not None:
-            self._shelf.on_message, self._shelf = None, None
-
-
 class _Shelf:
     """What is kept of one session."""
 
-    __slots__ = ("consumed", "events", "inbox", "on_message", "parent", "state", "status", "task", "updated_at")
+    __slots__ = ("consumed", "events", "inbox", "parent", "state", "status", "task", "updated_at")
 
     def __init__(self, updated_at: float) -> None:
         self.events: list[AnyEvent] = []
         self.inbox: dict[str, InboxMessage] = {}
         self.consumed: dict[str, int] = {}
         self.state = "active"
-        self.on_message: Callable[[], None] | None = None
-        """Of the run that holds the session; None while nobody does."""
         self.task = ""
         self.status: SessionStatus = "active"
         self.parent: tuple[str, int] | None = None

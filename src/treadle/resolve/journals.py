@@ -1,14 +1,19 @@
 """Journals by path or address. Stores are imported on first use."""
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from treadle.errors import ConfigurationError
 from treadle.ports import Journal
 
 __all__ = ["JournalOpening", "open_journal"]
+
+_Open: TypeAlias = Callable[[str], Awaitable[Journal]]
+
+STORES = "treadle.stores"
+"""Entry points by which a package says which addresses its store handles: the name is the scheme."""
 
 
 class JournalOpening(Coroutine[Any, Any, Journal]):
@@ -44,6 +49,9 @@ class JournalOpening(Coroutine[Any, Any, Journal]):
 def open_journal(path: str | Path) -> JournalOpening:
     """Open a journal: a file's path, `postgresql://...`, or `memory:`. It lists sessions and waiting approvals.
 
+    Other addresses, as `SCHEME://...`, belong to stores of installed packages, which name the scheme as an entry point of
+    `treadle.stores`.
+
     Example:
         async with open_journal("agent.db") as journal:
             for approval in await journal.approvals(): ...
@@ -56,15 +64,31 @@ def open_journal(path: str | Path) -> JournalOpening:
 
 
 async def _open_journal(path: str | Path) -> Journal:
-    if str(path) in ("memory:", ":memory:"):
-        from treadle.journals.memory import MemoryJournal
-
-        return MemoryJournal()
-    if str(path).startswith(("postgresql:", "postgres:")):
-        return await _open_postgres(str(path))
+    address = str(path)
+    scheme, colon, rest = address.partition(":")
+    if colon and scheme in _STORES:
+        return await _STORES[scheme](address)
+    if rest.startswith("//") and (opener := _installed(scheme)) is not None:
+        return await opener(address)
     from treadle.journals.sqlite import open_sqlite
 
     return await open_sqlite(Path(path))
+
+
+def _installed(scheme: str) -> _Open | None:
+    """Return what opens the addresses of an installed package's store; None where no package has said so."""
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=STORES, name=scheme):
+        opener: _Open = entry.load()
+        return opener
+    return None
+
+
+async def _open_memory(_: str) -> Journal:
+    from treadle.journals.memory import MemoryJournal
+
+    return MemoryJournal()
 
 
 async def _open_postgres(url: str) -> Journal:
@@ -76,3 +100,12 @@ async def _open_postgres(url: str) -> Journal:
             "Install psycopg 3: pip install 'psycopg[binary]'."
         ) from error
     return await open_postgres(url)
+
+
+_STORES: dict[str, _Open] = {
+    "memory": _open_memory,
+    "": _open_memory,  # `:memory:`
+    "postgres": _open_postgres,
+    "postgresql": _open_postgres,
+}
+"""The schemes of the stores that come with Treadle. Every other address is a file's path."""

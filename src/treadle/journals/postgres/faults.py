@@ -5,6 +5,7 @@ from psycopg import errors
 
 from treadle.errors import JournalError
 from treadle.journals.postgres.address import Address
+from treadle.journals.store.faults import disk_full, locked, not_taken
 
 __all__ = ["COLLISIONS", "OWN_FAULTS", "STORE_FAULTS", "describe", "describe_unreachable"]
 
@@ -26,11 +27,9 @@ def describe(address: Address, fault: Exception) -> JournalError:
         case errors.ReadOnlySqlTransaction():
             text = f"The journal {place} takes no writes: its server is a standby, or its role may only read."
         case errors.LockNotAvailable():
-            text = (
-                f"Another program keeps the journal {place} locked. Close it, or try again later; nothing was written."
-            )
+            return locked(place)
         case errors.DiskFull():
-            text = f"The disk of the journal {place} is full. Free some space; what was recorded before is safe."
+            return disk_full(place)
         case errors.UndefinedTable() | errors.UndefinedColumn() | errors.UndefinedObject():
             text = f"The tables of the journal {place} are not as they were made ({words}). Did another program change them?"
         case errors.AdminShutdown() | errors.CrashShutdown() | errors.CannotConnectNow():
@@ -38,7 +37,7 @@ def describe(address: Address, fault: Exception) -> JournalError:
         case psycopg.OperationalError() if fault.sqlstate is None:
             return describe_unreachable(address, fault)
         case _ if isinstance(fault, OWN_FAULTS):
-            text = f"The journal {place} cannot take this ({words}). Nothing of it was written."
+            return not_taken(place, words)
         case _:
             text = f"The journal {place} does not work ({words}). Look into the server's log."
     return JournalError(text)

@@ -14,7 +14,7 @@ from treadle.journals.store.appends import Append
 from treadle.journals.store.deferred import Deferred
 from treadle.journals.store.rows import EventRow
 from treadle.journals.store.sequence import exists, forked
-from treadle.ports import InboxMessage
+from treadle.journals.store.sums import MessageRow
 
 __all__ = ["Behind", "Hands", "Transaction"]
 
@@ -147,8 +147,8 @@ class Hands:
 
     def _note(self, append: Append, before: bytes | None) -> None:
         if append.rows:
-            sums = statements.sums_of(append, before)
-            self._last[append.session_id] = _Last(append.rows[-1][0], sums[-1])
+            seq, _, stored_sum = append.chained(before)[-1]
+            self._last[append.session_id] = _Last(seq, stored_sum)
             kept = self._unsynced.setdefault(append.session_id, [])
             kept.extend(append.rows)
             del kept[:-_MOST_UNSYNCED]
@@ -176,7 +176,7 @@ class Hands:
         connection: Connection,
         job: Append,
         parent: tuple[str, int] | None,
-        inbox: Sequence[tuple[InboxMessage, str]],
+        inbox: Sequence[MessageRow],
     ) -> Sent[None]:
         sent = statements.adopt(connection, job, parent, inbox)
 
@@ -190,8 +190,8 @@ class Hands:
         self._last.pop(job.session_id, None)
         return statements.purge(connection, job, blobs)
 
-    def put(self, connection: Connection, session_id: str, message: InboxMessage, body: str) -> Sent[bool]:
-        sent = statements.put(connection, session_id, message, body)
+    def put(self, connection: Connection, session_id: str, message: MessageRow) -> Sent[bool]:
+        sent = statements.put(connection, session_id, message)
 
         def outcome() -> bool:
             is_new, is_there = sent()

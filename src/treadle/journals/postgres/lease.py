@@ -8,34 +8,27 @@ the connection.
 
 import asyncio
 import os
-import shlex
-import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
 import psycopg
 
-from treadle.errors import JournalError, SessionHeld
+from treadle.errors import JournalError
 from treadle.journals.postgres import queries, statements
 from treadle.journals.postgres.faults import describe
 from treadle.journals.postgres.link import Link
 from treadle.journals.postgres.schema import Connection
 from treadle.journals.postgres.statements import Claim, Standing
+from treadle.journals.store.lease import BEATS_A_LEASE, Holder, HolderLink, held, look_seconds
 from treadle.redaction import redacted_logger
 
-__all__ = ["LEASE_SECONDS", "Heart", "LeaseActs", "ServerLease", "ServerLeases", "look_seconds"]
+__all__ = ["Heart", "LeaseActs", "ServerLease", "ServerLeases"]
 
 logger = redacted_logger(__name__)
 
-LEASE_SECONDS = 10.0
-"""A holder that was not heard of for so long is taken for dead."""
-
-_BEATS_A_LEASE = 20
-_LOOKS_A_BEAT = 2
 _BEATS_OF_THE_LIVING = 3
 """A renewal or two that were under way when their process died may arrive after it."""
 
@@ -51,25 +44,7 @@ class LeaseActs(NamedTuple):
     """The same without waiting: the holder's event loop is closed."""
 
 
-def look_seconds(lease_seconds: float) -> float:
-    """How often one looks whether a lease has ended."""
-    return lease_seconds / _BEATS_A_LEASE / _LOOKS_A_BEAT
-
-
-class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds a session."""
-
-    host: str
-    pid: int
-    since: float
-    """Seconds since 1970, by the owner's clock. For people, and to tell two owners apart."""
-
-    def __str__(self) -> str:
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
-        return f"process {self.pid} on {self.host}, since {since}"
-
-
-class ServerLease:
+class ServerLease(HolderLink):
     """The right to write one session, until it is released or lost."""
 
     def __init__(
@@ -83,6 +58,7 @@ class ServerLease:
         on_message: Callable[[], None],
         let_go: Callable[["ServerLease"], Awaitable[None]],
     ) -> None:
+        super().__init__(on_message)
         self.session_id = session_id
         self.epoch = epoch
         self.heard_at = heard_at
@@ -90,22 +66,14 @@ class ServerLease:
         self.loss = ""
         """Why the lease was lost; empty while it holds."""
         self._holds_seconds = lease_seconds * (
-            1 - 1 / _BEATS_A_LEASE
+            1 - 1 / BEATS_A_LEASE
         )  # it ends here a little earlier than at the server
         self._lease_seconds = lease_seconds
         self._on_lost = on_lost
-        self._on_message = on_message
         self._let_go = let_go
-        self._told = 0
-        self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
         self._is_over = False
         self._timer = self._loop.call_later(self._seconds_left(), self._look_at_clock)
-
-    @property
-    def is_orphaned(self) -> bool:
-        """Whether nobody can be told of anything: the event loop of its run is closed."""
-        return self._loop.is_closed()
 
     def _seconds_left(self) -> float:
         return self.heard_at + self._holds_seconds - time.monotonic()
@@ -137,16 +105,6 @@ class ServerLease:
             self._timer.cancel()
             logger.warning("The run of session %s is stopped. %s", self.session_id, because)
             self._on_lost()
-
-    def tell(self, arrival: int) -> None:
-        """Tell the holder of a message, once."""
-        if arrival > self._told:
-            self._told = arrival
-            self._call(self._on_message)
-
-    def _call(self, callback: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # a closed loop: nobody is left to tell
-            self._loop.call_soon_threadsafe(callback)
 
     @property
     def head(self) -> None:
@@ -188,8 +146,7 @@ class ServerLeases:
         Raises:
             SessionHeld: Its holder lives.
         """
-        owner = Owner(host=socket.gethostname(), pid=os.getpid(), since=time.time())
-        heard_at, epoch = await self._claim(session_id, owner)
+        heard_at, epoch = await self._claim(session_id, Holder.here())
         lease = ServerLease(
             session_id,
             epoch,
@@ -203,7 +160,7 @@ class ServerLeases:
         self._heart.keep(lease, self._acts.abandon)
         return lease
 
-    async def _claim(self, session_id: str, owner: Owner) -> tuple[float, int]:
+    async def _claim(self, session_id: str, owner: Holder) -> tuple[float, int]:
         """Claim until we have it, or its holder has moved on the end of the lease several times: then it lives.
 
         Of many that wait for the end of one lease, one is the heir. The others are told at once.
@@ -226,7 +183,7 @@ class ServerLeases:
             lives = is_other or beats >= _BEATS_OF_THE_LIVING or self._heart.keeps(session_id)
             # A lease may be longer than ours: we do not wait for its end for ever.
             if lives or not claim.is_heir or heard_at >= until:
-                raise _held(session_id, claim)
+                raise held(session_id, _holder_of(claim))
             seen = claim
             await asyncio.sleep(look_seconds(self._lease_seconds))
 
@@ -242,7 +199,7 @@ class Heart:
     def __init__(self, link: Link, lease_seconds: float) -> None:
         self._link = link
         self._lease_seconds = lease_seconds
-        self._every_seconds = lease_seconds / _BEATS_A_LEASE
+        self._every_seconds = lease_seconds / BEATS_A_LEASE
         self._gate = threading.Condition(threading.RLock())  # reentrant: the garbage collector may call `stop`
         self._leases: dict[str, ServerLease] = {}
         self._abandon: dict[str, Callable[[str, int], None]] = {}
@@ -347,12 +304,8 @@ class Heart:
         return lost
 
 
-def _held(session_id: str, claim: Claim) -> SessionHeld:
+def _holder_of(claim: Claim) -> Holder | None:
     try:
-        who = str(msgspec.json.decode(claim.owner, type=Owner))
+        return msgspec.json.decode(claim.owner, type=Holder)
     except msgspec.MsgspecError:
-        who = "another process"
-    return SessionHeld(
-        f"Session {session_id!r} is being run by {who}. Wait for it, or cancel it with session.cancel() or `treadle cancel {shlex.quote(session_id)}`; "
-        "messages and answers may be left for it meanwhile."
-    )
+        return None

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from psycopg import Cursor
 
 from treadle.journals.postgres.schema import Connection
-from treadle.journals.store.rows import SessionRow
-from treadle.journals.store.sums import SumRow, check_messages
-from treadle.ports import InboxMessage, SessionInfo
+from treadle.journals.store.rows import INFO_COLUMNS, SessionRow, info_of
+from treadle.journals.store.sums import MessageRow, SumRow
+from treadle.ports import SessionInfo
 
 __all__ = [
     "select_arrivals",
@@ -59,23 +58,8 @@ def select_sum(connection: Connection, session_id: str, seq: int) -> bytes | Non
 
 
 def select_sessions(connection: Connection) -> tuple[SessionInfo, ...]:
-    rows = connection.execute(
-        "SELECT id, state, head, updated_at, task, status, parent_id, parent_seq FROM session "
-        "ORDER BY updated_at DESC, seat DESC"
-    )
-    return tuple(
-        SessionInfo(
-            id=session_id,
-            state=state,
-            head=head,
-            updated_at=updated_at,
-            task=task,
-            status=status,
-            parent_id=parent_id,
-            parent_seq=parent_seq,
-        )
-        for session_id, state, head, updated_at, task, status, parent_id, parent_seq in rows
-    )
+    rows = connection.execute(f"SELECT {INFO_COLUMNS}, status FROM session ORDER BY updated_at DESC, seat DESC")  # noqa: S608 - ours
+    return tuple(map(info_of, rows))
 
 
 def select_held(connection: Connection, session_id: str) -> bool:
@@ -94,13 +78,12 @@ def select_with_unknown_outcomes(connection: Connection) -> frozenset[str]:
     return frozenset(session_id for (session_id,) in rows)
 
 
-def select_inbox(connection: Connection, session_id: str) -> tuple[InboxMessage, ...]:
-    rows = connection.execute(
+def select_inbox(connection: Connection, session_id: str) -> list[MessageRow]:
+    found: Cursor[Any] = connection.execute(
         "SELECT msg_id, kind, body, sum FROM inbox WHERE session_id = %s AND consumed_seq IS NULL ORDER BY arrival",
         (session_id,),
-    ).fetchall()
-    check_messages(session_id, rows)
-    return tuple(InboxMessage(id=msg_id, kind=kind, body=msgspec.json.decode(body)) for msg_id, kind, body, _ in rows)
+    )
+    return found.fetchall()
 
 
 def select_arrivals(connection: Connection, session_ids: Sequence[str]) -> dict[str, int]:

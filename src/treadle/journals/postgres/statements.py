@@ -14,9 +14,8 @@ from treadle.errors import SessionConflict, UnknownSession
 from treadle.journals.postgres.schema import Connection
 from treadle.journals.store.appends import Append
 from treadle.journals.store.rows import EventRow
-from treadle.journals.store.sequence import conflict
-from treadle.journals.store.sums import chain, message_sum
-from treadle.ports import InboxMessage
+from treadle.journals.store.sequence import conflict, taken_over, unknown
+from treadle.journals.store.sums import MessageRow
 
 __all__ = [
     "Claim",
@@ -36,7 +35,6 @@ __all__ = [
     "put",
     "put_blob",
     "renew",
-    "sums_of",
 ]
 
 _T = TypeVar("_T")
@@ -169,7 +167,7 @@ def claim(connection: Connection, session_id: str, owner: str, lease_seconds: fl
             epoch, head, stored = row
             return Claim(int(epoch), head=int(head), sum=None if stored is None else bytes(stored))
         if (row := found.fetchone()) is None:
-            raise _unknown(session_id)
+            raise unknown(session_id)
         holder, until, is_heir = row
         return Claim(None, holder or "", until or "", is_heir=is_heir)
 
@@ -207,15 +205,15 @@ def append(
 
 
 def adopt(
-    connection: Connection, job: Append, parent: tuple[str, int] | None, inbox: Sequence[tuple[InboxMessage, str]]
+    connection: Connection, job: Append, parent: tuple[str, int] | None, inbox: Sequence[MessageRow]
 ) -> Sent[bool]:
     """Make a session that has all of this; return whether it was made. Nothing is written when there is one by its id."""
     parent_id, parent_seq = parent or (None, None)
     messages = {
-        "msg_ids": [message.id for message, _ in inbox],
-        "kinds": [message.kind for message, _ in inbox],
-        "messages": [body for _, body in inbox],
-        "message_sums": [message_sum(job.session_id, message.id, message.kind, body) for message, body in inbox],
+        "msg_ids": [row[0] for row in inbox],
+        "kinds": [row[1] for row in inbox],
+        "messages": [row[2] for row in inbox],
+        "message_sums": [row[3] for row in inbox],
     }
     sent = connection.execute(
         _ADOPT, {**_words(job, None), **messages, "parent_id": parent_id, "parent_seq": parent_seq}
@@ -244,24 +242,26 @@ def purge(connection: Connection, job: Append, blobs: Sequence[str]) -> Sent[Non
     return lambda: _check_found(emptied.rowcount == 1, session_id)
 
 
-def put(connection: Connection, session_id: str, message: InboxMessage, body: str) -> Sent[tuple[bool, bool]]:
+def put(connection: Connection, session_id: str, message: MessageRow) -> Sent[tuple[bool, bool]]:
     """Leave a message; return whether it was new, and whether one that is equal is there now.
 
     Raises:
         UnknownSession: There is no such session.
     """
-    key = (session_id, message.id)
+    message_id, kind, body, _ = message
     added = connection.execute(
         "INSERT INTO inbox (session_id, msg_id, kind, body, sum) SELECT id, %s, %s, %s, %s FROM session WHERE id = %s "
         "ON CONFLICT (session_id, msg_id) DO NOTHING",
-        (message.id, message.kind, body, message_sum(session_id, message.id, message.kind, body), session_id),
+        (*message, session_id),
     )
-    found = connection.execute("SELECT kind, body FROM inbox WHERE session_id = %s AND msg_id = %s", key)
+    found = connection.execute(
+        "SELECT kind, body FROM inbox WHERE session_id = %s AND msg_id = %s", (session_id, message_id)
+    )
 
     def outcome() -> tuple[bool, bool]:
         row = found.fetchone()
         _check_found(row is not None, session_id)
-        return added.rowcount == 1, row == (message.kind, body)
+        return added.rowcount == 1, row == (kind, body)
 
     return outcome
 
@@ -311,10 +311,10 @@ def fencing(connection: Connection, job: Append, epoch: int | None) -> SessionCo
     """Return why an append wrote nothing."""
     row = connection.execute("SELECT head, epoch FROM session WHERE id = %s", (job.session_id,)).fetchone()
     if row is None:
-        return _unknown(job.session_id)
+        return unknown(job.session_id)
     head, stored_epoch = row
     if epoch is not None and stored_epoch != epoch:
-        return SessionConflict(f"Session {job.session_id!r} was taken over by another process. Nothing was written.")
+        return taken_over(job.session_id)
     if job.rows and head != job.rows[0][0] - 1:
         return conflict(job.session_id, head, job.rows[0][0])
     return SessionConflict(
@@ -343,11 +343,6 @@ def is_stored(connection: Connection, job: Append, epoch: int | None) -> bool:
 # --- helpers ---------------------------------------------------------------------------------------------------------
 
 
-def sums_of(job: Append, before: bytes | None) -> list[bytes]:
-    """Return the checksums of an append's events."""
-    return chain(job.session_id, before, ((row[0], row[4]) for row in job.rows))
-
-
 def longer(job: Append, rows: Sequence[EventRow]) -> Append:
     """Return an append with further events before its own."""
     return msgspec.structs.replace(job, rows=[*rows, *job.rows])
@@ -361,13 +356,13 @@ def _words(job: Append, before: bytes | None) -> dict[str, Any]:  # Any: what a 
         "status": job.status,
         "head": job.rows[-1][0] if job.rows else None,
         "at": job.rows[-1][1] if job.rows else None,
-        "before": job.rows[0][0] - 1 if job.rows else None,
+        "before": job.before,
         "seqs": [row[0] for row in job.rows],
         "ats": [row[1] for row in job.rows],
         "types": [row[2] for row in job.rows],
         "versions": [row[3] for row in job.rows],
         "bodies": [row[4] for row in job.rows],
-        "sums": sums_of(job, before),
+        "sums": [row[2] for row in job.chained(before)],
     }
 
 
@@ -379,8 +374,4 @@ def _row(cursor: Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
 
 def _check_found(is_found: bool, session_id: str) -> None:
     if not is_found:
-        raise _unknown(session_id)
-
-
-def _unknown(session_id: str) -> UnknownSession:
-    return UnknownSession(f"The journal holds no session {session_id!r}.")
+        raise unknown(session_id)

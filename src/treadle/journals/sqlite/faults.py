@@ -4,6 +4,7 @@ import sqlite3
 from pathlib import Path
 
 from treadle.errors import JournalError
+from treadle.journals.store.faults import disk_full, locked, not_taken
 
 __all__ = ["OWN_FAULTS", "STORE_FAULTS", "describe", "describe_os_error"]
 
@@ -15,10 +16,17 @@ STORE_FAULTS = (sqlite3.Error, *OWN_FAULTS)
 _CODE_MASK = 0xFF  # the lower byte is the kind of failure, the upper ones its finer reason
 
 
+def describe_os_error(path: Path, fault: OSError) -> JournalError:
+    """Return the error to raise when a file or folder cannot even be reached."""
+    return JournalError(
+        f"The journal {path} cannot be opened: {fault.strerror or fault}. Check its folder, or name another file."
+    )
+
+
 def describe(path: Path, fault: Exception) -> JournalError:
     """Return the error to raise for a fault of the journal in `path`."""
     if isinstance(fault, OWN_FAULTS):
-        return JournalError(f"The journal {path} cannot take this ({fault}). Nothing of it was written.")
+        return not_taken(path, fault)
     match _code_of(fault):
         case sqlite3.SQLITE_NOTADB:
             text = (
@@ -30,11 +38,9 @@ def describe(path: Path, fault: Exception) -> JournalError:
                 f"`sqlite3 {path} .recover` saves what can be read, or name another file."
             )
         case sqlite3.SQLITE_FULL:
-            text = f"The disk of the journal {path} is full. Free some space; what was recorded before is safe."
+            return disk_full(path)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            text = (
-                f"Another program keeps the journal {path} locked. Close it, or try again later; nothing was written."
-            )
+            return locked(path)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             text = f"The journal {path} cannot be written ({fault}). Check the rights of the file and of its folder."
         case sqlite3.SQLITE_CANTOPEN:
@@ -47,13 +53,6 @@ def describe(path: Path, fault: Exception) -> JournalError:
         case _:
             text = f"The journal {path} does not work ({fault}). Was it changed by another program?"
     return JournalError(text)
-
-
-def describe_os_error(path: Path, fault: OSError) -> JournalError:
-    """Return the error to raise when a file or folder cannot even be reached."""
-    return JournalError(
-        f"The journal {path} cannot be opened: {fault.strerror or fault}. Check its folder, or name another file."
-    )
 
 
 def _code_of(fault: Exception) -> int | None:

@@ -7,30 +7,22 @@ before, if it only slept, finds its appends refused and its file gone. Knows no 
 
 import asyncio
 import hashlib
-import shlex
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from treadle.concurrency.forks import bury, watch
-from treadle.errors import SessionHeld
 from treadle.journals.sqlite.lease_file import LockFile, beat_of, holder_of, is_locked, remove, try_lock, untakeable
 from treadle.journals.sqlite.seen import Seen
+from treadle.journals.store.lease import BEATS_A_LEASE, HolderLink, held, look_seconds
 from treadle.redaction import redacted_logger
 
-__all__ = ["LEASE_SECONDS", "Claimed", "FileLease", "LeaseRows", "Leases"]
+__all__ = ["Claimed", "FileLease", "LeaseRows", "Leases"]
 
 logger = redacted_logger(__name__)
-
-LEASE_SECONDS = 10.0
-"""A holder whose counter stands still for so long is taken for dead."""
-
-_BEATS_A_LEASE = 20
-_LOOKS_A_BEAT = 2
 
 
 class Claimed(NamedTuple):
@@ -59,7 +51,7 @@ class LeaseRows(NamedTuple):
     """Look for messages, on another thread, and tell `Leases` of them. Returns at once."""
 
 
-class FileLease:
+class FileLease(HolderLink):
     """The right to write one session, until it is released or lost."""
 
     def __init__(
@@ -73,15 +65,13 @@ class FileLease:
         on_message: Callable[[], None],
         let_go: Callable[["FileLease"], None],
     ) -> None:
+        super().__init__(on_message)
         self.session_id = session_id
         self.head, self.has_messages = claimed.head, claimed.has_messages
         self.seen = seen
         self._lock = lock
         self._on_lost = on_lost
-        self._on_message = on_message
         self._let_go = let_go
-        self._told = 0
-        self._loop = asyncio.get_running_loop()
         self._gate = threading.Lock()  # the heart may beat while the lease is given back
         self._is_released = False
         watch(self)
@@ -93,11 +83,6 @@ class FileLease:
             self._is_released = True
             self._lock.leave_to_parent()
             self.seen.close()
-
-    @property
-    def is_orphaned(self) -> bool:
-        """Whether nobody can be told of anything: the event loop of its run is closed."""
-        return self._loop.is_closed()
 
     def abandon(self) -> None:
         """Give the session back for a run whose event loop is closed."""
@@ -114,16 +99,6 @@ class FileLease:
         logger.warning("A session was taken over: its holder had not been heard of for a whole lease")
         self._call(self._on_lost)
         return False
-
-    def tell(self, arrival: int) -> None:
-        """Tell the holder of a message, once."""
-        if arrival > self._told:
-            self._told = arrival
-            self._call(self._on_message)
-
-    def _call(self, callback: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # a closed loop: nobody is left to tell
-            self._loop.call_soon_threadsafe(callback)
 
     async def release(self) -> None:
         """Give the session back. May be called twice."""
@@ -148,7 +123,7 @@ class Leases:
         self._folder = f"{path}.locks"
         self._rows = rows
         self._lease_seconds = lease_seconds
-        self._heart = _Heart(lease_seconds / _BEATS_A_LEASE, rows.look)
+        self._heart = _Heart(lease_seconds / BEATS_A_LEASE, rows.look)
 
     def look(self) -> None:
         """Look for messages now, if anybody here waits for some."""
@@ -238,7 +213,7 @@ class Leases:
         while True:
             path = f"{files}{epoch}"
             if is_locked(path) and await self._is_alive(path):
-                raise _held(session_id, path)
+                raise held(session_id, holder_of(path))
             epoch += 1
             if (lock := try_lock(f"{files}{epoch}")) is not None:
                 return epoch, lock
@@ -247,7 +222,7 @@ class Leases:
         """Watch a holder: alive once its counter moves, dead when its lock is free or it stood still for one lease."""
         first, until = beat_of(path), time.monotonic() + self._lease_seconds
         while True:
-            await asyncio.sleep(self._lease_seconds / _BEATS_A_LEASE / _LOOKS_A_BEAT)
+            await asyncio.sleep(look_seconds(self._lease_seconds))
             # The time is taken before the look: had we slept long ourselves, the counter we see then is a newer one.
             is_late = time.monotonic() >= until
             if not is_locked(path):
@@ -323,12 +298,3 @@ def _has_beaten(lease: FileLease) -> bool:
         # A disk that fails for a moment has taken nothing from us; one that fails for a lease lets others take over.
         logger.warning("A session's heartbeat could not be written", exc_info=True)
         return True
-
-
-def _held(session_id: str, path: str) -> SessionHeld:
-    holder = holder_of(path)
-    who = "another process" if holder is None else str(holder)
-    return SessionHeld(
-        f"Session {session_id!r} is being run by {who}. Wait for it, or cancel it with session.cancel() or `treadle cancel {shlex.quote(session_id)}`; "
-        "messages and answers may be left for it meanwhile."
-    )

@@ -6,31 +6,17 @@ locks that SQLite holds on it.
 
 import fcntl
 import os
-import socket
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from treadle.errors import JournalError
+from treadle.journals.store.lease import Holder
 
-__all__ = ["Holder", "LockFile", "beat_of", "holder_of", "is_locked", "remove", "try_lock", "untakeable"]
+__all__ = ["LockFile", "beat_of", "holder_of", "is_locked", "remove", "try_lock", "untakeable"]
 
 _BEAT_BYTES = 20
-
-
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds a session."""
-
-    host: str
-    pid: int
-    since: float
-    """Seconds since 1970, by the holder's clock. For people only."""
-
-    def __str__(self) -> str:
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
-        return f"process {self.pid} on {self.host}, since {since}"
 
 
 class LockFile:
@@ -43,9 +29,8 @@ class LockFile:
 
     def sign(self) -> None:
         """Write who we are. A disk that is full refuses."""
-        holder = Holder(host=socket.gethostname(), pid=os.getpid(), since=time.time())
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, _beat_bytes(0) + msgspec.json.encode(holder), 0)
+        os.pwrite(self._descriptor, _beat_bytes(0) + msgspec.json.encode(Holder.here()), 0)
 
     def beat(self) -> bool:
         """Show that this process lives. Return whether the lock is still ours: whoever takes over removes the file."""

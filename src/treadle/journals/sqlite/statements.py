@@ -4,14 +4,12 @@ import sqlite3
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from treadle.errors import JournalError, SessionConflict, UnknownSession
 from treadle.journals.store.appends import Append
-from treadle.journals.store.rows import SessionRow
-from treadle.journals.store.sequence import conflict, exists
-from treadle.journals.store.sums import SumRow, chain, check_messages, message_sum
-from treadle.ports import InboxMessage, SessionInfo
+from treadle.journals.store.rows import INFO_COLUMNS, SessionRow, info_of
+from treadle.journals.store.sequence import conflict, exists, taken_over, unknown
+from treadle.journals.store.sums import MessageRow, SumRow
+from treadle.ports import SessionInfo
 
 __all__ = [
     "Last",
@@ -84,7 +82,7 @@ def epoch_of(connection: sqlite3.Connection, session_id: str) -> int:
     """
     row = connection.execute("SELECT epoch FROM session WHERE id = ?", (session_id,)).fetchone()
     if row is None:
-        raise _unknown(session_id)
+        raise unknown(session_id)
     (epoch,) = row
     return int(epoch)
 
@@ -116,7 +114,7 @@ def append(connection: sqlite3.Connection, job: Append, epoch: int, last: Last |
         UnknownSession: There is no such session.
     """
     head, at = (job.rows[-1][0], job.rows[-1][1]) if job.rows else (None, None)
-    before = job.rows[0][0] - 1 if job.rows else None
+    before = job.before
     moved = connection.execute(
         "UPDATE session SET state = ?, version = version + 1, head = coalesce(?, head), "
         "updated_at = coalesce(?, updated_at), task = CASE task WHEN '' THEN ? ELSE task END, "
@@ -129,12 +127,12 @@ def append(connection: sqlite3.Connection, job: Append, epoch: int, last: Last |
         return None
     is_known = last is not None and last.seq == before
     sum_before = last.sum if is_known and last is not None else select_sum(connection, job.session_id, before)
-    sums = chain(job.session_id, sum_before, ((row[0], row[4]) for row in job.rows))
+    chained = job.chained(sum_before)
     connection.executemany(
         "INSERT INTO event (session_id, epoch, seq, at, type, version, body, sum) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [(job.session_id, epoch, *row, one) for row, one in zip(job.rows, sums, strict=True)],
+        [(job.session_id, epoch, *row, one[2]) for row, one in zip(job.rows, chained, strict=True)],
     )
-    return Last(job.rows[-1][0], sums[-1])
+    return Last(job.rows[-1][0], chained[-1][2])
 
 
 def adopt(
@@ -142,7 +140,7 @@ def adopt(
     job: Append,
     now: float,
     parent: tuple[str, int] | None,
-    inbox: Sequence[tuple[InboxMessage, str]],
+    inbox: Sequence[MessageRow],
 ) -> None:
     """Make a session that has all of this.
 
@@ -154,8 +152,8 @@ def adopt(
     if parent is not None:
         connection.execute("UPDATE session SET parent_id = ?, parent_seq = ? WHERE id = ?", (*parent, job.session_id))
     append(connection, job, 0)
-    for message, body in inbox:
-        put(connection, job.session_id, message, body)
+    for message in inbox:
+        put(connection, job.session_id, message)
 
 
 def purge(connection: sqlite3.Connection, job: Append, blobs: Sequence[str]) -> None:
@@ -178,25 +176,25 @@ def purge(connection: sqlite3.Connection, job: Append, blobs: Sequence[str]) -> 
 def _fenced(connection: sqlite3.Connection, job: Append, epoch: int) -> SessionConflict | UnknownSession:
     row = connection.execute("SELECT head, epoch FROM session WHERE id = ?", (job.session_id,)).fetchone()
     if row is None:
-        return _unknown(job.session_id)
+        return unknown(job.session_id)
     head, stored_epoch = row
     if stored_epoch != epoch:
-        return SessionConflict(f"Session {job.session_id!r} was taken over by another process. Nothing was written.")
+        return taken_over(job.session_id)
     return conflict(job.session_id, head, job.rows[0][0])
 
 
-def put(connection: sqlite3.Connection, session_id: str, message: InboxMessage, body: str) -> bool:
+def put(connection: sqlite3.Connection, session_id: str, message: MessageRow) -> bool:
     """Leave a message; the first of two with one id wins.
 
     Raises:
         UnknownSession: There is no such session.
     """
     if connection.execute("SELECT 1 FROM session WHERE id = ?", (session_id,)).fetchone() is None:
-        raise _unknown(session_id)
+        raise unknown(session_id)
     put = connection.execute(
         "INSERT INTO inbox (session_id, msg_id, kind, body, sum) VALUES (?, ?, ?, ?, ?) "
         "ON CONFLICT (session_id, msg_id) DO NOTHING",
-        (session_id, message.id, message.kind, body, message_sum(session_id, message.id, message.kind, body)),
+        (session_id, *message),
     )
     return put.rowcount == 1
 
@@ -273,22 +271,10 @@ def select_sessions(connection: sqlite3.Connection) -> tuple[SessionInfo, ...]:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     status = "status" if version >= _STATUS_SINCE else "'active'"  # a reader changes no file, so it may be an old one
     rows = connection.execute(
-        f"SELECT id, state, head, updated_at, task, parent_id, parent_seq, {status} FROM session "  # noqa: S608 - ours
+        f"SELECT {INFO_COLUMNS}, {status} FROM session "  # noqa: S608 - ours
         "ORDER BY updated_at DESC, seat DESC"
     )
-    return tuple(
-        SessionInfo(
-            id=session_id,
-            state=state,
-            head=head,
-            updated_at=updated_at,
-            task=task,
-            parent_id=parent_id,
-            parent_seq=parent_seq,
-            status=status,
-        )
-        for session_id, state, head, updated_at, task, parent_id, parent_seq, status in rows
-    )
+    return tuple(map(info_of, rows))
 
 
 def select_with_unknown_outcomes(connection: sqlite3.Connection) -> frozenset[str]:
@@ -299,14 +285,12 @@ def select_with_unknown_outcomes(connection: sqlite3.Connection) -> frozenset[st
     return frozenset(session_id for (session_id,) in rows)
 
 
-def select_inbox(connection: sqlite3.Connection, session_id: str) -> tuple[InboxMessage, ...]:
-    rows = connection.execute(
+def select_inbox(connection: sqlite3.Connection, session_id: str) -> list[MessageRow]:
+    return connection.execute(
         f"SELECT msg_id, kind, body, {_sum_column(connection)} FROM inbox "  # noqa: S608 - ours
         "WHERE session_id = ? AND consumed_seq IS NULL ORDER BY arrival",
         (session_id,),
     ).fetchall()
-    check_messages(session_id, rows)
-    return tuple(InboxMessage(id=msg_id, kind=kind, body=msgspec.json.decode(body)) for msg_id, kind, body, _ in rows)
 
 
 def has_messages(connection: sqlite3.Connection, session_id: str) -> bool:
@@ -332,7 +316,3 @@ def select_blob(connection: sqlite3.Connection, digest: str) -> bytes | None:
         return None
     with connection.blobopen("blob", "bytes", row[0], readonly=True) as blob:
         return b"".join([blob.read(_SLICE_BYTES) for _ in range(0, len(blob), _SLICE_BYTES)])
-
-
-def _unknown(session_id: str) -> UnknownSession:
-    return UnknownSession(f"The journal holds no session {session_id!r}.")

@@ -8,10 +8,11 @@ from treadle import canonical
 from treadle.errors import JournalError
 from treadle.events import AnyEvent
 from treadle.journals.store.rows import EventRow, rows_of
-from treadle.journals.store.sequence import check_numbers, status_of, task_of
-from treadle.ports import InboxMessage
+from treadle.journals.store.sequence import check_numbers, conflict, status_of, task_of
+from treadle.journals.store.sums import MessageRow, SumRow, chain, message_sum
+from treadle.ports import InboxMessage, SessionInfo
 
-__all__ = ["Append", "Followers", "append_of", "body_of"]
+__all__ = ["Append", "Followers", "append_of", "followed", "message_of"]
 
 
 class Append(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +25,20 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
     """First words of the run's task where one starts here; kept only by a session that has none yet."""
     status: str | None = None
     """What people have made of the session, where these events say so."""
+
+    @property
+    def before(self) -> int | None:
+        """Number of the event that these follow; None without events."""
+        return self.rows[0][0] - 1 if self.rows else None
+
+    def chained(self, before: bytes | None) -> list[SumRow]:
+        """Return number, text and checksum of each event.
+
+        Args:
+            before: The checksum of the event that these follow; None where it has none.
+        """
+        sums = chain(self.session_id, before, ((row[0], row[4]) for row in self.rows))
+        return [(row[0], row[4], one) for row, one in zip(self.rows, sums, strict=True)]
 
 
 class Followers:
@@ -72,12 +87,32 @@ def append_of(session_id: str, events: Sequence[AnyEvent], state: str) -> Append
     )
 
 
-def body_of(message: InboxMessage) -> str:
-    """Encode a message's body.
+def followed(info: SessionInfo, append: Append) -> SessionInfo:
+    """Return a session's line in the list after an append.
+
+    Raises:
+        SessionConflict: The append does not follow the session's last event.
+    """
+    if append.before is not None and append.before != info.head:
+        raise conflict(info.id, info.head, append.before + 1)
+    return msgspec.structs.replace(
+        info,
+        state=append.state,
+        head=append.rows[-1][0] if append.rows else info.head,
+        updated_at=append.rows[-1][1] if append.rows else info.updated_at,
+        task=info.task or append.task,
+        status=append.status or info.status,
+    )
+
+
+def message_of(session_id: str, message: InboxMessage) -> MessageRow:
+    """Encode a message to a session.
 
     Raises:
         JournalError: It holds what JSON cannot.
+        UnicodeEncodeError: Its id is no text.
     """
     if (fault := canonical.find_unencodable(message.body)) is not None:
         raise JournalError(f"The message {message.id!r} cannot be stored: {fault}.")
-    return msgspec.json.encode(message.body).decode()
+    body = msgspec.json.encode(message.body).decode()
+    return message.id, message.kind, body, message_sum(session_id, message.id, message.kind, body)

@@ -1,7 +1,7 @@
 """Events as rows and back. Knows the form of a stored event; knows no connection."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -19,8 +19,9 @@ from treadle.events import (
 )
 from treadle.journals.store.sequence import status_of, task_of
 from treadle.journals.store.sums import SumRow, check_link
+from treadle.ports import SessionInfo
 
-__all__ = ["EventRow", "SessionRow", "event_of", "events_of", "rows_of"]
+__all__ = ["INFO_COLUMNS", "EventRow", "SessionRow", "event_of", "events_of", "info_of", "rows_of"]
 
 EventRow: TypeAlias = tuple[int, float, str, int, str]
 """seq, at, type, version, body."""
@@ -34,6 +35,25 @@ class SessionRow(NamedTuple):
     status: str | None = None
     """None where the schema has none yet."""
     updated_at: float = 0.0
+
+
+INFO_COLUMNS = "id, state, head, updated_at, task, parent_id, parent_seq"
+"""Columns of a line in the list of sessions; the status follows, which old schemas lack."""
+
+
+def info_of(row: Sequence[Any]) -> SessionInfo:  # Any: a value of each column
+    """Return a line of the list of sessions from `INFO_COLUMNS` and the status."""
+    session_id, state, head, updated_at, task, parent_id, parent_seq, status = row
+    return SessionInfo(
+        id=session_id,
+        state=state,
+        head=head,
+        updated_at=updated_at,
+        task=task,
+        parent_id=parent_id,
+        parent_seq=parent_seq,
+        status=status,
+    )
 
 
 def rows_of(events: Sequence[AnyEvent]) -> list[EventRow]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from treadle.errors import ConfigurationError, SessionConflict, SessionExists, shown
+from treadle.errors import ConfigurationError, SessionConflict, SessionExists, UnknownSession, shown
 from treadle.events import AnyEvent, RunStarted, SessionChanged, SessionForked, SessionSpawned, SessionStatus
 
 __all__ = [
@@ -14,7 +14,9 @@ __all__ = [
     "forked",
     "parent_of",
     "status_of",
+    "taken_over",
     "task_of",
+    "unknown",
 ]
 
 TASK_CHARS = 80
@@ -66,6 +68,16 @@ def exists(session_id: str) -> SessionExists:
         f"There is a session {session_id!r} already, perhaps a deleted one, and an id is never used twice. "
         "Give the new one another id."
     )
+
+
+def unknown(session_id: str) -> UnknownSession:
+    """Return the error of a session that does not exist."""
+    return UnknownSession(f"The journal holds no session {session_id!r}.")
+
+
+def taken_over(session_id: str) -> SessionConflict:
+    """Return the error of an append to a session that is in other hands now."""
+    return SessionConflict(f"Session {session_id!r} was taken over by another process. Nothing was written.")
 
 
 def forked(session_id: str) -> SessionConflict:

@@ -7,13 +7,17 @@ the store.
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from typing import Any
 
 from treadle.errors import JournalError
 
-__all__ = ["SumRow", "chain", "chained", "check_link", "check_messages", "message_sum"]
+__all__ = ["MessageRow", "SumRow", "chain", "chained", "check_link", "check_messages", "message_sum"]
 
 SumRow = tuple[int, str, bytes | None]
 """seq, body, sum; no sum for an event that an older version has stored."""
+
+MessageRow = tuple[str, Any, str, bytes | None]  # Any: the kind, a Literal that a store keeps as text
+"""id, kind, body, sum; no sum for a message that an older version has stored."""
 
 _BYTES = 16
 
@@ -65,7 +69,7 @@ def message_sum(session_id: str, message_id: str, kind: str, body: str) -> bytes
     return blake2b(f"{session_id}\x00{message_id}\x00{kind}\x00{body}".encode(), digest_size=_BYTES).digest()
 
 
-def check_messages(session_id: str, rows: Sequence[tuple[str, str, str, bytes | None]]) -> None:
+def check_messages(session_id: str, rows: Sequence[MessageRow]) -> None:
     """Compare messages with their sums, where they have any.
 
     Raises:

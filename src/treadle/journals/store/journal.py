@@ -1,0 +1,162 @@
+"""The journal over any store: what is checked, encoded, compared and decoded is the same for all. Stores nothing itself."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from treadle.errors import JournalError
+from treadle.events import AnyEvent
+from treadle.journals.store.appends import append_of, message_of
+from treadle.journals.store.approvals import waiting_approvals
+from treadle.journals.store.backend import Backend, StoredEvents
+from treadle.journals.store.blobs import digest_of
+from treadle.journals.store.faults import not_taken
+from treadle.journals.store.rows import events_of
+from treadle.journals.store.sequence import check_session_id, conflict, parent_of
+from treadle.journals.store.sums import MessageRow, check_messages
+from treadle.ports import InboxMessage, Lease, SessionInfo
+from treadle.state import Approval
+
+__all__ = ["StoreJournal", "opened"]
+
+_B = TypeVar("_B", bound=Backend)
+_J = TypeVar("_J", bound="StoreJournal[Any]")
+
+
+async def opened(journal: _J) -> _J:
+    """Open a journal now, and return it.
+
+    Raises:
+        JournalError: It cannot be opened. It was closed again.
+    """
+    try:
+        await journal.open()
+    except BaseException:  # a task cancelled here must leave no thread behind either
+        await journal.close()
+        raise
+    return journal
+
+
+class StoreJournal(Generic[_B]):
+    """The `Journal` port over the primitives of a store.
+
+    An append whose task is cancelled is stored all the same. After a deferred append has failed, appends of its session
+    are refused until `create` names the session again: whoever opens it goes on from what is stored.
+
+    Example:
+        journal = StoreJournal(MyBackend())
+    """
+
+    def __init__(self, backend: _B) -> None:
+        self._backend = backend
+        self._is_closed = False
+
+    @property
+    def location(self) -> str:
+        return self._backend.location
+
+    async def open(self) -> None:
+        """Open the store now instead of with the first call.
+
+        Raises:
+            JournalError: It cannot be opened.
+        """
+        await self._store.settle()
+
+    async def create(self, session_id: str) -> bool:
+        check_session_id(session_id)
+        return await self._store.create(session_id)
+
+    async def acquire(self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]) -> Lease:
+        return await self._store.acquire(session_id, on_lost=on_lost, on_message=on_message)
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        store = self._store
+        store.check(session_id)
+        await store.append(append_of(session_id, events, state), durable=durable)
+
+    async def adopt(
+        self, session_id: str, events: Sequence[AnyEvent], *, state: str, inbox: Sequence[InboxMessage] = ()
+    ) -> None:
+        store = self._store
+        check_session_id(session_id)
+        append = await asyncio.to_thread(append_of, session_id, events, state)  # a session may be long
+        if events and events[0].seq != 1:
+            raise conflict(session_id, 0, events[0].seq)
+        await store.adopt(append, parent_of(events), [self._row_of(session_id, message) for message in inbox])
+
+    async def purge(self, session_id: str, tombstone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
+        await self._store.purge(append_of(session_id, [tombstone], "deleted"), tuple(blobs))
+
+    async def flush(self) -> None:
+        store = self._store
+        try:
+            await store.settle()
+        finally:  # an append that failed is told before a store that is away
+            store.report()
+
+    async def read(self, session_id: str, *, after: int = 0) -> Sequence[AnyEvent]:
+        store, after = self._store, max(after, 0)
+        await store.settle()
+        return await store.events(session_id, after, partial(_decoded_events, session_id, after))
+
+    async def sessions(self) -> Sequence[SessionInfo]:
+        await self._store.settle()
+        return tuple(await self._store.sessions())
+
+    async def approvals(self) -> Sequence[Approval]:
+        return await waiting_approvals(self)
+
+    async def put(self, session_id: str, message: InboxMessage) -> bool:
+        return await self._store.put(session_id, self._row_of(session_id, message))
+
+    async def inbox(self, session_id: str) -> Sequence[InboxMessage]:
+        return await self._store.inbox(session_id, partial(_decoded_messages, session_id))
+
+    async def consume(self, session_id: str, message_ids: Sequence[str], seq: int) -> None:
+        await self._store.consume(session_id, tuple(message_ids), seq)
+
+    async def put_blob(self, content: bytes) -> str:
+        store, digest = self._store, await digest_of(content)
+        await store.put_blob(digest, bytes(content))
+        return digest
+
+    async def blob(self, digest: str) -> bytes | None:
+        content = await self._store.blob(digest)
+        if content is not None and await digest_of(content) != digest:
+            raise JournalError(f"The journal {self.location} is damaged: the bytes stored as {digest} are others.")
+        return content
+
+    async def close(self) -> None:
+        """Store what is pending and let go of the store. May be called twice.
+
+        Raises:
+            JournalError: A deferred append had failed. The store is closed all the same.
+        """
+        self._is_closed = True
+        await self._backend.close()
+        self._backend.report()
+
+    def _row_of(self, session_id: str, message: InboxMessage) -> MessageRow:
+        try:
+            return message_of(session_id, message)
+        except UnicodeEncodeError as exc:
+            raise not_taken(self.location, exc) from exc
+
+    @property
+    def _store(self) -> _B:
+        if self._is_closed:
+            raise JournalError("This journal is closed. Open it again.")
+        return self._backend
+
+
+def _decoded_events(session_id: str, after: int, stored: StoredEvents) -> Sequence[AnyEvent]:
+    return events_of(session_id, after, stored.session, stored.rows, before=stored.before)
+
+
+def _decoded_messages(session_id: str, rows: Sequence[MessageRow]) -> Sequence[InboxMessage]:
+    check_messages(session_id, rows)
+    return tuple(InboxMessage(id=row[0], kind=row[1], body=msgspec.json.decode(row[2])) for row in rows)
