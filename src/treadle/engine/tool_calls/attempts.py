@@ -28,6 +28,7 @@ from treadle.engine.rules.failures import (
 from treadle.engine.rules.retries import LONGEST_WAIT_SECONDS, backoff_seconds, may_retry_call
 from treadle.engine.tool_calls.contract import Contract
 from treadle.engine.tool_calls.invocation import GRACE_SECONDS, Invoker
+from treadle.engine.tool_calls.slots import Slots
 from treadle.errors import Rejected, Transient
 from treadle.events import ContractViolated, ToolAttemptFailed, ToolProgress
 from treadle.ports import Interceptor
@@ -74,8 +75,7 @@ class Attempts:
         self._interceptors = interceptors
         self._invoker = invoker
         self.batch_time = invoker.batch_time
-        self.slots = asyncio.Semaphore(budget.max_parallel_tool_calls or _NO_CAP)
-        """One for each call that may run now. Whoever starts a call takes one, and gives it back."""
+        self.slots = Slots(budget.max_parallel_tool_calls)
 
     async def run(self, checked: CheckedCall) -> ToolResult:
         """Carry out the call and return its one result. Never raises for the tool's own failure.
@@ -278,9 +278,6 @@ class Attempts:
             task.cancel()
             raise TimeoutError("the run was stopped meanwhile")
         return task.result()
-
-
-_NO_CAP = 1_000_000
 
 
 async def _one(answer: Awaitable[ToolResult]) -> ToolResult:

@@ -15,6 +15,7 @@ from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.checking import Checked, Checker, Decided
 from treadle.engine.tool_calls.finishing import Finisher
+from treadle.engine.tool_calls.slots import Held
 from treadle.events import AnyEvent, ModelDiscarded, ToolStarted
 from treadle.messages import ToolCall
 from treadle.ports import DecisionKind
@@ -101,14 +102,13 @@ class EarlyCalls:
         if self._is_kept(checked.call):
             self._seen += 1
             return  # a discarded response has started an equal call: its result will answer this one
-        slots = self._attempts.slots
-        if slots.locked():
+        slot = await self._attempts.slots.take(1)
+        if not slot:
             return
         self._seen += 1
-        await slots.acquire()
-        await self._start(call, checked, step=step, attempt=attempt)
+        await self._start(call, checked, slot, step=step, attempt=attempt)
 
-    async def _start(self, call: ToolCall, checked: Decided, *, step: int, attempt: int) -> None:
+    async def _start(self, call: ToolCall, checked: Decided, slot: Held, *, step: int, attempt: int) -> None:
         """Record the start and begin. What was begun stays whole though the response, and we with it, be cancelled."""
         one = checked.call
         finisher = Finisher(run_id=self._ledger.run_id, step=step, last_id="")
@@ -128,24 +128,26 @@ class EarlyCalls:
         running = _Running(call=call, checked=one)
         self._current[call.id] = running
         record = (checked.event(early=True, step=step), started)
-        running.end = asyncio.create_task(self._carry_out(running, record, finisher))
+        running.end = asyncio.create_task(self._carry_out(running, record, finisher, slot))
         await running.begun.wait()
         if running.end.done():
             running.end.result()  # it could not be recorded: raise that here
 
-    async def _carry_out(self, running: _Running, events: Sequence[AnyEvent], finisher: Finisher) -> ToolResult:
-        try:
-            await self._ledger.record(*events)
-            running.task = asyncio.create_task(self._attempts.run(running.checked))
-            if not running.is_wanted:
-                running.task.cancel()
-            running.begun.set()
-            result = await running.task
-        except asyncio.CancelledError:
-            result = refusals.discarded(running.call)
-        finally:
-            running.begun.set()
-            self._attempts.slots.release()
+    async def _carry_out(
+        self, running: _Running, events: Sequence[AnyEvent], finisher: Finisher, slot: Held
+    ) -> ToolResult:
+        with slot:
+            try:
+                await self._ledger.record(*events)
+                running.task = asyncio.create_task(self._attempts.run(running.checked))
+                if not running.is_wanted:
+                    running.task.cancel()
+                running.begun.set()
+                result = await running.task
+            except asyncio.CancelledError:
+                result = refusals.discarded(running.call)
+            finally:
+                running.begun.set()
         await self._ledger.record(finisher.finished(running.call, result))
         return result
 

@@ -20,6 +20,7 @@ from treadle.engine.tool_calls.finishing import Finisher
 from treadle.engine.tool_calls.invocation import Invoker
 from treadle.engine.tool_calls.planning import Batch, Plan, Planner
 from treadle.engine.tool_calls.recovery import Recovery
+from treadle.engine.tool_calls.slots import Held
 from treadle.errors import IntentNotStored
 from treadle.events import AnyEvent, ToolResumed, ToolStarted
 from treadle.messages import ToolCall
@@ -121,31 +122,21 @@ class Execution:
         await self._early.drop(but=[early.id for _, early in plan.adopted])
         if plan.ready:
             self._batch_time.begin()
+        before: list[AnyEvent] = [*([] if batch.finished is None else [batch.finished]), *plan.events]
         groups = group(plan.ready)
-        first = groups[0] if groups else []
-        taken = await self._take_slots(first) if self._may_start(first) else 0
-        before: list[AnyEvent] = [] if batch.finished is None else [batch.finished]
-        started = await self._start(first[:taken], *before, *plan.events)
-        if groups:
-            groups[0] = [*started, *first[taken:]]
-        await self._run(groups, len(started))
+        if groups and self._may_start(groups[0]):
+            await self._run_group(groups.pop(0), *before)
+        else:
+            await self._ledger.record(*before)
+        for calls in groups:
+            await self._wait_until_clear(calls)
+            if self._has_ended:
+                await self._leave([call.call for call in calls])
+            else:
+                await self._run_group(calls)
         await self._adopt(plan.adopted)
 
     # --- groups
-
-    async def _run(self, groups: Sequence[Sequence[CheckedCall]], taken: int) -> None:
-        """Run the groups one after the other. Of the first, `taken` calls have a slot and are recorded as started."""
-        for calls in groups:
-            if not taken:
-                await self._wait_until_clear(calls)
-                if self._has_ended:
-                    await self._leave([call.call for call in calls])
-                    continue
-                taken = await self._take_slots(calls)
-                started = await self._start(calls[:taken])
-                calls, taken = [*started, *calls[taken:]], len(started)  # noqa: PLW2901 - without those that may not start
-            await self._run_group(calls, taken)
-            taken = 0
 
     @property
     def _has_ended(self) -> bool:
@@ -155,43 +146,38 @@ class Execution:
         """Whether a group may start at once, in the commit of its decisions."""
         return not self._has_ended and (not _acts(calls) or (self._early.is_idle and not self._blocking(calls)))
 
-    async def _take_slots(self, calls: Sequence[CheckedCall]) -> int:
-        """Take a slot for as many of the calls as there are free ones, waiting for none."""
-        taken = 0
-        while taken < len(calls) and not self._slots.locked():
-            await self._slots.acquire()
-            taken += 1
-        return taken
-
-    async def _run_group(self, calls: Sequence[CheckedCall], taken: int) -> None:
-        if len(calls) == taken == 1:
-            await self._in_slot(calls[0])
-            return
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for index, call in enumerate(calls):
-                    tasks.create_task(self._in_slot(call) if index < taken else self._queue(call))
-        except BaseExceptionGroup as raised:
-            # Only the journal can fail in there: a tool's own failure is a result.
-            raise raised.exceptions[0] from None
+    async def _run_group(self, calls: Sequence[CheckedCall], *before: AnyEvent) -> None:
+        """Record what comes before, and run calls side by side: those that find a slot start in that commit, others in their turn."""
+        with await self._slots.take(len(calls)) as held:
+            waiting = calls[len(held) :]
+            started = await self._start(calls[: len(held)], held, *before)
+            if len(started) == 1 and not waiting:
+                await self._carry_out(started[0], held)
+                return
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    for call in started:
+                        tasks.create_task(self._carry_out(call, held.hand_on()))
+                    for call in waiting:
+                        tasks.create_task(self._queue(call))
+            except BaseExceptionGroup as raised:
+                # Only the journal can fail in there: a tool's own failure is a result.
+                raise raised.exceptions[0] from None
 
     async def _queue(self, call: CheckedCall) -> None:
         """Wait for a slot; then start, unless the run has ended meanwhile."""
-        await self._slots.acquire()
-        if self._has_ended:
-            self._slots.release()
-            await self._leave([call.call])
-            return
-        if await self._start([call]):
-            await self._in_slot(call)
+        with await self._slots.wait() as slot:
+            if self._has_ended:
+                await self._leave([call.call])
+            elif await self._start([call], slot):
+                await self._carry_out(call, slot)
 
-    async def _start(self, calls: Sequence[CheckedCall], *before: AnyEvent) -> Sequence[CheckedCall]:
-        """Record, after what comes before it, that calls which hold a slot start. Return those that do.
+    async def _start(self, calls: Sequence[CheckedCall], held: Held, *before: AnyEvent) -> Sequence[CheckedCall]:
+        """Record, after what comes before it, that calls which hold a slot start. Return those that do, and give back the other slots.
 
         Where the store cannot keep it, calls that act are answered instead of started: a crash would leave them unknown.
         """
         if asked := self._planner.asked_since(calls):
-            self._give_back(len(asked))
             calls = [call for call in calls if call.id not in asked]
             before = (*before, *(event for events in asked.values() for event in events))
         try:
@@ -200,12 +186,9 @@ class Execution:
             acting = [call for call in calls if not call.effect.is_read]
             reads = [call for call in calls if call.effect.is_read]
             answers = [self._finisher.finished(call.call, refusals.not_storable(call)) for call in acting]
-            self._give_back(len(acting))
             await self._ledger.record(*before, *(self._started(call) for call in reads), *answers)
-            return reads
-        except BaseException:
-            self._give_back(len(calls))
-            raise
+            calls = reads
+        held.keep(len(calls))
         return calls
 
     def _started(self, call: CheckedCall) -> ToolStarted | ToolResumed:
@@ -224,23 +207,18 @@ class Execution:
             timeout=None if call.effect.is_read else call.tool.timeout,
         )
 
-    def _give_back(self, slots: int) -> None:
-        for _ in range(slots):
-            self._slots.release()
-
-    async def _in_slot(self, call: CheckedCall) -> None:
-        """Carry out a call that holds a slot and is recorded as started."""
-        try:
+    async def _carry_out(self, call: CheckedCall, slot: Held) -> None:
+        """Carry out a call that is recorded as started, and give back its slot once it has ended."""
+        with slot:
             if self._interrupt.stop is not None or self._batch_time.is_over:  # it came while the start was being stored
                 await self._leave([call.call])
                 return
-            result = await self._attempts.run(call)
-        except Suspended as suspended:
-            event = suspended.event(call_id=call.id, tool=call.name, step=self._finisher.step)
-            await self._ledger.record(event, durable=True)
-            return
-        finally:
-            self._slots.release()
+            try:
+                result = await self._attempts.run(call)
+            except Suspended as suspended:
+                event = suspended.event(call_id=call.id, tool=call.name, step=self._finisher.step)
+                await self._ledger.record(event, durable=True)
+                return
         # What was done to the world is known to have been done, whatever happens next: else a crash would leave it in doubt.
         await self._ledger.record(self._finisher.finished(call.call, result), durable=not call.effect.is_read)
         if self._done is None:
