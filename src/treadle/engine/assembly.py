@@ -1,6 +1,5 @@
 """Assembly: put the parts of one run together, from the description of its agent. Runs nothing."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,7 +15,7 @@ from treadle.engine.spec import AgentSpec, InDoubt
 from treadle.engine.tool_calls.actions import Actions
 from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.checking import Checker
-from treadle.engine.tool_calls.conditions import DoneCondition
+from treadle.engine.tool_calls.conditions import Conditions, DoneCondition
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.execution import Execution
 from treadle.engine.tool_calls.invocation import Invoker
@@ -26,7 +25,6 @@ from treadle.permissions.policies import under
 from treadle.ports import Interceptor, Model, Policy, SessionView
 from treadle.sessions.inbox import Inbox
 from treadle.sessions.session import Session
-from treadle.sessions.settling import end_children
 from treadle.sessions.views import ReadOnlyView
 from treadle.tooling.toolbox import Toolbox
 
@@ -158,6 +156,8 @@ def _parts(about: AgentSpec, session: Session, interrupt: Interrupt, budget: Bud
     )
     tries = Tries(about.guards, polling=[tool.name for tool in toolbox if tool.polling])
     early = EarlyCalls(ledger=ledger, checker=checker, attempts=attempts, tries=tries)
+    done = DoneCondition(about.done_when, session=view, toolbox=toolbox, interrupt=interrupt)
+    conditions = Conditions(ledger=ledger, done=done, tries=tries, interrupt=interrupt)
     execution = Execution(
         ledger=ledger,
         recovery=Recovery(
@@ -177,13 +177,10 @@ def _parts(about: AgentSpec, session: Session, interrupt: Interrupt, budget: Bud
             approval_seconds=about.approval_seconds,
         ),
         attempts=attempts,
-        invoker=invoker,
         early=early,
         interrupt=interrupt,
-        tries=tries,
-        condition=DoneCondition(about.done_when, session=view, toolbox=toolbox, interrupt=interrupt),
+        conditions=conditions,
         result_chars=budget.max_tool_result_chars,
-        end_children=partial(end_children, ledger),
     )
     return _Parts(early, execution)
 

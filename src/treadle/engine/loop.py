@@ -11,7 +11,7 @@ import msgspec
 from treadle.budgets import LimitReached, Meter
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.answers import Answers
-from treadle.engine.model_calls.proposal import Proposal, Proposer
+from treadle.engine.model_calls.proposal import Proposer
 from treadle.engine.rules.endings import (
     ended_event,
     is_turn_or_call_limit,
@@ -21,8 +21,9 @@ from treadle.engine.rules.endings import (
     waiting_stop,
 )
 from treadle.engine.spec import AgentSpec
+from treadle.engine.tool_calls.batch import Batch, Proposal
 from treadle.engine.tool_calls.early import EarlyCalls
-from treadle.engine.tool_calls.execution import Batch, Execution
+from treadle.engine.tool_calls.execution import Execution
 from treadle.events import AnyEvent, BudgetReached, MessageAdded, ModelFinished
 from treadle.messages import user_message
 from treadle.sessions.inbox import Inbox
@@ -138,16 +139,10 @@ class Loop:
         batch = Batch(
             calls=calls,
             step=self._ledger.state.step if finished is None else finished.step,
-            finished=finished,
+            proposal=proposal,
             allowance=self._meter.promise_calls(spent, sum(not one.started for one in calls), are_counted=not finished),
             exhausted=None if exhausted is None else exhausted.budget,
             notice=limit_notice(reached) if reached is not None and self._closes and not is_closing else None,
-            refusal=None if proposal is None else proposal.refusal,
-            cut_calls=frozenset() if proposal is None else proposal.cut_calls,
-            repeated_calls=frozenset() if proposal is None else proposal.repeated_calls,
-            failure=None if proposal is None else proposal.failure,
-            stop=None if proposal is None else proposal.stop,
-            tool_choice="auto" if proposal is None else proposal.tool_choice,
         )
         stop = await self._execution.execute(batch)
         state = self._ledger.state

@@ -20,6 +20,7 @@ DoneWhen: TypeAlias = Callable[[SessionView], Done | bool | Awaitable[Done | boo
 """Returns `Done(payload)` or True to end the run, and False or None to go on."""
 
 InDoubt: TypeAlias = Literal["ask", "tell"]
+"""Who decides on a call of unknown outcome: a person is asked, or the model is told."""
 
 
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):

@@ -20,6 +20,7 @@ from treadle.engine.model_calls.usage import add_costs, cost_of, estimate, forma
 from treadle.engine.rules.endings import limit_stop, unstarted_calls_stop
 from treadle.engine.rules.retries import model_wait_seconds, retry_after_note
 from treadle.engine.spec import AgentSpec
+from treadle.engine.tool_calls.batch import Proposal
 from treadle.engine.tool_calls.early import EarlyCalls, Offers
 from treadle.errors import ContextOverflow, IncompleteStream, ModelError, shown
 from treadle.events import DecisionRejected, ModelDelta, ModelFailed, ModelFinished, ModelStarted
@@ -27,7 +28,6 @@ from treadle.messages import Finish, Message, Part, Text, Thinking, ToolCall, Us
 from treadle.ports import (
     BoundDriver,
     CallReady,
-    DecisionFailure,
     Model,
     ModelEnd,
     ModelPart,
@@ -42,25 +42,7 @@ from treadle.redaction import shown_error
 from treadle.sessions.ledger import Ledger
 from treadle.stops import Stop, StopReason
 
-__all__ = ["Proposal", "Proposer"]
-
-
-class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """One whole response, not recorded yet."""
-
-    finished: ModelFinished
-    refusal: str | None = None
-    """Why none of its calls may start; None when they may."""
-    cut_calls: frozenset[str] = frozenset()
-    """Ids of calls whose end may be missing: they may not start, whatever the response says of itself."""
-    repeated_calls: frozenset[str] = frozenset()
-    """Ids of calls that may be the repetition of an earlier one in it: a person decides, unless they only read."""
-    failure: DecisionFailure | None = None
-    """Why the driver found no usable decision in it; None when it did."""
-    stop: Stop | None = None
-    """Why the run ends with this response, whatever is in it; None when that depends on it."""
-    tool_choice: str = "auto"
-    """What was asked for."""
+__all__ = ["Proposer"]
 
 
 class _Response(msgspec.Struct, kw_only=True):

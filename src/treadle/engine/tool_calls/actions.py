@@ -7,7 +7,8 @@ import msgspec
 
 from treadle.canonical import find_unencodable
 from treadle.effects import Effect
-from treadle.engine.tool_calls.checking import Checker, Decided, Refused
+from treadle.engine.tool_calls.batch import Decided, Refused
+from treadle.engine.tool_calls.checking import Checker
 from treadle.errors import ConfigurationError, IntentNotStored, shown
 from treadle.events import ActionDecided
 from treadle.messages import ToolCall

@@ -73,7 +73,7 @@ class Attempts:
         self._interrupt = interrupt
         self._budget = budget
         self._interceptors = interceptors
-        self._invoker = invoker
+        self.invoker = invoker
         self.batch_time = invoker.batch_time
         self.slots = Slots(budget.max_parallel_tool_calls)
 
@@ -90,7 +90,7 @@ class Attempts:
             attempt += 1
             begun = clock.monotonic()
             try:
-                value = await self._invoker.call(checked, attempt)
+                value = await self.invoker.call(checked, attempt)
             except Suspended:
                 raise
             except BaseException as error:
@@ -124,7 +124,7 @@ class Attempts:
         if check is None or self._interrupt.stop is not None:
             return Unknown
         try:
-            answer = await self._invoker.ask(check, checked, attempt)
+            answer = await self.invoker.ask(check, checked, attempt)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                 raise
@@ -193,7 +193,7 @@ class Attempts:
             allowed = checked.tool.retries if allowed is None else min(allowed, checked.tool.retries)
         if allowed is not None and attempt > allowed:
             return None
-        if self._invoker.is_running_on(checked) and not checked.effect.is_read:
+        if self.invoker.is_running_on(checked) and not checked.effect.is_read:
             return None  # the attempt before still runs: a second one beside it would act twice
         wait = backoff_seconds(attempt, self._ledger.randomness.random())
         asked, left = _retry_after_seconds(error) or 0.0, self.batch_time.within(self._interrupt.seconds_left)
@@ -218,7 +218,7 @@ class Attempts:
         if (
             status is CallStatus.OUTCOME_UNKNOWN
             and checked.tool.check is not None
-            and not self._invoker.is_running_on(checked)
+            and not self.invoker.is_running_on(checked)
         ):
             over_at = begun + (checked.tool.timeout or 0.0)
             answer = await self.ask_until_sure(checked, attempt, over_at=over_at)

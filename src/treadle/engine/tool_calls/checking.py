@@ -3,15 +3,14 @@
 import asyncio
 import inspect
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import msgspec
 
 from treadle.canonical import copied, digest, encoded, find_unencodable, idempotency_key
 from treadle.engine.rules.failures import pass_interrupts
 from treadle.engine.tool_calls import refusals
+from treadle.engine.tool_calls.batch import Checked, Decided, Refused
 from treadle.errors import InvalidArguments, InvalidJson
-from treadle.events import CallDecided
 from treadle.messages import ToolCall
 from treadle.permissions.policies import decide, failed_policy, held_to_port, stricter
 from treadle.ports import Decision, DecisionKind, Interceptor, Policy, SessionView
@@ -19,51 +18,12 @@ from treadle.redaction import redacted_logger
 from treadle.tooling.toolbox import Toolbox
 from treadle.tools import CheckedCall, JsonObject, Tool, ToolResult
 
-__all__ = ["Checked", "Checker", "Decided", "Refused"]
+__all__ = ["Checker"]
 
 logger = redacted_logger(__name__)
 
 _LONG_ARGUMENTS = 16 * 1024
 """Characters."""
-
-
-class Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """A valid call and the word on it."""
-
-    call: CheckedCall
-    decision: Decision
-    is_rewritten: bool = False
-    """Whether an interceptor or approver changed the model's arguments."""
-
-    def event(self, *, early: bool = False, step: int = 0) -> CallDecided:
-        return CallDecided(
-            call_id=self.call.id,
-            step=step,
-            tool=self.call.name,
-            decision=str(self.decision.kind),
-            rule=self.decision.rule,
-            reason=self.decision.reason,
-            effect=self.call.effect,
-            digest=self.call.digest,
-            key=self.call.key,
-            position=self.call.position,
-            early=early,
-            arguments=copied(self.call.arguments) if self.is_rewritten else None,
-        )
-
-
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that can never run, with its result."""
-
-    result: ToolResult
-    position: int
-
-    @property
-    def rule(self) -> str:
-        return self.result.code or self.result.status.value
-
-
-Checked: TypeAlias = Decided | Refused
 
 
 class Checker:

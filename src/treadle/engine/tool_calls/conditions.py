@@ -1,6 +1,7 @@
-"""Conditions: an end of the run that its user declares: a function of the session that says when the work is done.
+"""Conditions: whether a run is over after a batch of calls: by a tool that ends it, by its user's own condition, or by a guard.
 
-Asked after each batch of calls; it sees what the model sees. Records nothing and ends nothing by itself.
+A user's condition is a function of the session that says when the work is done. It is asked after each batch, and sees what the
+model sees. Nothing here records an event, or ends a run by itself.
 """
 
 import inspect
@@ -9,14 +10,17 @@ from typing import Any
 
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.rules.failures import contained, pass_interrupts
+from treadle.engine.rules.tries import Tries
 from treadle.engine.spec import DoneWhen
+from treadle.engine.tool_calls.batch import Batch
 from treadle.ports import SessionView
 from treadle.redaction import redacted_logger
+from treadle.sessions.ledger import Ledger
 from treadle.stops import Stop, StopReason
 from treadle.tooling.toolbox import Toolbox
 from treadle.tools import CallStatus, Done, ToolResult
 
-__all__ = ["DoneCondition"]
+__all__ = ["Conditions", "DoneCondition"]
 
 logger = redacted_logger(__name__)
 
@@ -75,3 +79,56 @@ class DoneCondition:
             return None
         message = "The condition of done_when holds."
         return Stop(reason=StopReason.DONE_CONDITION_SATISFIED, message=message, output=plain.data)
+
+
+class Conditions:
+    """Whatever may end one run after a batch of calls.
+
+    Args:
+        done: The user's own condition.
+    """
+
+    def __init__(self, *, ledger: Ledger, done: DoneCondition, tries: Tries, interrupt: Interrupt) -> None:
+        self._ledger = ledger
+        self._done = done
+        self._tries = tries
+        self._interrupt = interrupt
+        self._looks_back = True
+
+    def ended_by(self, results: Sequence[ToolResult | None]) -> Stop | None:
+        """Return the end of the run where one of the results is a success of a tool that ends it."""
+        return self._done.ended_by(results)
+
+    async def before_request(self) -> Stop | None:
+        """Return the end that the last batch had brought about where its process died before it could record that end.
+
+        Asked before each request; only the first one of a resumed run, if no batch went before it, can find something.
+        """
+        state, looks_back = self._ledger.state, self._looks_back
+        self._looks_back = False
+        if not looks_back or not state.messages or state.messages[-1].role != "tool":
+            return None
+        return (
+            self._done.ended_by([call.result for call in state.answered])
+            or await self._done.stop()
+            or self._interrupt.stop
+        )
+
+    def begin(self) -> Stop | None:
+        """Begin a batch. Return the end of the run that a result has brought about which it had before."""
+        self._looks_back = False
+        return self._done.ended_by([call.result for call in self._ledger.state.open.values()])
+
+    async def after(self, batch: Batch) -> Stop | None:
+        """Return the end of a run that is done by its user's own condition, or that a guard stops."""
+        guarded = self._guarded()
+        if batch.proposal is not None and batch.proposal.finished.closing:
+            return guarded
+        return await self._done.stop() or self._interrupt.stop or guarded
+
+    def _guarded(self) -> Stop | None:
+        """Count the finished batch as a try. Return the stop of a guard that it has tripped."""
+        if self._ledger.state.has_open_calls:
+            return None
+        self._tries.add(self._ledger.state.answered)
+        return self._tries.stop()

@@ -13,7 +13,8 @@ from treadle.engine.rules.choices import forbidden_by
 from treadle.engine.rules.tries import Tries
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.attempts import Attempts
-from treadle.engine.tool_calls.checking import Checked, Checker, Decided
+from treadle.engine.tool_calls.batch import Checked, Decided
+from treadle.engine.tool_calls.checking import Checker
 from treadle.engine.tool_calls.finishing import Finisher
 from treadle.engine.tool_calls.slots import Held
 from treadle.events import AnyEvent, ModelDiscarded, ToolStarted

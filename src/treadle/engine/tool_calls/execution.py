@@ -4,21 +4,19 @@ Invariant: every call of the batch ends in exactly one `tool.finished`, or waits
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 
 from treadle.engine.interrupts import Interrupt
-from treadle.engine.rules.scheduling import conflicts, group
-from treadle.engine.rules.tries import Tries
+from treadle.engine.rules.scheduling import group
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.attempts import Attempts
-from treadle.engine.tool_calls.conditions import DoneCondition
+from treadle.engine.tool_calls.batch import Batch, Plan
+from treadle.engine.tool_calls.conditions import Conditions
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.finishing import Finisher
-from treadle.engine.tool_calls.invocation import Invoker
-from treadle.engine.tool_calls.planning import Batch, Plan, Planner
+from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
 from treadle.engine.tool_calls.slots import Held
 from treadle.errors import IntentNotStored
@@ -26,12 +24,12 @@ from treadle.events import AnyEvent, ToolResumed, ToolStarted
 from treadle.messages import ToolCall
 from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
-from treadle.sessions.settling import abandoned, may_have_acted, unknown_outcome
+from treadle.sessions.settling import abandoned, end_children, may_have_acted, unknown_outcome
 from treadle.state import CallState, Suspended
 from treadle.stops import Stop, StopReason
 from treadle.tools import CheckedCall, ToolResult, business_key
 
-__all__ = ["Batch", "Execution"]
+__all__ = ["Execution"]
 
 logger = redacted_logger(__name__)
 
@@ -40,8 +38,7 @@ class Execution:
     """Carries out the batches of one run.
 
     Args:
-        condition: The user's own end of the run.
-        end_children: Ends the sessions that carry out calls which have a result by now: none outlives its call.
+        result_chars: Characters of a result that the model is shown; None for no limit.
     """
 
     def __init__(
@@ -51,52 +48,53 @@ class Execution:
         recovery: Recovery,
         planner: Planner,
         attempts: Attempts,
-        invoker: Invoker,
         early: EarlyCalls,
         interrupt: Interrupt,
-        tries: Tries,
-        condition: DoneCondition,
+        conditions: Conditions,
         result_chars: int | None,
-        end_children: Callable[[], Awaitable[None]],
     ) -> None:
-        self._end_children = end_children
         self._ledger = ledger
         self._recovery = recovery
         self._planner = planner
         self._attempts = attempts
-        self._invoker = invoker
-        self._batch_time = invoker.batch_time
+        self._invoker = attempts.invoker
+        self._batch_time = attempts.batch_time
+        self._slots = attempts.slots
         self._early = early
         self._interrupt = interrupt
-        self._tries = tries
-        self._condition = condition
-        self._slots = attempts.slots
+        self._conditions = conditions
         self._result_chars = result_chars
         self._finisher = Finisher(run_id="", step=0, last_id="")
         self._done: Stop | None = None
         self._in_doubt: frozenset[str] = frozenset()
         self._suspended: dict[str, CallState] = {}
-        self._looks_back = True
 
     async def ended_before(self) -> Stop | None:
-        """Return the end that the last batch had brought about where its process died before it could record that end.
-
-        Asked before each request; only the first one of a resumed run, if no batch went before it, can find something.
-        """
-        state, looks_back = self._ledger.state, self._looks_back
-        self._looks_back = False
-        if not looks_back or not state.messages or state.messages[-1].role != "tool":
-            return None
-        return (
-            self._condition.ended_by([call.result for call in state.answered])
-            or await self._condition.stop()
-            or self._interrupt.stop
-        )
+        """Return the end that the last batch had brought about, where its process died before it could record that end."""
+        return await self._conditions.before_request()
 
     async def execute(self, batch: Batch) -> Stop | None:
-        """Give every call of the batch its result, but those that wait for a person. Return why the run must end, if so."""
-        self._looks_back = False
-        self._done = self._condition.ended_by([call.result for call in self._ledger.state.open.values()])
+        """Give every call of the batch its result, but those that wait for a person. Return why the run must end, if so.
+
+        The stages of a call, in their order: a call that a dead process had begun is settled; the others are checked and decided
+        on; the decisions are recorded, with the starts of those that start at once; each call is attempted, its result held to
+        the tool's contract, and its end recorded.
+        """
+        self._begin(batch)
+        batch = await self._recovery.settle(batch, self._finisher)
+        plan = await self._planner.plan(batch, self._finisher)
+        await self._early.drop(but=[early.id for _, early in plan.adopted])
+        await self._run(batch, plan)
+        await self._adopt(plan.adopted)
+        self._batch_time.end()
+        stop = self._interrupt.stop or plan.stop or self._done or await self._conditions.after(batch)
+        if stop is not None:  # nobody is asked any more: what waited for a person ends with the run
+            await self._leave([state.call for state in self._ledger.state.unanswered])
+        await end_children(self._ledger)  # nothing that carries out a call outlives it
+        return stop
+
+    def _begin(self, batch: Batch) -> None:
+        self._done = self._conditions.begin()
         self._in_doubt = frozenset(state.call.id for state in batch.calls if may_have_acted(state))
         self._suspended = {
             state.call.id: msgspec.structs.replace(state) for state in batch.calls if state.suspended is not None
@@ -108,21 +106,13 @@ class Execution:
             notice=batch.notice,
             result_chars=self._result_chars,
         )
-        batch = await self._recovery.settle(batch, self._finisher)
-        plan = await self._planner.plan(batch, self._finisher)
-        await self._carry_out_plan(batch, plan)
-        self._batch_time.end()
-        stop = self._interrupt.stop or plan.stop or self._done or await self._concluded(batch)
-        if stop is not None:  # nobody is asked any more: what waited for a person ends with the run
-            await self._leave([state.call for state in self._ledger.state.unanswered])
-        await self._end_children()
-        return stop
 
-    async def _carry_out_plan(self, batch: Batch, plan: Plan) -> None:
-        await self._early.drop(but=[early.id for _, early in plan.adopted])
+    async def _run(self, batch: Batch, plan: Plan) -> None:
+        """Record what was decided, and run the calls that are ready, group after group. The first may start in that very commit."""
         if plan.ready:
             self._batch_time.begin()
-        before: list[AnyEvent] = [*([] if batch.finished is None else [batch.finished]), *plan.events]
+        before: list[AnyEvent] = [] if batch.proposal is None else [batch.proposal.finished]
+        before += plan.events
         groups = group(plan.ready)
         if groups and self._may_start(groups[0]):
             await self._run_group(groups.pop(0), *before)
@@ -134,7 +124,6 @@ class Execution:
                 await self._leave([call.call for call in calls])
             else:
                 await self._run_group(calls)
-        await self._adopt(plan.adopted)
 
     # --- groups
 
@@ -144,7 +133,7 @@ class Execution:
 
     def _may_start(self, calls: Sequence[CheckedCall]) -> bool:
         """Whether a group may start at once, in the commit of its decisions."""
-        return not self._has_ended and (not _acts(calls) or (self._early.is_idle and not self._blocking(calls)))
+        return not self._has_ended and (not _acts(calls) or (self._early.is_idle and not self._invoker.blocking(calls)))
 
     async def _run_group(self, calls: Sequence[CheckedCall], *before: AnyEvent) -> None:
         """Record what comes before, and run calls side by side: those that find a slot start in that commit, others in their turn."""
@@ -222,7 +211,7 @@ class Execution:
         # What was done to the world is known to have been done, whatever happens next: else a crash would leave it in doubt.
         await self._ledger.record(self._finisher.finished(call.call, result), durable=not call.effect.is_read)
         if self._done is None:
-            self._done = self._condition.ended_by([result])
+            self._done = self._conditions.ended_by([result])
 
     async def _leave(self, calls: Sequence[ToolCall]) -> None:
         """Answer calls that will not start."""
@@ -255,21 +244,11 @@ class Execution:
         if not _acts(calls):
             return
         await self._early.wait_idle()
-        while blocking := self._blocking(calls):
+        while blocking := self._invoker.blocking(calls):
             logger.info("Waiting for %d abandoned calls before the next one that acts", len(blocking))
             if not await self._interrupt.wait_for(blocking[0], self._batch_time.left):
                 return
             await asyncio.sleep(0)  # let the future's own callback take it off the list
-
-    def _blocking(self, calls: Sequence[CheckedCall]) -> "list[asyncio.Future[Any]]":
-        acting = [call for call in calls if not call.effect.is_read]
-        loop = asyncio.get_running_loop()  # a session may outlive a loop, whose futures nobody completes any more
-        held = [
-            (future, call)
-            for future, call in self._invoker.abandoned.items()
-            if not call.effect.is_read and future.get_loop() is loop
-        ]
-        return [future for future, holder in held if any(conflicts(call, holder) for call in acting)]
 
     async def _adopt(self, adopted: Sequence[tuple[ToolCall, CheckedCall]]) -> None:
         """Wait for calls that started while the response streamed; give theirs to equal calls of a retry."""
@@ -278,20 +257,6 @@ class Execution:
             if call.id != early.id:
                 reused = msgspec.structs.replace(result, call_id=call.id)
                 await self._ledger.record(self._finisher.finished(call, reused, reused_from=early.id))
-
-    async def _concluded(self, batch: Batch) -> Stop | None:
-        """Return the end of a run that is done by its user's own condition, or that a guard stops."""
-        guarded = self._guarded()
-        if batch.finished is not None and batch.finished.closing:
-            return guarded
-        return await self._condition.stop() or self._interrupt.stop or guarded
-
-    def _guarded(self) -> Stop | None:
-        """Count the finished batch as a try. Return the stop of a guard that it has tripped."""
-        if self._ledger.state.has_open_calls:
-            return None
-        self._tries.add(self._ledger.state.answered)
-        return self._tries.stop()
 
 
 def _acts(calls: Sequence[CheckedCall]) -> bool:

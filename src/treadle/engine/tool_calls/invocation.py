@@ -5,7 +5,7 @@ Knows which calls were given up and run on. Retries nothing and makes no result:
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from treadle.canonical import copied
@@ -14,6 +14,7 @@ from treadle.effects import Effect
 from treadle.engine.interrupts import Interrupt, wait_at_most
 from treadle.engine.rules.batch_time import BatchTime
 from treadle.engine.rules.failures import Cut, contained, describe, kept_inside
+from treadle.engine.rules.scheduling import conflicts
 from treadle.events import ToolLate, ToolProgress
 from treadle.messages import Message, ToolCall
 from treadle.ports import Decision
@@ -155,6 +156,17 @@ class Invoker:
     def is_running_on(self, checked: CheckedCall) -> bool:
         """Whether an earlier attempt of this call was given up and has not ended."""
         return any(call is checked for call in self.abandoned.values())
+
+    def blocking(self, calls: Sequence[CheckedCall]) -> "list[asyncio.Future[Any]]":
+        """Return the calls that were given up, run on, and hold what one of these needs: a non-read keeps its resource until it ends."""
+        acting = [call for call in calls if not call.effect.is_read]
+        loop = asyncio.get_running_loop()  # a session may outlive a loop, whose futures nobody completes any more
+        held = [
+            (future, call)
+            for future, call in self.abandoned.items()
+            if not call.effect.is_read and future.get_loop() is loop
+        ]
+        return [future for future, holder in held if any(conflicts(call, holder) for call in acting)]
 
     def _start(self, checked: CheckedCall, context: CallContext, attempt: int) -> "_Underway":
         """Start the tool: a coroutine function as a task, any other function in a thread. Each gets its own arguments (TF7)."""

@@ -5,7 +5,6 @@ Reads answers that persons gave; starts nothing. All calls of a response are loo
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -14,60 +13,22 @@ from treadle.engine.interrupts import Interrupt
 from treadle.engine.rules.choices import forbidden_by
 from treadle.engine.rules.tries import Repetition, Tries
 from treadle.engine.tool_calls import refusals
-from treadle.engine.tool_calls.checking import Checked, Checker, Decided, Refused
+from treadle.engine.tool_calls.batch import Batch, Checked, Decided, Plan, Refused
+from treadle.engine.tool_calls.checking import Checker
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.finishing import Finisher
-from treadle.events import AnyEvent, ApprovalRequested, CallDecided, ModelFinished, RepeatNoticed
+from treadle.events import AnyEvent, ApprovalRequested, CallDecided, RepeatNoticed
 from treadle.messages import ToolCall
 from treadle.permissions import consent
-from treadle.ports import Decision, DecisionFailure, DecisionKind
+from treadle.ports import Decision, DecisionKind
 from treadle.sessions.ledger import Ledger
 from treadle.state import CallState, is_equal
 from treadle.stops import Stop, StopReason
 from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
 
-__all__ = ["Batch", "Plan", "Planner"]
+__all__ = ["Planner"]
 
 _CALLS_A_TURN = 64
-
-
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """The calls of one step that have no result yet."""
-
-    calls: Sequence[CallState]
-    step: int
-    finished: ModelFinished | None = None
-    """The response that proposed them, where it is not recorded yet: it enters the same commit as the decisions."""
-    allowance: int | None = None
-    """How many of the calls that have not started the budget still covers, the first ones; None for all."""
-    exhausted: str | None = None
-    """The budget that is used up, so that no call may start that has not started before; None when there is none."""
-    notice: dict[str, Any] | None = None
-    """Fields that the last result gains because a limit is reached."""
-    refusal: str | None = None
-    """Why no call of this response may start (it was cut off, or calling was not allowed); None when they may."""
-    cut_calls: frozenset[str] = frozenset()
-    """Ids of calls whose end may be missing: what came of their arguments may be another action."""
-    repeated_calls: frozenset[str] = frozenset()
-    """Ids of calls that may be the repetition of an earlier one in the response."""
-    failure: DecisionFailure | None = None
-    """Why the response holds no usable decision; its one call stands for that."""
-    stop: Stop | None = None
-    """Why the run ends after this batch, none of whose calls may start; None when that depends on the calls."""
-    tool_choice: str = "auto"
-    """What the request had permitted. A server may ignore it; then the calls that it forbade do not start."""
-
-
-class Plan(msgspec.Struct, kw_only=True):
-    """What becomes of each call of the batch, in call order."""
-
-    finisher: Finisher
-    events: list[AnyEvent] = msgspec.field(default_factory=list)
-    ready: list[CheckedCall] = msgspec.field(default_factory=list)
-    adopted: list[tuple[ToolCall, CheckedCall]] = msgspec.field(default_factory=list)
-    stop: Stop | None = None
-    acts: bool = False
-    """Whether one that is ready may change something. What was read before it is no answer to a read after it."""
 
 
 class Planner:
@@ -92,8 +53,9 @@ class Planner:
 
     async def plan(self, batch: Batch, finisher: Finisher) -> Plan:
         """Return one decision a call, in call order. Nothing has run yet."""
-        plan = Plan(finisher=finisher, stop=batch.stop)
-        if (failure := batch.failure) is not None:
+        proposal = batch.proposal
+        plan = Plan(finisher=finisher, stop=None if proposal is None else proposal.stop)
+        if proposal is not None and (failure := proposal.failure) is not None:
             for state in batch.calls:
                 self._refuse(plan, refusals.undecided(state.call, failure), state.position)
             return plan
@@ -135,14 +97,16 @@ class Planner:
 
     def _skipped(self, batch: Batch, before: int, state: CallState) -> ToolResult | None:
         """Return the result of a call that may not start, whatever it is."""
-        call = state.call
-        if (refusal := batch.refusal or forbidden_by(batch.tool_choice, call.name)) is not None:
-            return refusals.forbidden_by_response(state, refusal)
-        if call.id in batch.cut_calls:
-            return refusals.cut_off(state)
+        proposal = batch.proposal
+        if proposal is not None:
+            why = proposal.refusal or forbidden_by(proposal.tool_choice, state.call.name)
+            if why is not None:
+                return refusals.forbidden_by_response(state, why)
+            if state.call.id in proposal.cut_calls:
+                return refusals.cut_off(state)
         if batch.allowance is not None and before >= batch.allowance and _is_due(state):
             return refusals.over_budget(state, "max_tool_calls", had_consent=consent.is_allowed(state))
-        if batch.stop is not None:
+        if proposal is not None and proposal.stop is not None:
             return refusals.stops_here(state)
         if self._interrupt.stop is not None:
             return refusals.stopped(state)
@@ -355,7 +319,8 @@ def _ruled(checked: Decided, kind: DecisionKind, state: CallState) -> Decided:
 
 def _doubted(checked: Checked | None, state: CallState, batch: Batch) -> Checked | None:
     """Ask about a call that may be the repetition of another one, where acting twice would matter."""
-    is_doubted = state.call.id in batch.repeated_calls or consent.was_reported_twice(state)
+    is_repeated = batch.proposal is not None and state.call.id in batch.proposal.repeated_calls
+    is_doubted = is_repeated or consent.was_reported_twice(state)
     if not is_doubted or not isinstance(checked, Decided) or checked.call.effect.is_read:
         return checked
     if checked.decision.kind != DecisionKind.ALLOW:

@@ -10,9 +10,9 @@ import msgspec
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.spec import InDoubt
 from treadle.engine.tool_calls.attempts import Attempts
-from treadle.engine.tool_calls.checking import Checker, Decided
+from treadle.engine.tool_calls.batch import Batch, Decided
+from treadle.engine.tool_calls.checking import Checker
 from treadle.engine.tool_calls.finishing import Finisher
-from treadle.engine.tool_calls.planning import Batch
 from treadle.events import ToolResolved
 from treadle.permissions import consent
 from treadle.ports import DecisionKind
@@ -22,8 +22,6 @@ from treadle.state import CallState
 from treadle.tools import CallStatus, CheckedCall, NotDone, ToolResult
 
 __all__ = ["Recovery"]
-
-"""Who decides on a call of unknown outcome: a person is asked, or the model is told."""
 
 
 class Recovery:
