@@ -32,7 +32,7 @@ BUGS = (
     Bug(
         "a call in doubt runs again and nobody is asked",
         "engine/tool_calls/recovery.py",
-        "return not is_unsafe or await self._resolve(state, decided, outcomes)",
+        "return not is_unsafe or await self._resolve(state, decided, finisher)",
         "return True",
     ),
     Bug("edited arguments are ignored", "engine/tool_calls/planning.py", "if answer.arguments is None:", "if answer is not None:"),
@@ -40,7 +40,7 @@ BUGS = (
         "calls that will not start get no result",
         "engine/tool_calls/execution.py",
         "        if results:\n",
-        "        if results and stop is None:\n",
+        "        if results and self._interrupt.stop is None:\n",
     ),
     Bug("each attempt has its own key", "engine/tool_calls/invocation.py", "return self._checked.key", 'return f"{self._checked.key}{self.attempt}"'),
     Bug("an unsafe call is retried", "engine/tool_calls/attempts.py", "not may_retry_call(checked.effect, cause)", "False"),
@@ -75,8 +75,8 @@ BUGS = (
     Bug(
         "a call that equals one in doubt runs unasked",
         "engine/tool_calls/planning.py",
-        "        if doubt is None:\n            return None\n",
-        "        if doubt is not None:\n            return None\n        if doubt is None:\n            return None\n",
+        "return None if doubt is None else consent.equals_doubt(doubt)",
+        "return None",
     ),
     Bug("what an interceptor changes is lost", "engine/tool_calls/checking.py", "elif answer.arguments != call.arguments:", "elif False:"),
     Bug(
@@ -85,7 +85,7 @@ BUGS = (
         'return "" if call.name in self._polling else streak_key(call, digest)',
         "return streak_key(call, digest)",
     ),
-    Bug("done_when is not asked", "engine/tool_calls/execution.py", "return await self._condition.stop() or self._int", "return self._int"),
+    Bug("done_when is not asked", "engine/tool_calls/conditions.py", "return await self._done.stop() or self._int", "return self._int"),
     Bug(
         "an action of a tool's own is allowed whatever policy says",
         "engine/tool_calls/actions.py",

@@ -186,7 +186,7 @@ _OUTPUT: JsonObject = {
 
 @cache
 def _structured() -> Any:
-    return Agent(SimModel("lead"), output=_OUTPUT)._description.output
+    return Agent(SimModel("lead"), output=_OUTPUT)._spec.output
 
 
 @cache
@@ -237,8 +237,8 @@ def agent_of(
         guards = msgspec.structs.replace(guards, repeats=2, repeats_with_progress=PROGRESS)
     agent = object.__new__(Agent)
     agent.__dict__.update(made.__dict__)
-    agent._description = msgspec.structs.replace(
-        made._description,
+    agent._spec = msgspec.structs.replace(
+        made._spec,
         output=_structured() if is_structured else None,
         on_limit=on_limit,
         in_doubt=in_doubt,
