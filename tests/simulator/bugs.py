@@ -65,7 +65,7 @@ BUGS = (
         "",
     ),
     Bug("a move does not close its source", "sessions/maintenance.py", "    if not state.moved_to:\n        await", "    if False:\n        await"),
-    Bug("a run begins in a suspended session", "sessions/session.py", 'if status != "active":', "if False:"),
+    Bug("a run begins in a suspended session", "sessions/maintenance.py", 'if state.status != "active":', "if False:"),
     Bug(
         "the turns of the model have no limit",
         "budgets.py",
