@@ -31,7 +31,7 @@ DEMO_CALLS := 8
 
 .PHONY: help
 help:  ## List these words
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
 setup: $(STAMP)  ## Make .venv and install the project with what its development needs
@@ -87,8 +87,11 @@ test: lint  ## Lint, then run every test with branch coverage
 
 .PHONY: bench
 bench: $(STAMP)  ## Measure the overhead of the loop against a bare one
-	@[ -e benchmarks/run.py ] || { echo "No benchmark stands in benchmarks/ yet." >&2; exit 1; }
 	$(BIN)/python benchmarks/run.py
+
+.PHONY: bench-record
+bench-record: $(STAMP)  ## Record anew what the scenarios of tests/benchmarks may cost
+	$(BIN)/python tests/benchmarks/counts.py --record
 
 .PHONY: soak
 soak: $(STAMP)  ## Simulate LIVES lives from seeds, then kill real processes for SOAK_SECONDS
