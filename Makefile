@@ -12,6 +12,8 @@ COVERAGE_MIN ?= 95
 WORKERS ?= 2
 # Words for pytest, such as TESTS="tests/journals -k lease".
 TESTS ?=
+# Options and names for `make bench-rivals`, such as RIVALS="--quick langgraph".
+RIVALS ?=
 # How long `make soak` kills real processes, and how many lives it simulates before.
 SOAK_SECONDS ?= 3600
 LIVES ?= 1000000
@@ -92,6 +94,10 @@ bench: $(STAMP)  ## Measure the overhead of the loop against a bare one
 .PHONY: bench-record
 bench-record: $(STAMP)  ## Record anew what the scenarios of tests/benchmarks may cost
 	$(BIN)/python tests/benchmarks/counts.py --record
+
+.PHONY: bench-rivals
+bench-rivals: $(STAMP)  ## Measure other libraries beside Treadle; RIVALS="--quick langgraph" for options and names
+	$(BIN)/python benchmarks/rivals.py $(RIVALS)
 
 .PHONY: soak
 soak: $(STAMP)  ## Simulate LIVES lives from seeds, then kill real processes for SOAK_SECONDS

@@ -73,6 +73,18 @@ async def nap(key: str, n: int) -> str:
     return RESULT
 
 
+def blocking_fast(key: str, n: int) -> str:
+    """Look up a key.
+
+    Args:
+        key: The key to look up.
+        n: Its number.
+    """
+    now = time.monotonic()
+    SPANS.append((now, now))
+    return RESULT
+
+
 def blocking_nap(key: str, n: int) -> str:
     """Look up a key slowly, and block.
 
@@ -86,6 +98,15 @@ def blocking_nap(key: str, n: int) -> str:
     return RESULT
 
 
+def blocking(tool: Callable[..., Any]) -> Callable[..., str]:
+    """Return the blocking twin of a tool, under the same name, for a library whose tools are synchronous."""
+    if not asyncio.iscoroutinefunction(tool):
+        return tool
+    twin = {fast: blocking_fast, nap: blocking_nap}[tool]
+    twin.__name__ = tool.__name__
+    return twin
+
+
 # --- the experiments
 
 
@@ -94,11 +115,13 @@ class Experiments:
 
     Args:
         server: The server's address, such as `http://127.0.0.1:8080`.
+        is_quick: Whether each experiment is repeated a third as often.
     """
 
-    def __init__(self, peer: Peer, server: str) -> None:
+    def __init__(self, peer: Peer, server: str, *, is_quick: bool) -> None:
         self._peer = peer
         self._server = server
+        self._is_quick = is_quick
 
     async def turns(self) -> dict[str, float]:
         """CPU of one turn, in a short and in a long run: the second shows what grows with the transcript."""
@@ -106,14 +129,15 @@ class Experiments:
         return {f"cpu_ms_a_turn_{turns}": await self._cpu_of(turns, times) for turns, times in ((10, 7), (100, 3))}
 
     async def _cpu_of(self, turns: int, times: int) -> float:
-        return statistics.median([(await self._run(turns=turns))[0] for _ in range(times)]) * 1000 / (turns + 1)
+        seconds = [(await self._run(turns=turns))[0] for _ in range(self._times(times))]
+        return statistics.median(seconds) * 1000 / (turns + 1)
 
     async def parallel(self) -> dict[str, float]:
         """Wall time of one run whose one response proposes 128 calls of 50 ms."""
         found = {}
         for name, tool in (("async", nap), ("blocking", blocking_nap)):
             await self._run(tool, calls=PARALLEL_CALLS)
-            walls = [(await self._run(tool, calls=PARALLEL_CALLS))[1] * 1000 for _ in range(5)]
+            walls = [(await self._run(tool, calls=PARALLEL_CALLS))[1] * 1000 for _ in range(self._times(5))]
             found[f"{name}_wall_ms"] = statistics.median(walls)
             found[f"{name}_span_ms"] = _span_ms()
         return found
@@ -122,9 +146,9 @@ class Experiments:
         """Time to the first piece of text, and the CPU of a thousand pieces that come at once."""
         agent = self._open(fast, turns=0, chunks=2000)
         gc.collect()
-        many = [(await self._stream(agent, chunks=2000))[0] * 1000 for _ in range(4)][1:]
+        many = [(await self._stream(agent, chunks=2000))[0] * 1000 for _ in range(1 + self._times(3))][1:]
         agent = self._open(fast, turns=0, chunks=3)  # made once, as those who serve people make theirs
-        first = [(await self._stream(agent, chunks=3))[1] * 1000 for _ in range(31)][1:]
+        first = [(await self._stream(agent, chunks=3))[1] * 1000 for _ in range(1 + self._times(30))][1:]
         return {"first_token_ms": statistics.median(first), "cpu_ms_a_1000_chunks": statistics.median(many) / 2}
 
     async def crowd(self) -> dict[str, float]:
@@ -138,6 +162,9 @@ class Experiments:
             _check(text)
         answered = runs * (turns + 1)
         return {"turns_a_second": answered / wall, "crowd_cpu_ms_a_turn": cpu * 1000 / answered}
+
+    def _times(self, times: int) -> int:
+        return max(1, times // 3) if self._is_quick else times
 
     # --- one measurement
 
@@ -189,12 +216,13 @@ def main(peer: Peer) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--server", required=True)
     parser.add_argument("--experiment", required=True, choices=EXPERIMENTS)
+    parser.add_argument("--quick", action="store_true")
     wanted = parser.parse_args()
-    print(json.dumps(asyncio.run(_measure(peer, wanted.server, wanted.experiment))), flush=True)
+    experiments = Experiments(peer, wanted.server, is_quick=wanted.quick)
+    print(json.dumps(asyncio.run(_measure(peer, experiments, wanted.experiment))), flush=True)
 
 
-async def _measure(peer: Peer, server: str, experiment: str) -> dict[str, float]:
-    experiments = Experiments(peer, server)
+async def _measure(peer: Peer, experiments: Experiments, experiment: str) -> dict[str, float]:
     try:
         match experiment:
             case "turns":

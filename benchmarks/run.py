@@ -62,28 +62,28 @@ Figures = Mapping[tuple[str, str], float]
 
 def main() -> None:
     wanted = _arguments()
-    processors = _processors()
-    figures = _figures(wanted.peers, wanted.experiments, wanted.rounds, processors)
+    held = processors()
+    figures = _figures(wanted.peers, wanted.experiments, wanted.rounds, held)
     _print_table(wanted.peers, figures)
     if wanted.imports:
         print()
         import_cost.main(rounds=max(wanted.rounds, 5))
-    if len(set(processors)) == 1:
+    if len(set(held)) == 1:
         print("\nClient and server shared a processor here: wall times and turns/s say little.")
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure Treadle against the bare loop.")
     parser.add_argument(
-        "--peers", type=_words, default=PEERS, help="files of peers/, by name; the floor is always among them"
+        "--peers", type=words_of, default=PEERS, help="files of peers/, by name; the floor is always among them"
     )
-    parser.add_argument("--experiments", type=_words, default=EXPERIMENTS, help=f"some of {','.join(EXPERIMENTS)}")
+    parser.add_argument("--experiments", type=words_of, default=EXPERIMENTS, help=f"some of {','.join(EXPERIMENTS)}")
     parser.add_argument("--rounds", type=int, default=5, help="fresh processes for each figure")
     parser.add_argument("--no-imports", dest="imports", action="store_false", help="leave out what importing costs")
     wanted = parser.parse_args()
     wanted.peers = tuple(dict.fromkeys((FLOOR, *wanted.peers)))
-    if unknown := [name for name in wanted.peers if not _script(name).is_file()]:
-        parser.error(f"There is no {_script(unknown[0])}.")
+    if unknown := [name for name in wanted.peers if not script_of(name).is_file()]:
+        parser.error(f"There is no {script_of(unknown[0])}.")
     if unknown := set(wanted.experiments) - set(EXPERIMENTS):
         parser.error(f"{sorted(unknown)} are no experiments; there are {', '.join(EXPERIMENTS)}.")
     if wanted.rounds < 1:
@@ -91,14 +91,14 @@ def _arguments() -> argparse.Namespace:
     return wanted
 
 
-def _words(text: str) -> tuple[str, ...]:
+def words_of(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 # --- processes
 
 
-def _processors() -> tuple[int | None, int | None]:
+def processors() -> tuple[int | None, int | None]:
     """Return a processor for the client and one for the server; None where a process cannot be held on one."""
     if not hasattr(os, "sched_getaffinity"):  # macOS
         return None, None
@@ -107,22 +107,22 @@ def _processors() -> tuple[int | None, int | None]:
 
 
 def _figures(
-    peers: Sequence[str], experiments: Sequence[str], rounds: int, processors: tuple[int | None, int | None]
+    peers: Sequence[str], experiments: Sequence[str], rounds: int, held: tuple[int | None, int | None]
 ) -> Figures:
     found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-    client, server = processors
-    with _server(server) as address, tempfile.TemporaryDirectory(prefix="treadle-bench-") as folder:
+    client, server = held
+    with serving(server) as address, tempfile.TemporaryDirectory(prefix="treadle-bench-") as folder:
         for number in range(rounds):
             for experiment in experiments:
                 print(f"round {number + 1} of {rounds}: {experiment}", file=sys.stderr, flush=True)
                 for peer in peers:
-                    for metric, value in _measure(peer, experiment, address, folder, client).items():
+                    for metric, value in measured(peer, experiment, address, folder, client).items():
                         found[peer, metric].append(value)
     return {key: statistics.median(values) for key, values in found.items()}
 
 
 @contextmanager
-def _server(processor: int | None) -> Iterator[str]:
+def serving(processor: int | None) -> Iterator[str]:
     command = [sys.executable, str(HERE / "server.py")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         _hold(process.pid, processor)
@@ -134,8 +134,8 @@ def _server(processor: int | None) -> Iterator[str]:
             process.stdin.close()  # the server ends with its standard input
 
 
-def _measure(peer: str, experiment: str, address: str, folder: str, processor: int | None) -> dict[str, float]:
-    command = [_python(peer), str(_script(peer)), "--server", address, "--experiment", experiment]
+def measured(peer: str, experiment: str, address: str, folder: str, processor: int | None) -> dict[str, float]:
+    command = [python_of(peer), str(script_of(peer)), "--server", address, "--experiment", experiment]
     environment = {**os.environ, "TMPDIR": folder}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         _hold(process.pid, processor)
@@ -145,7 +145,7 @@ def _measure(peer: str, experiment: str, address: str, folder: str, processor: i
             process.kill()
             raise
     if process.returncode != 0:
-        raise SystemExit(f"{peer} failed at {experiment}; its words stand above.")
+        raise SystemExit(f"{peer} failed at {experiment}; its output stands above.")
     return json.loads(output)
 
 
@@ -154,11 +154,11 @@ def _hold(pid: int, processor: int | None) -> None:
         os.sched_setaffinity(pid, {processor})
 
 
-def _script(peer: str) -> Path:
+def script_of(peer: str) -> Path:
     return HERE / "peers" / f"{peer}.py"
 
 
-def _python(peer: str) -> str:
+def python_of(peer: str) -> str:
     """Return the interpreter of a rival that has an environment of its own, else this one."""
     own = HERE / "venvs" / peer / "bin" / "python"
     return str(own) if own.exists() else sys.executable

@@ -33,12 +33,14 @@ class Scenario(NamedTuple):
     """Before each response."""
     chunks: int = 8
     """Pieces of the final text, where it streams."""
+    answer: str = ""
+    """A tool whose call ends the run, for libraries that have one; empty for a final text."""
 
     @staticmethod
     def of(path: str) -> "Scenario":
         """Read `/s/turns=10,tool=fast/...`."""
         words = dict(word.split("=", 1) for word in path.split("/")[2].split(","))
-        return Scenario(**{name: value if name == "tool" else int(value) for name, value in words.items()})
+        return Scenario(**{name: value if name in ("tool", "answer") else int(value) for name, value in words.items()})
 
 
 _scenario_of = cache(Scenario.of)
@@ -48,17 +50,21 @@ _scenario_of = cache(Scenario.of)
 def reply(scenario: Scenario, turn: int, *, is_stream: bool) -> bytes:
     """Return the whole HTTP answer of one turn; made once."""
     calls = [_call(scenario, turn, index) for index in range(scenario.calls)] if turn < scenario.turns else []
-    return _streamed(scenario, calls) if is_stream else _whole(calls)
+    is_last = not calls
+    if is_last and scenario.answer:
+        calls = [_call_of("final", scenario.answer, {"answer": "done"})]
+    return _streamed(scenario, calls, speaks=is_last) if is_stream else _whole(calls)
 
 
 def _call(scenario: Scenario, turn: int, index: int) -> dict:
     number = turn * scenario.calls + index
-    arguments = _json({"key": f"k{number}-".ljust(32, "a"), "n": number}).decode()
-    return {
-        "id": f"call_{turn}_{index}",
-        "type": "function",
-        "function": {"name": scenario.tool, "arguments": arguments},
-    }
+    key = f"k{number}-".ljust(32, "a")
+    arguments = {"command": f"true #{key}"} if scenario.tool == "bash" else {"key": key, "n": number}
+    return _call_of(f"call_{turn}_{index}", scenario.tool, arguments)
+
+
+def _call_of(call_id: str, name: str, arguments: dict) -> dict:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": _json(arguments).decode()}}
 
 
 def _whole(calls: list[dict]) -> bytes:
@@ -70,12 +76,11 @@ def _whole(calls: list[dict]) -> bytes:
     return _HEAD + b"application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
 
 
-def _streamed(scenario: Scenario, calls: list[dict]) -> bytes:
-    deltas = [{"role": "assistant", "content": None if calls else ""}]
-    if calls:
-        deltas += [fragment for index, call in enumerate(calls) for fragment in _fragments(index, call)]
-    else:
+def _streamed(scenario: Scenario, calls: list[dict], *, speaks: bool) -> bytes:
+    deltas = [{"role": "assistant", "content": "" if speaks else None}]
+    if speaks:
         deltas += [{"content": f"tok{number} "} for number in range(scenario.chunks)] + [{"content": "done"}]
+    deltas += [fragment for index, call in enumerate(calls) for fragment in _fragments(index, call)]
     events = [_event(delta) for delta in deltas] + [_event({}, "tool_calls" if calls else "stop")]
     events.append(_json(_envelope("chat.completion.chunk", choices=[], usage=_USAGE)))
     # Each event is an HTTP chunk of its own, as real servers send them.

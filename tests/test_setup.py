@@ -79,5 +79,20 @@ def test_make_alone_lists_its_words(checkout):
 
     assert ran.returncode == 0
     assert [line.split()[1] for line in ran.stdout.splitlines()] == [
-        *("help", "setup", "demo", "lint", "format", "docs", "test", "bench", "soak", "simulate", "mutate", "clean")
+        *(
+            "help",
+            "setup",
+            "demo",
+            "lint",
+            "format",
+            "docs",
+            "test",
+            "bench",
+            "bench-record",
+            "bench-rivals",
+            "soak",
+            "simulate",
+            "mutate",
+            "clean",
+        )
     ]
