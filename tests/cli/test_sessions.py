@@ -220,6 +220,7 @@ def test_a_session_that_is_held_can_be_cancelled_with_the_command_that_the_error
         running.stdout.readline()  # it has the session now
         held = treadle("run", "--session", "s 1", *treadle.served(provider), "y", code=16)
         command = re.search(r"`(treadle cancel .*)`", held.stderr)[1]
+        assert "--journal" in command
         treadle(*shlex.split(command)[1:], code=0)
         running.communicate(timeout=60)
 

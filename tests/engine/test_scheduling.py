@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from invariants import check_session
 from pipeline_tools import Recorder, act, on_fake_clock, read, results, run_calls, statuses, tool_of, types
 from treadle import Agent, Budget, Guards, StopReason, open_session, resolve_model
+from treadle.journals.memory import MemoryJournal
 from treadle.testing import FakeClock, MockProvider, ScriptedModel, call, text
 
 
@@ -523,3 +524,37 @@ def test_any_order_of_ends_gives_each_call_its_own_result(order):
         assert results(result) == list(range(6))
 
     asyncio.run(play())
+
+
+@pytest.mark.row("TF11", "E08")
+async def test_a_thread_that_was_given_up_and_runs_on_is_in_the_report_and_its_late_end_is_explained():
+    begun, release = threading.Event(), threading.Event()
+
+    def block(arguments, ctx):
+        begun.set()
+        release.wait(60)
+        return "paid after all"
+
+    clock, heard = FakeClock(), asyncio.Event()
+
+    class Hearing(MemoryJournal):
+        async def append(self, session_id, events, **words):
+            await super().append(session_id, events, **words)
+            if any(event.type == "tool.late" for event in events):
+                heard.set()
+
+    async with open_session(Hearing(), clock=clock) as session:
+        model = ScriptedModel([call("act"), text("Done.")])
+        agent = Agent(model, tools=[act(block, timeout=5)])
+        running = asyncio.create_task(agent.run("go", session=session))
+        await asyncio.to_thread(begun.wait, 60)
+        clock.advance(5)
+        result = await running
+        assert result.report()["running_on"] == ["call_1"]
+        before = (await session.explain()).tried
+        release.set()
+        await asyncio.wait_for(heard.wait(), 60)
+        after = (await session.explain()).tried
+
+    assert [one.late for one in before] == [""]
+    assert [one.late for one in after] == ["returned 'paid after all'"]

@@ -34,6 +34,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     denials: tuple[Denial, ...] = ()
     in_doubt: tuple[Doubt, ...] = ()
     """Calls of the session that may have acted, whose outcome nobody knows, and that no person has resolved."""
+    running_on: tuple[str, ...] = ()
+    """Ids of calls that were given up and still ran when the run ended: a thread can be told to stop, not stopped."""
     messages: tuple[Message, ...] = ()
     """The whole transcript of the session."""
     degraded: bool = False
@@ -111,6 +113,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
             "failed_tool_calls": sum(call.status != "ok" for call in self.tool_calls),
             "approvals": [_approval(approval) for approval in self.approvals],
             "in_doubt": [msgspec.to_builtins(doubt) for doubt in self.in_doubt],
+            "running_on": list(self.running_on),
             "denials": [msgspec.structs.asdict(denial) for denial in self.denials],
         }
 
@@ -153,6 +156,7 @@ def conclude(state: SessionState, stop: Stop, session: Any, *, has_price: bool) 
         approvals=state.pending_approvals(),
         denials=tuple(run.denials),
         in_doubt=state.open_doubts(),
+        running_on=tuple(call.id for future, call in session.abandoned.items() if not future.done()),
         messages=tuple(state.messages),
         degraded=session.is_degraded,
         unstored=session.unstored,

@@ -22,6 +22,7 @@ from treadle.events import (
     RunStarted,
     SessionRewound,
     ToolFinished,
+    ToolLate,
     ToolResolved,
     ToolStarted,
 )
@@ -136,7 +137,7 @@ class _Reading:
                 self._action(event)
             case ToolStarted():
                 self._started(event)
-            case ToolFinished(call_id=str(call_id)):
+            case ToolFinished(call_id=str(call_id)) | ToolLate(call_id=str(call_id)):
                 self._finished(call_id, event)
             case _:
                 pass
@@ -290,8 +291,13 @@ class _Reading:
         tried = self.calls.get(call_id)
         return "" if tried is None else tried.decided or tried.arguments
 
-    def _finished(self, call_id: str, event: ToolFinished) -> None:
-        result, tried = event.result, self.calls.get(call_id)
+    def _finished(self, call_id: str, event: ToolFinished | ToolLate) -> None:
+        tried = self.calls.get(call_id)
+        if isinstance(event, ToolLate):
+            if tried is not None:
+                tried.late = f"{event.outcome} {event.content}"
+            return
+        result = event.result
         if tried is not None:
             tried.status, tried.attempts = result.status.value, result.attempts
         if result.is_error:

@@ -30,6 +30,8 @@ class Tried(msgspec.Struct, kw_only=True):
     """Of its result; None where there is none yet."""
     attempts: int = 0
     """Times the tool was started."""
+    late: str = ""
+    """How it ended after it had been given up: `returned` or `raised`, and what. The model was told something else by then."""
 
 
 class Used(msgspec.Struct, frozen=True, kw_only=True):

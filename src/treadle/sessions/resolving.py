@@ -6,6 +6,7 @@ from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, JournalError, UnknownDoubt, shown
 from treadle.events import ToolResolved
 from treadle.ports import HasOverview, Journal
+from treadle.sessions.checkpoints import take_in
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.maintenance import check_here, check_text, check_there
 from treadle.state import Doubt, SessionState, instant
@@ -63,14 +64,27 @@ async def resolved(
 
 async def doubts_of(journal: Journal, state: SessionState) -> tuple[Doubt, ...]:
     """Return the calls in doubt of one session. Those without a result are left out while a process that lives holds it."""
-    found = state.open_doubts()
-    if all(doubt.is_told for doubt in found):
-        return found
+    for _ in range(_LOOKS):
+        found = state.open_doubts()
+        if all(doubt.is_told for doubt in found):
+            return found
+        if await _is_live(journal, state.id):
+            break
+        head = state.head
+        await take_in(state, await journal.read(state.id, after=head))
+        if state.head == head:  # nobody held it when this was so; else a run may have ended in between
+            return found
+    return tuple(doubt for doubt in state.open_doubts() if doubt.is_told)
+
+
+_LOOKS = 3
+
+
+async def _is_live(journal: Journal, session_id: str) -> bool:
     try:
-        is_live = isinstance(journal, HasOverview) and await journal.is_held(state.id)
+        return isinstance(journal, HasOverview) and await journal.is_held(session_id)
     except JournalError:  # whoever may not look at the lock is shown the doubt
-        is_live = False
-    return tuple(doubt for doubt in found if doubt.is_told or not is_live)
+        return False
 
 
 async def _why_no_doubt(ledger: Ledger, call_id: str) -> str:

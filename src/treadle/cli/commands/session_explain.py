@@ -101,6 +101,8 @@ def _tried(about: Explanation, indent: str = "") -> Iterator[str]:
         call = f"{shown_name(one.call_id)}: {shown_call(one.tool, one.arguments)}"
         edited = f", edited to {shown_call(one.tool, one.decided)}" if one.decided else ""
         yield f"{indent}{call}{edited} -> {one.status or 'no result yet'}{_decided(one)}"
+        if one.late:
+            yield f"{indent}  it was given up, ran on, and then {one_line(one.late, 300)}"
         for child in about.children:
             if child.caller_call == one.call_id:
                 yield f"{indent}  carried out in session {child.session_id}:"

@@ -142,7 +142,7 @@ class _Seat:
         self.hands = Hands(self.engine.writer.transaction, limits.lease, look_seconds(limits.lease), foreign=foreign)
         self.engine.writer.add(self.hands)
         acts = LeaseActs(claim=self._claim, give_back=self._give_back, abandon=self._abandon)
-        self.leases = ServerLeases(acts, self.engine.heart, limits.lease)
+        self.leases = ServerLeases(acts, self.engine.heart, limits.lease, self._address.location)
 
     def anew(self) -> "_Seat":
         """Return a place for a process that was forked. The leases are the parent's."""

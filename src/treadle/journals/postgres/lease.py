@@ -127,8 +127,9 @@ class ServerLease(HolderLink):
 class ServerLeases:
     """Takes and keeps the leases of one journal."""
 
-    def __init__(self, acts: LeaseActs, heart: "Heart", lease_seconds: float) -> None:
+    def __init__(self, acts: LeaseActs, heart: "Heart", lease_seconds: float, location: str) -> None:
         self._acts = acts
+        self._location = location
         self._lease_seconds = lease_seconds
         self._heart = heart
         self._kept: set[ServerLease] = set()
@@ -183,7 +184,7 @@ class ServerLeases:
             lives = is_other or beats >= _BEATS_OF_THE_LIVING or self._heart.keeps(session_id)
             # A lease may be longer than ours: we do not wait for its end for ever.
             if lives or not claim.is_heir or heard_at >= until:
-                raise held(session_id, _holder_of(claim))
+                raise held(session_id, _holder_of(claim), journal=self._location)
             seen = claim
             await asyncio.sleep(look_seconds(self._lease_seconds))
 

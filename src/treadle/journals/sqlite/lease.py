@@ -213,7 +213,7 @@ class Leases:
         while True:
             path = f"{files}{epoch}"
             if is_locked(path) and await self._is_alive(path):
-                raise held(session_id, holder_of(path))
+                raise held(session_id, holder_of(path), journal=self._folder.removesuffix(".locks"))
             epoch += 1
             if (lock := try_lock(f"{files}{epoch}")) is not None:
                 return epoch, lock

@@ -44,12 +44,16 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
         return f"process {self.pid} on {self.host}, since {since}"
 
 
-def held(session_id: str, holder: Holder | None) -> SessionHeld:
-    """Return the error of a session whose holder lives; None where the holder's name cannot be read."""
+def held(session_id: str, holder: Holder | None, *, journal: str) -> SessionHeld:
+    """Return the error of a session whose holder lives; None where the holder's name cannot be read.
+
+    Args:
+        journal: Where the session is stored, for the command that cancels it.
+    """
     who = "another process" if holder is None else str(holder)
     return SessionHeld(
         f"Session {session_id!r} is being run by {who}. Wait for it, or cancel it with session.cancel() or `treadle cancel "
-        f"{shlex.quote(session_id)}`; messages and answers may be left for it meanwhile."
+        f"{shlex.quote(session_id)} --journal {shlex.quote(journal)}`; messages and answers may be left for it meanwhile."
     )
 
 
