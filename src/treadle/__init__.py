@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from treadle.agents.agent import Agent as Agent
+    from treadle.agents.registry import Agents as Agents
     from treadle.agents.run import Run as Run
     from treadle.budgets import Budget as Budget
     from treadle.budgets import Guards as Guards
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from treadle.drivers.scripted import ScriptedDriver as ScriptedDriver
     from treadle.effects import Effect as Effect
     from treadle.engine.reports import RunResult as RunResult
+    from treadle.errors import AgentChanged as AgentChanged
     from treadle.errors import ApprovalExpired as ApprovalExpired
     from treadle.errors import ConfigurationError as ConfigurationError
     from treadle.errors import InvalidArguments as InvalidArguments
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from treadle.errors import SessionNotActive as SessionNotActive
     from treadle.errors import Transient as Transient
     from treadle.errors import TreadleError as TreadleError
+    from treadle.errors import UnknownAgent as UnknownAgent
     from treadle.errors import UnknownApproval as UnknownApproval
     from treadle.errors import UnknownDoubt as UnknownDoubt
     from treadle.errors import UnknownSession as UnknownSession
@@ -96,6 +99,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Agent": "agents.agent",
+    "AgentChanged": "errors",
+    "Agents": "agents.registry",
     "Approval": "state",
     "ApprovalExpired": "errors",
     "Budget": "budgets",
@@ -155,6 +160,7 @@ _HOMES = {
     "Transient": "errors",
     "TreadleError": "errors",
     "Unknown": "tools",
+    "UnknownAgent": "errors",
     "UnknownApproval": "errors",
     "UnknownDoubt": "errors",
     "UnknownSession": "errors",

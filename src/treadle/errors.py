@@ -4,6 +4,7 @@ TreadleError
 ├── ConfigurationError          an option, name or file is wrong; says which and what to do
 │   ├── UnknownModel            no adapter by that name
 │   ├── MissingCredential       a provider needs a key that is not set
+│   ├── UnknownAgent            no registered agent by the name that the run recorded
 │   ├── UnknownBudget           a misspelt budget name
 │   ├── ToolNameConflict        two tools with one name
 │   └── ToolDefinitionError     a tool that cannot be described to a model
@@ -13,6 +14,7 @@ TreadleError
 │   ├── NothingToResume         the session has no paused or stopped run
 │   │   ├── NoRunYet            no task was ever given to it
 │   │   └── RunCompleted        its last run is completed: give it a new task
+│   ├── AgentChanged            the agent differs from the one that began the run
 │   ├── UnknownSession          no session by that id
 │   ├── UnknownApproval         no pending approval by that id, or it has been answered
 │   │   └── ApprovalExpired     the request was not answered in time; `resume` asks anew
@@ -45,6 +47,7 @@ from typing import Any
 import msgspec
 
 __all__ = [
+    "AgentChanged",
     "ApprovalExpired",
     "ConfigurationError",
     "ContextOverflow",
@@ -73,6 +76,7 @@ __all__ = [
     "ToolNameConflict",
     "Transient",
     "TreadleError",
+    "UnknownAgent",
     "UnknownApproval",
     "UnknownBudget",
     "UnknownDoubt",
@@ -137,6 +141,10 @@ class MissingCredential(ConfigurationError):
     """A provider needs a key and none is set. Raised before any request."""
 
 
+class UnknownAgent(ConfigurationError):
+    """No registered agent has the name of the one that started the run, or that one had no name."""
+
+
 class UnknownBudget(ConfigurationError):
     """A budget's name is misspelt."""
 
@@ -171,6 +179,10 @@ class NoRunYet(NothingToResume):
 
 class RunCompleted(NothingToResume):
     """The last run of the session is completed. Give it a new task."""
+
+
+class AgentChanged(SessionError):
+    """The agent that would go on is not as it was when the run began. The message says what differs. Nothing was done."""
 
 
 class UnknownSession(SessionError):

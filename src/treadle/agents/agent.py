@@ -1,7 +1,7 @@
 """Agent: an immutable description of who acts: model, tools, instructions, policy, budget. Runs nothing by itself."""
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
@@ -15,7 +15,7 @@ from treadle.context.compilers import compiler_for
 from treadle.effects import Effect
 from treadle.engine.lifecycle import Lifecycle
 from treadle.engine.reports import RunResult
-from treadle.engine.spec import AgentSpec, DoneWhen, InDoubt
+from treadle.engine.spec import AgentSpec, DoneWhen, InDoubt, fingerprint_of
 from treadle.errors import ConfigurationError, check_options, parameters_of, shown
 from treadle.events import Subscriber
 from treadle.messages import Message
@@ -42,6 +42,7 @@ class Agent:
 
     Args:
         model: A model, or its name such as `openai-chat:gpt-5-mini` or `demo`.
+        name: By which `Agents` finds it when a session's run goes on in another process.
         tools: Tools made by `@tool` or `Tool(...)`; their names are unique.
         policy: Decides on each call; without one, reads are allowed and everything else asks.
         driver: How a step is obtained from the model; without one, what the model's capabilities ask for: native tool
@@ -81,6 +82,7 @@ class Agent:
         self,
         model: str | Model,
         *,
+        name: str | None = None,
         instructions: str | None = None,
         tools: Sequence[Tool] = (),
         policy: Policy | None = None,
@@ -113,6 +115,8 @@ class Agent:
         self._toolbox.compile()
         _check_choice(tool_choice, self._toolbox)
         self._spec = AgentSpec(
+            name=_checked_name(name),
+            fingerprint={},
             toolbox=self._toolbox,
             instructions=instructions,
             instructions_digest=_digest_of(instructions),
@@ -212,10 +216,19 @@ class Agent:
             raise ConfigurationError(
                 f"session must be a Session; got {shown(session)}. Write: async with open_session(...) as session."
             )
-        life = Lifecycle(
-            self._driven(), self.model, _opening(session), task=task, deps=deps, budget=budget, deadline=deadline
-        )
-        return Run(life)
+        return Run(self._life(_opening(session), task=task, deps=deps, budget=budget, deadline=deadline))
+
+    def _life(
+        self,
+        opening: Callable[[], Awaitable[Session]],
+        *,
+        task: str | Message | None,
+        deps: Any,
+        budget: Budget | None,
+        deadline: Deadline | None,
+    ) -> Lifecycle:
+        """Return the life of a run, which has not begun."""
+        return Lifecycle(self._whole(), self.model, opening, task=task, deps=deps, budget=budget, deadline=deadline)
 
     def run_sync(
         self,
@@ -251,7 +264,7 @@ class Agent:
         """
 
         async def run(arguments: JsonObject, ctx: ToolContext) -> Any:
-            return await carry_out(self._driven(), self.model, arguments["task"], ctx)
+            return await carry_out(self._whole(), self.model, arguments["task"], ctx)
 
         parameters = {
             "type": "object",
@@ -268,6 +281,16 @@ class Agent:
             resumes=True,
             run=run,
         )
+
+    @property
+    def name(self) -> str:
+        """The name by which `Agents` finds it; empty for none."""
+        return self._spec.name
+
+    @property
+    def fingerprint(self) -> Mapping[str, str]:
+        """What tells it from an agent that has changed, by part: model, instructions, tools, answer. Empty without a name."""
+        return self._whole().fingerprint
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -289,11 +312,14 @@ class Agent:
             self._found = resolve_model(self._model) if isinstance(self._model, str) else self._model
         return self._found
 
-    def _driven(self) -> AgentSpec:
-        """The description with a driver. Chosen by the model where none was given, once the model is found."""
-        if self._spec.driver is None:
-            self._spec = msgspec.structs.replace(self._spec, driver=driver_for(self.model))
-        return self._spec
+    def _whole(self) -> AgentSpec:
+        """The description with what follows from the model: the driver where none was given, and the fingerprint."""
+        spec = self._spec
+        if spec.driver is None:
+            self._spec = spec = msgspec.structs.replace(spec, driver=driver_for(self.model))
+        if spec.name and not spec.fingerprint:
+            self._spec = spec = msgspec.structs.replace(spec, fingerprint=fingerprint_of(spec, self.model.name))
+        return spec
 
 
 def _check_choice(choice: str, toolbox: Toolbox) -> None:
@@ -303,6 +329,7 @@ def _check_choice(choice: str, toolbox: Toolbox) -> None:
 
 
 _LONGEST_SECONDS = 100 * 366 * 86400.0
+_LONGEST_NAME = 200
 
 
 def _check_model(model: object) -> None:
@@ -353,6 +380,14 @@ def _check_context(compiler: Compiler | None, history: str) -> None:
 
 def _digest_of(instructions: str | None) -> str:
     return "" if instructions is None else digest(instructions.encode("utf-8", "replace").decode())
+
+
+def _checked_name(name: str | None) -> str:
+    if name is None:
+        return ""
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
+        raise ConfigurationError(f"An agent's name has 1 to {_LONGEST_NAME} printable characters; got {shown(name)}.")
+    return name
 
 
 def _checked_condition(function: DoneWhen | None) -> DoneWhen | None:
@@ -410,7 +445,7 @@ def _typed(output: Any) -> "Typed":  # Any: a type or a JSON Schema
     return Typed(output, where="output of the agent")
 
 
-def _opening(session: Session | None) -> Callable[[], Any]:
+def _opening(session: Session | None) -> Callable[[], Awaitable[Session]]:
     async def opening() -> Session:
         return session if session is not None else await memory_session()
 

@@ -67,6 +67,8 @@ class Lifecycle:
         """Called with every event of the run; added to before it begins."""
         self.origin: JsonObject | None = None
         """How whoever starts the run had set it up, for whoever resumes it; None for nothing."""
+        self.admit: Callable[[Session], None] | None = None
+        """Looks at the session once it is leased, and raises where the run must not go on; None for no such look."""
         self.meter: Meter | None = None
         """What the run has spent against what it may; None until it has begun."""
         self.session: Session | None = None
@@ -117,6 +119,8 @@ class Lifecycle:
             session.check_active()
             if self._above is None:
                 session.check_own()
+            if self.admit is not None:
+                self.admit(session)
             self.session = session
             interrupt = self._interruptible(session)
             session.ledger.subscribers = [*self.subscribers]
@@ -272,6 +276,8 @@ class Lifecycle:
             instructions=self._spec.instructions_digest,
             deadline=self._deadline,
             origin=self.origin,
+            agent=self._spec.name,
+            fingerprint=self._spec.fingerprint,
         )
         given = MessageAdded(message=message, source="task")
         await ledger.record(started, given, *_resolutions(session), durable=True)
@@ -287,6 +293,8 @@ class Lifecycle:
             instructions=self._spec.instructions_digest,
             deadline=self._deadline,
             origin=self.origin,
+            agent=self._spec.name,
+            fingerprint=self._spec.fingerprint,
         )
         await ledger.record(resumed, durable=True)
         await settle(ledger, session.state.salvaged)

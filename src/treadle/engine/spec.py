@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from treadle.budgets import Budget, Guards
+from treadle.canonical import digest
 from treadle.events import Subscriber
 from treadle.ports import Compiler, Driver, Interceptor, Policy, SessionView
 from treadle.tooling.toolbox import Toolbox
-from treadle.tools import Done
+from treadle.tools import Done, Tool
 
 if TYPE_CHECKING:
     from treadle.validation.typed import Typed
 
-__all__ = ["AgentSpec", "DoneWhen", "InDoubt"]
+__all__ = ["AgentSpec", "DoneWhen", "InDoubt", "fingerprint_of"]
 
 DoneWhen: TypeAlias = Callable[[SessionView], Done | bool | Awaitable[Done | bool | None] | None]
 """Returns `Done(payload)` or True to end the run, and False or None to go on."""
@@ -26,6 +27,10 @@ InDoubt: TypeAlias = Literal["ask", "tell"]
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Everything about an agent but its model."""
 
+    name: str
+    """By which a registry finds it; empty for none."""
+    fingerprint: dict[str, str]
+    """What tells the agent from one that has changed, by part; empty for an agent without a name."""
     toolbox: Toolbox
     instructions: str | None
     instructions_digest: str
@@ -47,3 +52,26 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     done_when: DoneWhen | None
     subscribers: tuple[Subscriber, ...]
     interceptors: tuple[Interceptor, ...]
+
+
+def fingerprint_of(about: AgentSpec, model: str) -> dict[str, str]:
+    """Return what the runs of an agent depend on, by part. Its budget, policy and listeners belong to whoever runs it.
+
+    Args:
+        model: The name of its model.
+    """
+    tools = [
+        [tool.name, tool.description, tool.parameters, tool.output_schema, _effect(tool), tool.ends_run]
+        for tool in about.toolbox
+    ]
+    answer = [None if about.output is None else about.output.schema, about.tool_choice]
+    return {
+        "model": model,
+        "instructions": about.instructions_digest,
+        "tools": digest(tools),
+        "answer": digest(answer),
+    }
+
+
+def _effect(tool: Tool) -> str:
+    return "by arguments" if callable(tool.effect) else str(tool.effect)

@@ -2,6 +2,8 @@
 
 from typing import Any, Literal
 
+import msgspec
+
 from treadle.events.base import Event
 from treadle.messages import Message
 from treadle.tools import JsonObject
@@ -32,6 +34,10 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
     """Seconds since 1970 at which the run must have ended; None for no such time."""
     origin: JsonObject | None = None
     """How whoever started the run had set it up, in words of theirs: folder, tools, address. No secrets."""
+    agent: str = ""
+    """Name of the agent, by which a registry finds it; empty for an agent without a name."""
+    fingerprint: dict[str, str] = msgspec.field(default_factory=dict)
+    """What tells the agent from one that has changed since, by part: model, instructions, tools, answer."""
 
 
 class RunPaused(Event, frozen=True, kw_only=True, tag="run.paused"):
@@ -48,6 +54,10 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
     deadline: float | None = None
     origin: JsonObject | None = None
     """As in `run.started`; None where it stays."""
+    agent: str = ""
+    """As in `run.started`; empty where it stays."""
+    fingerprint: dict[str, str] = msgspec.field(default_factory=dict)
+    """As in `run.started`; empty where it stays."""
 
 
 class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):

@@ -34,6 +34,10 @@ class RunState(msgspec.Struct, kw_only=True):
     """The last text that the model gave."""
     origin: JsonObject | None = None
     """How whoever started it had set it up, in words of theirs."""
+    agent: str = ""
+    """Name of the agent that carries it out; empty for one without a name."""
+    fingerprint: dict[str, str] = msgspec.field(default_factory=dict)
+    """What tells that agent from one that has changed since, by part."""
     first_message: int = 0
     """Where in the session's messages the run begins."""
     steps: int = 0
@@ -59,6 +63,8 @@ class RunState(msgspec.Struct, kw_only=True):
             budget=event.budget,
             deadline=event.deadline,
             origin=event.origin,
+            agent=event.agent,
+            fingerprint=event.fingerprint,
             first_message=first_message,
             segment_at=event.at,
             last_at=event.at,
@@ -82,6 +88,8 @@ class RunState(msgspec.Struct, kw_only=True):
         self.deadline = self.deadline if event.deadline is None else event.deadline
         self.profile = event.profile or self.profile
         self.origin = event.origin or self.origin
+        self.agent = event.agent or self.agent
+        self.fingerprint = event.fingerprint or self.fingerprint
         self.has_closed = False
         self.cut_in_calls = 0
         # Invariant: both were stamped by one process. `resume` may happen on another machine, with another clock.

@@ -1,0 +1,131 @@
+"""Registry: agents by name, so that a process that has only a session's id can go on with its run. It needs no handle of a run."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from treadle.agents.agent import Agent
+from treadle.budgets import Budget, Deadline
+from treadle.engine.reports import RunResult
+from treadle.errors import AgentChanged, ConfigurationError, SessionConflict, UnknownAgent, shown
+from treadle.ports import Journal
+from treadle.resolve import open_session
+from treadle.sessions.session import Session
+
+__all__ = ["Agents"]
+
+
+class Agents:
+    """The agents of a program, each found by its name.
+
+    Example:
+        agents = Agents([invoices, research])
+        result = await agents.resume("agent.db", "invoice-7")
+
+    Args:
+        agents: Agents with a name each, `Agent(name=...)`; the names are unique.
+
+    Raises:
+        ConfigurationError: An agent has no name, or two have the same.
+    """
+
+    def __init__(self, agents: Iterable[Agent]) -> None:
+        self._agents: dict[str, Agent] = {}
+        for agent in agents:
+            if not isinstance(agent, Agent):
+                raise ConfigurationError(f"Agents takes agents; got {shown(agent)}.")
+            if not agent.name:
+                raise ConfigurationError("A registered agent needs a name: Agent(model, name='invoices').")
+            if agent.name in self._agents:
+                raise ConfigurationError(f"Two agents are named {agent.name!r}. Give each a name of its own.")
+            self._agents[agent.name] = agent
+
+    def __iter__(self) -> Iterator[Agent]:
+        return iter(self._agents.values())
+
+    def __getitem__(self, name: str) -> Agent:
+        """Return the agent of this name.
+
+        Raises:
+            UnknownAgent: No agent has it.
+        """
+        if name not in self._agents:
+            known = ", ".join(map(repr, self._agents)) or "none"
+            raise UnknownAgent(f"No agent is registered as {shown(name)}. Registered: {known}.")
+        return self._agents[name]
+
+    async def resume(
+        self,
+        journal: str | Path | Journal,
+        session_id: str,
+        *,
+        deps: Any = None,  # Any: the application's own object
+        budget: Budget | None = None,
+        deadline: Deadline | None = None,
+        changed: Literal["refuse", "accept"] = "refuse",
+    ) -> RunResult:
+        """Go on with a session's run, in whatever process, by the agent that its journal names. Return how it ended.
+
+        Nothing that was done is done again. The session is closed when this returns.
+
+        Args:
+            journal: A file's path, `postgresql://...`, or a journal that is open (it stays open).
+            deps: Your own object; tools find it in `ctx.deps`.
+            budget: A larger one, where a limit stopped the run.
+            deadline: A later one, where the run had one.
+            changed: What to do where the agent has changed since the run began: `refuse` to go on, or `accept` the change.
+
+        Raises:
+            UnknownSession: The journal holds no session by that id.
+            NothingToResume: The session has no run that can go on.
+            UnknownAgent: No registered agent has the name that the run recorded, or it recorded none.
+            AgentChanged: The agent's model, instructions, tools or form of answer differ. Nothing was done.
+            SessionHeld: Another process runs the session.
+            SessionNotActive: No run may go on in the session.
+            JournalError: The journal cannot be opened, or failed.
+        """
+        if changed not in ("refuse", "accept"):
+            raise ConfigurationError(f"changed is 'refuse' or 'accept'; got {shown(changed)}.")
+        async with open_session(journal, id=session_id, must_exist=True) as session:
+            agent = self._agent_of(session)
+
+            async def opening() -> Session:
+                return session
+
+            life = agent._life(opening, task=None, deps=deps, budget=budget, deadline=deadline)  # noqa: SLF001 - one room
+            life.admit = partial(_check_agent, agent, accepts=changed == "accept")
+            return await life.finish()
+
+    def _agent_of(self, session: Session) -> Agent:
+        """Return the agent that carries out the session's run."""
+        session.check_active()
+        session.check_own()
+        session.check_resumable()
+        run = session.state.run
+        assert run is not None
+        if not run.agent:
+            raise UnknownAgent(
+                f"Run {run.id!r} of session {session.id!r} was started by an agent without a name. "
+                "Resume it with agent.resume(session), and give the agent a name for later runs: Agent(name=...)."
+            )
+        return self[run.agent]
+
+
+def _check_agent(agent: Agent, session: Session, *, accepts: bool) -> None:
+    """Raise unless the run may go on with this agent. Its lease is held: nobody changes the run any more."""
+    session.check_resumable()
+    run = session.state.run
+    assert run is not None
+    if run.agent != agent.name:
+        raise SessionConflict(
+            f"Session {session.id!r} went on with the agent {run.agent!r} while it was being opened. Resume it again."
+        )
+    now = agent.fingerprint
+    parts = [part for part, value in run.fingerprint.items() if now.get(part) != value]
+    if parts and not accepts:
+        raise AgentChanged(
+            f"The agent {agent.name!r} has changed since it began run {run.id!r} of session {session.id!r}. "
+            f"Changed: {', '.join(parts)}. Register the agent as it was, or go on with it as it is now: "
+            "resume(..., changed='accept')."
+        )

@@ -1,0 +1,242 @@
+"""Runs that go on by their session's id, in a process that has never seen the handle of one."""
+
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle import (
+    Agent,
+    AgentChanged,
+    Agents,
+    Budget,
+    ConfigurationError,
+    NoRunYet,
+    RunCompleted,
+    SessionNotActive,
+    UnknownAgent,
+    UnknownSession,
+    open_journal,
+    open_session,
+    tool,
+)
+from treadle.events import RunResumed, RunStarted
+from treadle.testing import ScriptedModel, call, text
+
+HERE = Path(__file__).resolve().parent
+
+
+@tool(effect="read")
+async def look(n: int) -> str:
+    """Look something up."""
+    return f"{n}"
+
+
+def clerk(*turns: Any, name: str | None = "clerk", **options: Any) -> Agent:
+    return Agent(ScriptedModel(turns or [text("done")]), name=name, tools=[look], **options)
+
+
+class Processes:
+    """Starts one process after the other, each with a registry of its own."""
+
+    def __init__(self, journal: str, folder: Path) -> None:
+        self.journal = journal
+        self._paid = folder / "paid"
+
+    async def run(
+        self, act: str, *, instructions: str = "Pay what is due.", changed: str = "refuse", decision: str = "ask"
+    ) -> dict[str, Any] | int:
+        """Return what the process printed, or the signal that ended it."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(HERE / "registered.py"), act, self.journal, "invoice-7", str(self._paid), instructions, changed,
+            decision,
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, _ = await process.communicate()
+        assert process.returncode is not None
+        return json.loads(out) if process.returncode == 0 else -process.returncode
+
+    @property
+    def payments(self) -> list[str]:
+        return self._paid.read_text().splitlines() if self._paid.exists() else []
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def processes(request: pytest.FixtureRequest, tmp_path: Path) -> Processes:
+    journal = str(tmp_path / "agent.db") if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    return Processes(journal, tmp_path)
+
+
+async def answer(journal: str) -> None:
+    async with open_session(journal, id="invoice-7", must_exist=True) as session:
+        (approval,) = session.approvals()
+        await session.answer(approval.id, "allow")
+
+
+async def test_a_run_that_was_killed_goes_on_by_its_sessions_id_in_another_process(processes: Processes) -> None:
+    assert await processes.run("kill", decision="allow") == signal.SIGKILL
+
+    resumed = await processes.run("resume", decision="allow")
+
+    assert resumed == {"reason": "completed", "text": "The invoice is paid.", "calls": ["ok"]}
+    assert len(processes.payments) == 2  # once by the process that died
+    assert len(set(processes.payments)) == 1  # under one key
+
+
+async def test_a_run_that_waits_for_a_person_goes_on_by_its_sessions_id_in_another_process(
+    processes: Processes,
+) -> None:
+    started = await processes.run("start")
+    waiting = await processes.run("resume")
+    await answer(processes.journal)
+
+    resumed = await processes.run("resume")
+
+    assert isinstance(started, dict)
+    assert isinstance(waiting, dict)
+    assert (started["reason"], waiting["reason"]) == ("approval_required", "approval_required")
+    assert resumed == {"reason": "completed", "text": "The invoice is paid.", "calls": ["ok"]}
+    assert len(processes.payments) == 1
+
+
+async def test_an_agent_that_has_changed_in_another_process_is_refused_until_the_change_is_accepted(
+    processes: Processes,
+) -> None:
+    await processes.run("start")
+    await answer(processes.journal)
+
+    refused = await processes.run("resume", instructions="Pay nothing.")
+    payments = processes.payments
+    accepted = await processes.run("resume", instructions="Pay nothing.", changed="accept")
+
+    assert isinstance(refused, dict)
+    assert refused["error"] == "AgentChanged"
+    assert "'clerk' has changed" in refused["message"]
+    assert "Changed: instructions." in refused["message"]
+    assert payments == []
+    assert accepted == {"reason": "completed", "text": "The invoice is paid.", "calls": ["ok"]}
+    assert len(processes.payments) == 1
+
+
+# --- what is recorded, and what is refused
+
+
+async def test_a_run_records_its_agent_and_its_fingerprint() -> None:
+    agent = clerk(call("look", n=1), text("done"), budget=Budget(max_model_turns=1), on_limit="report")
+    async with open_session("memory:", id="s") as session:
+        await agent.run("go", session=session)
+        await agent.resume(session, budget=Budget(max_model_turns=5))
+        events = await session.events()
+
+    named = [(one.agent, one.fingerprint) for one in events if isinstance(one, RunStarted | RunResumed)]
+    assert named == [("clerk", dict(agent.fingerprint))] * 2
+    assert set(agent.fingerprint) == {"model", "instructions", "tools", "answer"}
+
+
+async def test_an_agent_without_a_name_records_neither() -> None:
+    async with open_session("memory:", id="s") as session:
+        await clerk(text("done"), name=None).run("go", session=session)
+        events = await session.events()
+
+    (started,) = [one for one in events if isinstance(one, RunStarted)]
+    assert (started.agent, started.fingerprint) == ("", {})
+
+
+@tool(effect="read", name="look")
+async def look_elsewhere(n: str) -> str:
+    """Look something up elsewhere."""
+    return n
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"instructions": "Be brief."}, "instructions"),
+        ({"tools": [look_elsewhere]}, "tools"),
+        ({"tools": []}, "tools"),
+        ({"output": list[str]}, "answer"),
+        ({"tool_choice": "required"}, "answer"),
+        ({"model": ScriptedModel([text("done")], name="another")}, "model"),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else value,
+)
+def test_each_part_of_an_agent_that_its_runs_depend_on_changes_its_fingerprint(options: Any, part: str) -> None:
+    before = clerk().fingerprint
+    given = {"model": ScriptedModel([text("done")]), "tools": [look], **options}
+
+    now = Agent(given.pop("model"), name="clerk", **given).fingerprint
+
+    assert [name for name in before if now[name] != before[name]] == [part]
+
+
+def test_what_belongs_to_the_process_changes_no_fingerprint() -> None:
+    seen: list[Any] = []
+
+    agent = clerk(text("other words"), budget=Budget(max_model_turns=3), profile="p", subscribers=[seen.append])
+
+    assert agent.fingerprint == clerk().fingerprint
+
+
+async def test_a_changed_agent_records_nothing_and_an_accepted_one_is_the_agent_of_the_run_from_then_on() -> None:
+    journal = await open_journal("memory:")
+    async with open_session(journal, id="s") as session:
+        limited = clerk(call("look", n=1), budget=Budget(max_model_turns=1), on_limit="report")
+        await limited.run("go", session=session)
+    before = await journal.read("s")
+    changed = Agents([clerk(text("done"), instructions="Be brief.")])
+
+    with pytest.raises(AgentChanged, match=r"Changed: instructions\. Register the agent as it was"):
+        await changed.resume(journal, "s", budget=Budget(max_model_turns=5))
+    assert await journal.read("s") == before
+
+    result = await changed.resume(journal, "s", budget=Budget(max_model_turns=5), changed="accept")
+    assert result.completed
+    async with open_session(journal, id="s") as session:
+        assert session.state.run is not None
+        assert session.state.run.fingerprint == changed["clerk"].fingerprint
+
+
+async def test_a_resume_by_id_says_what_is_missing() -> None:
+    journal = await open_journal("memory:")
+    agents = Agents([clerk(text("done"))])
+    async with open_session(journal, id="new"):
+        pass
+    for id, name in (("unnamed", None), ("stranger", "stranger")):  # noqa: A001 - the face's word
+        async with open_session(journal, id=id) as session:
+            limited = clerk(call("look", n=1), name=name, budget=Budget(max_model_turns=1), on_limit="report")
+            await limited.run("go", session=session)
+    async with open_session(journal, id="over") as session:
+        await clerk(text("done")).run("go", session=session)
+    async with open_session(journal, id="asleep") as session:
+        await session.change(status="suspended")
+
+    with pytest.raises(UnknownSession):
+        await agents.resume(journal, "none")
+    with pytest.raises(NoRunYet):
+        await agents.resume(journal, "new")
+    with pytest.raises(UnknownAgent, match="without a name"):
+        await agents.resume(journal, "unnamed")
+    with pytest.raises(UnknownAgent, match=r"'stranger'. Registered: 'clerk'"):
+        await agents.resume(journal, "stranger")
+    with pytest.raises(RunCompleted):
+        await agents.resume(journal, "over")
+    with pytest.raises(SessionNotActive):
+        await agents.resume(journal, "asleep")
+
+
+@pytest.mark.parametrize(
+    "agents", [[clerk(name=None)], [clerk(), clerk()], ["clerk"]], ids=["no name", "one name twice", "no agent"]
+)
+def test_a_registry_refuses_what_it_could_not_find_by_name(agents: list[Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        Agents(agents)
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 201, 7])
+def test_a_name_that_nobody_could_write_is_refused(name: Any) -> None:
+    with pytest.raises(ConfigurationError, match="An agent's name"):
+        clerk(name=name)
