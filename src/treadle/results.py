@@ -8,7 +8,7 @@ import msgspec
 
 from treadle.canonical import find_unencodable
 from treadle.messages import ToolCall
-from treadle.tools import CallStatus, ToolResult
+from treadle.tools import CallStatus, CheckedCall, ToolResult
 
 __all__ = ["after_earlier_attempt", "error_content", "execution_id", "failed_result", "failure_class", "may_follow"]
 
@@ -56,7 +56,7 @@ def error_content(
 
 
 def failed_result(
-    call: ToolCall,
+    call: ToolCall | CheckedCall,
     status: CallStatus,
     message: str,
     *,

@@ -42,10 +42,10 @@ BUGS = (
         "        if results:\n",
         "        if results and self._interrupt.stop is None:\n",
     ),
-    Bug("each attempt has its own key", "engine/tool_calls/invocation.py", "return self._checked.key", 'return f"{self._checked.key}{self.attempt}"'),
-    Bug("an unsafe call is retried", "engine/tool_calls/attempts.py", "not may_retry_call(checked.effect, cause)", "False"),
+    Bug("each attempt has its own key", "engine/tool_calls/invocation.py", "return self._call.key", 'return f"{self._call.key}{self.attempt}"'),
+    Bug("an unsafe call is retried", "engine/tool_calls/attempts.py", "not may_retry_call(call.effect, cause)", "False"),
     Bug("the calls of a response that was cut off run", "engine/model_calls/proposal.py", "case Finish.LENGTH:", "case Finish.CALLS if closing:"),
-    Bug("a failure hides that the call may have acted", "engine/tool_calls/attempts.py", "acted = not checked.effect.is_read", "acted = False"),
+    Bug("a failure hides that the call may have acted", "engine/tool_calls/attempts.py", "acted = not call.effect.is_read", "acted = False"),
     Bug(
         "a call that acts starts while the response streams",
         "engine/tool_calls/early.py",
@@ -78,7 +78,7 @@ BUGS = (
         "return None if doubt is None else consent.equals_doubt(doubt)",
         "return None",
     ),
-    Bug("what an interceptor changes is lost", "engine/tool_calls/checking.py", "elif answer.arguments != call.arguments:", "elif False:"),
+    Bug("what an interceptor changes is lost", "engine/tool_calls/checking.py", "elif answer.arguments != proposed.arguments:", "elif False:"),
     Bug(
         "a polling tool counts as repetition",
         "engine/rules/tries.py",

@@ -17,7 +17,7 @@ from treadle.sessions.checkpoints import EffectRecord, effects_after, fold
 from treadle.sessions.ledger import Ledger
 from treadle.state import CallState, ChildState, SessionState
 from treadle.stops import StopReason
-from treadle.tools import CallStatus, JsonObject, ToolResult
+from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
 
 __all__ = [
     "abandoned",
@@ -133,7 +133,7 @@ def _pass() -> None:
 # --- what becomes of a call that goes no further
 
 
-def unknown_outcome(call: ToolCall) -> ToolResult:
+def unknown_outcome(call: ToolCall | CheckedCall) -> ToolResult:
     """Return the result of a call that may have acted, and nobody knows."""
     message = (
         f"{call.name} had started when the run broke off. Its outcome is unknown: it may have been carried out. "

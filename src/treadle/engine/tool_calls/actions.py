@@ -35,10 +35,10 @@ class Actions:
         _check(action, arguments)
         if not self._is_open(within):
             return _ENDED
-        call = ToolCall(id=within.id, name=action, arguments=msgspec.json.encode(arguments).decode())
+        proposed = ToolCall(id=within.id, name=action, arguments=msgspec.json.encode(arguments).decode())
         step = self._ledger.state.step + (within.id in self._ledger.state.early)
         unknown = Tool(name=action, description="", parameters=_ANY, effect=effect, run=_never)
-        checked = await self._checker.check(call, position=within.position, step=step, otherwise=unknown)
+        checked = await self._checker.check(proposed, position=within.position, step=step, otherwise=unknown)
         event = _event(within, checked, action, arguments, step)
         if not self._is_open(within):
             return _ENDED

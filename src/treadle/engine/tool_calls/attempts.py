@@ -77,7 +77,7 @@ class Attempts:
         self.batch_time = invoker.batch_time
         self.slots = Slots(budget.max_parallel_tool_calls)
 
-    async def run(self, checked: CheckedCall) -> ToolResult:
+    async def run(self, call: CheckedCall) -> ToolResult:
         """Carry out the call and return its one result. Never raises for the tool's own failure.
 
         Raises:
@@ -90,89 +90,89 @@ class Attempts:
             attempt += 1
             begun = clock.monotonic()
             try:
-                value = await self.invoker.call(checked, attempt)
+                value = await self.invoker.call(call, attempt)
             except Suspended:
                 raise
             except BaseException as error:
                 if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                     raise
-                if await self._retry(checked, error, attempt):
+                if await self._retry(call, error, attempt):
                     continue
-                result = await self._failed(checked, error, attempt, started=started, begun=begun)
+                result = await self._failed(call, error, attempt, started=started, begun=begun)
             else:
-                result = await self._contract.returned(checked, value)
+                result = await self._contract.returned(call, value)
             break
         seconds = round(clock.monotonic() - started, 6)
         result = msgspec.structs.replace(result, attempts=attempt, duration_seconds=seconds)
-        if self._may_have_acted_before(checked, attempt):
+        if self._may_have_acted_before(call, attempt):
             result = after_earlier_attempt(result)
         for interceptor in self._interceptors:
-            result = await self._after(interceptor, checked, result)
+            result = await self._after(interceptor, call, result)
         return result
 
-    def _may_have_acted_before(self, checked: CheckedCall, attempt: int) -> bool:
+    def _may_have_acted_before(self, call: CheckedCall, attempt: int) -> bool:
         """Whether an attempt before the last one may have been carried out, here or in a process that died."""
-        state = self._ledger.state.open.get(checked.id)
-        return not checked.effect.is_read and (attempt > 1 or (state is not None and state.starts > 1))
+        state = self._ledger.state.open.get(call.id)
+        return not call.effect.is_read and (attempt > 1 or (state is not None and state.starts > 1))
 
-    async def ask_check(self, checked: CheckedCall, attempt: int = 1) -> ToolResult | type[NotDone] | type[Unknown]:
+    async def ask_check(self, call: CheckedCall, attempt: int = 1) -> ToolResult | type[NotDone] | type[Unknown]:
         """Ask the tool's own `check` whether a call of unknown outcome was done: its result if so.
 
         A value that is no answer is recorded as a broken contract, and leaves the outcome unknown.
         """
-        check = checked.tool.check
+        check = call.tool.check
         if check is None or self._interrupt.stop is not None:
             return Unknown
         try:
-            answer = await self.invoker.ask(check, checked, attempt)
+            answer = await self.invoker.ask(check, call, attempt)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                 raise
-            logger.warning("check() of %s failed for call %s", checked.name, checked.id, exc_info=True)
+            logger.warning("check() of %s failed for call %s", call.name, call.id, exc_info=True)
             return Unknown
         said = answer_of_check(answer)
         if said is None:
-            return await self._no_answer(checked, answer)
-        return await self.done(checked, said.value) if isinstance(said, Done) else said
+            return await self._no_answer(call, answer)
+        return await self.done(call, said.value) if isinstance(said, Done) else said
 
     async def ask_until_sure(
-        self, checked: CheckedCall, attempt: int = 1, *, over_at: float
+        self, call: CheckedCall, attempt: int = 1, *, over_at: float
     ) -> ToolResult | type[NotDone] | type[Unknown]:
         """Ask `check`, and believe `NotDone` only once no request of the call can still be under way in its service.
 
         Args:
             over_at: The monotonic time at which the last start of the call has surely ended.
         """
-        answer = await self.ask_check(checked, attempt)
+        answer = await self.ask_check(call, attempt)
         wait = over_at - self._ledger.clock.monotonic()
         if answer is not NotDone or wait <= 0:
             return answer
-        self._ledger.publish(_waiting(checked, wait))
-        return await self.ask_check(checked, attempt) if await self._interrupt.sleep(wait) else Unknown
+        self._ledger.publish(_waiting(call, wait))
+        return await self.ask_check(call, attempt) if await self._interrupt.sleep(wait) else Unknown
 
-    async def done(self, checked: CheckedCall, value: Any) -> ToolResult:
+    async def done(self, call: CheckedCall, value: Any) -> ToolResult:
         """Return the result of a call that was done, from its value, held to the tool's contract."""
-        return await self._contract.returned(checked, value)
+        return await self._contract.returned(call, value)
 
-    async def _no_answer(self, checked: CheckedCall, value: object) -> type[Unknown]:
+    async def _no_answer(self, call: CheckedCall, value: object) -> type[Unknown]:
         """Record that `check` gave no answer. Nobody may read None or False as "it was done"."""
         if type(value) is CoroutineType:
             value.close()
         row = {"field": "check", "constraint": "Done(value), NotDone or Unknown", "value": _kind_of(value)}
-        logger.error("check() of %s returned %s for call %s: no answer", checked.name, row["value"], checked.id)
-        await self._ledger.record(ContractViolated(call_id=checked.id, tool=checked.name, details=(row,)))
+        logger.error("check() of %s returned %s for call %s: no answer", call.name, row["value"], call.id)
+        await self._ledger.record(ContractViolated(call_id=call.id, tool=call.name, details=(row,)))
         return Unknown
 
     # --- after an attempt
 
-    async def _retry(self, checked: CheckedCall, error: BaseException, attempt: int) -> bool:
+    async def _retry(self, call: CheckedCall, error: BaseException, attempt: int) -> bool:
         """Record the failed attempt; return whether to try again, after the pause."""
-        wait = self._wait_before_retry(checked, error, attempt)
+        wait = self._wait_before_retry(call, error, attempt)
         await self._ledger.record(
             ToolAttemptFailed(
-                call_id=checked.id,
+                call_id=call.id,
                 attempt=attempt,
-                failure_class=failure_class(checked.effect, error).value,
+                failure_class=failure_class(call.effect, error).value,
                 message=describe(error),
                 retry_in_seconds=wait,
                 traceback=traceback_of(error),
@@ -180,20 +180,16 @@ class Attempts:
         )
         return wait is not None and await self._interrupt.sleep(wait)
 
-    def _wait_before_retry(self, checked: CheckedCall, error: BaseException, attempt: int) -> float | None:
+    def _wait_before_retry(self, call: CheckedCall, error: BaseException, attempt: int) -> float | None:
         cause: BaseException = TimeoutError() if isinstance(error, Cut) else error
-        if (
-            isinstance(error, Unfinished)
-            or self._interrupt.stop is not None
-            or not may_retry_call(checked.effect, cause)
-        ):
+        if isinstance(error, Unfinished) or self._interrupt.stop is not None or not may_retry_call(call.effect, cause):
             return None
         allowed = self._budget.max_retries_per_tool_call
-        if checked.tool.retries is not None:
-            allowed = checked.tool.retries if allowed is None else min(allowed, checked.tool.retries)
+        if call.tool.retries is not None:
+            allowed = call.tool.retries if allowed is None else min(allowed, call.tool.retries)
         if allowed is not None and attempt > allowed:
             return None
-        if self.invoker.is_running_on(checked) and not checked.effect.is_read:
+        if self.invoker.is_running_on(call) and not call.effect.is_read:
             return None  # the attempt before still runs: a second one beside it would act twice
         wait = backoff_seconds(attempt, self._ledger.randomness.random())
         asked, left = _retry_after_seconds(error) or 0.0, self.batch_time.within(self._interrupt.seconds_left)
@@ -201,7 +197,7 @@ class Attempts:
         return None if asked > LONGEST_WAIT_SECONDS or (left is not None and wait >= left) else wait
 
     async def _failed(
-        self, checked: CheckedCall, error: BaseException, attempt: int, *, started: float, begun: float
+        self, call: CheckedCall, error: BaseException, attempt: int, *, started: float, begun: float
     ) -> ToolResult:
         """Turn what ended the last attempt into the call's result. No traceback and no path reaches the model.
 
@@ -211,51 +207,51 @@ class Attempts:
         """
         elapsed = self._ledger.clock.monotonic() - started
         if isinstance(error, Rejected):
-            return await self._contract.rejected(checked, error.body, _code_of(error))
+            return await self._contract.rejected(call, error.body, _code_of(error))
         if isinstance(error, Unfinished):
-            return await self._contract.unfinished(checked, error)
-        status = self._status_of(checked, error)
+            return await self._contract.unfinished(call, error)
+        status = self._status_of(call, error)
         if (
             status is CallStatus.OUTCOME_UNKNOWN
-            and checked.tool.check is not None
-            and not self.invoker.is_running_on(checked)
+            and call.tool.check is not None
+            and not self.invoker.is_running_on(call)
         ):
-            over_at = begun + (checked.tool.timeout or 0.0)
-            answer = await self.ask_until_sure(checked, attempt, over_at=over_at)
+            over_at = begun + (call.tool.timeout or 0.0)
+            answer = await self.ask_until_sure(call, attempt, over_at=over_at)
             if isinstance(answer, ToolResult):
                 return answer
             if answer is NotDone:
-                message = f"{checked.name} was not carried out: {describe(error)}"
-                return failed_result(checked.call, CallStatus.FAILED, message, code="not_done")
-        return self._raised(checked, error, status, elapsed)
+                message = f"{call.name} was not carried out: {describe(error)}"
+                return failed_result(call, CallStatus.FAILED, message, code="not_done")
+        return self._raised(call, error, status, elapsed)
 
-    def _raised(self, checked: CheckedCall, error: BaseException, status: CallStatus, elapsed: float) -> ToolResult:
-        acted = not checked.effect.is_read
+    def _raised(self, call: CheckedCall, error: BaseException, status: CallStatus, elapsed: float) -> ToolResult:
+        acted = not call.effect.is_read
         if status in (CallStatus.TIMEOUT, CallStatus.OUTCOME_UNKNOWN):
             extra: JsonObject = {"outcome": "unknown", "elapsed_seconds": round(elapsed, 3)}
-            message = _unknown_message(checked, error, elapsed)
-            return failed_result(checked.call, status, message, extra=extra, may_have_acted=acted)
+            message = _unknown_message(call, error, elapsed)
+            return failed_result(call, status, message, extra=extra, may_have_acted=acted)
         if status is CallStatus.CANCELLED:
-            return failed_result(checked.call, status, "The run was stopped before the call ended.")
+            return failed_result(call, status, "The run was stopped before the call ended.")
         asked = _retry_after_seconds(error)
         extra = {"may_have_acted": acted, **({} if asked is None else {"retry_after_seconds": asked})}
         message = f"The tool failed: {describe(error)}"
         code = (_code_of(error) if isinstance(error, Transient) else None) or "internal_error"
-        return failed_result(checked.call, status, message, code=code, extra=extra, may_have_acted=acted)
+        return failed_result(call, status, message, code=code, extra=extra, may_have_acted=acted)
 
-    def _status_of(self, checked: CheckedCall, error: BaseException) -> CallStatus:
-        if isinstance(error, Cut) and not error.by_limit and checked.effect.is_read:
+    def _status_of(self, call: CheckedCall, error: BaseException) -> CallStatus:
+        if isinstance(error, Cut) and not error.by_limit and call.effect.is_read:
             stop = self._interrupt.stop
             is_cancel = stop is not None and stop.reason is StopReason.CANCELLED
             return CallStatus.CANCELLED if is_cancel else CallStatus.TIMEOUT
-        return failure_class(checked.effect, error)
+        return failure_class(call.effect, error)
 
-    async def _after(self, interceptor: Interceptor, checked: CheckedCall, result: ToolResult) -> ToolResult:
+    async def _after(self, interceptor: Interceptor, call: CheckedCall, result: ToolResult) -> ToolResult:
         """Let an interceptor change what is told of a call. It cannot change which call it was, nor what a journal holds."""
         name = type(interceptor).__name__
         shown = msgspec.structs.replace(result, data=copied(result.data))
         try:
-            answer = interceptor.after(checked.call, shown)
+            answer = interceptor.after(call.call, shown)
             changed = await self._in_time(answer) if inspect.isawaitable(answer) else answer
             if changed is shown and shown.data == result.data:
                 return result
@@ -264,9 +260,9 @@ class Attempts:
         except BaseException as error:
             pass_interrupts(error)
             # The call has happened: its result must reach the model whatever an interceptor does.
-            logger.exception("Interceptor %s failed after %s; its result stands", name, checked.name)
+            logger.exception("Interceptor %s failed after %s; its result stands", name, call.name)
             return result
-        content, _ = bound(changed.content, changed.content, self._contract.limit(checked))
+        content, _ = bound(changed.content, changed.content, self._contract.limit(call))
         return msgspec.structs.replace(changed, content=content)
 
     async def _in_time(self, answer: Awaitable[ToolResult]) -> ToolResult:
@@ -298,16 +294,16 @@ def _code_of(error: Rejected | Transient) -> str | None:
     return str(code) if issubclass(type(code), str) else None
 
 
-def _unknown_message(checked: CheckedCall, error: BaseException, elapsed: float) -> str:
+def _unknown_message(call: CheckedCall, error: BaseException, elapsed: float) -> str:
     how = f"gave no answer within {elapsed:.3g} s" if isinstance(error, Cut) else f"broke off ({describe(error)})"
-    if checked.effect.is_read:
-        return f"{checked.name} {how}. It only reads, so nothing has changed."
-    return f"{checked.name} {how}. Its outcome is unknown: it may have been carried out. Check before you repeat it."
+    if call.effect.is_read:
+        return f"{call.name} {how}. It only reads, so nothing has changed."
+    return f"{call.name} {how}. Its outcome is unknown: it may have been carried out. Check before you repeat it."
 
 
-def _waiting(checked: CheckedCall, seconds: float) -> ToolProgress:
-    message = f"Waiting {seconds:.0f} s until an earlier start of {checked.name} has surely ended"
-    return ToolProgress(call_id=checked.id, message=message, total=seconds)
+def _waiting(call: CheckedCall, seconds: float) -> ToolProgress:
+    message = f"Waiting {seconds:.0f} s until an earlier start of {call.name} has surely ended"
+    return ToolProgress(call_id=call.id, message=message, total=seconds)
 
 
 def _kind_of(value: object) -> str:

@@ -58,6 +58,11 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     is_rewritten: bool = False
     """Whether an interceptor or approver changed the model's arguments."""
 
+    @property
+    def proposed(self) -> ToolCall:
+        """The call as it was checked: with the arguments that an interceptor or an approver has put in."""
+        return self.call.call
+
     def event(self, *, early: bool = False, step: int = 0) -> CallDecided:
         return CallDecided(
             call_id=self.call.id,

@@ -45,7 +45,7 @@ class Checker:
 
     async def check(
         self,
-        call: ToolCall,
+        proposed: ToolCall,
         *,
         position: int,
         step: int,
@@ -59,64 +59,66 @@ class Checker:
             otherwise: What the call means where no tool has its name; None to refuse it.
         """
         try:
-            call = call if edited is None else _edited(call, edited)
-            checked = await self._fitting(call, position=position, step=step, otherwise=otherwise)
-            blocked, changed = await self._intercept(call)
-            if changed is not call:
-                checked = await self._fitting(changed, position=position, step=step, otherwise=otherwise)
+            proposed = proposed if edited is None else _edited(proposed, edited)
+            call = await self._fitting(proposed, position=position, step=step, otherwise=otherwise)
+            blocked, changed = await self._intercept(proposed)
+            if changed is not proposed:
+                call = await self._fitting(changed, position=position, step=step, otherwise=otherwise)
         except _Unfit as unfit:
             return unfit.refused(position)
         decision = blocked
         if decision is None or decision.kind != DecisionKind.DENY:
-            own = await self._decide(checked)
+            own = await self._decide(call)
             decision = own if decision is None else stricter(own, decision)
-        return Decided(call=checked, decision=decision, is_rewritten=changed is not call or edited is not None)
+        return Decided(call=call, decision=decision, is_rewritten=changed is not proposed or edited is not None)
 
-    async def refusal(self, call: ToolCall, *, position: int, step: int) -> Refused | None:
+    async def refusal(self, proposed: ToolCall, *, position: int, step: int) -> Refused | None:
         """Return why a call can never run; None where it could. Nobody is asked whether it may."""
         try:
-            await self._fitting(call, position=position, step=step)
+            await self._fitting(proposed, position=position, step=step)
         except _Unfit as unfit:
             return unfit.refused(position)
         return None
 
-    async def _decide(self, checked: CheckedCall) -> Decision:
+    async def _decide(self, call: CheckedCall) -> Decision:
         if self._policy is None:
-            return await decide(None, checked, self._session)
+            return await decide(None, call, self._session)
         # A copy: what a policy does to the arguments must not reach the tool past their validation.
-        arguments = copied(checked.arguments)
-        values = arguments if checked.tool.convert is None else checked.tool.convert(copied(checked.arguments))
-        shown = msgspec.structs.replace(checked, arguments=arguments, values=values)
+        arguments = copied(call.arguments)
+        values = arguments if call.tool.convert is None else call.tool.convert(copied(call.arguments))
+        shown = msgspec.structs.replace(call, arguments=arguments, values=values)
         try:
             return await decide(self._policy, shown, self._session)
         except asyncio.CancelledError as error:
             pass_interrupts(error)
             return failed_policy(error)  # it raised this by itself
 
-    async def _fitting(self, call: ToolCall, *, position: int, step: int, otherwise: Tool | None = None) -> CheckedCall:
+    async def _fitting(
+        self, proposed: ToolCall, *, position: int, step: int, otherwise: Tool | None = None
+    ) -> CheckedCall:
         """Return the call with its tool and valid arguments. Raises _Unfit where it has none."""
-        tool = self._toolbox.find(call.name, self._session) or otherwise
+        tool = self._toolbox.find(proposed.name, self._session) or otherwise
         if tool is None:
-            raise _Unfit(refusals.unknown_tool(call, self._toolbox.near(call.name, self._session)))
-        parsed = self._parse(call)
-        await _give_turn(call)
-        arguments = parsed if tool is otherwise else self._complete(tool, call, parsed)
-        await _give_turn(call)
+            raise _Unfit(refusals.unknown_tool(proposed, self._toolbox.near(proposed.name, self._session)))
+        parsed = self._parse(proposed)
+        await _give_turn(proposed)
+        arguments = parsed if tool is otherwise else self._complete(tool, proposed, parsed)
+        await _give_turn(proposed)
         try:
             if tool.validate is not None and inspect.isawaitable(checking := tool.validate(copied(arguments))):
                 await checking
             values = tool.convert(copied(arguments)) if tool.convert is not None else arguments
         except InvalidArguments as error:
-            raise _Unfit(refusals.invalid_arguments(call, error)) from error
+            raise _Unfit(refusals.invalid_arguments(proposed, error)) from error
         except BaseException as error:
             pass_interrupts(error)
             # The tool's author erred, not the model: nothing ran, and the model may try another way.
             logger.warning("Checking the arguments of %s raised", tool.name, exc_info=True)
-            raise _Unfit(refusals.unchecked(call, error)) from error
-        await _give_turn(call)
+            raise _Unfit(refusals.unchecked(proposed, error)) from error
+        await _give_turn(proposed)
         canonical = encoded(arguments)
         return CheckedCall(
-            call=call,
+            call=proposed,
             tool=tool,
             arguments=arguments,
             values=values,
@@ -126,44 +128,44 @@ class Checker:
             key=idempotency_key(self._session.id, step, position, tool.name, canonical),
         )
 
-    def _parse(self, call: ToolCall) -> JsonObject:
+    def _parse(self, proposed: ToolCall) -> JsonObject:
         try:
-            return self._toolbox.parse(call.arguments)
+            return self._toolbox.parse(proposed.arguments)
         except InvalidArguments as error:
-            raise _Unfit(refusals.invalid_arguments(call, error)) from error
+            raise _Unfit(refusals.invalid_arguments(proposed, error)) from error
         except InvalidJson as error:
-            raise _Unfit(refusals.invalid_json(call, error)) from error
+            raise _Unfit(refusals.invalid_json(proposed, error)) from error
 
-    def _complete(self, tool: Tool, call: ToolCall, arguments: JsonObject) -> JsonObject:
+    def _complete(self, tool: Tool, proposed: ToolCall, arguments: JsonObject) -> JsonObject:
         try:
             return self._toolbox.complete(tool, arguments)
         except InvalidArguments as error:
-            raise _Unfit(refusals.invalid_arguments(call, error)) from error
+            raise _Unfit(refusals.invalid_arguments(proposed, error)) from error
 
-    async def _intercept(self, call: ToolCall) -> tuple[Decision | None, ToolCall]:
+    async def _intercept(self, proposed: ToolCall) -> tuple[Decision | None, ToolCall]:
         """Let every interceptor see the call. One may change its arguments or forbid it, none may rename or allow it."""
         strictest: Decision | None = None
         for interceptor in self._interceptors:
             name = type(interceptor).__name__
             try:
-                answer = interceptor.before(call)
+                answer = interceptor.before(proposed)
                 answer = await answer if inspect.isawaitable(answer) else answer
             except BaseException as error:
                 pass_interrupts(error)
                 reason = f"{name} failed before the call ({type(error).__name__})."
                 logger.warning("%s", reason, exc_info=True)
-                return Decision(kind=DecisionKind.DENY, rule="interceptor raised", reason=reason), call
+                return Decision(kind=DecisionKind.DENY, rule="interceptor raised", reason=reason), proposed
             if not isinstance(answer, ToolCall) or not isinstance(answer.arguments, str):
                 word = held_to_port(answer, f"interceptor {name}")
                 strictest = word if strictest is None else stricter(strictest, word)
-            elif answer.arguments != call.arguments:
-                call = msgspec.structs.replace(call, arguments=answer.arguments)
-        return strictest, call
+            elif answer.arguments != proposed.arguments:
+                proposed = msgspec.structs.replace(proposed, arguments=answer.arguments)
+        return strictest, proposed
 
 
-async def _give_turn(call: ToolCall) -> None:
+async def _give_turn(proposed: ToolCall) -> None:
     """Let others have a turn of the event loop between two looks at long arguments."""
-    if len(call.arguments) > _LONG_ARGUMENTS:
+    if len(proposed.arguments) > _LONG_ARGUMENTS:
         await asyncio.sleep(0)
 
 
@@ -176,10 +178,10 @@ class _Unfit(Exception):
         return Refused(result=self._result, position=position)
 
 
-def _edited(call: ToolCall, arguments: JsonObject) -> ToolCall:
+def _edited(proposed: ToolCall, arguments: JsonObject) -> ToolCall:
     """Put an approver's arguments in the place of the model's."""
     if (problem := find_unencodable(arguments)) is not None:
         raise _Unfit(
-            refusals.invalid_arguments(call, InvalidArguments(f"the approver's arguments are no JSON: {problem}."))
+            refusals.invalid_arguments(proposed, InvalidArguments(f"the approver's arguments are no JSON: {problem}."))
         )
-    return msgspec.structs.replace(call, arguments=msgspec.json.encode(arguments).decode())
+    return msgspec.structs.replace(proposed, arguments=msgspec.json.encode(arguments).decode())

@@ -40,41 +40,41 @@ class Contract:
         self._toolbox = toolbox
         self._max_chars = max_chars
 
-    async def returned(self, checked: CheckedCall, value: Any) -> ToolResult:
+    async def returned(self, call: CheckedCall, value: Any) -> ToolResult:
         """Return the result of a call whose tool returned a value."""
         output, problem = output_of(value)
         plain = await self._toolbox.plain(output.data)
         problem = problem or plain.problem or fault_of(output)
         if problem is not None:
             row = {"field": "", "constraint": "plain JSON", "value": problem}
-            return await self._violated(checked, [row], f"It is not JSON: {problem}.", None)
-        if violations := await self._toolbox.result_violations(checked.tool, plain):
-            if self._toolbox.fits_error_schema(checked.tool, plain.data):
-                return await self._refused(checked, plain, None)
+            return await self._violated(call, [row], f"It is not JSON: {problem}.", None)
+        if violations := await self._toolbox.result_violations(call.tool, plain):
+            if self._toolbox.fits_error_schema(call.tool, plain.data):
+                return await self._refused(call, plain, None)
             pieces, _ = await plain.encoded()
             artifact = await self._ledger.journal.put_blob(await _without_keys(await _joined(pieces)))
-            shape = self._toolbox.shape_mismatch(checked.tool, plain.data)
-            return await self._violated(checked, violations, shape, artifact)
-        return await self._ok(checked, plain, output)
+            shape = self._toolbox.shape_mismatch(call.tool, plain.data)
+            return await self._violated(call, violations, shape, artifact)
+        return await self._ok(call, plain, output)
 
-    async def rejected(self, checked: CheckedCall, body: Any, code: str | None) -> ToolResult:
+    async def rejected(self, call: CheckedCall, body: Any, code: str | None) -> ToolResult:
         """Return the result of a call that its service refused: the service's own body, unchanged (F04)."""
         plain = await self._toolbox.plain(body)
         if plain.problem is not None:
             plain = Plain(data=describe(Rejected(body)))
-        return await self._refused(checked, plain, code)
+        return await self._refused(call, plain, code)
 
-    def limit(self, checked: CheckedCall) -> int | None:
+    def limit(self, call: CheckedCall) -> int | None:
         """Return how many characters of a call's result the model is shown; None for no limit."""
-        limits = [limit for limit in (self._max_chars, checked.tool.result_limit) if limit]
+        limits = [limit for limit in (self._max_chars, call.tool.result_limit) if limit]
         return min(limits) if limits else None
 
-    async def _ok(self, checked: CheckedCall, plain: Plain, output: ToolOutput) -> ToolResult:
-        content, whole = await self._bounded(plain, self.limit(checked))
+    async def _ok(self, call: CheckedCall, plain: Plain, output: ToolOutput) -> ToolResult:
+        content, whole = await self._bounded(plain, self.limit(call))
         artifact = None if whole is None else await self._ledger.journal.put_blob(await _without_keys(whole))
         return ToolResult(
-            call_id=checked.id,
-            name=checked.name,
+            call_id=call.id,
+            name=call.name,
             status=CallStatus.OK,
             content=content,
             data=plain.data if whole is None else None,
@@ -96,19 +96,19 @@ class Contract:
         content, is_shortened = bound(data, whole.decode(), limit)
         return content, whole if is_shortened else None
 
-    async def _refused(self, checked: CheckedCall, plain: Plain, code: str | None) -> ToolResult:
-        message = f"{checked.name} was refused by its service, in the words of `details`. It was not tried again."
-        told = await self._told(checked, plain)
-        result = failed_result(checked.call, CallStatus.REJECTED, message, code=code, details=[told])
-        return self._shortened(checked, result, told)
+    async def _refused(self, call: CheckedCall, plain: Plain, code: str | None) -> ToolResult:
+        message = f"{call.name} was refused by its service, in the words of `details`. It was not tried again."
+        told = await self._told(call, plain)
+        result = failed_result(call, CallStatus.REJECTED, message, code=code, details=[told])
+        return self._shortened(call, result, told)
 
-    async def unfinished(self, checked: CheckedCall, error: Unfinished) -> ToolResult:
+    async def unfinished(self, call: CheckedCall, error: Unfinished) -> ToolResult:
         """Return the result of a call that ended without a value, and that says itself what became of it."""
         plain = await self._toolbox.plain(error.body)
-        told = None if plain.problem is not None else await self._told(checked, plain)
+        told = None if plain.problem is not None else await self._told(call, plain)
         acted = error.may_have_acted
         result = failed_result(
-            checked.call,
+            call,
             error.status,
             error.message,
             code=error.code,
@@ -116,32 +116,32 @@ class Contract:
             extra={"may_have_acted": acted},
             may_have_acted=acted,
         )
-        return self._shortened(checked, result, told)
+        return self._shortened(call, result, told)
 
-    async def _told(self, checked: CheckedCall, plain: Plain) -> Any:
+    async def _told(self, call: CheckedCall, plain: Plain) -> Any:
         """Return what a failed call has to say, cut where it is heavy."""
-        limit = self.limit(checked)
+        limit = self.limit(call)
         if limit is None or not plain.is_heavy:
             return plain.data
         content, whole = await self._bounded(plain, limit // 2)
         return plain.data if whole is None else content
 
-    def _shortened(self, checked: CheckedCall, result: ToolResult, told: Any) -> ToolResult:
-        content, is_shortened = bound(msgspec.json.decode(result.content), result.content, self.limit(checked))
+    def _shortened(self, call: CheckedCall, result: ToolResult, told: Any) -> ToolResult:
+        content, is_shortened = bound(msgspec.json.decode(result.content), result.content, self.limit(call))
         return msgspec.structs.replace(result, content=content, data=None if is_shortened else told)
 
     async def _violated(
-        self, checked: CheckedCall, violations: list[JsonObject], shape: str, artifact: str | None
+        self, call: CheckedCall, violations: list[JsonObject], shape: str, artifact: str | None
     ) -> ToolResult:
         """The tool broke its own contract: the raw value is kept for operators, out of the model's sight (F06)."""
-        message = f"{checked.name} ran, but its result has an unexpected shape and was withheld. {shape}"
+        message = f"{call.name} ran, but its result has an unexpected shape and was withheld. {shape}"
         told = [{"field": row.get("field", ""), "constraint": row.get("constraint", "")} for row in violations]
         await self._ledger.record(
-            ContractViolated(call_id=checked.id, tool=checked.name, details=tuple(violations), artifact=artifact)
+            ContractViolated(call_id=call.id, tool=call.name, details=tuple(violations), artifact=artifact)
         )
-        acted = not checked.effect.is_read
+        acted = not call.effect.is_read
         result = failed_result(
-            checked.call,
+            call,
             CallStatus.UNEXPECTED_RESULT_SHAPE,
             message,
             details=told,

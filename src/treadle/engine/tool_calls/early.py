@@ -32,9 +32,9 @@ logger = redacted_logger(__name__)
 class _Running:
     """One early call. `end` is the whole of it, done when its `tool.finished` is recorded; it is never cancelled."""
 
-    def __init__(self, *, call: ToolCall, checked: CheckedCall) -> None:
-        self.call = call  # as the model wrote it; an interceptor may have changed the arguments of what runs
-        self.checked = checked
+    def __init__(self, *, proposed: ToolCall, call: CheckedCall) -> None:
+        self.proposed = proposed  # an interceptor may have changed the arguments of what runs
+        self.call = call
         self.begun = asyncio.Event()  # set when its `tool.started` is recorded, or could not be
         self.is_wanted = True
         self.task: asyncio.Task[ToolResult] | None = None  # once the start is recorded
@@ -92,12 +92,12 @@ class EarlyCalls:
         self.room, self._seen = room, 0
         self._checked.clear()
 
-    async def offer(self, call: ToolCall, *, position: int, step: int, attempt: int) -> None:
+    async def offer(self, proposed: ToolCall, *, position: int, step: int, attempt: int) -> None:
         """Start the call if it may start now; else it and all after it wait for the whole response."""
-        if position != self._seen or position >= self.room or forbidden_by(self._choice, call.name) is not None:
+        if position != self._seen or position >= self.room or forbidden_by(self._choice, proposed.name) is not None:
             return
-        checked = await self._checker.check(call, position=position, step=step)
-        self._checked[call.id] = (call, checked)
+        checked = await self._checker.check(proposed, position=position, step=step)
+        self._checked[proposed.id] = (proposed, checked)
         if not isinstance(checked, Decided) or not self._may_start(checked):
             return
         if self._is_kept(checked.call):
@@ -107,28 +107,28 @@ class EarlyCalls:
         if not slot:
             return
         self._seen += 1
-        await self._start(call, checked, slot, step=step, attempt=attempt)
+        await self._start(proposed, checked, slot, step=step, attempt=attempt)
 
-    async def _start(self, call: ToolCall, checked: Decided, slot: Held, *, step: int, attempt: int) -> None:
+    async def _start(self, proposed: ToolCall, decided: Decided, slot: Held, *, step: int, attempt: int) -> None:
         """Record the start and begin. What was begun stays whole though the response, and we with it, be cancelled."""
-        one = checked.call
+        call = decided.call
         finisher = Finisher(run_id=self._ledger.run_id, step=step, last_id="")
         started = ToolStarted(
             step=step,
-            call_id=call.id,
-            tool=call.name,
-            key=one.key,
-            execution_id=finisher.execution_of(call.id),
-            position=one.position,
-            effect=one.effect,
+            call_id=proposed.id,
+            tool=proposed.name,
+            key=call.key,
+            execution_id=finisher.execution_of(proposed.id),
+            position=call.position,
+            effect=call.effect,
             early=True,
             attempt=attempt,
-            call=call,
-            digest=one.digest,
+            call=proposed,
+            digest=call.digest,
         )
-        running = _Running(call=call, checked=one)
-        self._current[call.id] = running
-        record = (checked.event(early=True, step=step), started)
+        running = _Running(proposed=proposed, call=call)
+        self._current[proposed.id] = running
+        record = (decided.event(early=True, step=step), started)
         running.end = asyncio.create_task(self._carry_out(running, record, finisher, slot))
         await running.begun.wait()
         if running.end.done():
@@ -140,49 +140,49 @@ class EarlyCalls:
         with slot:
             try:
                 await self._ledger.record(*events)
-                running.task = asyncio.create_task(self._attempts.run(running.checked))
+                running.task = asyncio.create_task(self._attempts.run(running.call))
                 if not running.is_wanted:
                     running.task.cancel()
                 running.begun.set()
                 result = await running.task
             except asyncio.CancelledError:
-                result = refusals.discarded(running.call)
+                result = refusals.discarded(running.proposed)
             finally:
                 running.begun.set()
-        await self._ledger.record(finisher.finished(running.call, result))
+        await self._ledger.record(finisher.finished(result))
         return result
 
-    def _may_start(self, checked: Decided) -> bool:
+    def _may_start(self, decided: Decided) -> bool:
         """Whether this decided call may start now. One that ends the run waits until the run is known to need it."""
-        call = checked.call
-        is_repeat = self._tries.may_be_over(self._tries.key(call.call, call.digest))
-        is_allowed = checked.decision.kind == DecisionKind.ALLOW
+        call = decided.call
+        is_repeat = self._tries.may_be_over(self._tries.key(decided.proposed, call.digest))
+        is_allowed = decided.decision.kind == DecisionKind.ALLOW
         is_own_record = call.tool.resumes  # an agent's work is too much to discard with a response that breaks off
         return call.effect.is_read and is_allowed and not (is_repeat or call.tool.ends_run or is_own_record)
 
-    def find(self, call: ToolCall) -> CheckedCall | None:
+    def find(self, proposed: ToolCall) -> CheckedCall | None:
         """Return the early call that this one is, if it started exactly as it now stands in the whole response."""
-        running = self._current.get(call.id)
-        if running is None or running.call.arguments != call.arguments:
+        running = self._current.get(proposed.id)
+        if running is None or running.proposed.arguments != proposed.arguments:
             return None
-        return running.checked
+        return running.call
 
-    def checked(self, call: ToolCall) -> Checked | None:
+    def checked(self, proposed: ToolCall) -> Checked | None:
         """Return what was found of this call while it streamed, so that no policy is asked twice about one call."""
-        known = self._checked.pop(call.id, None)
-        return known[1] if known is not None and known[0] == call else None
+        known = self._checked.pop(proposed.id, None)
+        return known[1] if known is not None and known[0] == proposed else None
 
-    def take(self, checked: CheckedCall) -> CheckedCall | None:
+    def take(self, call: CheckedCall) -> CheckedCall | None:
         """Return an early call of a discarded response that is equal to this one; each answers once."""
         for running in self._kept:
-            if running.checked.digest == checked.digest:
+            if running.call.digest == call.digest:
                 self._kept.remove(running)
-                self._current[running.checked.id] = running
-                return running.checked
+                self._current[running.call.id] = running
+                return running.call
         return None
 
-    def _is_kept(self, checked: CheckedCall) -> bool:
-        return any(running.checked.digest == checked.digest for running in self._kept)
+    def _is_kept(self, call: CheckedCall) -> bool:
+        return any(running.call.digest == call.digest for running in self._kept)
 
     @property
     def is_idle(self) -> bool:
@@ -193,9 +193,9 @@ class EarlyCalls:
         if ends := [one.end for one in (*self._current.values(), *self._kept)]:
             await asyncio.wait(ends)
 
-    async def result_of(self, checked: CheckedCall) -> ToolResult:
+    async def result_of(self, call: CheckedCall) -> ToolResult:
         """Wait for an early call's result. Its `tool.finished` is recorded by itself."""
-        return await self._current.pop(checked.id).end
+        return await self._current.pop(call.id).end
 
     async def discard(self, *, attempt: int, step: int, reason: str) -> None:
         """The response broke off: keep what it started for equal calls of the retry."""

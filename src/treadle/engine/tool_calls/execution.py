@@ -121,7 +121,7 @@ class Execution:
         for calls in groups:
             await self._wait_until_clear(calls)
             if self._has_ended:
-                await self._leave([call.call for call in calls])
+                await self._leave(calls)
             else:
                 await self._run_group(calls)
 
@@ -157,7 +157,7 @@ class Execution:
         """Wait for a slot; then start, unless the run has ended meanwhile."""
         with await self._slots.wait() as slot:
             if self._has_ended:
-                await self._leave([call.call])
+                await self._leave([call])
             elif await self._start([call], slot):
                 await self._carry_out(call, slot)
 
@@ -174,7 +174,7 @@ class Execution:
         except IntentNotStored:
             acting = [call for call in calls if not call.effect.is_read]
             reads = [call for call in calls if call.effect.is_read]
-            answers = [self._finisher.finished(call.call, refusals.not_storable(call)) for call in acting]
+            answers = [self._finisher.finished(refusals.not_storable(call)) for call in acting]
             await self._ledger.record(*before, *(self._started(call) for call in reads), *answers)
             calls = reads
         held.keep(len(calls))
@@ -200,7 +200,7 @@ class Execution:
         """Carry out a call that is recorded as started, and give back its slot once it has ended."""
         with slot:
             if self._interrupt.stop is not None or self._batch_time.is_over:  # it came while the start was being stored
-                await self._leave([call.call])
+                await self._leave([call])
                 return
             try:
                 result = await self._attempts.run(call)
@@ -209,25 +209,24 @@ class Execution:
                 await self._ledger.record(event, durable=True)
                 return
         # What was done to the world is known to have been done, whatever happens next: else a crash would leave it in doubt.
-        await self._ledger.record(self._finisher.finished(call.call, result), durable=not call.effect.is_read)
+        await self._ledger.record(self._finisher.finished(result), durable=not call.effect.is_read)
         if self._done is None:
             self._done = self._conditions.ended_by([result])
 
-    async def _leave(self, calls: Sequence[ToolCall]) -> None:
+    async def _leave(self, calls: Sequence[ToolCall | CheckedCall]) -> None:
         """Answer calls that will not start."""
         results = [self._left_open(call) or self._refusal(call) for call in calls]
         if results:
-            pairs = zip(calls, results, strict=True)
-            await self._ledger.record(*(self._finisher.finished(call, result) for call, result in pairs))
+            await self._ledger.record(*map(self._finisher.finished, results))
 
-    def _refusal(self, call: ToolCall) -> ToolResult:
+    def _refusal(self, call: ToolCall | CheckedCall) -> ToolResult:
         if (stop := self._interrupt.stop) is not None:
             return refusals.run_stopped(call, is_cancel=stop.reason is StopReason.CANCELLED)
         if self._done is None and self._batch_time.is_over:
             return refusals.batch_time_over(call, self._batch_time.seconds)
         return refusals.run_ended(call)
 
-    def _left_open(self, call: ToolCall) -> ToolResult | None:
+    def _left_open(self, call: ToolCall | CheckedCall) -> ToolResult | None:
         """Return the result of a call that had started before and goes no further; None where it never started."""
         state = self._ledger.state.open.get(call.id)
         if state is None or state.suspended is None:  # one that was to go on, and has not been called, still waits
@@ -252,11 +251,11 @@ class Execution:
 
     async def _adopt(self, adopted: Sequence[tuple[ToolCall, CheckedCall]]) -> None:
         """Wait for calls that started while the response streamed; give theirs to equal calls of a retry."""
-        for call, early in adopted:
+        for proposed, early in adopted:
             result = await self._early.result_of(early)
-            if call.id != early.id:
-                reused = msgspec.structs.replace(result, call_id=call.id)
-                await self._ledger.record(self._finisher.finished(call, reused, reused_from=early.id))
+            if proposed.id != early.id:
+                reused = msgspec.structs.replace(result, call_id=proposed.id)
+                await self._ledger.record(self._finisher.finished(reused, reused_from=early.id))
 
 
 def _acts(calls: Sequence[CheckedCall]) -> bool:

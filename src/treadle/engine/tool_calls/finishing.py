@@ -6,7 +6,6 @@ import msgspec
 
 from treadle.engine.rules.bounds import bound, with_fields
 from treadle.events import ToolFinished
-from treadle.messages import ToolCall
 from treadle.results import execution_id, failure_class
 from treadle.tools import ToolResult
 
@@ -24,17 +23,17 @@ class Finisher(msgspec.Struct, frozen=True, kw_only=True):
     """Fields that the last result gains because a limit is reached (seed 002)."""
     result_chars: int | None = None
 
-    def finished(self, call: ToolCall, result: ToolResult, *, reused_from: str | None = None) -> ToolFinished:
-        """Return the event that ends this call."""
+    def finished(self, result: ToolResult, *, reused_from: str | None = None) -> ToolFinished:
+        """Return the event that ends the call of a result."""
         content = result.content
-        if self.notice is not None and call.id == self.last_id:
+        if self.notice is not None and result.call_id == self.last_id:
             content = self._noticed(result, self.notice)
         elif self.result_chars is not None and len(content) > self.result_chars:
             content, _ = bound(_value_of(result), content, self.result_chars)
-        result = msgspec.structs.replace(result, content=content, execution_id=self.execution_of(call.id))
+        result = msgspec.structs.replace(result, content=content, execution_id=self.execution_of(result.call_id))
         failure = failure_class(result) if result.is_error else None
         return ToolFinished(
-            step=self.step, call_id=call.id, result=result, failure_class=failure, reused_from=reused_from
+            step=self.step, call_id=result.call_id, result=result, failure_class=failure, reused_from=reused_from
         )
 
     def execution_of(self, call_id: str) -> str:

@@ -44,12 +44,12 @@ class CallContext:
     """What one attempt of one call may know: the `ToolContext` that tools are given."""
 
     def __init__(
-        self, checked: CheckedCall, attempt: int, deps: Any, ledger: Ledger, decide: Decide, host: object = None
+        self, call: CheckedCall, attempt: int, deps: Any, ledger: Ledger, decide: Decide, host: object = None
     ) -> None:
         self._decide = decide
         self.host = host
         """The run of the call, for a tool that is an agent; its kind is known to `assembly.py`."""
-        self._checked = checked
+        self._call = call
         self._ledger = ledger
         self._loop = asyncio.get_running_loop()
         self._session: SessionSnapshot | None = None
@@ -59,11 +59,11 @@ class CallContext:
 
     @property
     def call(self) -> ToolCall:
-        return self._checked.call
+        return self._call.call
 
     @property
     def idempotency_key(self) -> str:
-        return self._checked.key
+        return self._call.key
 
     @property
     def session(self) -> SessionSnapshot:
@@ -79,14 +79,14 @@ class CallContext:
         return self._session
 
     async def decide(self, action: str, arguments: JsonObject, *, effect: Effect | str = Effect.UNSAFE) -> Decision:
-        deciding = self._decide(self._checked, action, arguments, Effect(effect))
+        deciding = self._decide(self._call, action, arguments, Effect(effect))
         if _running_loop() is self._loop:
             return await deciding
         # A blocking tool asks in a loop of its own thread, such as asyncio.run(ctx.decide(...)).
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(deciding, self._loop))
 
     def progress(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
-        event = ToolProgress(call_id=self._checked.id, message=str(message), done=done, total=total)
+        event = ToolProgress(call_id=self._call.id, message=str(message), done=done, total=total)
         if _running_loop() is self._loop:
             self._ledger.publish(event)  # at once: the tool may return before the loop comes round
             return
@@ -127,35 +127,35 @@ class Invoker:
         self.abandoned = abandoned
         """Calls that were given up and have not ended: a non-read keeps its resource until it does."""
 
-    async def call(self, checked: CheckedCall, attempt: int) -> Any:
+    async def call(self, call: CheckedCall, attempt: int) -> Any:
         """Start the tool once and wait for it, its time limit or an interrupt.
 
         Raises:
             Cut: The time was up or the run was interrupted; the call has been told to stop.
             BaseException: Whatever the tool raised.
         """
-        context = CallContext(checked, attempt, self._deps, self._ledger, self._decide, self._host)
+        context = CallContext(call, attempt, self._deps, self._ledger, self._decide, self._host)
         self.batch_time.begin()
-        clock, limit = self._ledger.clock, self.batch_time.within(checked.tool.timeout)
+        clock, limit = self._ledger.clock, self.batch_time.within(call.tool.timeout)
         begun = clock.monotonic()
-        value = await self._watched(self._start(checked, context, attempt), limit)
+        value = await self._watched(self._start(call, context, attempt), limit)
         if not inspect.isawaitable(value):
             return value
         # A plain function that makes a coroutine, such as a lambda: it goes on here, within the same limit.
         left = None if limit is None else max(limit - (clock.monotonic() - begun), 0.0)
-        return await self._watched(_task(checked, context, value), left)
+        return await self._watched(_task(call, context, value), left)
 
     async def ask(
-        self, check: Callable[[JsonObject, ToolContext], Awaitable[Any]], checked: CheckedCall, attempt: int
+        self, check: Callable[[JsonObject, ToolContext], Awaitable[Any]], call: CheckedCall, attempt: int
     ) -> Any:
         """Ask a tool's `check` about a call, within the tool's own limit. Raises as `call` does."""
-        context = CallContext(checked, attempt, self._deps, self._ledger, self._decide)
-        answer = _awaited(check, copied(checked.arguments), context)
-        return await self._watched(_task(checked, context, answer), checked.tool.timeout)
+        context = CallContext(call, attempt, self._deps, self._ledger, self._decide)
+        answer = _awaited(check, copied(call.arguments), context)
+        return await self._watched(_task(call, context, answer), call.tool.timeout)
 
-    def is_running_on(self, checked: CheckedCall) -> bool:
+    def is_running_on(self, call: CheckedCall) -> bool:
         """Whether an earlier attempt of this call was given up and has not ended."""
-        return any(call is checked for call in self.abandoned.values())
+        return any(one is call for one in self.abandoned.values())
 
     def blocking(self, calls: Sequence[CheckedCall]) -> "list[asyncio.Future[Any]]":
         """Return the calls that were given up, run on, and hold what one of these needs: a non-read keeps its resource until it ends."""
@@ -168,18 +168,18 @@ class Invoker:
         ]
         return [future for future, holder in held if any(conflicts(call, holder) for call in acting)]
 
-    def _start(self, checked: CheckedCall, context: CallContext, attempt: int) -> "_Underway":
+    def _start(self, call: CheckedCall, context: CallContext, attempt: int) -> "_Underway":
         """Start the tool: a coroutine function as a task, any other function in a thread. Each gets its own arguments (TF7)."""
-        tool = checked.tool
+        tool = call.tool
         if tool.convert is None:
-            values = copied(checked.arguments)
+            values = copied(call.arguments)
         else:
-            values = checked.values if attempt == 1 else tool.convert(copied(checked.arguments))
+            values = call.values if attempt == 1 else tool.convert(copied(call.arguments))
         if tool.name not in self._are_async:
             self._are_async[tool.name] = _is_async(tool.run)
         if self._are_async[tool.name]:
-            return _task(checked, context, tool.run(values, context))
-        return _Underway(checked, context, _threads.submit(lambda: kept_inside(lambda: tool.run(values, context))))
+            return _task(call, context, tool.run(values, context))
+        return _Underway(call, context, _threads.submit(lambda: kept_inside(lambda: tool.run(values, context))))
 
     async def _watched(self, one: "_Underway", seconds: float | None) -> Any:
         """Wait for what was started. What does not end in time is told to stop, and after a short grace left behind."""
@@ -188,12 +188,12 @@ class Invoker:
         try:
             is_done = await self._interrupt.wait_for(future, seconds)
         except asyncio.CancelledError:
-            await (_end_of(one) if one.checked.tool.resumes else self._end(one))
+            await (_end_of(one) if one.call.tool.resumes else self._end(one))
             raise
-        if not is_done and one.checked.tool.resumes:
+        if not is_done and one.call.tool.resumes:
             await _end_of(one)
             is_done = not future.cancelled()  # it was told to stop, and says itself what became of it
-        if not is_done and one.checked.tool.interrupt == "block" and self._interrupt.is_patient:
+        if not is_done and one.call.tool.interrupt == "block" and self._interrupt.is_patient:
             one.context.cancelled = True
             left = (seconds or 0.0) - (clock.monotonic() - begun)
             await wait_at_most(clock, future, max(left, 0.0))
@@ -216,8 +216,8 @@ class Invoker:
 
     def _abandon(self, one: "_Underway") -> None:
         """Leave a call behind that has been told to stop. It is remembered until it ends."""
-        self.abandoned[one.future] = one.checked
-        logger.info("Call %s of %s was told to stop and runs on", one.checked.id, one.checked.name)
+        self.abandoned[one.future] = one.call
+        logger.info("Call %s of %s was told to stop and runs on", one.call.id, one.call.name)
 
         def ended(future: "asyncio.Future[Any]") -> None:
             self.abandoned.pop(future, None)
@@ -231,21 +231,21 @@ class Invoker:
 
     async def _late(self, one: "_Underway") -> None:
         """Record how a call that had been given up ended (TF11). It is never sent to the model."""
-        checked, future = one.checked, one.future
+        call, future = one.call, one.future
         error = future.exception()
         outcome, content = ("returned", _shown(future.result())) if error is None else ("raised", describe(error))
-        event = ToolLate(call_id=checked.id, tool=checked.name, outcome=outcome, content=content)
+        event = ToolLate(call_id=call.id, tool=call.name, outcome=outcome, content=content)
         try:
             await self._ledger.record(event)
         except Exception:
             # Nobody waits for this any more: a journal that has been closed since must not raise in the event loop.
-            logger.info("Late end of call %s of %s could not be recorded", checked.id, checked.name, exc_info=True)
+            logger.info("Late end of call %s of %s could not be recorded", call.id, call.name, exc_info=True)
 
 
 class _Underway(NamedTuple):
     """One attempt that has been started."""
 
-    checked: CheckedCall
+    call: CheckedCall
     context: CallContext
     future: "asyncio.Future[Any]"
 
@@ -267,8 +267,8 @@ async def _end_of(one: _Underway) -> None:
         one.future.exception()  # looked at: nobody else may ask for it
 
 
-def _task(checked: CheckedCall, context: CallContext, running: Awaitable[Any]) -> _Underway:
-    return _Underway(checked, context, asyncio.get_running_loop().create_task(contained(running)))
+def _task(call: CheckedCall, context: CallContext, running: Awaitable[Any]) -> _Underway:
+    return _Underway(call, context, asyncio.get_running_loop().create_task(contained(running)))
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -18,7 +18,6 @@ from treadle.engine.tool_calls.checking import Checker
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.finishing import Finisher
 from treadle.events import AnyEvent, ApprovalRequested, CallDecided, RepeatNoticed
-from treadle.messages import ToolCall
 from treadle.permissions import consent
 from treadle.ports import Decision, DecisionKind
 from treadle.sessions.ledger import Ledger
@@ -160,7 +159,7 @@ class Planner:
         if isinstance(edited, Refused):
             decision = consent.unfit_edit(edited.result.message or "")
             return msgspec.structs.replace(asked, decision=decision)
-        if edited is None or edited.call.call.arguments != _raw(arguments):
+        if edited is None or edited.proposed.arguments != _raw(arguments):
             return edited  # an interceptor made it another action than the one consented to
         return _ruled(edited, DecisionKind.ALLOW, state)
 
@@ -200,27 +199,27 @@ class Planner:
             self._carry_out_decision(plan, found, checked, nth)
         return None
 
-    def _carry_out_decision(self, plan: Plan, found: "_Found", checked: Decided, nth: int) -> None:
+    def _carry_out_decision(self, plan: Plan, found: "_Found", decided: Decided, nth: int) -> None:
         state = found.state
-        match checked.decision.kind:
-            case DecisionKind.ALLOW | DecisionKind.ASK if found.key and self._is_once_too_often(checked, nth):
+        match decided.decision.kind:
+            case DecisionKind.ALLOW | DecisionKind.ASK if found.key and self._is_once_too_often(decided, nth):
                 self._refuse_repeat(plan, found, refusals.too_often_words(state.call.name, nth - 1), nth)
             case DecisionKind.ALLOW:
-                plan.events.append(checked.event())
-                kept = None if plan.acts else self._early.take(checked.call)
+                plan.events.append(decided.event())
+                kept = None if plan.acts else self._early.take(decided.call)
                 if kept is not None:
                     plan.adopted.append((state.call, kept))
                 else:
-                    plan.ready.append(checked.call)
-                    plan.acts = plan.acts or not checked.call.effect.is_read
+                    plan.ready.append(decided.call)
+                    plan.acts = plan.acts or not decided.call.effect.is_read
             case DecisionKind.ASK:
-                plan.events.append(checked.event())
+                plan.events.append(decided.event())
                 now, session_id = self._ledger.store_time(), self._ledger.state.id
-                if not consent.is_asked_about(state, checked.call, session_id, now=now):
-                    plan.events.append(self._request(state, checked))
+                if not consent.is_asked_about(state, decided.call, session_id, now=now):
+                    plan.events.append(self._request(state, decided))
             case _:
-                result = refusals.denied(state, checked.call, checked.decision)
-                plan.events.extend((checked.event(), plan.finisher.finished(state.call, result)))
+                result = refusals.denied(state, decided.call, decided.decision)
+                plan.events.extend((decided.event(), plan.finisher.finished(result)))
 
     # --- repetition
 
@@ -229,9 +228,9 @@ class Planner:
         keys = [one.key for one in found if one.key and not one.is_invalid]
         return self._tries.repetition([one.key for one in found]) if keys else None
 
-    def _is_once_too_often(self, checked: Decided, nth: int) -> bool:
+    def _is_once_too_often(self, decided: Decided, nth: int) -> bool:
         limit = self._tries.most_in_response
-        return limit is not None and nth >= limit and not checked.call.effect.is_read
+        return limit is not None and nth >= limit and not decided.call.effect.is_read
 
     def _notice_repeat(self, plan: Plan, found: "_Found", count: int) -> None:
         call = found.state.call
@@ -268,8 +267,7 @@ class Planner:
             position=position,
             digest=digest,
         )
-        call = ToolCall(id=result.call_id, name=result.name, arguments="")
-        plan.events.extend((decided, plan.finisher.finished(call, result)))
+        plan.events.extend((decided, plan.finisher.finished(result)))
 
     def _request(self, state: CallState, decided: Decided) -> ApprovalRequested:
         return consent.request(
@@ -310,11 +308,11 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
         return self.checked.call.digest if isinstance(self.checked, Decided) else ""
 
 
-def _ruled(checked: Decided, kind: DecisionKind, state: CallState) -> Decided:
+def _ruled(decided: Decided, kind: DecisionKind, state: CallState) -> Decided:
     """Put a person's word in the place of the policy's. It cannot lift what the policy forbids."""
     approval = state.approval
     assert approval is not None
-    return msgspec.structs.replace(checked, decision=consent.ruled(checked.decision, kind, approval))
+    return msgspec.structs.replace(decided, decision=consent.ruled(decided.decision, kind, approval))
 
 
 def _doubted(checked: Checked | None, state: CallState, batch: Batch) -> Checked | None:

@@ -62,7 +62,7 @@ class Recovery:
             return await self._resolved(state, resolved, finisher)
         decided = await self._same(state, step)
         if decided is None and state.suspended is not None:
-            await self._ledger.record(finisher.finished(state.call, abandoned(state)))
+            await self._ledger.record(finisher.finished(abandoned(state)))
             return False
         if decided is not None and (state.suspended is not None or decided.call.tool.resumes):
             return True  # it goes on where it stopped: nobody has to ask what became of it
@@ -81,7 +81,7 @@ class Recovery:
         if resolved.outcome == "unknown":
             await self._tell(state, finisher)
             return False
-        await self._ledger.record(finisher.finished(state.call, _result_of(state, resolved.value)), durable=True)
+        await self._ledger.record(finisher.finished(_result_of(state, resolved.value)), durable=True)
         return False
 
     async def _same(self, state: CallState, step: int) -> Decided | None:
@@ -106,7 +106,7 @@ class Recovery:
             return False
         answer = await self._ask_tool(state, decided.call)
         if isinstance(answer, ToolResult):
-            await self._ledger.record(finisher.finished(state.call, answer))
+            await self._ledger.record(finisher.finished(answer))
             return False
         if answer == "absent":
             return True
@@ -118,26 +118,26 @@ class Recovery:
 
     # --- the tool
 
-    async def _ask_tool(self, state: CallState, checked: CheckedCall) -> ToolResult | Literal["absent", "unknown"]:
+    async def _ask_tool(self, state: CallState, call: CheckedCall) -> ToolResult | Literal["absent", "unknown"]:
         """Return the result of a call that was done, or whether it surely was not."""
-        if checked.tool.check is None:
-            if not self._is_asked_about(state, checked):
+        if call.tool.check is None:
+            if not self._is_asked_about(state, call):
                 await self._doubt(state)
             return "unknown"
-        answer = await self._attempts.ask_until_sure(checked, over_at=self._over_at(state, checked))
+        answer = await self._attempts.ask_until_sure(call, over_at=self._over_at(state, call))
         word = "done" if isinstance(answer, ToolResult) else "not_done" if answer is NotDone else "unknown"
         await self._doubt(state, asked="check", answer=word)
         if isinstance(answer, ToolResult):
             return msgspec.structs.replace(answer, attempts=1)
         return "absent" if word == "not_done" else "unknown"
 
-    def _over_at(self, state: CallState, checked: CheckedCall) -> float:
+    def _over_at(self, state: CallState, call: CheckedCall) -> float:
         """Return when the attempt that died has surely ended: its tool's whole time limit after this run began.
 
         Measured by this process alone: the clock that stamped `tool.started` may be another machine's.
         """
         assert state.started is not None
-        limits = [limit for limit in (state.started.timeout, checked.tool.timeout) if limit is not None]
+        limits = [limit for limit in (state.started.timeout, call.tool.timeout) if limit is not None]
         return self._begun + max(limits, default=0.0)
 
     # --- a person
@@ -176,7 +176,7 @@ class Recovery:
         await self._ledger.record(in_doubt(state, asked=asked, answer=answer))
 
     async def _tell(self, state: CallState, finisher: Finisher) -> None:
-        await self._ledger.record(finisher.finished(state.call, unknown_outcome(state.call)))
+        await self._ledger.record(finisher.finished(unknown_outcome(state.call)))
 
 
 def _result_of(state: CallState, value: Any) -> ToolResult:

@@ -110,10 +110,10 @@ def denied(state: CallState, call: CheckedCall, decision: Decision) -> ToolResul
         return unknown_outcome(state.call)
     if decision.kind == DecisionKind.SANDBOX:
         message = f"{call.name} may run in a sandbox only, and none is available here."
-        return failed_result(call.call, CallStatus.DENIED, message, code="sandbox_unavailable")
+        return failed_result(call, CallStatus.DENIED, message, code="sandbox_unavailable")
     message = f"{call.name} was denied{f': {decision.reason}' if decision.reason else '.'}"
     extra = {"reason": decision.reason, "rule": decision.rule}
-    return failed_result(call.call, CallStatus.DENIED, message, code="permission_denied", extra=extra)
+    return failed_result(call, CallStatus.DENIED, message, code="permission_denied", extra=extra)
 
 
 def changed(state: CallState) -> ToolResult:
@@ -171,25 +171,25 @@ def stopped(state: CallState) -> ToolResult:
     return unstarted(state, CallStatus.SKIPPED, _STOPPED, "run_stopped")
 
 
-def run_stopped(proposed: ToolCall, *, is_cancel: bool) -> ToolResult:
+def run_stopped(call: ToolCall | CheckedCall, *, is_cancel: bool) -> ToolResult:
     """The run was interrupted after the call was decided on."""
     status = CallStatus.CANCELLED if is_cancel else CallStatus.SKIPPED
-    return failed_result(proposed, status, _STOPPED, code="run_stopped")
+    return failed_result(call, status, _STOPPED, code="run_stopped")
 
 
-def run_ended(proposed: ToolCall) -> ToolResult:
+def run_ended(call: ToolCall | CheckedCall) -> ToolResult:
     """Another call of the batch has ended the run."""
-    return failed_result(proposed, CallStatus.SKIPPED, "Not executed: the run has ended.", code="run_ended")
+    return failed_result(call, CallStatus.SKIPPED, "Not executed: the run has ended.", code="run_ended")
 
 
-def batch_time_over(proposed: ToolCall, seconds: float | None) -> ToolResult:
+def batch_time_over(call: ToolCall | CheckedCall, seconds: float | None) -> ToolResult:
     """The calls of its response have used up the time that they may take together."""
     words = f"the calls of one response may take {seconds:g} seconds together, and these have passed"
     message = f"Not executed: {words}. Issue the call again, beside fewer others."
-    return failed_result(proposed, CallStatus.SKIPPED, message, code="batch_deadline")
+    return failed_result(call, CallStatus.SKIPPED, message, code="batch_deadline")
 
 
 def not_storable(call: CheckedCall) -> ToolResult:
     """The journal cannot keep that the call starts."""
     message = "Not executed: the journal cannot be written, and nothing is changed without a record. Try again later."
-    return failed_result(call.call, CallStatus.SKIPPED, message, code="journal_unavailable")
+    return failed_result(call, CallStatus.SKIPPED, message, code="journal_unavailable")
