@@ -9,6 +9,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Self
 
 import pytest
 
@@ -29,6 +31,8 @@ from house import (
     test_files,
     tree,
 )
+from treadle import Agent, tool
+from treadle.testing import ScriptedModel, call, text
 
 # --- who may import whom ---------------------------------------------------------------------------------------------
 
@@ -223,6 +227,94 @@ def test_functions_are_short():
 
     assert [found for found in lengths if found[1] > 60] == []
     assert len(long) <= len(lengths) / 10, long
+
+
+def test_files_are_short():
+    long = {
+        str(path.relative_to(PROJECT)): len(path.read_text(encoding="utf-8").splitlines()) for path in source_files()
+    }
+
+    assert {name: length for name, length in long.items() if length > 500} == {}
+
+
+def test_what_the_engine_builds_takes_few_parameters():
+    many = [
+        (module_name(path), node.name, count)
+        for path in source_files()
+        if below(module_name(path), "treadle.engine")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ClassDef) and (count := parameters(node)) > 8
+    ]
+
+    assert many == []
+
+
+def parameters(node: ast.ClassDef) -> int:
+    """Return how many parameters a class's constructor takes, without `self`."""
+    for one in node.body:
+        if isinstance(one, ast.FunctionDef) and one.name == "__init__":
+            return len([*one.args.posonlyargs, *one.args.args, *one.args.kwonlyargs]) - 1
+    return 0
+
+
+def test_checked_and_proposed_calls_keep_their_names():
+    """A CheckedCall is `call`, a ToolCall beside it `proposed`: no reader meets `decided.call.call`."""
+    chain = re.compile(r"\.call\.call\b")
+    rooms = [path for path in source_files() if below(module_name(path), "treadle.engine", "treadle.permissions")]
+    found = [where for path in rooms for where, line in lines(path) if chain.search(line)]
+
+    assert [where for where in found if "batch.py" not in where] == []  # `Decided.proposed` is the one place
+
+
+FILES_OF_A_CALL = 45
+"""How many files one call enters today, from the batch that holds it to its result. The goal of issue R is 20: lower this, never raise it."""
+
+
+async def test_one_call_enters_few_files():
+    @tool(effect="read")
+    async def look(n: int) -> int:
+        """Look."""
+        return n
+
+    async def ask() -> None:
+        await Agent(ScriptedModel([[call("look", n=1)], text("Done.")]), tools=[look]).run("go")
+
+    await ask()  # what is imported and made once is no part of a call
+    with Entered(begin="Execution.execute", end="Finisher.finished") as entered:
+        await ask()
+
+    assert {"engine/tool_calls/execution.py", "engine/tool_calls/finishing.py"} <= entered.files
+    assert len(entered.files) <= FILES_OF_A_CALL, sorted(entered.files)
+
+
+class Entered:
+    """Notes the files of the package whose functions begin, from the start of one function to that of another."""
+
+    def __init__(self, *, begin: str, end: str) -> None:
+        self.files: set[str] = set()
+        self._begin = begin
+        self._end = end
+        self._is_on = False
+        self._seen: set[FrameType] = set()  # a coroutine that goes on has begun before
+
+    def __enter__(self) -> Self:
+        self._before = sys.getprofile()
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        sys.setprofile(self._before)
+        self._seen.clear()
+
+    def _note(self, frame: FrameType, event: str, arg: object) -> None:
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(f"{PACKAGE}{os.sep}") or frame in self._seen:
+            return
+        self._seen.add(frame)
+        self._is_on = self._is_on or code.co_qualname == self._begin
+        if self._is_on:
+            self.files.add(Path(code.co_filename).relative_to(PACKAGE).as_posix())
+        self._is_on = self._is_on and code.co_qualname != self._end
 
 
 @pytest.mark.row("L30")
