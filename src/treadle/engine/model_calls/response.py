@@ -1,0 +1,266 @@
+"""Response: collect one response of the model as it arrives: its words, its calls, what it used. Decides on no retry."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from decimal import Decimal
+from functools import partial
+
+import msgspec
+
+from treadle.budgets import Meter, Spent
+from treadle.engine.model_calls.naming import Collected, ResponseCalls
+from treadle.engine.model_calls.texts import encodable, encodable_call, encodable_part
+from treadle.engine.model_calls.usage import add_costs, cost_of, estimate, format_cost
+from treadle.engine.rules.endings import limit_stop
+from treadle.engine.tool_calls.early import EarlyCalls, Offers
+from treadle.errors import IncompleteStream, ModelError
+from treadle.events import DecisionRejected, ModelDelta, ModelFailed, ModelFinished
+from treadle.messages import Message, Part, Text, Thinking, ToolCall, Usage
+from treadle.ports import (
+    BoundDriver,
+    CallReady,
+    Model,
+    ModelEnd,
+    ModelPart,
+    ModelRequest,
+    RequestFailed,
+    ResponseSetAside,
+    TextDelta,
+    ThinkingDelta,
+    told_counted,
+)
+from treadle.redaction import shown_error
+from treadle.sessions.ledger import Ledger
+from treadle.stops import Stop
+
+__all__ = ["ResponseCollector"]
+
+
+class ResponseCollector:
+    """Collects the response of one attempt.
+
+    Args:
+        early: Where its calls may start before it is whole.
+        meter: What it may cost.
+        step: The step that it belongs to.
+        attempt: From 1, in this step.
+    """
+
+    def __init__(
+        self,
+        request: ModelRequest,
+        *,
+        ledger: Ledger,
+        model: Model,
+        early: EarlyCalls,
+        meter: Meter,
+        step: int,
+        attempt: int,
+    ) -> None:
+        self.request = request
+        self.step = step
+        self.attempt = attempt
+        self.end: ModelEnd | None = None
+        """Its terminal part; None until it has arrived."""
+        self.stop: Stop | None = None
+        """The limit that forbids the driver's next request."""
+        self.has_emitted = False
+        """Whether anything of it was reported."""
+        self._ledger = ledger
+        self._model = model
+        self._early = early
+        self._meter = meter
+        self._calls = ResponseCalls(ledger.state.call_ids, step)
+        self._offers = Offers()
+        self._begun = ledger.clock.monotonic()
+        self._first_at: float | None = None
+        # Of the responses that were set aside for a better wording; the turns include the response itself.
+        self._turns = 0
+        self._usage = Usage()
+        self._cost: Decimal | None = Decimal(0)
+        self._streamed: list[Part] = []  # what the server has sent of the response that is under way
+        self._counted: Usage | None = None  # what the server had counted when we cut it off
+
+    async def receive(self, driver: BoundDriver) -> None:
+        """Ask the driver and take in what it sends, until the response ends or breaks off.
+
+        Raises:
+            ModelError: The request failed.
+            JournalError: What has arrived could not be recorded.
+        """
+        stream = driver.propose(self.request)
+        try:
+            async for part in stream:
+                match part:
+                    case TextDelta() | ThinkingDelta():
+                        if self._say(part):
+                            await asyncio.sleep(0)  # who listens has the first word before we look further
+                    case ModelEnd():
+                        self._offers.forget()
+                        self.end = part
+                        self._turns += 1
+                        await self._tell_failure(part)
+                    case ResponseSetAside():
+                        self._streamed.clear()
+                        await self._set_aside(part)
+                        if self.stop is not None or self.end is not None:
+                            break
+                    case RequestFailed(error=error):
+                        await self._tell_lost_request(error)
+                    case CallReady():
+                        self._ready(part.call)
+        except asyncio.CancelledError as cut:
+            self._counted = told_counted(cut)
+            raise
+        finally:
+            await self._offers.close(is_whole=self.end is not None)
+            await _close(stream)
+
+    async def _set_aside(self, part: ResponseSetAside) -> None:
+        """Count a response that is not the step's own message, before the driver may ask again."""
+        parts = tuple(map(encodable_part, part.parts))
+        usage = part.usage or estimate(self.request, parts)
+        cost = cost_of(self._model.price, usage)
+        if part.reason == "reworded":
+            self._turns, self._usage = self._turns + 1, self._usage + usage
+            self._cost = add_costs(self._cost, cost)
+        else:
+            rejected = DecisionRejected(
+                step=self.step,
+                reason=part.reason,
+                text=_text(parts),
+                attempt=part.attempt,
+                message=encodable(part.message),
+                usage=usage,
+                cost=format_cost(cost),
+            )
+            await self._ledger.record(rejected)
+        if (reached := self._meter.reached(self._spent_with_this)) is not None:
+            self.end = part.fallback
+            self.stop = None if part.fallback is not None else limit_stop(reached)
+
+    @property
+    def _spent_with_this(self) -> Spent:
+        run = self._ledger.state.run
+        spent = Spent() if run is None else run.spent
+        return msgspec.structs.replace(
+            spent,
+            model_turns=spent.model_turns + self._turns,
+            usage=spent.usage + self._usage,
+            cost=add_costs(spent.cost, self._cost),
+        )
+
+    async def _tell_failure(self, end: ModelEnd) -> None:
+        if (failure := end.failure) is not None:
+            rejected = DecisionRejected(
+                step=self.step,
+                reason=failure.reason,
+                text=encodable(_text(end.parts)),
+                attempt=failure.attempts,
+                message=encodable(failure.message),
+            )
+            await self._ledger.record(rejected)
+
+    async def _tell_lost_request(self, error: ModelError) -> None:
+        """Record a request that failed and that the step goes on without. What it used is in the step's own response."""
+        failed = ModelFailed(
+            step=self.step,
+            error=type(error).__name__,
+            message=encodable(shown_error(error)),
+            attempt=self.attempt,
+            status=error.status,
+            is_aside=True,
+        )
+        await self._ledger.record(failed)
+
+    def _say(self, part: TextDelta | ThinkingDelta) -> bool:
+        """Tell a piece of what the model says. Return whether it is the first that somebody hears."""
+        words = encodable(part.text)
+        is_first = self._first_at is None
+        if type(part) is TextDelta:
+            self._streamed.append(Text(words))
+            self._delta(ModelDelta(step=self.step, text=words))
+        else:
+            self._streamed.append(Thinking(text=words))
+            self._delta(ModelDelta(step=self.step, thinking=words))
+        return is_first and bool(self._ledger.subscribers)
+
+    def _delta(self, delta: ModelDelta) -> None:
+        if self._first_at is None:
+            self._first_at = self._ledger.clock.monotonic()
+        self.has_emitted = True
+        self._ledger.publish(delta)
+
+    def _ready(self, call: ToolCall) -> None:
+        position = self._calls.early_count
+        call = encodable_call(call)
+        self._streamed.append(msgspec.structs.replace(call, id=""))
+        named = self._calls.ready(call)
+        if named is None:
+            return
+        self._delta(ModelDelta(step=self.step, call=named))
+        if position < self._early.room:
+            self._offers.put(partial(self._early.offer, named, position=position, step=self.step, attempt=self.attempt))
+
+    # --- what came of it
+
+    def collected(self, end: ModelEnd) -> Collected:
+        """Return the whole response: each call once, under its own id."""
+        parts = map(encodable_part, end.parts)
+        return self._calls.collect(parts, cut=end.cut_calls, unnamed=end.unnamed_calls, is_retold=end.is_retold)
+
+    def finished(self, end: ModelEnd, parts: tuple[Part, ...], *, closing: bool) -> ModelFinished:
+        """Return the event of the whole response.
+
+        Args:
+            closing: Whether it answers the request after a limit.
+        """
+        usage = end.usage or estimate(self.request, parts)
+        cost = add_costs(self._cost, cost_of(end.price or self._model.price, usage))
+        begun, first_at = self._begun, self._first_at
+        return ModelFinished(
+            step=self.step,
+            message=Message(role="assistant", parts=parts, origin=end.origin or self._model.name),
+            finish=end.finish,
+            usage=self._usage + usage,
+            cost=format_cost(cost),
+            attempt=self.attempt,
+            closing=closing,
+            dropped_text=end.dropped_text,
+            turns=self._turns,
+            duration_seconds=round(self._ledger.clock.monotonic() - begun, 6),
+            first_token_seconds=None if first_at is None else round(first_at - begun, 6),
+        )
+
+    def used(self, error: ModelError | None) -> tuple[Usage | None, Decimal | None]:
+        """Return what a failed attempt has used and what it costs; None for what nobody knows.
+
+        A response that broke off counts what its server had counted by then, and at least what was received of it, by our
+        estimate. A request that got no response at all counts nothing.
+        """
+        has_begun = self.has_emitted or isinstance(error, IncompleteStream)
+        told = self._counted if error is None else error.usage
+        if told is None and not has_begun:
+            return (self._usage, self._cost) if self._turns else (None, None)
+        ours = estimate(self.request, _joined(self._streamed))
+        usage = ours if told is None else told
+        if usage.output_tokens < ours.output_tokens and self._streamed:  # counted before the model spoke
+            usage = msgspec.structs.replace(usage, output_tokens=ours.output_tokens, estimated=True)
+        price = self._model.price if error is None or error.price is None else error.price
+        return self._usage + usage, add_costs(self._cost, cost_of(price, usage))
+
+
+async def _close(stream: AsyncIterator[ModelPart]) -> None:
+    if isinstance(stream, AsyncGenerator):
+        await stream.aclose()
+
+
+def _joined(parts: list[Part]) -> list[Part]:
+    """Return what was streamed with its pieces put together: an estimate counts what wraps each part too."""
+    said = "".join(part.text for part in parts if isinstance(part, Text | Thinking))
+    calls = [part for part in parts if isinstance(part, ToolCall)]
+    return [*([Text(said)] if said else []), *calls]
+
+
+def _text(parts: tuple[Part, ...]) -> str:
+    return Message(role="assistant", parts=parts).text
