@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from treadle.errors import UnknownAgent as UnknownAgent
     from treadle.errors import UnknownApproval as UnknownApproval
     from treadle.errors import UnknownDoubt as UnknownDoubt
+    from treadle.errors import UnknownInput as UnknownInput
     from treadle.errors import UnknownSession as UnknownSession
     from treadle.hooks.envelope import envelope as envelope
     from treadle.messages import Message as Message
@@ -163,6 +164,7 @@ _HOMES = {
     "UnknownAgent": "errors",
     "UnknownApproval": "errors",
     "UnknownDoubt": "errors",
+    "UnknownInput": "errors",
     "UnknownSession": "errors",
     "WholeHistory": "context.compilers",
     "Window": "context.compilers",

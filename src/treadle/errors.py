@@ -19,6 +19,7 @@ TreadleError
 │   ├── UnknownApproval         no pending approval by that id, or it has been answered
 │   │   └── ApprovalExpired     the request was not answered in time; `resume` asks anew
 │   ├── UnknownDoubt            no call by that id is in doubt, or a person has resolved it
+│   ├── UnknownInput            no call by that id waits for an input, or it was given one
 │   ├── SessionExists           a session by that id is there already
 │   ├── SessionNotActive        people have suspended, closed or deleted the session
 │   │   └── SessionMoved        the session goes on elsewhere; the message says where
@@ -80,9 +81,9 @@ __all__ = [
     "UnknownApproval",
     "UnknownBudget",
     "UnknownDoubt",
+    "UnknownInput",
     "UnknownModel",
     "UnknownSession",
-    "shown",
 ]
 
 
@@ -199,6 +200,10 @@ class ApprovalExpired(UnknownApproval):
 
 class UnknownDoubt(SessionError):
     """No call by that id is in doubt in the session, or a person has said already how it ended."""
+
+
+class UnknownInput(SessionError):
+    """No call by that id is suspended in the session, or it was given its input already: the first one wins."""
 
 
 class SessionExists(SessionError):

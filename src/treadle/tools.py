@@ -81,6 +81,11 @@ class ToolContext(Protocol):
         ...
 
     @property
+    def inputs(self) -> tuple[Any, ...]:  # Any: JSON
+        """What people have given this call while it was suspended, in order: see `Suspended` and `Session.input`."""
+        ...
+
+    @property
     def session(self) -> "SessionSnapshot":
         """The session as it stands: frozen values, nothing of it can be changed."""
         ...

@@ -6,7 +6,7 @@ import sys
 from journal_events import kept_session, one_of_each, whole_session
 
 from treadle.journals.sqlite import open_sqlite
-from treadle.ports import InboxMessage
+from treadle.state import LeftMessage
 
 
 async def make(path: str) -> None:
@@ -17,7 +17,7 @@ async def make(path: str) -> None:
     await journal.append("kinds", one_of_each(), state="completed", durable=True)
     await journal.adopt("kept", kept_session(), state="active")
     for name in ("m1", "m2"):
-        await journal.put("weather", InboxMessage(id=name, kind="message", body={"text": name}))
+        await journal.put("weather", LeftMessage(id=name, text=name))
     await journal.consume("weather", ["m1"], 2)
     await journal.put_blob(b"kept bytes")
     await journal.close()

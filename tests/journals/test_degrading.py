@@ -12,9 +12,10 @@ from treadle.events import AnyEvent, JournalDegraded, ToolStarted
 from treadle.journals.degrading import DegradingJournal
 from treadle.journals.memory import MemoryJournal
 from treadle.ports import InboxMessage
+from treadle.state import LeftMessage
 from treadle.testing import FakeClock, FaultyJournal
 
-MESSAGE = InboxMessage(id="m1", kind="message", body={"text": "Hello"})
+MESSAGE = LeftMessage(id="m1", text="Hello")
 
 
 class Switchable(MemoryJournal):

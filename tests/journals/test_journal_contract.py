@@ -17,10 +17,11 @@ from treadle.errors import (
 from treadle.events import ModelDelta, RunStarted, SessionChanged, SessionForked
 from treadle.messages import Message, Result, user_message
 from treadle.ports import InboxMessage, Journal, SessionInfo
+from treadle.state import LeftAnswer, LeftMessage
 
 
 def message(message_id: str, text: str = "hello") -> InboxMessage:
-    return InboxMessage(id=message_id, kind="message", body={"text": text})
+    return LeftMessage(id=message_id, text=text)
 
 
 # --- sessions and events ---------------------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ async def test_the_first_of_two_messages_with_one_id_wins_even_when_consumed(jou
 
 async def test_of_many_answers_at_once_exactly_one_is_kept(journal: Journal):
     await journal.create("s")
-    answers = [InboxMessage(id="approval_1", kind="answer", body={"answer": str(number)}) for number in range(20)]
+    answers = [LeftAnswer(id="approval_1", reason=str(number)) for number in range(20)]
 
     won = await asyncio.gather(*(journal.put("s", answer) for answer in answers))
 

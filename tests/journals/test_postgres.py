@@ -26,7 +26,7 @@ from treadle.errors import ConfigurationError, JournalError, SessionConflict, Se
 from treadle.events import AnyEvent
 from treadle.journals.postgres import PostgresJournal, open_postgres
 from treadle.journals.postgres.schema import VERSION
-from treadle.ports import InboxMessage
+from treadle.state import LeftCancellation, LeftMessage
 from treadle.testing import ScriptedModel, Turn, call, text
 
 StartChild = Callable[..., subprocess.Popen[str]]
@@ -178,8 +178,8 @@ async def test_a_commit_whose_answer_was_lost_is_stored_exactly_once(server: Pos
         proxy.cuts_left = 1
         await journal.adopt("child", notes(1, 2), state="stopped")
         proxy.cuts_left = 1
-        assert await journal.put("s", InboxMessage(id="m", kind="cancel", body={})) is True
-        assert await journal.put("s", InboxMessage(id="m", kind="cancel", body={})) is False
+        assert await journal.put("s", LeftCancellation(id="m")) is True
+        assert await journal.put("s", LeftCancellation(id="m")) is False
         await journal.append("s", notes(4, 4), state="running", durable=True)
         await lease.release()
         assert proxy.cuts >= 5  # the deferred append may have been answered before
@@ -295,8 +295,8 @@ async def test_what_cannot_be_stored_fails_alone_in_a_group(url: str):
             await wait_until_locked_out(url)
             waiting = asyncio.gather(
                 journal.append("other", notes(1, 2), state="running", durable=True),
-                journal.put("other", InboxMessage(id="a\0b", kind="message", body={})),
-                journal.put("other", InboxMessage(id="\ud800", kind="message", body={})),
+                journal.put("other", LeftMessage(id="a\0b")),
+                journal.put("other", LeftMessage(id="\ud800")),
                 journal.consume("other", ["m"], 2**70),
                 journal.append("s", notes(1, 1), state="run\0ning", durable=True),
                 journal.append("s", notes(1, 1), state="running", durable=True),
@@ -476,7 +476,7 @@ async def test_whoever_holds_a_session_hears_of_messages_from_elsewhere(url: str
         await journal.create("s")
         arrived = asyncio.Event()
         lease = await journal.acquire("s", on_lost=nothing, on_message=arrived.set)
-        await other.put("s", InboxMessage(id="m", kind="cancel", body={}))
+        await other.put("s", LeftCancellation(id="m"))
         await arrived.wait()
         await lease.release()
 

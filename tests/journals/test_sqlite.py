@@ -24,7 +24,8 @@ from treadle.events import AnyEvent, BudgetReached, RunFinished
 from treadle.journals.sqlite import SqliteJournal, open_sqlite
 from treadle.journals.sqlite.files import open_reader, open_still, open_writer
 from treadle.journals.sqlite.schema import VERSION
-from treadle.ports import InboxMessage, SessionInfo
+from treadle.ports import SessionInfo
+from treadle.state import LeftCancellation, LeftMessage
 
 CHILD = Path(__file__).parent / "journal_child.py"
 V1 = Path(__file__).parent / "corpus" / "v1.sqlite"
@@ -286,7 +287,7 @@ async def test_an_append_that_cannot_be_stored_fails_alone_in_a_group(path: Path
             journal.append("other", notes(1, 2), state="running", durable=True),
             journal.append("s", [note(1, at=float("nan"))], state="running", durable=True),
             journal.append("s", [note(2**70)], state="running", durable=True),
-            journal.put("other", InboxMessage(id="\ud800", kind="message", body={})),
+            journal.put("other", LeftMessage(id="\ud800")),
             journal.append("s", notes(1, 1), state="running", durable=True),
             return_exceptions=True,
         )
@@ -434,7 +435,7 @@ async def test_a_number_that_could_not_be_read_again_is_refused_at_once(path: Pa
             "s", [BudgetReached(seq=1, at=1.0, budget="b", used=1, limit=float("inf"))], state="x", durable=False
         )
     with pytest.raises(JournalError, match="lone surrogate"):
-        await journal.put("s", InboxMessage(id="m", kind="message", body={"text": "\ud800"}))
+        await journal.put("s", LeftMessage(id="m", text="\ud800"))
     assert await journal.read("s") == ()
     await journal.close()
 
@@ -760,7 +761,7 @@ async def test_reading_only_makes_nothing(path: Path):
     for write in (
         journal.create("t"),
         journal.append("s", notes(11, 11), state="running", durable=False),
-        journal.put("s", InboxMessage(id="m", kind="cancel", body={})),
+        journal.put("s", LeftCancellation(id="m")),
         journal.put_blob(b"x"),
     ):
         with pytest.raises(JournalError, match="reading only"):

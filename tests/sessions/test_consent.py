@@ -15,7 +15,8 @@ from treadle import (
     open_session,
 )
 from treadle.events import ApprovalAnswered, RunResumed
-from treadle.ports import HasClock, InboxMessage, Journal
+from treadle.ports import HasClock, Journal
+from treadle.state import inbox_message
 from treadle.testing import FakeClock, ScriptedModel, call, text
 
 DAY = 86400.0
@@ -52,7 +53,7 @@ async def test_an_answer_that_an_older_version_left_counts_from_when_it_was_take
     clock = FakeClock()
     approval = await asked(journal, clock)
     body = {"approval_id": approval, "answer": "allow", "reason": "", "approved_by": "person"}
-    await journal.put("w", InboxMessage(id=f"answer:{approval}", kind="answer", body=body))
+    await journal.put("w", inbox_message(f"answer:{approval}", "answer", body))
     clock.shift(8 * DAY)
     async with open_session(journal, id="w", clock=clock) as session:
         again = await payer(ScriptedModel([text("Paid.")]), policy=ask("pay")).resume(session)

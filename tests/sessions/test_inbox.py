@@ -11,6 +11,7 @@ from treadle.journals.memory import MemoryJournal
 from treadle.ports import InboxMessage
 from treadle.sessions.inbox import Inbox
 from treadle.sessions.session import Session
+from treadle.state import LeftAnswer, LeftCancellation, LeftMessage, inbox_message
 from treadle.testing import FakeClock
 
 pytestmark = pytest.mark.unchecked("the inbox alone is read, where no run is under way")
@@ -29,11 +30,11 @@ class Counting(MemoryJournal):
 
 
 def said(name: str, words: str = "Hurry up") -> InboxMessage:
-    return InboxMessage(id=name, kind="message", body={"text": words})
+    return LeftMessage(id=name, text=words)
 
 
 def cancelling(name: str, run_id: str | None = None) -> InboxMessage:
-    return InboxMessage(id=name, kind="cancel", body={} if run_id is None else {"run_id": run_id})
+    return LeftCancellation(id=name, run_id=run_id or "")
 
 
 async def texts(session: Session) -> list[tuple[str, str]]:
@@ -153,7 +154,7 @@ async def test_an_answer_allows_only_where_it_says_so(body: dict[str, object], e
     await waiting_session(journal)
     async with open_session(journal, id="w") as session:
         approval = session.approvals()[0]
-        await journal.put("w", InboxMessage(id=f"answer:{approval.id}", kind="answer", body=body))
+        await journal.put("w", inbox_message(f"answer:{approval.id}", "answer", body))
         await Inbox(session.ledger).read(at_once=True)
         answered = [event for event in await session.events() if isinstance(event, ApprovalAnswered)]
 
@@ -166,7 +167,7 @@ async def test_an_answer_allows_only_where_it_says_so(body: dict[str, object], e
 async def test_an_answer_to_no_question_is_consumed_and_answers_nothing() -> None:
     journal = MemoryJournal()
     async with open_session(journal, id="s", clock=FakeClock()) as session:
-        await journal.put("s", InboxMessage(id="answer:ap_gone", kind="answer", body={"answer": "allow"}))
+        await journal.put("s", LeftAnswer(id="answer:ap_gone", answer="allow"))
         await Inbox(session.ledger).read()
         types = [event.type for event in await session.events()]
 

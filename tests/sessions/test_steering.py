@@ -10,8 +10,9 @@ from invariants import check_session
 from treadle import ask, open_session
 from treadle.errors import SessionConflict
 from treadle.journals.sqlite import SqliteJournal
-from treadle.ports import InboxMessage, Journal
+from treadle.ports import Journal
 from treadle.sessions.inbox import Inbox
+from treadle.state import LeftAnswer
 from treadle.testing import ScriptedModel, text
 
 
@@ -55,7 +56,7 @@ async def test_a_run_whose_session_was_taken_over_consumes_no_answer(tmp_path: P
         with sqlite3.connect(path) as connection:
             connection.execute("UPDATE session SET epoch = epoch + 1")
         connection.close()
-        await journal.put("s", InboxMessage(id="answer:ap_1", kind="answer", body={"answer": "allow"}))
+        await journal.put("s", LeftAnswer(id="answer:ap_1", answer="allow"))
 
         with pytest.raises(SessionConflict, match="taken over"):
             await Inbox(session.ledger).read()

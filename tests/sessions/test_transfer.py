@@ -28,9 +28,10 @@ from treadle import (
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
-from treadle.ports import InboxMessage, Journal
+from treadle.ports import Journal
 from treadle.sessions.session import fold
 from treadle.sessions.transfer import Parcel, pack, unpack
+from treadle.state import inbox_message
 from treadle.testing import FaultyJournal, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
@@ -116,7 +117,7 @@ def test_messages_and_stored_bytes_come_through_unchanged(inbox: dict[str, Any],
     parcel = Parcel(
         session_id="s",
         events=(),
-        inbox=tuple(InboxMessage(id=name, kind="message", body=body) for name, body in inbox.items()),
+        inbox=tuple(inbox_message(name, "message", body) for name, body in inbox.items()),
         blobs={hashlib.sha256(content).hexdigest(): content for content in blobs},
     )
 

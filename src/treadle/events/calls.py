@@ -19,6 +19,7 @@ __all__ = [
     "ToolAttemptFailed",
     "ToolFinished",
     "ToolInDoubt",
+    "ToolInput",
     "ToolLate",
     "ToolProgress",
     "ToolResolved",
@@ -111,6 +112,19 @@ class ToolSuspended(Event, frozen=True, kw_only=True, tag="tool.suspended"):
     """What it waits for, for people."""
     asks: tuple[ApprovalRequested, ...] = ()
     """Requests for consent that it waits for. Each names the session that asked, where the answer belongs."""
+
+
+class ToolInput(Event, frozen=True, kw_only=True, tag="tool.input"):
+    """A person has given a suspended call what it waits for. The call finds it in its context when it is started again."""
+
+    tool: str
+    value: Any = None
+    """Any JSON value."""
+    by: str = "person"
+    message_id: str = ""
+    """The inbox message that brought it: it is taken in once."""
+    given_at: float | None = None
+    """When it was given, by the store's clock where it has one. `at` is when a run took it in."""
 
 
 class ToolResumed(Event, frozen=True, kw_only=True, tag="tool.resumed"):

@@ -17,6 +17,7 @@ from treadle.events.calls import (
     ToolAttemptFailed,
     ToolFinished,
     ToolInDoubt,
+    ToolInput,
     ToolLate,
     ToolProgress,
     ToolResolved,
@@ -64,6 +65,7 @@ AnyEvent: TypeAlias = (
     | ApprovalRequested
     | ApprovalAnswered
     | ToolStarted
+    | ToolInput
     | ToolSuspended
     | ToolResumed
     | ChildStarted

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from functools import cache
 
 from treadle.canonical import find_unencodable
-from treadle.errors import ConfigurationError, shown
-from treadle.events import ApprovalAnswered
+from treadle.errors import ConfigurationError, UnknownInput, shown
+from treadle.events import ApprovalAnswered, ToolSuspended
 from treadle.ports import HasClock, Journal
+from treadle.sessions.checkpoints import fold
 from treadle.sessions.maintenance import check_text
 from treadle.sessions.reading import events_of_all
-from treadle.state import Approval, InboxMessage, SessionState, instant, is_cancelled
+from treadle.state import Approval, InboxMessage, LeftAnswer, SessionState, instant, is_cancelled
 
-__all__ = ["check_answer", "inbox_of", "store_time", "why_not_waiting"]
+__all__ = ["check_answer", "find_suspended", "inbox_of", "store_time", "why_not_waiting"]
 
 
 def check_answer(answer: object, *, reason: object, arguments: object, by: object) -> None:
@@ -32,9 +33,8 @@ async def why_not_waiting(
     """Say what became of a request: who answered it first, or that there is none by that id."""
     inbox = await inbox_of(journal, state)
     for message in inbox:
-        if message.kind == "answer" and message.body.get("approval_id") == approval_id:
-            body = message.body
-            return _answered(approval_id, body.get("answer"), body.get("approved_by"), body.get("at"))
+        if isinstance(message, LeftAnswer) and message.approval_id == approval_id:
+            return _answered(approval_id, message.answer, message.approved_by, message.at)
     answered = [event for event in await events_of_all(journal, state.id) if isinstance(event, ApprovalAnswered)]
     for event in reversed(answered):
         if event.approval_id == approval_id:
@@ -50,8 +50,31 @@ async def inbox_of(journal: Journal, state: SessionState) -> tuple[InboxMessage,
     """Return what lies in the inbox, and the answers that lie in those of sessions that carry out calls of this one."""
     found = list(await journal.inbox(state.id))
     for asks in {approval.session_id for approval in state.pending_approvals()} - {state.id}:
-        found += [message for message in await journal.inbox(asks) if message.kind == "answer"]
+        found += [message for message in await journal.inbox(asks) if isinstance(message, LeftAnswer)]
     return tuple(found)
+
+
+async def find_suspended(journal: Journal, state: SessionState, call_id: str) -> tuple[str, ToolSuspended]:
+    """Return the session whose call waits for an input, and its suspension: this one, or one that carries out a call of it.
+
+    Raises:
+        UnknownInput: No call by that id is suspended, or its run was cancelled.
+    """
+    if is_cancelled(state, await journal.inbox(state.id)):
+        raise UnknownInput(
+            f"Call {shown(call_id)} no longer waits: the run was cancelled. Resume the session to end it."
+        )
+    states = [state]
+    for one in states:  # grows while it is gone through
+        for call in one.suspended:
+            if call.call.id == call_id and call.suspended is not None and not call.suspended.asks:
+                return one.id, call.suspended
+        children = {} if one.run is None else one.run.children
+        waiting = {call.call.id for call in one.suspended}
+        below = [child.session_id for child in children.values() if child.call_id in waiting]
+        states += [fold(child_id, await journal.read(child_id)) for child_id in below]
+    known = ", ".join(call.call.id for one in states for call in one.suspended) or "none"
+    raise UnknownInput(f"No call {shown(call_id)} of session {state.id!r} waits for an input. Suspended: {known}.")
 
 
 async def store_time(journal: Journal) -> float | None:

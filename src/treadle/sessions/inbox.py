@@ -2,11 +2,23 @@
 
 from collections.abc import Iterable, Sequence
 
-from treadle.events import AnyEvent, ApprovalAnswered, MessageAdded
+from treadle.events import AnyEvent, ApprovalAnswered, MessageAdded, ToolInput
 from treadle.messages import user_message
-from treadle.ports import InboxMessage
 from treadle.sessions.ledger import Ledger
-from treadle.state import Approval, answer_id, applies_to, resolution_message
+from treadle.state import (
+    Approval,
+    CallState,
+    InboxMessage,
+    LeftAnswer,
+    LeftCancellation,
+    LeftInput,
+    LeftMessage,
+    LeftMode,
+    LeftUnknown,
+    answer_id,
+    applies_to,
+    resolution_message,
+)
 
 __all__ = ["Inbox"]
 
@@ -40,10 +52,11 @@ class Inbox:
         if not at_once and now < self._next:
             return False
         self._next = now + self._every
-        waiting = await self._ledger.journal.inbox(self._ledger.state.id)
-        if self._ledger.state.has_open_calls and any(message.kind == "message" for message in waiting):
+        left = await self._ledger.journal.inbox(self._ledger.state.id)
+        waiting = [message for message in left if not isinstance(message, LeftMode | LeftUnknown)]
+        if self._ledger.state.has_open_calls and any(isinstance(message, LeftMessage) for message in waiting):
             # Invariant: nothing comes between calls and their results, so a message waits for those of the open step.
-            waiting = [message for message in waiting if message.kind != "message"]
+            waiting = [message for message in waiting if not isinstance(message, LeftMessage)]
             self.nudge()
         if not waiting:
             return False
@@ -76,7 +89,7 @@ class Inbox:
         await self._consume(
             message.id
             for message in waiting
-            if message.kind == "cancel" and (but_of is None or not applies_to(message, but_of))
+            if isinstance(message, LeftCancellation) and (but_of is None or not applies_to(message, but_of))
         )
 
     async def _consume(self, message_ids: Iterable[str]) -> None:
@@ -86,28 +99,41 @@ class Inbox:
 
     def _fact(self, message: InboxMessage) -> AnyEvent | None:
         state = self._ledger.state
-        match message.kind:
-            case "message" if message.id not in state.message_ids:
-                text = str(message.body.get("text", ""))
-                return MessageAdded(message=user_message(text), source="steer", message_id=message.id)
-            case "answer":
+        match message:
+            case LeftMessage() if message.id not in state.message_ids:
+                return MessageAdded(message=user_message(message.text), source="steer", message_id=message.id)
+            case LeftInput():
+                return _given(message, state.open.get(message.call_id))
+            case LeftAnswer():
                 return _answered(message, state.pending_approvals())
             case _:
                 return None
 
 
-def _answered(message: InboxMessage, waiting: Sequence[Approval]) -> ApprovalAnswered | None:
-    body = message.body
+def _answered(message: LeftAnswer, waiting: Sequence[Approval]) -> ApprovalAnswered | None:
     approval = next((one for one in waiting if answer_id(one) == message.id), None)
-    arguments, given_at = body.get("arguments"), body.get("at")
     if approval is None:
         return None
     return ApprovalAnswered(
         call_id=approval.call_id,
         approval_id=approval.id,
-        answer="allow" if body.get("answer") == "allow" else "deny",
-        reason=str(body.get("reason", "")),
-        approved_by=str(body.get("approved_by", "person")),
-        arguments=arguments if isinstance(arguments, dict) else None,
-        given_at=given_at if isinstance(given_at, int | float) else None,
+        answer=message.answer,
+        reason=message.reason,
+        approved_by=message.approved_by,
+        arguments=message.arguments,
+        given_at=message.at,
+    )
+
+
+def _given(message: LeftInput, call: CallState | None) -> ToolInput | None:
+    """Return what a call that waits was given; None where it waits no longer, or has been given just this."""
+    if call is None or call.suspended is None or any(one.message_id == message.id for one in call.inputs):
+        return None
+    return ToolInput(
+        call_id=message.call_id,
+        tool=call.call.name,
+        value=message.value,
+        by=message.by,
+        message_id=message.id,
+        given_at=message.at,
     )

@@ -4,14 +4,16 @@ It runs nothing: an Agent does, and only one run at a time.
 """
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
+from treadle.canonical import find_unencodable
 from treadle.errors import (
     ApprovalExpired,
     ConfigurationError,
     UnknownApproval,
+    UnknownInput,
     shown,
 )
 from treadle.events import (
@@ -20,7 +22,6 @@ from treadle.events import (
     ToolResolved,
 )
 from treadle.messages import Message
-from treadle.ports import InboxMessage
 from treadle.redaction import Redactor
 from treadle.sessions import answering, maintenance, resolving
 from treadle.sessions.awaitables import Approvals, Doubts, SessionEvents
@@ -29,7 +30,17 @@ from treadle.sessions.explanation import Explanation
 from treadle.sessions.holding import HeldSession
 from treadle.sessions.reading import explained, exported
 from treadle.sessions.transfer import pack
-from treadle.state import Approval, answer_id, instant, waiting_approvals
+from treadle.state import (
+    Approval,
+    LeftAnswer,
+    LeftCancellation,
+    LeftInput,
+    LeftMessage,
+    answer_id,
+    input_id,
+    instant,
+    waiting_approvals,
+)
 from treadle.tools import Done, JsonObject, NotDone, Unknown
 
 __all__ = ["Session", "fold"]
@@ -97,12 +108,15 @@ class Session(HeldSession):
             raise ApprovalExpired(
                 f"Approval {shown(approval_id)} expired at {instant(approval.expires_at)}. Resume the session to be asked anew."
             )
-        body: JsonObject = {
-            "approval_id": approval.id, "answer": answer, "reason": reason, "approved_by": by, "at": at,
-        }  # fmt: skip
-        if arguments is not None:
-            body["arguments"] = arguments
-        message = InboxMessage(id=answer_id(approval), kind="answer", body=body)
+        message = LeftAnswer(
+            id=answer_id(approval),
+            approval_id=approval.id,
+            answer=answer,
+            reason=reason,
+            approved_by=by,
+            at=at,
+            arguments=arguments,
+        )
         asks = approval.session_id  # this session, or one that carries out a call of it
         if not await self.journal.put(asks, message):
             raise UnknownApproval(await self._why_not_waiting(approval.id))
@@ -190,8 +204,38 @@ class Session(HeldSession):
         maintenance.check_text("The message", text)
         await self.refresh()
         maintenance.check_here(self.state)
-        message = InboxMessage(id="m_" + self.randomness.token(), kind="message", body={"text": text})
+        message = LeftMessage(id="m_" + self.randomness.token(), text=text)
         await self.journal.put(self.id, message)
+
+    async def input(self, call_id: str, value: Any, *, by: str = "person") -> None:  # Any: JSON
+        """Give a suspended call what it waits for, from this or any other process. `resume` then starts it again.
+
+        Its tool finds the value in `ctx.inputs`. Each suspension takes one input; a call that waits again takes another.
+
+        Args:
+            call_id: Of a call of this session, or of a session that carries out a call of it.
+            value: Any JSON value.
+            by: Who gives it, for the record.
+
+        Raises:
+            ConfigurationError: The value is no JSON.
+            UnknownInput: No call by that id is suspended, or it was given its input already: the first one wins.
+            SessionMoved: The session goes on elsewhere.
+        """
+        maintenance.check_text("call_id", call_id)
+        maintenance.check_text("by", by)
+        if (fault := find_unencodable(value)) is not None:
+            raise ConfigurationError(f"The input of a call must be JSON: {fault}.")
+        await self.refresh()
+        maintenance.check_here(self.state)
+        waits, suspended = await answering.find_suspended(self.journal, self.state, call_id)
+        now = await answering.store_time(self.journal)
+        at = self.clock.now() if now is None else now
+        message = LeftInput(id=input_id(suspended), call_id=call_id, value=value, by=by, at=at)
+        if not await self.journal.put(waits, message):
+            raise UnknownInput(
+                f"Call {shown(call_id)} has been given its input already: the first one wins. Resume it."
+            )
 
     async def cancel(self) -> bool:
         """Cancel the run that is under way, in whatever process, or that was paused or broke off.
@@ -207,8 +251,8 @@ class Session(HeldSession):
         run = self.state.run
         if not self.is_running and (run is None or run.phase not in ("running", "paused")):
             return False
-        body: JsonObject = {"run_id": run.id if run is not None and run.phase in ("running", "paused") else ""}
-        message = InboxMessage(id="c_" + self.randomness.token(), kind="cancel", body=body)
+        run_id = run.id if run is not None and run.phase in ("running", "paused") else ""
+        message = LeftCancellation(id="c_" + self.randomness.token(), run_id=run_id)
         await self.journal.put(self.id, message)
         self._left = (*self._left, message)
         return True

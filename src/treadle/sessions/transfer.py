@@ -8,7 +8,7 @@ import binascii
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -17,7 +17,7 @@ from treadle.events import AnyEvent, ApprovalRequested, decode_event, encode_eve
 from treadle.ports import InboxMessage
 from treadle.redaction import Redactor
 from treadle.sessions.checkpoints import fold, renamed
-from treadle.state import SessionState
+from treadle.state import SessionState, inbox_message
 from treadle.tools import JsonObject
 
 __all__ = ["FORMAT", "Parcel", "pack", "pack_redacted", "unpack"]
@@ -88,7 +88,7 @@ _PACKED = re.compile(rb'\{"type":"export\.blob","sha256":"([0-9a-f]{64})","base6
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="export.message"):
     id: str
-    kind: Literal["message", "answer", "cancel"]
+    kind: str
     body: JsonObject
 
 
@@ -204,7 +204,7 @@ def _collect(header: _Header, numbered: Iterable[tuple[int, bytes | str]]) -> Pa
             case _Blob() | _Packed() as blob:
                 blobs[blob.sha256] = _content(number, blob)
             case _Message() as message:
-                inbox[message.id] = InboxMessage(id=message.id, kind=message.kind, body=message.body)
+                inbox[message.id] = inbox_message(message.id, message.kind, message.body)
             case event:
                 _check_event(number, event, header.session_id, len(events) + 1)
                 events.append(event)

@@ -5,7 +5,17 @@ Not a store: it holds nothing that the events and the inbox do not say.
 
 from treadle.state.calls import BUDGET_EXCEEDED, Approval, CallRecord, CallState, ChildState, Denial, streak_key
 from treadle.state.doubts import IN_DOUBT, Doubt, is_equal, resolution_message
-from treadle.state.inbox import InboxMessage
+from treadle.state.inbox import (
+    InboxMessage,
+    LeftAnswer,
+    LeftCancellation,
+    LeftInput,
+    LeftMessage,
+    LeftMode,
+    LeftUnknown,
+    inbox_message,
+    input_id,
+)
 from treadle.state.runs import RunState
 from treadle.state.session import SessionState
 from treadle.state.suspension import Suspended
@@ -30,11 +40,19 @@ __all__ = [
     "Denial",
     "Doubt",
     "InboxMessage",
+    "LeftAnswer",
+    "LeftCancellation",
+    "LeftInput",
+    "LeftMessage",
+    "LeftMode",
+    "LeftUnknown",
     "RunState",
     "SessionState",
     "Suspended",
     "answer_id",
     "applies_to",
+    "inbox_message",
+    "input_id",
     "instant",
     "is_cancelled",
     "is_equal",

@@ -8,6 +8,7 @@ from treadle.events import (
     ApprovalAnswered,
     ApprovalRequested,
     CallDecided,
+    ToolInput,
     ToolResolved,
     ToolStarted,
     ToolSuspended,
@@ -64,6 +65,8 @@ class CallState(msgspec.Struct, kw_only=True):
     """How often it has started: more than once where a process died in it."""
     suspended: ToolSuspended | None = None
     """What it waits for since it started; None where it does not wait."""
+    inputs: tuple[ToolInput, ...] = ()
+    """What people have given it while it waited, in order."""
     result: ToolResult | None = None
     resolution: ToolResolved | None = None
     """How it ended, as a person has said since it last started."""

@@ -31,6 +31,7 @@ from treadle.events import (
     SessionSpawned,
     SessionStatus,
     ToolFinished,
+    ToolInput,
     ToolResolved,
     ToolResumed,
     ToolStarted,
@@ -329,6 +330,10 @@ class SessionState:
         if (state := self._find(event.call_id)) is not None and state.result is None:
             state.suspended = event
 
+    def _tool_input(self, event: ToolInput) -> None:
+        if (state := self._find(event.call_id)) is not None:
+            state.inputs = (*state.inputs, event)
+
     def _tool_resumed(self, event: ToolResumed) -> None:
         if (state := self._find(event.call_id)) is not None:
             state.suspended = None
@@ -472,6 +477,7 @@ class SessionState:
         SessionRewound: _session_rewound,
         SessionSpawned: _session_spawned,
         ToolFinished: _tool_finished,
+        ToolInput: _tool_input,
         ToolResolved: _tool_resolved,
         ToolResumed: _tool_resumed,
         ToolStarted: _tool_started,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from treadle.errors import JournalError
 from treadle.state.calls import Approval
-from treadle.state.inbox import InboxMessage
+from treadle.state.inbox import InboxMessage, LeftAnswer, LeftCancellation
 from treadle.state.session import SessionState
 
 __all__ = ["UNREADABLE", "answer_id", "applies_to", "instant", "is_cancelled", "unreadable", "waiting_approvals"]
@@ -25,7 +25,7 @@ def waiting_approvals(state: SessionState, inbox: Iterable[InboxMessage]) -> tup
     messages = tuple(inbox)
     if state.status == "deleted" or state.moved_to or is_cancelled(state, messages):
         return ()
-    answered = {message.id for message in messages if message.kind == "answer"}
+    answered = {message.id for message in messages if isinstance(message, LeftAnswer)}
     return tuple(one for one in state.pending_approvals() if answer_id(one) not in answered)
 
 
@@ -39,8 +39,7 @@ def is_cancelled(state: SessionState, inbox: Iterable[InboxMessage]) -> bool:
 
 def applies_to(message: InboxMessage, run_id: str) -> bool:
     """Whether a message cancels this run. One that names no run cancels whichever is under way."""
-    named = message.body.get("run_id")
-    return message.kind == "cancel" and (not named or named == run_id)
+    return isinstance(message, LeftCancellation) and message.run_id in ("", run_id)
 
 
 def instant(at: float) -> str:

@@ -66,6 +66,11 @@ class CallContext:
         return self._call.key
 
     @property
+    def inputs(self) -> tuple[Any, ...]:
+        state = self._ledger.state.open.get(self._call.id)
+        return () if state is None else tuple(copied(one.value) for one in state.inputs)
+
+    @property
     def session(self) -> SessionSnapshot:
         if self._session is None:
             state = self._ledger.state

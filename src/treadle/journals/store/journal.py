@@ -18,7 +18,7 @@ from treadle.journals.store.rows import events_of
 from treadle.journals.store.sequence import check_session_id, conflict, parent_of
 from treadle.journals.store.sums import MessageRow, check_messages
 from treadle.ports import InboxMessage, Lease, SessionInfo
-from treadle.state import Approval
+from treadle.state import Approval, inbox_message
 
 __all__ = ["StoreJournal", "opened"]
 
@@ -159,4 +159,4 @@ def _decoded_events(session_id: str, after: int, stored: StoredEvents) -> Sequen
 
 def _decoded_messages(session_id: str, rows: Sequence[MessageRow]) -> Sequence[InboxMessage]:
     check_messages(session_id, rows)
-    return tuple(InboxMessage(id=row[0], kind=row[1], body=msgspec.json.decode(row[2])) for row in rows)
+    return tuple(inbox_message(row[0], row[1], msgspec.json.decode(row[2])) for row in rows)

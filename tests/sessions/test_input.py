@@ -1,0 +1,143 @@
+"""A call that waits for a person's input: it is left in the inbox by one process and found by the tool in another."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from invariants import check_session
+from loop_tools import ANYTHING
+from treadle import Agent, Suspended, Tool, ToolContext, UnknownInput, allow, open_session
+from treadle.errors import ConfigurationError
+from treadle.events import ToolInput, ToolResumed, ToolStarted
+from treadle.journals.memory import MemoryJournal
+from treadle.state import LeftInput, LeftMode, LeftUnknown, inbox_message
+from treadle.testing import ScriptedModel, call, text
+from treadle.tools import JsonObject
+
+
+async def ask_person(arguments: JsonObject, ctx: ToolContext) -> str:
+    if not ctx.inputs:
+        raise Suspended("the colour")
+    return f"painted {ctx.inputs[-1]['colour']} with key {ctx.idempotency_key}"
+
+
+PAINT = Tool(
+    name="paint", description="Paint it.", parameters=ANYTHING, effect="unsafe", permission="allow", run=ask_person
+)
+
+_LEAVE = """
+import asyncio, sys
+from treadle import open_session
+
+async def main():
+    async with open_session(sys.argv[1], id="s") as session:
+        await session.input("a", {"colour": "red"}, by="Ada")
+        await session.steer("Use little paint")
+
+asyncio.run(main())
+"""
+
+
+async def pause(journal: object, *, model: ScriptedModel | None = None) -> str | None:
+    async with open_session(journal, id="s") as session:  # type: ignore[arg-type]  # a journal or its path
+        paused = await Agent(model or ScriptedModel([[call("paint", id="a")]]), tools=[PAINT]).run(
+            "go", session=session
+        )
+        assert session.doubts() == ()
+        return paused.reason
+
+
+async def test_an_input_that_another_process_left_is_found_by_the_tool_that_waits_for_it(tmp_path: Path) -> None:
+    place = tmp_path / "j.db"
+    assert await pause(str(place)) == "input_required"
+    subprocess.run([sys.executable, "-c", _LEAVE, str(place)], check=True, timeout=60)
+
+    async with open_session(str(place), id="s") as session:
+        model = ScriptedModel([text("done")])
+        done = await Agent(model, tools=[PAINT]).resume(session)
+        events = await session.events()
+        await check_session(session)
+
+    [started] = [event for event in events if isinstance(event, ToolStarted)]
+    [given] = [event for event in events if isinstance(event, ToolInput)]
+    assert [event.key for event in events if isinstance(event, ToolResumed)] == [started.key]
+    assert (done.status, given.by, given.value) == ("completed", "Ada", {"colour": "red"})
+    told = [result.content for message in done.messages for result in message.results]
+    assert told == [f"painted red with key {started.key}"]
+    assert "Use little paint" in [message.text for message in done.messages]
+
+
+async def test_the_first_input_of_a_suspension_wins_and_the_next_suspension_takes_another() -> None:
+    async def twice(arguments: JsonObject, ctx: ToolContext) -> str:
+        if len(ctx.inputs) < 2:
+            raise Suspended(f"part {len(ctx.inputs) + 1}")
+        return "+".join(ctx.inputs)
+
+    tool = Tool(name="add", description="Add.", parameters=ANYTHING, effect="keyed", permission="allow", run=twice)
+    journal = MemoryJournal()
+    async with open_session(journal, id="s") as session:
+        await Agent(ScriptedModel([[call("add", id="a")]]), tools=[tool]).run("go", session=session)
+        await session.input("a", "one")
+        with pytest.raises(UnknownInput, match="first one wins"):
+            await session.input("a", "other")
+        paused = await Agent(ScriptedModel([text("never")]), tools=[tool]).resume(session)
+        assert paused.reason == "input_required"
+        await session.input("a", "two")
+        done = await Agent(ScriptedModel([text("done")]), tools=[tool]).resume(session)
+        await check_session(session)
+
+    assert [one.content for message in done.messages for one in message.results] == ["one+two"]
+
+
+async def test_an_input_for_a_call_that_does_not_wait_or_that_is_no_json_is_refused() -> None:
+    journal = MemoryJournal()
+    await pause(journal)
+    async with open_session(journal, id="s") as session:
+        with pytest.raises(UnknownInput, match="Suspended: a"):
+            await session.input("b", 1)
+        with pytest.raises(ConfigurationError, match="must be JSON"):
+            await session.input("a", {1, 2})
+        await session.cancel()
+        with pytest.raises(UnknownInput, match="was cancelled"):
+            await session.input("a", 1)
+        assert [message.kind for message in await journal.inbox("s")] == ["cancel"]
+
+
+async def test_a_call_of_an_agent_that_is_a_tool_is_given_its_input_by_the_session_on_top() -> None:
+    journal = MemoryJournal()
+    below = Agent(ScriptedModel([[call("paint", id="below")], text("it is red")]), tools=[PAINT])
+    painter = below.as_tool("painter", "Paints.")
+    async with open_session(journal, id="s") as session:
+        model = ScriptedModel([[call("painter", id="a", task="paint")], text("done")])
+        agent = Agent(model, tools=[painter], policy=allow("painter"))
+        paused = await agent.run("go", session=session)
+        assert paused.reason == "input_required"
+        await session.input("below", {"colour": "red"})
+        done = await agent.resume(session)
+
+    assert [one.content for message in done.messages for one in message.results] == ["it is red"]
+
+
+@pytest.mark.unchecked("what lies in the inbox is left there by hand")
+async def test_what_no_run_understands_yet_stays_in_the_inbox() -> None:
+    journal = MemoryJournal()
+    await pause(journal)
+    left = [LeftMode(id="mode", mode="plan"), LeftUnknown(id="new", stored_kind="vote", stored_body={"for": "red"})]
+    for message in left:
+        await journal.put("s", message)
+    async with open_session(journal, id="s") as session:
+        await session.input("a", {"colour": "blue"})
+        done = await Agent(ScriptedModel([text("done")]), tools=[PAINT]).resume(session)
+
+    assert done.status == "completed"
+    assert list(await journal.inbox("s")) == left
+
+
+def test_every_kind_of_message_is_read_back_from_its_stored_form_and_a_damaged_field_has_its_default() -> None:
+    for message in (LeftInput(id="i", call_id="a", value=[1], at=2.0), LeftMode(id="m", mode="plan")):
+        assert inbox_message(message.id, message.kind, message.body) == message
+    damaged = inbox_message("i", "input", {"call_id": 7, "value": 8, "at": "noon"})
+    assert damaged == LeftInput(id="i", value=8)
+    assert inbox_message("v", "vote", {"x": 1}) == LeftUnknown(id="v", stored_kind="vote", stored_body={"x": 1})
