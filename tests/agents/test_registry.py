@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,17 @@ from treadle import (
     ConfigurationError,
     NoRunYet,
     RunCompleted,
+    SessionConflict,
     SessionNotActive,
     UnknownAgent,
     UnknownSession,
+    allow,
     open_journal,
     open_session,
     tool,
 )
 from treadle.events import RunResumed, RunStarted
+from treadle.journals.memory import MemoryJournal
 from treadle.testing import ScriptedModel, call, text
 
 HERE = Path(__file__).resolve().parent
@@ -77,6 +81,7 @@ async def answer(journal: str) -> None:
         await session.answer(approval.id, "allow")
 
 
+@pytest.mark.row("R-BY-ID")
 async def test_a_run_that_was_killed_goes_on_by_its_sessions_id_in_another_process(processes: Processes) -> None:
     assert await processes.run("kill", decision="allow") == signal.SIGKILL
 
@@ -87,6 +92,7 @@ async def test_a_run_that_was_killed_goes_on_by_its_sessions_id_in_another_proce
     assert len(set(processes.payments)) == 1  # under one key
 
 
+@pytest.mark.row("R-BY-ID")
 async def test_a_run_that_waits_for_a_person_goes_on_by_its_sessions_id_in_another_process(
     processes: Processes,
 ) -> None:
@@ -103,6 +109,7 @@ async def test_a_run_that_waits_for_a_person_goes_on_by_its_sessions_id_in_anoth
     assert len(processes.payments) == 1
 
 
+@pytest.mark.row("R-BY-ID")
 async def test_an_agent_that_has_changed_in_another_process_is_refused_until_the_change_is_accepted(
     processes: Processes,
 ) -> None:
@@ -125,6 +132,7 @@ async def test_an_agent_that_has_changed_in_another_process_is_refused_until_the
 # --- what is recorded, and what is refused
 
 
+@pytest.mark.row("R-BY-ID")
 async def test_a_run_records_its_agent_and_its_fingerprint() -> None:
     agent = clerk(call("look", n=1), text("done"), budget=Budget(max_model_turns=1), on_limit="report")
     async with open_session("memory:", id="s") as session:
@@ -181,6 +189,7 @@ def test_what_belongs_to_the_process_changes_no_fingerprint() -> None:
     assert agent.fingerprint == clerk().fingerprint
 
 
+@pytest.mark.row("R-BY-ID")
 async def test_a_changed_agent_records_nothing_and_an_accepted_one_is_the_agent_of_the_run_from_then_on() -> None:
     journal = await open_journal("memory:")
     async with open_session(journal, id="s") as session:
@@ -240,3 +249,65 @@ def test_a_registry_refuses_what_it_could_not_find_by_name(agents: list[Any]) ->
 def test_a_name_that_nobody_could_write_is_refused(name: Any) -> None:
     with pytest.raises(ConfigurationError, match="An agent's name"):
         clerk(name=name)
+
+
+# --- where it meets others
+
+
+class Overtaken(MemoryJournal):
+    """A journal in which something else happens just before a lease is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def acquire(self, *args: Any, **options: Any) -> Any:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return await super().acquire(*args, **options)
+
+
+async def test_a_run_that_another_agent_has_begun_meanwhile_is_not_taken_for_the_one_that_was_found() -> None:
+    journal = Overtaken()
+    limited: dict[str, Any] = {"budget": Budget(max_model_turns=1), "on_limit": "report"}
+
+    async def another_task() -> None:
+        async with open_session(journal, id="s") as session:
+            await clerk(call("look", n=2), name="other", **limited).run("another", session=session)
+
+    async with open_session(journal, id="s") as session:
+        await clerk(call("look", n=1), **limited).run("go", session=session)
+    journal.meanwhile = another_task
+
+    with pytest.raises(SessionConflict, match="'other'"):
+        await Agents([clerk(text("done"))]).resume(journal, "s")
+
+
+@tool(effect="unsafe")
+async def pay(amount: int) -> str:
+    """Pay an invoice."""
+    return "paid"
+
+
+async def test_an_agent_as_a_tool_goes_on_with_its_caller_and_not_by_the_id_of_its_own_session() -> None:
+    def registry(lead: list[Any], child: list[Any]) -> Agents:
+        payer = Agent(ScriptedModel(child), name="payer", tools=[pay])
+        tools = [payer.as_tool("delegate", "Pay one thing.")]
+        return Agents(
+            [Agent(ScriptedModel(lead), name="lead", tools=tools, policy=allow("delegate", "pay(amount=1)")), payer]
+        )
+
+    journal = await open_journal("memory:")
+    first = registry([call("delegate", task="Pay 40")], [call("pay", amount=40)])
+    async with open_session(journal, id="s") as session:
+        waiting = await first["lead"].run("go", session=session)
+        (child_id,) = session.state.run.children
+        await session.answer(waiting.approvals[0].id, "allow")
+
+    later = registry([text("All is paid.")], [text("Paid.")])
+    with pytest.raises(SessionNotActive, match="Resume session 's' instead"):
+        await later.resume(journal, child_id)
+    result = await later.resume(journal, "s")
+
+    assert (result.text, [one.status for one in result.tool_calls]) == ("All is paid.", ["ok"])

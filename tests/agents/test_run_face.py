@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from loop_tools import echo_tool, failing_tool
-from treadle import Agent, Budget, Tool, ToolContext, WholeHistory, open_session
+from treadle import Agent, Budget, Tool, ToolContext, WholeHistory, ask, open_session
 from treadle.errors import ConfigurationError, SessionHeld, ToolDefinitionError, ToolNameConflict
 from treadle.events import AnyEvent, decode_event, encode_event, on
 from treadle.messages import Message, Text, ToolCall
@@ -438,3 +438,13 @@ async def test_a_held_session_that_the_caller_handles_is_no_logged_error(caplog:
                             pass
                 gate.open()
     assert caplog.records == []
+
+
+async def test_the_steps_of_a_new_task_hold_no_step_of_the_one_before_whose_calls_it_settles() -> None:
+    asking = Agent(ScriptedModel([call("echo", n=1)]), tools=[echo_tool()], policy=ask("echo"))
+    async with open_session("memory:") as session:
+        await asking.run("go", session=session)
+        async with Agent(ScriptedModel([text("done")])).stream("another", session=session) as run:
+            steps = [(step.number, step.message.text) async for step in run.steps()]
+
+    assert steps == [(1, "done")]
