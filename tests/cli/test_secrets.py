@@ -30,6 +30,9 @@ SECRETS = {
     "a query": f"https://example.org/x?api_key={CANARY}",
     "a web token": f"eyJhbGciOiJIUzI1NiJ9.{CANARY}.abc",
     "a private key": f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n-----END PRIVATE KEY-----",
+    "an option": f"mysql --user ada --password {CANARY} --host h",
+    "a short field": f"pwd: {CANARY}",
+    "a mail service's key": f"SG.{CANARY}abcdefgh.abcdefghijklmnop",
     "an own form": f"acme-{CANARY}",
 }
 
@@ -296,7 +299,7 @@ def test_ordinary_text_is_no_secret():
     for words in (
         "max_output_tokens=500000", "token: str | None = None", "keyboard: qwertz", "cat /etc/passwd: No such file", "PWD=/srv/ada",
         "the secret: it is simple", "bearer certificates are certificates", "password=${PASSWORD}", "https://example.org/x?page=2#top", "task-list and risk-free",
-        "ada@example.org", '{"input_tokens": 5, "usage": {"tokens": 7}}',
+        "ada@example.org", "--token is required", "give --password once", "pwd: /srv/ada", "--password-file secrets.txt", "SG.1", '{"input_tokens": 5, "usage": {"tokens": 7}}',
     ):  # fmt: skip
         assert Redactor().text(words) == words
 

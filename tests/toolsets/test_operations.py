@@ -126,7 +126,7 @@ async def test_a_check_of_an_operation_that_says_nothing_leaves_its_outcome_unkn
 
 
 @pytest.mark.parametrize(
-    ("answer", "state"), [(NotDone, "not_started"), (Unknown(), "unknown"), (Done("sent"), "started"), (0, "unknown")]
+    ("answer", "state"), [(NotDone, "unknown"), (Unknown(), "unknown"), (Done("sent"), "started"), (0, "unknown")]
 )
 async def test_check_says_what_it_does_not_know(answer: Any, state: str) -> None:
     model = ScriptedModel([call("check_transfer", operation_id="op"), text("ok")])
@@ -134,6 +134,42 @@ async def test_check_says_what_it_does_not_know(answer: Any, state: str) -> None
     await agent(model, Service(answer=answer)).run("?")
 
     assert f'"state":"{state}"' in model.requests[1].messages[-1].results[0].content
+
+
+@pytest.mark.row("ST02")
+@pytest.mark.parametrize(
+    ("fault", "timeout", "state"),
+    [
+        (TimeoutError(), 3600, "unknown"),  # its request may still arrive
+        (TimeoutError(), 1e-9, "not_started"),
+        (Rejected("no", code="no"), 3600, "not_started"),  # the service has answered
+    ],
+)
+async def test_not_done_is_believed_once_no_request_of_the_start_can_be_under_way(
+    fault: Exception, timeout: float, state: str
+) -> None:
+    keys, answers = list[str](), [Unknown, NotDone]
+
+    async def check(operation_id: str, ctx: ToolContext) -> Any:
+        return answers.pop(0)  # the runtime asks first, where nobody knows how the start ended
+
+    async def start(arguments: JsonObject, ctx: ToolContext) -> Any:
+        keys.append(ctx.idempotency_key)
+        raise fault
+
+    if isinstance(fault, Rejected):
+        answers.pop(0)
+    pair = operation("x", start=start, check=check, description="X.", parameters=AMOUNT, timeout=timeout)
+
+    def asking(_: Any) -> Any:
+        return call("check_x", operation_id=keys[0])
+
+    model = ScriptedModel([call("start_x", amount=1), asking, text("ok")])
+    await Agent(model, tools=pair, policy=allow("*")).run("go")
+
+    told = model.requests[2].messages[-1].results[0].content
+    assert f'"state":"{state}"' in told
+    assert ('"ask_again_in_seconds":3600' in told) == (state == "unknown")
 
 
 def test_a_pair_that_cannot_be_described_is_refused() -> None:

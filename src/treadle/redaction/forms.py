@@ -28,6 +28,7 @@ _FORMS = r"""
   | gh[pousr]_\w{10,512} | github_pat_\w{10,512} | glpat-[\w-]{10,512}
   | (?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{12,32}
   | AIza[\w-]{20,128}
+  | SG\.[\w-]{10,64}\.[\w-]{10,128}
   | xox[a-z]-[\w-]{8,512} | xapp-[\w-]{8,512}
   | hf_\w{16,512} | gsk_\w{16,512} | xai-\w{16,512} | npm_\w{16,512} | pypi-[\w-]{16,512} | dop_v1_\w{16,512}
   | (?<!-)eyJ[\w-]{8,4096}\.[\w-]{4,8192}(?:\.[\w-]{0,8192})?
@@ -41,20 +42,22 @@ _FORMS = r"""
 
 _FIELD = r"""
 (?<![/A-Za-z]) (?i: (?:[A-Za-z0-9]{1,20}[_.-]){0,4}
-    (?:[A-Za-z]{0,12}?password|passwd|passphrase|[A-Za-z]{0,12}?secret|api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key
+    (?:[A-Za-z]{0,12}?password|passwd|pwd(?=["'\\]{0,4}[ \t]{0,4}[:=][ \t]{0,4}[^\s/~.])|passphrase|[A-Za-z]{0,12}?secret|api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key
       |(?:[A-Za-z]{0,12}?[_-])?token|(?:proxy-)?authorization|credentials) )
 (?: \\{0,3}["'] )? [ \t]{0,4} (?::|=>?) [ \t]{0,4} (?: (?i:bearer|basic|token|digest|negotiate)\ {1,4} )?
 (?: \\{1,3}" (?P<escaped> [^"\\]{1,4096} )
   | " (?P<quoted> (?:[^"\\]|\\.){1,4096} )
   | ' (?P<single> [^'\n]{1,4096} )
   | (?P<bare> (?:[^\s"'\\,;&)\]}>({\[<|`$]|\$(?![({A-Z_])) (?:[^\s"'\\,;&)\]}>]|,(?=[^\s"'])){2,4096} ) )
+| (?<!\S) --(?i:(?:[A-Za-z0-9]{1,20}-){0,3}(?:password|passwd|passphrase|secret|token|api-?key|access-?key|secret-?key|private-?key))
+    [ \t]{1,4} (?P<flag> (?=[^\s]{0,64}[\d!\#%&*+./:=?@^_~-]) [^\s"'\\<>({\[`$|;&-][^\s"'\\;]{3,4096} )
 | (?i:\b(?:set-)?cookie):[ \t]{0,4} (?P<cookie> [^\s=]{1,128}=[^\r\n"']{1,8192} )
 """
 
 _HIDING = re.compile(f"{_FORMS} | {_FIELD}", re.VERBOSE)
 _HINT = re.compile(
-    r"(?i)PRIVATE KEY|[srp]k[-_]|gh[pousr]_|github_pat|glpat|AKIA|ASIA|ABIA|ACCA|AIza|xox|xapp|hf_|gsk_|xai-|npm_|pypi-|dop_v1"
-    "|eyJ|bearer|://|pass|secret|key|token|authorization|credential|cookie|[?&]sig"
+    r"(?i)PRIVATE KEY|[srp]k[-_]|gh[pousr]_|github_pat|glpat|AKIA|ASIA|ABIA|ACCA|AIza|xox|SG[.]|xapp|hf_|gsk_|xai-|npm_|pypi-|dop_v1"
+    "|eyJ|bearer|://|pass|pwd|secret|key|token|authorization|credential|cookie|[?&]sig"
 )
 """What every form holds somewhere: a text without any of it is passed over in one quick search."""
 _KEY_END = re.compile(r"-----END [A-Z0-9 ]{1,60}-----")

@@ -1,10 +1,11 @@
 """Operations: a tool that starts something slow, and one that asks how it went, tied by one id. Starts nothing twice."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeAlias
 
-from treadle.errors import ToolDefinitionError, shown
+from treadle.errors import Rejected, ToolDefinitionError, shown
 from treadle.tools import Done, JsonObject, NotDone, Tool, ToolContext, answer_of_check
 
 __all__ = ["operation"]
@@ -13,6 +14,7 @@ Start: TypeAlias = Callable[[JsonObject, ToolContext], Awaitable[Any]]
 Check: TypeAlias = Callable[[str, ToolContext], Awaitable[Any]]
 
 _GRACE_SECONDS = 5.0
+_MANY_KEYS = 10_000
 
 
 def operation(
@@ -28,8 +30,9 @@ def operation(
     """Return the tools `start_NAME` and `check_NAME` of one slow operation.
 
     The operation's id is the idempotency key of the call that starts it: give it to the service as `ctx.idempotency_key`.
-    A start without an answer is of unknown outcome; the model is told the id and can ask `check_NAME`. After a crash the
-    runtime asks `check` itself.
+    A start without an answer is of unknown outcome; the model is told the id and can ask `check_NAME`. Its answer `not_started`
+    is final: while the request of a start may still be under way, so until `timeout` has passed, NotDone is told as `unknown`. After a
+    crash the runtime asks `check` itself.
 
     Example:
         tools = operation("transfer", start=start_transfer, check=transfer_status,
@@ -45,26 +48,55 @@ def operation(
     if not timeout > 0:
         raise ToolDefinitionError(f"Operation {name!r}: timeout must be more than 0 seconds; got {shown(timeout)}.")
     asks = f"check_{name}"
+    underway = _UnderWay(timeout)
     starter = Tool(
         name=f"start_{name}",
         description=f"{description}\n\nReturns an operation_id. Without an answer do not start again: ask {asks}.",
         parameters=parameters,
         effect=effect,
         timeout=timeout + _GRACE_SECONDS,
-        run=_starting(start, asks, timeout),
+        run=_starting(start, asks, timeout, underway),
         check=_checking(check),
     )
-    return starter, _checker(asks, name, check)
+    return starter, _checker(asks, name, check, underway)
 
 
-def _starting(start: Start, asks: str, timeout: float) -> Start:
+class _UnderWay:
+    """Until when the request of a start may still arrive at the service, by this process's own clock."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: dict[str, float] = {}
+
+    def begin(self, key: str) -> None:
+        while len(self._until) >= _MANY_KEYS:
+            del self._until[next(iter(self._until))]
+        self._until[key] = asyncio.get_running_loop().time() + self._seconds
+
+    def end(self, key: str) -> None:
+        """Note that the service has answered: nothing of this start arrives any more."""
+        self._until[key] = 0.0
+
+    def seconds_left(self, key: str) -> float:
+        """Return the seconds that NotDone is not to be believed. A start of another process may have begun just now."""
+        if key not in self._until:
+            self.begin(key)
+        return max(0.0, self._until[key] - asyncio.get_running_loop().time())
+
+
+def _starting(start: Start, asks: str, timeout: float, underway: _UnderWay) -> Start:
     async def run(arguments: JsonObject, ctx: ToolContext) -> JsonObject:
         key = ctx.idempotency_key
+        underway.begin(key)
         try:
             async with asyncio.timeout(timeout):
                 answer = await start(arguments, ctx)
+        except Rejected:
+            underway.end(key)
+            raise
         except OSError as exc:  # TimeoutError and ConnectionError are among them: nobody knows how it went
             raise TimeoutError(f"no answer. Do not start it again; call {asks} with operation_id {key!r}") from exc
+        underway.end(key)
         return _told(key, "started", answer)
 
     return run
@@ -81,13 +113,16 @@ def _checking(check: Check) -> Start:
     return ask
 
 
-def _checker(asks: str, name: str, check: Check) -> Tool:
+def _checker(asks: str, name: str, check: Check, underway: _UnderWay) -> Tool:
     async def run(arguments: JsonObject, ctx: ToolContext) -> JsonObject:
         key = str(arguments["operation_id"])
         said = answer_of_check(await check(key, ctx))
         if isinstance(said, Done):
             return _told(key, "started", said.value)
-        return {"operation_id": key, "state": "not_started" if said is NotDone else "unknown"}
+        if said is NotDone and not (left := underway.seconds_left(key)):
+            return {"operation_id": key, "state": "not_started"}
+        more = {"ask_again_in_seconds": math.ceil(left)} if said is NotDone else {}
+        return {"operation_id": key, "state": "unknown", **more}
 
     return Tool(
         name=asks,
