@@ -101,6 +101,6 @@ def _words(results: Results) -> str:
         f"`{results['command']}`, {results['when']}, {machine['system']} {machine['machine']}, {machine['processors']} "
         f"processors, Python {machine['python']}, load {machine['load_before']} before and {machine['load_after']} after, "
         f"rounds: {results['rounds']}. Milliseconds where nothing else is said. CPU figures are the least of the rounds, turns/s the most, "
-        f"other figures the median.\n\nVersions: {versions}."
+        f"other figures the median; wall times on a loaded machine say little.\n\nVersions: {versions}."
     )
     return said + ("\n\n" + " ".join(failed) if failed else "")

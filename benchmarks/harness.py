@@ -7,7 +7,9 @@ import argparse
 import asyncio
 import gc
 import json
+import resource
 import statistics
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -19,7 +21,7 @@ TASK = "Look every key up, then say done."
 NAP_SECONDS = 0.05
 PARALLEL_CALLS = 128
 
-EXPERIMENTS = ("turns", "parallel", "stream", "crowd")
+EXPERIMENTS = ("turns", "parallel", "stream", "crowd", "crowd500")
 
 SPANS: list[tuple[float, float]] = []
 """Begin and end of each tool call."""
@@ -153,15 +155,25 @@ class Experiments:
 
     async def crowd(self) -> dict[str, float]:
         """A hundred runs side by side, of five turns and a model that takes 20 ms."""
-        runs, turns = 100, 5
+        rate, cpu_ms, _ = await self._crowd(100)
+        return {"turns_a_second": rate, "crowd_cpu_ms_a_turn": cpu_ms}
+
+    async def crowd500(self) -> dict[str, float]:
+        """The same with 500 runs, and how much the process grew for each; in a process that did nothing else before."""
+        rate, cpu_ms, kilobytes = await self._crowd(500)
+        return {"crowd500_turns_a_second": rate, "crowd500_cpu_ms_a_turn": cpu_ms, "kb_a_session": kilobytes}
+
+    async def _crowd(self, runs: int, *, turns: int = 5) -> tuple[float, float, float]:
+        """Return turns a second, CPU milliseconds a turn, and kilobytes of memory a run."""
         agent = self._open(fast, turns=turns, latency_ms=20)
         await self._peer.run(agent)
         gc.collect()
+        before = _peak_kilobytes()
         cpu, wall, texts = await _measured(asyncio.gather(*(self._peer.run(agent) for _ in range(runs))))
         for text in texts:
             _check(text)
         answered = runs * (turns + 1)
-        return {"turns_a_second": answered / wall, "crowd_cpu_ms_a_turn": cpu * 1000 / answered}
+        return answered / wall, cpu * 1000 / answered, (_peak_kilobytes() - before) / runs
 
     def _times(self, times: int) -> int:
         return max(1, times // 3) if self._is_quick else times
@@ -202,6 +214,12 @@ async def _measured(act: Awaitable[Any]) -> tuple[float, float, Any]:
     return time.process_time() - cpu, time.monotonic() - wall, outcome
 
 
+def _peak_kilobytes() -> float:
+    """Return the most memory that this process has had so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1024 if sys.platform == "darwin" else peak
+
+
 def _span_ms() -> float:
     return (max(end for _, end in SPANS) - min(begin for begin, _ in SPANS)) * 1000
 
@@ -219,7 +237,8 @@ def main(peer: Peer) -> None:
     parser.add_argument("--quick", action="store_true")
     wanted = parser.parse_args()
     experiments = Experiments(peer, wanted.server, is_quick=wanted.quick)
-    print(json.dumps(asyncio.run(_measure(peer, experiments, wanted.experiment))), flush=True)
+    figures = asyncio.run(_measure(peer, experiments, wanted.experiment))
+    print("\n" + json.dumps(figures), flush=True)  # on a line of its own: a library may print, too
 
 
 async def _measure(peer: Peer, experiments: Experiments, experiment: str) -> dict[str, float]:
@@ -231,6 +250,8 @@ async def _measure(peer: Peer, experiments: Experiments, experiment: str) -> dic
                 return await experiments.parallel()
             case "stream":
                 return await experiments.stream()
+            case "crowd500":
+                return await experiments.crowd500()
             case _:
                 return await experiments.crowd()
     finally:

@@ -200,7 +200,13 @@ def _measured(
     # In an empty home, and without a way to a proxy or a key of the person's.
     environment = {"PATH": os.environ["PATH"], "HOME": folder, "TMPDIR": folder, "OPENAI_API_KEY": "x"}
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=folder
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=environment,
+        cwd=folder,
     )
     if processor is not None:
         os.sched_setaffinity(process.pid, {processor})
@@ -212,7 +218,8 @@ def _measured(
         return {}, f"It took more than {seconds} seconds."
     if process.returncode != 0:
         return {}, _last_line(errors)
-    return json.loads(output.strip().splitlines()[-1]), ""
+    figures = [line for line in output.splitlines() if line.startswith("{")]
+    return (json.loads(figures[-1]), "") if figures else ({}, "It printed no figures.")
 
 
 def _last_line(output: str) -> str:

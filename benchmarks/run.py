@@ -54,6 +54,9 @@ MEASURES = (
     Measure("stream", "cpu_ms_a_1000_chunks", "CPU of 1,000 streamed chunks", "ms", {"treadle_peer": 4}),
     Measure("crowd", "turns_a_second", "100 runs side by side", "turns/s"),
     Measure("crowd", "crowd_cpu_ms_a_turn", "100 runs side by side, CPU a turn", "ms"),
+    Measure("crowd500", "crowd500_turns_a_second", "500 runs side by side", "turns/s"),
+    Measure("crowd500", "crowd500_cpu_ms_a_turn", "500 runs side by side, CPU a turn", "ms"),
+    Measure("crowd500", "kb_a_session", "500 runs side by side, memory a session", "KB"),
 )  # fmt: skip
 
 Figures = Mapping[tuple[str, str], float]
@@ -64,7 +67,8 @@ def main() -> None:
     wanted = _arguments()
     held = processors()
     figures = _figures(wanted.peers, wanted.experiments, wanted.rounds, held)
-    _print_table(wanted.peers, figures)
+    _print_table(wanted.peers, figures, wanted.floor)
+    print(f"\nLoad at the end: {os.getloadavg()[0]:.1f}. Ratios are to {wanted.floor}.")
     if wanted.imports:
         print()
         import_cost.main(rounds=max(wanted.rounds, 5))
@@ -78,10 +82,11 @@ def _arguments() -> argparse.Namespace:
         "--peers", type=words_of, default=PEERS, help="files of peers/, by name; the floor is always among them"
     )
     parser.add_argument("--experiments", type=words_of, default=EXPERIMENTS, help=f"some of {','.join(EXPERIMENTS)}")
+    parser.add_argument("--floor", default=FLOOR, choices=(FLOOR, "floor_kept"), help=f"what ratios are to ({FLOOR})")
     parser.add_argument("--rounds", type=int, default=5, help="fresh processes for each figure")
     parser.add_argument("--no-imports", dest="imports", action="store_false", help="leave out what importing costs")
     wanted = parser.parse_args()
-    wanted.peers = tuple(dict.fromkeys((FLOOR, *wanted.peers)))
+    wanted.peers = tuple(dict.fromkeys((wanted.floor, *wanted.peers)))
     if unknown := [name for name in wanted.peers if not script_of(name).is_file()]:
         parser.error(f"There is no {script_of(unknown[0])}.")
     if unknown := set(wanted.experiments) - set(EXPERIMENTS):
@@ -167,27 +172,27 @@ def python_of(peer: str) -> str:
 # --- the table
 
 
-def _print_table(peers: Sequence[str], figures: Figures) -> None:
-    rows = [row for measure in MEASURES if (row := _row(measure, peers, figures))]
+def _print_table(peers: Sequence[str], figures: Figures, floor: str) -> None:
+    rows = [row for measure in MEASURES if (row := _row(measure, peers, figures, floor))]
     heads = ["", *(peer.removesuffix("_peer") for peer in peers), "promised"]
     widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
     for row in [heads, ["-" * width for width in widths], *rows]:
         print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |")
 
 
-def _row(measure: Measure, peers: Sequence[str], figures: Figures) -> list[str] | None:
-    if (FLOOR, measure.metric) not in figures:
+def _row(measure: Measure, peers: Sequence[str], figures: Figures, floor: str) -> list[str] | None:
+    if (floor, measure.metric) not in figures:
         return None
-    floor = measure.floor or figures[FLOOR, measure.metric]
-    cells = [_cell(measure, peer, figures[peer, measure.metric], floor) for peer in peers]
+    least = measure.floor or figures[floor, measure.metric]
+    cells = [_cell(measure, peer, figures[peer, measure.metric], least, is_floor=peer == floor) for peer in peers]
     promised = [f"{measure.promised[peer]:g}x" for peer in peers if peer in measure.promised]
     return [measure.title, *cells, " / ".join(promised)]
 
 
-def _cell(measure: Measure, peer: str, value: float, floor: float) -> str:
+def _cell(measure: Measure, peer: str, value: float, floor: float, *, is_floor: bool) -> str:
     digits = 0 if value >= 100 else 1 if value >= 10 else 2
     shown = f"{value:,.{digits}f} {measure.unit}"
-    if peer == FLOOR:
+    if is_floor:
         return shown
     is_over = value / floor > measure.promised.get(peer, float("inf"))
     return f"{shown}  {value / floor:.2f}x" + (" OVER" if is_over else "")

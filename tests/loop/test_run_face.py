@@ -1,0 +1,1 @@
+../agents/test_run_face.py
