@@ -1,8 +1,8 @@
-"""Effects: what a tool does to the world, in one word. Holds the table of consequences; runs nothing."""
+"""Effects: what a call does to the world, and what became of it."""
 
 from enum import StrEnum
 
-__all__ = ["Effect"]
+__all__ = ["CallStatus", "Effect"]
 
 
 class Effect(StrEnum):
@@ -29,3 +29,20 @@ class Effect(StrEnum):
     def is_repeatable(self) -> bool:
         """Whether a call that started and whose outcome is unknown may simply be run again."""
         return self is not Effect.UNSAFE
+
+
+class CallStatus(StrEnum):
+    """What became of one call. All but `ok` are errors to the model."""
+
+    OK = "ok"
+    INVALID_JSON = "invalid_json"
+    INVALID_ARGUMENTS = "invalid_arguments"
+    UNKNOWN_TOOL = "unknown_tool"
+    DENIED = "denied"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    UNEXPECTED_RESULT_SHAPE = "unexpected_result_shape"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+    OUTCOME_UNKNOWN = "outcome_unknown"

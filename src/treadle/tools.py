@@ -1,13 +1,12 @@
 """Tools: what a tool is, what it may know of its call, and the one result that each call gets. Runs nothing."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from enum import StrEnum
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from treadle.canonical import MAX_SCHEMA_VALUES, find_unencodable
-from treadle.effects import Effect
+from treadle.effects import CallStatus, Effect
 from treadle.errors import NamedOptions, ToolDefinitionError, shown
 from treadle.messages import Media, Message, ToolCall
 
@@ -33,23 +32,6 @@ __all__ = [
 
 JsonObject: TypeAlias = dict[str, Any]  # Any: JSON of strangers, checked against a schema before it is used
 Permission: TypeAlias = Literal["allow", "ask", "deny"]
-
-
-class CallStatus(StrEnum):
-    """What became of one call. All but `ok` are errors to the model."""
-
-    OK = "ok"
-    INVALID_JSON = "invalid_json"
-    INVALID_ARGUMENTS = "invalid_arguments"
-    UNKNOWN_TOOL = "unknown_tool"
-    DENIED = "denied"
-    FAILED = "failed"
-    REJECTED = "rejected"
-    UNEXPECTED_RESULT_SHAPE = "unexpected_result_shape"
-    TIMEOUT = "timeout"
-    CANCELLED = "cancelled"
-    SKIPPED = "skipped"
-    OUTCOME_UNKNOWN = "outcome_unknown"
 
 
 class ToolContext(Protocol):
@@ -83,6 +65,11 @@ class ToolContext(Protocol):
     @property
     def inputs(self) -> tuple[Any, ...]:  # Any: JSON
         """What people have given this call while it was suspended, in order: see `Suspended` and `Session.input`."""
+        ...
+
+    @property
+    def facts(self) -> JsonObject:
+        """What tools have remembered in this session so far, by name: see `ToolOutput.facts`. A copy."""
         ...
 
     @property
@@ -230,6 +217,10 @@ class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     """Images and files for the model."""
     display: str | None = None
     """What a person sees instead of the data."""
+    facts: JsonObject | None = None
+    """What the session is to remember, by name, such as {"read": {"a.py": "sha256..."}}: a JSON merge patch.
+
+    Objects are merged into the facts that there are, None removes one. `ctx.facts` reads them; the model does not see them."""
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -491,6 +482,8 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     execution_id: str = ""
     artifact: str | None = None
     """Digest of the whole text in the journal, where the content shows only a part."""
+    facts: JsonObject | None = None
+    """What the session remembers from it: see `ToolOutput.facts`."""
     may_have_acted: bool = False
     """Whether the world may have changed although the call failed."""
 

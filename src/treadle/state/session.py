@@ -53,6 +53,7 @@ from treadle.state.calls import (
     result_part,
 )
 from treadle.state.doubts import IN_DOUBT, Doubt, resolution_id
+from treadle.state.facts import Facts
 from treadle.state.runs import RunState
 from treadle.tools import CallStatus, JsonObject
 
@@ -96,6 +97,8 @@ class SessionState:
         self.parent_seq: int | None = None
         self.caller: SessionSpawned | None = None
         """The call of another session that this one carries out; None for a session that people run."""
+        self.facts = Facts()
+        """What tools remember in the session."""
         self.marks: dict[str, int] = {}
         """Names of points, by the number of the event that stood last there."""
         self.rewinds: list[tuple[int, int]] = []
@@ -359,6 +362,8 @@ class SessionState:
         if state is None or state.result is not None:
             return
         state.result = event.result
+        if event.result.facts:
+            self.facts.change(event.seq, event.result.facts)
         if event.result.code == BUDGET_EXCEEDED:
             self._running().uncharge()
         decision = state.decision
@@ -438,6 +443,7 @@ class SessionState:
         kept = bisect_right(self.message_seqs, event.to)
         del self.messages[kept:], self.message_seqs[kept:]
         self._transcript = None
+        self.facts.rewind(event.to)
         self.approvals.clear()
         self.early.clear()
         self.salvaged.clear()

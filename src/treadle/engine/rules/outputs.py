@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from treadle.canonical import find_unencodable
+from treadle.errors import shown
 from treadle.messages import Media
 from treadle.tools import ToolOutput
 
@@ -46,6 +48,8 @@ def _data_of(value: Any) -> Any:
 
 def fault_of(output: ToolOutput) -> str | None:
     """Say what is wrong with the faces beside the data, or None. A journal must be able to read them again."""
+    if output.facts is not None and (fault := _fault_of_facts(output.facts)) is not None:
+        return f"facts must be a JSON object: {fault}"
     if output.display is None and output.media is _NO_MEDIA:
         return None
     try:
@@ -57,6 +61,12 @@ def fault_of(output: ToolOutput) -> str | None:
     except BaseException as error:  # noqa: BLE001 - strangers' objects may raise anything
         return f"display must be text and media a tuple of Media: they cannot be read ({type(error).__name__})"
     return None
+
+
+def _fault_of_facts(facts: object) -> str | None:
+    if not isinstance(facts, dict):
+        return f"got {shown(facts)}"
+    return find_unencodable(facts)
 
 
 _NO_MEDIA: tuple[Media, ...] = ()

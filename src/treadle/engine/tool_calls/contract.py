@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from treadle.canonical import copied
 from treadle.concurrency.threads import Threads
 from treadle.concurrency.turns import in_turns
 from treadle.engine.rules.bounds import bound, bound_encoded
@@ -81,6 +82,7 @@ class Contract:
             display=output.display,
             media=tuple(output.media),
             artifact=artifact,
+            facts=copied(output.facts) or None,
         )
 
     async def _bounded(self, plain: Plain, limit: int | None) -> tuple[str, bytes | None]:

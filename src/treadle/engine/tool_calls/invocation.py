@@ -71,6 +71,11 @@ class CallContext:
         return () if state is None else tuple(copied(one.value) for one in state.inputs)
 
     @property
+    def facts(self) -> JsonObject:
+        facts: JsonObject = copied(self._ledger.state.facts.values)
+        return facts
+
+    @property
     def session(self) -> SessionSnapshot:
         if self._session is None:
             state = self._ledger.state
