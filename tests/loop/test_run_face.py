@@ -1,1 +1,0 @@
-../agents/test_run_face.py
