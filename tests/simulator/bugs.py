@@ -44,7 +44,7 @@ BUGS = (
     ),
     Bug("each attempt has its own key", "engine/tool_calls/invocation.py", "return self._call.key", 'return f"{self._call.key}{self.attempt}"'),
     Bug("an unsafe call is retried", "engine/tool_calls/attempts.py", "not may_retry_call(call.effect, cause)", "False"),
-    Bug("the calls of a response that was cut off run", "engine/model_calls/proposal.py", "case Finish.LENGTH:", "case Finish.CALLS if closing:"),
+    Bug("the calls of a response that was cut off run", "engine/tool_calls/refusals.py", "case Finish.LENGTH:", "case Finish.CALLS if closing:"),
     Bug("a failure hides that the call may have acted", "engine/tool_calls/attempts.py", "acted = not call.effect.is_read", "acted = False"),
     Bug(
         "a call that acts starts while the response streams",
@@ -55,8 +55,8 @@ BUGS = (
     Bug(
         "a steered message is added twice after a crash",
         "sessions/inbox.py",
-        'case "message" if message.id not in state.message_ids:',
-        'case "message":',
+        "case LeftMessage() if message.id not in state.message_ids:",
+        "case LeftMessage():",
     ),
     Bug(
         "a resolution is told between calls and their results",
@@ -104,7 +104,7 @@ BUGS = (
     ),
     Bug(
         "a request that allows no call does not keep the model from calling",
-        "engine/rules/choices.py",
+        "engine/tool_calls/refusals.py",
         "def forbidden_by(",
         "def forbidden_by(*_: object) -> None:\n    return None\n\n\ndef _forbidden_by(",
     ),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from treadle.engine.rules.choices import forbidden_by, was_refused
 from treadle.engine.rules.endings import answer_stop
+from treadle.engine.tool_calls.refusals import forbidden_by, was_refused
 from treadle.events import ModelFinished
 from treadle.messages import Finish, Message, Text
 from treadle.stops import Stop, StopReason

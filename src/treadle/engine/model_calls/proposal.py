@@ -13,6 +13,7 @@ from treadle.engine.model_calls.usage import format_cost
 from treadle.engine.rules.endings import limit_stop, unstarted_calls_stop
 from treadle.engine.rules.retries import model_wait_seconds, retry_after_note
 from treadle.engine.spec import AgentSpec
+from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.batch import Proposal
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.errors import ContextOverflow, IncompleteStream, ModelError, shown
@@ -133,7 +134,7 @@ class Proposer:
         finished = response.finished(end, collected.parts, closing=closing)
         return Proposal(
             finished=finished,
-            refusal=_refusal(end, closing=closing),
+            refusal=refusals.of_response(end.finish, closing=closing),
             cut_calls=collected.cut,
             repeated_calls=collected.repeated,
             failure=end.failure,
@@ -228,15 +229,3 @@ class Proposer:
             reached=reached,
             details=details,
         )
-
-
-def _refusal(end: ModelEnd, *, closing: bool) -> str | None:
-    if closing:
-        return "Not executed: the run is at its limit and calling tools is over."
-    match end.finish:
-        case Finish.LENGTH:
-            return "Not executed: the response was cut off by its output limit. Issue the calls again, fewer at a time."
-        case Finish.REFUSED:
-            return "Not executed: the response was ended by the provider's content filter."
-        case _:
-            return None

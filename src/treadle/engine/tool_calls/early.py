@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from types import TracebackType
 from typing import Self
 
-from treadle.engine.rules.choices import forbidden_by
 from treadle.engine.rules.tries import Tries
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.attempts import Attempts
@@ -94,7 +93,11 @@ class EarlyCalls:
 
     async def offer(self, proposed: ToolCall, *, position: int, step: int, attempt: int) -> None:
         """Start the call if it may start now; else it and all after it wait for the whole response."""
-        if position != self._seen or position >= self.room or forbidden_by(self._choice, proposed.name) is not None:
+        if (
+            position != self._seen
+            or position >= self.room
+            or refusals.forbidden_by(self._choice, proposed.name) is not None
+        ):
             return
         checked = await self._checker.check(proposed, position=position, step=step)
         self._checked[proposed.id] = (proposed, checked)

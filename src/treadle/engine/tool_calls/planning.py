@@ -10,7 +10,6 @@ import msgspec
 
 from treadle.effects import Effect
 from treadle.engine.interrupts import Interrupt
-from treadle.engine.rules.choices import forbidden_by
 from treadle.engine.rules.tries import Repetition, Tries
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.batch import Batch, Checked, Decided, Plan, Refused
@@ -98,7 +97,7 @@ class Planner:
         """Return the result of a call that may not start, whatever it is."""
         proposal = batch.proposal
         if proposal is not None:
-            why = proposal.refusal or forbidden_by(proposal.tool_choice, state.call.name)
+            why = proposal.refusal or refusals.forbidden_by(proposal.tool_choice, state.call.name)
             if why is not None:
                 return refusals.forbidden_by_response(state, why)
             if state.call.id in proposal.cut_calls:

@@ -1,4 +1,4 @@
-"""Refusals: what the model is told of a call that does not run. From values to results; decides nothing.
+"""Refusals: what the model is told of a call that does not run. From values to sentences and results; refuses nothing itself.
 
 A call that had started before a process died is no refused one: `unstarted` says what became of it instead.
 """
@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from treadle.engine.rules.failures import describe, words_of
 from treadle.engine.rules.tries import NOT_STARTED, Repetition
 from treadle.errors import InvalidArguments, InvalidJson
-from treadle.messages import ToolCall
+from treadle.messages import Finish, Message, ToolCall
 from treadle.ports import Decision, DecisionFailure, DecisionKind
 from treadle.results import failed_result
 from treadle.sessions.settling import may_have_acted, suspended_result, unknown_outcome, unstarted
@@ -21,10 +21,12 @@ __all__ = [
     "cut_off",
     "denied",
     "discarded",
+    "forbidden_by",
     "forbidden_by_response",
     "invalid_arguments",
     "invalid_json",
     "not_storable",
+    "of_response",
     "over_budget",
     "repeated",
     "repeated_words",
@@ -36,12 +38,49 @@ __all__ = [
     "unchecked",
     "undecided",
     "unknown_tool",
+    "was_refused",
 ]
 
 _LONGEST_NAME = 100
+_CHOICE = "Not executed: tool_choice is "
 _STOPPED = "Not executed: the run was stopped."
 
 # --- its response
+
+
+def of_response(finish: Finish, *, closing: bool) -> str | None:
+    """Return why no call of a response may start, or None where they may.
+
+    Args:
+        closing: Whether the run is at its limit, and the response was to call nothing.
+    """
+    if closing:
+        return "Not executed: the run is at its limit and calling tools is over."
+    match finish:
+        case Finish.LENGTH:
+            return "Not executed: the response was cut off by its output limit. Issue the calls again, fewer at a time."
+        case Finish.REFUSED:
+            return "Not executed: the response was ended by the provider's content filter."
+        case _:
+            return None
+
+
+def forbidden_by(tool_choice: str, name: str) -> str | None:
+    """Return why a call of this tool may not run, or None where the request's choice of tools permits it.
+
+    A server may ignore the choice; the call does not run then.
+    """
+    if tool_choice in ("auto", "required", name):
+        return None
+    if tool_choice == "none":
+        return f"{_CHOICE}'none': no tool may be called. Answer without one."
+    return f"{_CHOICE}{tool_choice!r}: only this tool may be called now."
+
+
+def was_refused(messages: Sequence[Message]) -> bool:
+    """Whether the last response called only tools that its choice of tools forbade."""
+    results = messages[-1].results if messages else ()
+    return bool(results) and all(result.is_error and _CHOICE in result.content for result in results)
 
 
 def undecided(proposed: ToolCall, failure: DecisionFailure) -> ToolResult:
