@@ -1,10 +1,10 @@
 """Assembly: put the parts of one run together, from the description of its agent. Runs nothing."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from treadle.budgets import Budget, Meter, Spent
+from treadle.budgets import Meter, Spent
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.loop import Loop
 from treadle.engine.model_calls.proposal import Proposer
@@ -100,18 +100,19 @@ def assemble(
     host = Host(about, session, meter=meter, interrupt=interrupt, above=above)
     about = about if above is None else above.rule(about)
     assert about.driver is not None
-    budget = meter.budget
-    parts = _parts(about, session, interrupt, budget, deps, host)
+    execution = _execution(about, host, deps)
     view = ReadOnlyView(session)
     driver = about.driver.bind(model, about.toolbox.visible(view), _Offer(about.toolbox, view))
-    requests = Requests(about, ledger=session.ledger, session=view, is_parallel=budget.max_parallel_tool_calls != 1)
+    requests = Requests(
+        about, ledger=session.ledger, session=view, is_parallel=meter.budget.max_parallel_tool_calls != 1
+    )
     proposer = Proposer(
         about,
         ledger=session.ledger,
         driver=driver,
         model=model,
         requests=requests,
-        early=parts.early,
+        early=execution.early,
         interrupt=interrupt,
         meter=meter,
     )
@@ -120,69 +121,69 @@ def assemble(
         ledger=session.ledger,
         inbox=inbox,
         proposer=proposer,
-        execution=parts.execution,
-        early=parts.early,
+        execution=execution,
+        early=execution.early,
         meter=meter,
         interrupt=interrupt,
     )
 
 
-class _Parts(NamedTuple):
-    """What carries calls out."""
-
-    early: EarlyCalls
-    execution: Execution
-
-
-def _parts(about: AgentSpec, session: Session, interrupt: Interrupt, budget: Budget, deps: Any, host: Host) -> _Parts:
-    ledger, toolbox, view = session.ledger, about.toolbox, ReadOnlyView(session)
+def _execution(about: AgentSpec, host: Host, deps: Any) -> Execution:
+    """Return what carries the calls of a run out."""
+    ledger, interrupt, toolbox = host.session.ledger, host.interrupt, about.toolbox
+    view = ReadOnlyView(host.session)
     checker = Checker(toolbox=toolbox, policy=about.policy, interceptors=about.interceptors, session=view)
+    attempts = _attempts(about, host, checker, deps)
+    recovery = Recovery(
+        ledger=ledger,
+        checker=checker,
+        attempts=attempts,
+        interrupt=interrupt,
+        in_doubt=about.in_doubt,
+        approval_seconds=about.approval_seconds,
+    )
+    tries = Tries(about.guards, polling=[tool.name for tool in toolbox if tool.polling])
+    early = EarlyCalls(ledger=ledger, checker=checker, attempts=attempts, tries=tries)
+    planner = Planner(
+        ledger=ledger,
+        checker=checker,
+        early=early,
+        interrupt=interrupt,
+        tries=tries,
+        approval_seconds=about.approval_seconds,
+    )
+    done = DoneCondition(about.done_when, session=view, toolbox=toolbox, interrupt=interrupt)
+    return Execution(
+        ledger=ledger,
+        recovery=recovery,
+        planner=planner,
+        attempts=attempts,
+        early=early,
+        interrupt=interrupt,
+        conditions=Conditions(ledger=ledger, done=done, tries=tries, interrupt=interrupt),
+        result_chars=host.meter.budget.max_tool_result_chars,
+    )
+
+
+def _attempts(about: AgentSpec, host: Host, checker: Checker, deps: Any) -> Attempts:
+    ledger = host.session.ledger
     invoker = Invoker(
         ledger=ledger,
-        interrupt=interrupt,
+        interrupt=host.interrupt,
         deps=deps,
-        abandoned=session.abandoned,
+        abandoned=host.session.abandoned,
         batch_time=BatchTime(ledger.clock, about.batch_seconds),
         decide=Actions(ledger=ledger, checker=checker).decide,
         host=host,
     )
-    attempts = Attempts(
+    return Attempts(
         ledger=ledger,
-        toolbox=toolbox,
-        interrupt=interrupt,
+        toolbox=about.toolbox,
+        interrupt=host.interrupt,
         invoker=invoker,
-        budget=budget,
+        budget=host.meter.budget,
         interceptors=about.interceptors,
     )
-    tries = Tries(about.guards, polling=[tool.name for tool in toolbox if tool.polling])
-    early = EarlyCalls(ledger=ledger, checker=checker, attempts=attempts, tries=tries)
-    done = DoneCondition(about.done_when, session=view, toolbox=toolbox, interrupt=interrupt)
-    conditions = Conditions(ledger=ledger, done=done, tries=tries, interrupt=interrupt)
-    execution = Execution(
-        ledger=ledger,
-        recovery=Recovery(
-            ledger=ledger,
-            checker=checker,
-            attempts=attempts,
-            interrupt=interrupt,
-            in_doubt=about.in_doubt,
-            approval_seconds=about.approval_seconds,
-        ),
-        planner=Planner(
-            ledger=ledger,
-            checker=checker,
-            early=early,
-            interrupt=interrupt,
-            tries=tries,
-            approval_seconds=about.approval_seconds,
-        ),
-        attempts=attempts,
-        early=early,
-        interrupt=interrupt,
-        conditions=conditions,
-        result_chars=budget.max_tool_result_chars,
-    )
-    return _Parts(early, execution)
 
 
 class _Offer:

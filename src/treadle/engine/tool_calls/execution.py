@@ -60,7 +60,7 @@ class Execution:
         self._invoker = attempts.invoker
         self._batch_time = attempts.batch_time
         self._slots = attempts.slots
-        self._early = early
+        self.early = early
         self._interrupt = interrupt
         self._conditions = conditions
         self._result_chars = result_chars
@@ -83,7 +83,7 @@ class Execution:
         self._begin(batch)
         batch = await self._recovery.settle(batch, self._finisher)
         plan = await self._planner.plan(batch, self._finisher)
-        await self._early.drop(but=[early.id for _, early in plan.adopted])
+        await self.early.drop(but=[early.id for _, early in plan.adopted])
         await self._run(batch, plan)
         await self._adopt(plan.adopted)
         self._batch_time.end()
@@ -133,7 +133,7 @@ class Execution:
 
     def _may_start(self, calls: Sequence[CheckedCall]) -> bool:
         """Whether a group may start at once, in the commit of its decisions."""
-        return not self._has_ended and (not _acts(calls) or (self._early.is_idle and not self._invoker.blocking(calls)))
+        return not self._has_ended and (not _acts(calls) or (self.early.is_idle and not self._invoker.blocking(calls)))
 
     async def _run_group(self, calls: Sequence[CheckedCall], *before: AnyEvent) -> None:
         """Record what comes before, and run calls side by side: those that find a slot start in that commit, others in their turn."""
@@ -242,7 +242,7 @@ class Execution:
         """
         if not _acts(calls):
             return
-        await self._early.wait_idle()
+        await self.early.wait_idle()
         while blocking := self._invoker.blocking(calls):
             logger.info("Waiting for %d abandoned calls before the next one that acts", len(blocking))
             if not await self._interrupt.wait_for(blocking[0], self._batch_time.left):
@@ -252,7 +252,7 @@ class Execution:
     async def _adopt(self, adopted: Sequence[tuple[ToolCall, CheckedCall]]) -> None:
         """Wait for calls that started while the response streamed; give theirs to equal calls of a retry."""
         for proposed, early in adopted:
-            result = await self._early.result_of(early)
+            result = await self.early.result_of(early)
             if proposed.id != early.id:
                 reused = msgspec.structs.replace(result, call_id=proposed.id)
                 await self._ledger.record(self._finisher.finished(reused, reused_from=early.id))
