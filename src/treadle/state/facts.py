@@ -3,28 +3,30 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from treadle.tools import JsonObject
 
 __all__ = ["Facts"]
 
 
-class Facts:
+class Facts(msgspec.Struct):
     """The facts of a session, folded from the results of its calls. `values` is replaced, never changed: threads may read it."""
 
-    def __init__(self) -> None:
-        self.values: JsonObject = {}
-        self._changes: list[tuple[int, JsonObject]] = []
+    values: JsonObject = {}
+    changes: list[tuple[int, JsonObject]] = []
+    """What each event changed, by the event's number."""
 
     def change(self, seq: int, changes: JsonObject) -> None:
         """Take in the changes that an event brings: a JSON merge patch (RFC 7386), in which None removes a key."""
-        self._changes.append((seq, changes))
+        self.changes.append((seq, changes))
         self.values = _merged(self.values, changes)
 
     def rewind(self, to: int) -> None:
         """Go back to what they were at an event."""
-        self._changes = [change for change in self._changes if change[0] <= to]
+        self.changes = [change for change in self.changes if change[0] <= to]
         self.values = {}
-        for _, changes in self._changes:
+        for _, changes in self.changes:
             self.values = _merged(self.values, changes)
 
 
