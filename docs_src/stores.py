@@ -18,9 +18,10 @@ from treadle.journals.stores import (
     SumRow,
     exists,
     followed,
+    listed,
     unknown,
 )
-from treadle.ports import SessionInfo
+from treadle.ports import SessionFilter, SessionInfo
 from treadle.testing import ScriptedModel, text
 
 T = TypeVar("T")
@@ -95,9 +96,8 @@ class DictBackend(Backend):
         row = SessionRow() if info is None else SessionRow(info.head, info.task, info.status, info.updated_at)
         return decode(StoredEvents(row, before, events[after:]))
 
-    async def sessions(self) -> Sequence[SessionInfo]:
-        newest_first = list(self._infos.values())[::-1]
-        return sorted(newest_first, key=lambda info: -info.updated_at)
+    async def sessions(self, where: SessionFilter) -> Sequence[SessionInfo]:
+        return listed(self._infos.values(), where)
 
     async def put(self, session_id: str, message: MessageRow) -> bool:
         self._info(session_id)

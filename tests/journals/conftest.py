@@ -62,6 +62,12 @@ def _journal(request: pytest.FixtureRequest, tmp_path: Path) -> Journal:
             return PostgresJournal(url)
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def durable_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the address of a journal that several processes can use."""
+    return str(tmp_path / "journal.db") if request.param == "sqlite" else str(request.getfixturevalue("url"))
+
+
 @pytest.fixture
 def sample_store() -> Backend:
     return sample_backend()

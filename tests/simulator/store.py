@@ -4,7 +4,7 @@ A crash keeps what is stored, a power cut only what is synced. Every operation i
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from treadle.errors import JournalError, SessionHeld, UnknownSession
@@ -20,8 +20,10 @@ from treadle.events import (
     encode_event,
 )
 from treadle.journals.store.approvals import waiting_approvals
+from treadle.journals.store.listing import listed
 from treadle.journals.store.sequence import check_numbers, conflict, exists, parent_of, status_of, task_of
-from treadle.ports import InboxMessage, SessionInfo
+from treadle.ports import InboxMessage, SessionFilter, SessionInfo
+from treadle.ports.journals import ALL_SESSIONS
 from treadle.state import Approval
 
 if TYPE_CHECKING:
@@ -295,10 +297,10 @@ class SimJournal:
         shelf = self._store.shelves.get(session_id)
         return () if shelf is None else tuple(shelf.events[max(after, 0) :])
 
-    async def sessions(self) -> Sequence[SessionInfo]:
+    async def sessions(self, where: SessionFilter = ALL_SESSIONS) -> Sequence[SessionInfo]:
         await self._process.operation("sessions")
         self._drain()
-        return tuple(
+        infos = (
             SessionInfo(
                 id=name,
                 state=shelf.state,
@@ -309,6 +311,11 @@ class SimJournal:
             )
             for name, shelf in self._store.shelves.items()
         )
+        return listed(infos, where)
+
+    async def follow(self, session_id: str, *, after: int = 0) -> AsyncIterator[AnyEvent]:
+        for event in await self.read(session_id, after=after):
+            yield event
 
     async def approvals(self) -> Sequence[Approval]:
         return await waiting_approvals(self)

@@ -6,13 +6,14 @@ memory. It knows nothing of how the store works, and repairs nothing in it.
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import suppress
 
 from treadle.errors import IntentNotStored, JournalError, SessionConflict
 from treadle.events import ActionDecided, AnyEvent, JournalDegraded, ToolStarted
 from treadle.journals.store.blobs import digest_of
-from treadle.ports import Clock, HasClock, HasOverview, InboxMessage, Journal, Lease, SessionInfo
+from treadle.ports import Clock, HasClock, HasOverview, InboxMessage, Journal, Lease, SessionFilter, SessionInfo
+from treadle.ports.journals import ALL_SESSIONS
 from treadle.redaction import redacted_logger
 from treadle.state import Approval
 
@@ -223,8 +224,12 @@ class DegradingJournal:
         await self._journal.purge(session_id, tombstone, blobs=blobs)
         self._tails.pop(session_id, None)
 
-    async def sessions(self) -> Sequence[SessionInfo]:
-        return await self._journal.sessions()
+    async def sessions(self, where: SessionFilter = ALL_SESSIONS) -> Sequence[SessionInfo]:
+        return await self._journal.sessions(where)
+
+    def follow(self, session_id: str, *, after: int = 0) -> AsyncIterator[AnyEvent]:
+        """Give what is stored: events that are in memory only are no other process's to see."""
+        return self._journal.follow(session_id, after=after)
 
     async def now(self) -> float | None:
         return await self._journal.now() if isinstance(self._journal, HasClock) else None

@@ -1,12 +1,14 @@
 """A journal in memory: for runs without a session, and for tests. It keeps nothing when the process ends."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from treadle.errors import JournalError
 from treadle.events import AnyEvent, SessionStatus
 from treadle.journals.store.approvals import waiting_approvals
 from treadle.journals.store.blobs import digest_of
+from treadle.journals.store.following import Bells, follow
+from treadle.journals.store.listing import listed
 from treadle.journals.store.local_leases import LocalLease, LocalLeases
 from treadle.journals.store.sequence import (
     check_numbers,
@@ -16,9 +18,11 @@ from treadle.journals.store.sequence import (
     parent_of,
     status_of,
     task_of,
+    tenant_of,
     unknown,
 )
-from treadle.ports import InboxMessage, SessionInfo
+from treadle.ports import InboxMessage, SessionFilter, SessionInfo
+from treadle.ports.journals import ALL_SESSIONS
 from treadle.state import Approval
 
 __all__ = ["MemoryJournal"]
@@ -36,6 +40,7 @@ class MemoryJournal:
         self._shelves: dict[str, _Shelf] = {}
         self._blobs: dict[str, bytes] = {}
         self._leases = LocalLeases()
+        self._bells = Bells()
         self._is_closed = False
 
     @property
@@ -69,6 +74,10 @@ class MemoryJournal:
             shelf.updated_at = events[-1].at
             shelf.task = shelf.task or task_of(events)
             shelf.status = status_of(events) or shelf.status
+            tenant = tenant_of(events)
+            shelf.tenant = shelf.tenant if tenant is None else tenant
+        if session_id in self._bells:
+            self._bells.ring(session_id)
 
     async def adopt(
         self, session_id: str, events: Sequence[AnyEvent], *, state: str, inbox: Sequence[InboxMessage] = ()
@@ -105,10 +114,17 @@ class MemoryJournal:
         # Event n lies at index n - 1, because numbers have no gaps.
         return () if shelf is None else tuple(shelf.events[max(after, 0) :])
 
-    async def sessions(self) -> Sequence[SessionInfo]:
+    async def sessions(self, where: SessionFilter = ALL_SESSIONS) -> Sequence[SessionInfo]:
         self._check_open()
-        infos = [shelf.describe(session_id) for session_id, shelf in reversed(self._shelves.items())]
-        return tuple(sorted(infos, key=lambda info: info.updated_at, reverse=True))
+        return listed((shelf.describe(session_id) for session_id, shelf in self._shelves.items()), where)
+
+    async def follow(self, session_id: str, *, after: int = 0) -> AsyncIterator[AnyEvent]:
+        async def changed(head: int) -> None:
+            while not await self.read(session_id, after=head):
+                await self._bells.wait(session_id, None)
+
+        async for event in follow(lambda head: self.read(session_id, after=head), changed, max(after, 0)):
+            yield event
 
     async def is_held(self, session_id: str) -> bool:
         """Return whether a run of this process holds the session."""
@@ -155,6 +171,7 @@ class MemoryJournal:
 
     async def close(self) -> None:
         self._is_closed = True
+        self._bells.ring_all()
 
     def _shelf(self, session_id: str) -> "_Shelf":
         self._check_open()
@@ -171,7 +188,7 @@ class MemoryJournal:
 class _Shelf:
     """What is kept of one session."""
 
-    __slots__ = ("consumed", "events", "inbox", "parent", "state", "status", "task", "updated_at")
+    __slots__ = ("consumed", "events", "inbox", "parent", "state", "status", "task", "tenant", "updated_at")
 
     def __init__(self, updated_at: float) -> None:
         self.events: list[AnyEvent] = []
@@ -180,6 +197,7 @@ class _Shelf:
         self.state = "active"
         self.task = ""
         self.status: SessionStatus = "active"
+        self.tenant = ""
         self.parent: tuple[str, int] | None = None
         self.updated_at = updated_at
 
@@ -192,6 +210,7 @@ class _Shelf:
             updated_at=self.updated_at,
             task=self.task,
             status=self.status,
+            tenant=self.tenant,
             parent_id=parent_id,
             parent_seq=parent_seq,
         )

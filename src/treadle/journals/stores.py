@@ -3,6 +3,7 @@
 from treadle.journals.store.appends import Append, followed
 from treadle.journals.store.backend import Backend, StoredEvents
 from treadle.journals.store.journal import StoreJournal
+from treadle.journals.store.listing import listed
 from treadle.journals.store.local_leases import LocalLease, LocalLeases
 from treadle.journals.store.rows import SessionRow
 from treadle.journals.store.sequence import conflict, exists, taken_over, unknown
@@ -21,6 +22,7 @@ __all__ = [
     "conflict",
     "exists",
     "followed",
+    "listed",
     "taken_over",
     "unknown",
 ]

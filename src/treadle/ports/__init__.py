@@ -1,7 +1,7 @@
 """Ports: what the core needs from the world, as Protocols. Each docstring is the contract; nothing is implemented here."""
 
 from treadle.ports.drivers import BoundDriver, Driver, Executor
-from treadle.ports.journals import Degradation, HasClock, HasOverview, Journal, Lease, SessionInfo
+from treadle.ports.journals import Degradation, HasClock, HasOverview, Journal, Lease, SessionFilter, SessionInfo
 from treadle.ports.models import (
     CallReady,
     Capability,
@@ -53,6 +53,7 @@ __all__ = [
     "Randomness",
     "RequestFailed",
     "ResponseSetAside",
+    "SessionFilter",
     "SessionInfo",
     "SessionView",
     "TextDelta",

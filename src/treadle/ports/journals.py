@@ -1,6 +1,6 @@
 """The port to a store of sessions, and what it holds beside events."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -8,7 +8,7 @@ import msgspec
 from treadle.events import AnyEvent, JournalDegraded, SessionStatus
 from treadle.state import Approval, InboxMessage
 
-__all__ = ["Degradation", "HasClock", "HasOverview", "Journal", "Lease", "SessionInfo"]
+__all__ = ["Degradation", "HasClock", "HasOverview", "Journal", "Lease", "SessionFilter", "SessionInfo"]
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +28,48 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The session that it was forked from, or whose call it carries out."""
     parent_seq: int | None = None
     """The last event that the two share."""
+    tenant: str = ""
+    """Whose session it is: `tenant` of its metadata."""
+
+    @property
+    def cursor(self) -> str:
+        """Where a list goes on after this session: see `SessionFilter.after`."""
+        return f"{self.updated_at!r} {self.id}"
+
+
+class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions a list names: those for which every condition that is set holds."""
+
+    phases: tuple[str, ...] = ()
+    """What became of the last run. Where `statuses` are given too, either is enough."""
+    statuses: tuple[SessionStatus, ...] = ()
+    """What people have made of the session."""
+    without_deleted: bool = False
+    parent_id: str | None = None
+    """Forks of this session, and sessions that carry out its calls."""
+    tenant: str | None = None
+    since: float | None = None
+    """Changed at this time or later, in seconds since 1970."""
+    text: str = ""
+    """Held by the id or the first words of the task, in capital or small letters."""
+    limit: int | None = None
+    after: str = ""
+    """`cursor` of the last session of the list before."""
+
+    def names(self, info: SessionInfo) -> bool:
+        """Return whether a session fulfils the conditions; those on its place in the list apart."""
+        is_kind = info.state in self.phases or info.status in self.statuses or not (self.phases or self.statuses)
+        return (
+            is_kind
+            and not (self.without_deleted and info.status == "deleted")
+            and self.parent_id in (None, info.parent_id)
+            and self.tenant in (None, info.tenant)
+            and (self.since is None or info.updated_at >= self.since)
+            and self.text.lower() in f"{info.id} {info.task}".lower()
+        )
+
+
+ALL_SESSIONS = SessionFilter()
 
 
 class Lease(Protocol):
@@ -168,8 +210,19 @@ class Journal(Protocol):
         """Return the session's events with a number above `after`, in order; none for an unknown session."""
         ...
 
-    async def sessions(self) -> Sequence[SessionInfo]:
-        """Return all sessions, the last changed first."""
+    async def sessions(self, where: SessionFilter = ALL_SESSIONS) -> Sequence[SessionInfo]:
+        """Return the sessions that a filter names, the last changed first. No event is read for it."""
+        ...
+
+    def follow(self, session_id: str, *, after: int = 0) -> AsyncIterator[AnyEvent]:
+        """Give the events after a number as they are stored, by whichever process, until the session's run has ended.
+
+        A session whose run has ended already gives what it has, and ends. One that is paused is waited for. Leave the
+        iteration to end it at any time.
+
+        Raises:
+            JournalError: The store failed.
+        """
         ...
 
     async def approvals(self) -> Sequence[Approval]:

@@ -12,7 +12,18 @@ from typing import Literal
 
 from treadle.errors import JournalError, ModelUnavailable
 from treadle.events import AnyEvent
-from treadle.ports import InboxMessage, Journal, Lease, Model, ModelPart, ModelRequest, Pricing, SessionInfo
+from treadle.ports import (
+    InboxMessage,
+    Journal,
+    Lease,
+    Model,
+    ModelPart,
+    ModelRequest,
+    Pricing,
+    SessionFilter,
+    SessionInfo,
+)
+from treadle.ports.journals import ALL_SESSIONS
 from treadle.state import Approval
 
 __all__ = ["FaultyJournal", "FaultyModel"]
@@ -102,9 +113,12 @@ class FaultyJournal:
         self._after()
         return events
 
-    async def sessions(self) -> Sequence[SessionInfo]:
+    def follow(self, session_id: str, *, after: int = 0) -> AsyncIterator[AnyEvent]:
+        return self._journal.follow(session_id, after=after)
+
+    async def sessions(self, where: SessionFilter = ALL_SESSIONS) -> Sequence[SessionInfo]:
         self._before()
-        sessions = await self._journal.sessions()
+        sessions = await self._journal.sessions(where)
         self._after()
         return sessions
 

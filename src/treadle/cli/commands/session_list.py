@@ -1,7 +1,7 @@
 """`treadle sessions`: the list, with what each session has used, what of it is in doubt, and the sums."""
 
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -11,7 +11,8 @@ from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_time
 from treadle.cli.sessions import is_there, opened
-from treadle.ports import Journal, SessionInfo
+from treadle.events import SessionStatus
+from treadle.ports import Journal, SessionFilter, SessionInfo
 
 __all__ = ["list_sessions"]
 
@@ -50,8 +51,7 @@ async def list_sessions(options: Options, terminal: Terminal) -> int:
     limit = options.limit if options.limit is not None or options.as_json else _SHOWN
     if is_there(path):
         async with opened(path) as journal:
-            infos = [info for info in await journal.sessions() if _is_wanted(info, options)]
-            for info in infos:
+            for info in await journal.sessions(_filter(options)):
                 if limit is not None and len(rows) == limit:
                     more += 1
                     continue
@@ -76,13 +76,14 @@ def _is_filtered(options: Options) -> bool:
     return bool(options.states) or options.words is not None or options.limit is not None
 
 
-def _is_wanted(info: SessionInfo, options: Options) -> bool:
-    if info.status == "deleted" and not options.shows_deleted and "deleted" not in options.states:
-        return False
-    if options.words is not None and options.words.casefold() not in f"{info.id} {info.task}".casefold():
-        return False
+def _filter(options: Options) -> SessionFilter:
     states = set(options.states) - {"in-doubt"}
-    return not states or info.state in states or info.status in states - {"active"}
+    return SessionFilter(
+        phases=tuple(sorted(states)),
+        statuses=tuple(status for status in get_args(SessionStatus) if status in states - {"active"}),
+        without_deleted=not options.shows_deleted and "deleted" not in states,
+        text=options.words or "",
+    )
 
 
 async def _read(journal: Journal, info: SessionInfo) -> _Row:

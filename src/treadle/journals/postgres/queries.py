@@ -6,9 +6,10 @@ from typing import Any
 from psycopg import Cursor
 
 from treadle.journals.postgres.schema import Connection
+from treadle.journals.store.listing import conditions
 from treadle.journals.store.rows import INFO_COLUMNS, SessionRow, info_of
 from treadle.journals.store.sums import MessageRow, SumRow
-from treadle.ports import SessionInfo
+from treadle.ports import SessionFilter, SessionInfo
 
 __all__ = [
     "select_arrivals",
@@ -57,8 +58,9 @@ def select_sum(connection: Connection, session_id: str, seq: int) -> bytes | Non
     return None if row is None or row[0] is None else bytes(row[0])
 
 
-def select_sessions(connection: Connection) -> tuple[SessionInfo, ...]:
-    rows = connection.execute(f"SELECT {INFO_COLUMNS}, status FROM session ORDER BY updated_at DESC, seat DESC")  # noqa: S608 - ours
+def select_sessions(connection: Connection, where: SessionFilter) -> tuple[SessionInfo, ...]:
+    filtered, values = conditions(where, "%({})s".format, "strpos(lower(id || ' ' || task), {text}) > 0")
+    rows = connection.execute(f"SELECT {INFO_COLUMNS}, status FROM session {filtered}", values)  # noqa: S608 - ours
     return tuple(map(info_of, rows))
 
 

@@ -91,7 +91,13 @@ _SECOND = (
     "ALTER TABLE session ADD COLUMN heir text, ADD COLUMN heir_until timestamptz",
 )
 
-_STEPS = (_FIRST, _SECOND)
+# A list may be of one tenant or parent. The time of the last change has no index: each append would have to move it.
+_THIRD = (
+    "CREATE INDEX session_of_tenant ON session (tenant)",
+    "CREATE INDEX session_below ON session (parent_id)",
+)
+
+_STEPS = (_FIRST, _SECOND, _THIRD)
 """What leads from each version to the next; the first from an empty schema."""
 
 VERSION = len(_STEPS)

@@ -51,7 +51,7 @@ WITH moved AS (
     UPDATE session SET
         state = %(state)s, version = version + 1, head = coalesce(%(head)s, head),
         updated_at = coalesce(%(at)s, updated_at), task = CASE task WHEN '' THEN %(task)s ELSE task END,
-        status = coalesce(%(status)s, status),
+        status = coalesce(%(status)s, status), tenant = coalesce(%(tenant)s, tenant),
         lease_until = CASE WHEN %(holds)s THEN {_UNTIL} ELSE lease_until END
     WHERE id = %(id)s AND epoch = coalesce(%(epoch)s, epoch) AND head = coalesce(%(before)s, head)
         AND (NOT %(holds)s OR lease_until > clock_timestamp())
@@ -67,9 +67,9 @@ SELECT epoch FROM moved
 
 _ADOPT = f"""
 WITH made AS (
-    INSERT INTO session (id, parent_id, parent_seq, state, status, head, task, version, created_at, updated_at)
-    VALUES (%(id)s, %(parent_id)s, %(parent_seq)s, %(state)s, coalesce(%(status)s, 'active'), coalesce(%(head)s, 0),
-        %(task)s, 1, {_NOW}, coalesce(%(at)s, {_NOW}))
+    INSERT INTO session (id, parent_id, parent_seq, state, status, tenant, head, task, version, created_at, updated_at)
+    VALUES (%(id)s, %(parent_id)s, %(parent_seq)s, %(state)s, coalesce(%(status)s, 'active'), coalesce(%(tenant)s, ''),
+        coalesce(%(head)s, 0), %(task)s, 1, {_NOW}, coalesce(%(at)s, {_NOW}))
     ON CONFLICT (id) DO NOTHING
     RETURNING id
 ), added AS (
@@ -354,6 +354,7 @@ def _words(job: Append, before: bytes | None) -> dict[str, Any]:  # Any: what a 
         "state": job.state,
         "task": job.task,
         "status": job.status,
+        "tenant": job.tenant,
         "head": job.rows[-1][0] if job.rows else None,
         "at": job.rows[-1][1] if job.rows else None,
         "before": job.before,

@@ -82,7 +82,13 @@ _THIRD = (
     "INSERT INTO journal (name) VALUES (lower(hex(randomblob(16))))",
 )
 
-STEPS = (_FIRST, _SECOND, _THIRD)
+# A list may be of one tenant or parent. The time of the last change has no index: each append would have to move it.
+_FOURTH = (
+    "CREATE INDEX session_of_tenant ON session (tenant)",
+    "CREATE INDEX session_below ON session (parent_id)",
+)
+
+STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH)
 """What leads from each version to the next; the first from an empty file. A new file takes all of them."""
 
 VERSION = len(STEPS)

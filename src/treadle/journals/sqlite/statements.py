@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from treadle.errors import JournalError, SessionConflict, UnknownSession
 from treadle.journals.store.appends import Append
+from treadle.journals.store.listing import conditions
 from treadle.journals.store.rows import INFO_COLUMNS, SessionRow, info_of
 from treadle.journals.store.sequence import conflict, exists, taken_over, unknown
 from treadle.journals.store.sums import MessageRow, SumRow
-from treadle.ports import SessionInfo
+from treadle.ports import SessionFilter, SessionInfo
 
 __all__ = [
     "Last",
@@ -118,8 +119,8 @@ def append(connection: sqlite3.Connection, job: Append, epoch: int, last: Last |
     moved = connection.execute(
         "UPDATE session SET state = ?, version = version + 1, head = coalesce(?, head), "
         "updated_at = coalesce(?, updated_at), task = CASE task WHEN '' THEN ? ELSE task END, "
-        "status = coalesce(?, status) WHERE id = ? AND epoch = ? AND head = coalesce(?, head)",
-        (job.state, head, at, job.task, job.status, job.session_id, epoch, before),
+        "status = coalesce(?, status), tenant = coalesce(?, tenant) WHERE id = ? AND epoch = ? AND head = coalesce(?, head)",
+        (job.state, head, at, job.task, job.status, job.tenant, job.session_id, epoch, before),
     )
     if moved.rowcount == 0:
         raise _fenced(connection, job, epoch)
@@ -267,13 +268,13 @@ def _sum_column(connection: sqlite3.Connection) -> str:
     return "sum" if version >= _SUMS_SINCE else "NULL"  # a reader changes no file, so it may be an old one
 
 
-def select_sessions(connection: sqlite3.Connection) -> tuple[SessionInfo, ...]:
+def select_sessions(connection: sqlite3.Connection, where: SessionFilter) -> tuple[SessionInfo, ...]:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     status = "status" if version >= _STATUS_SINCE else "'active'"  # a reader changes no file, so it may be an old one
-    rows = connection.execute(
-        f"SELECT {INFO_COLUMNS}, {status} FROM session "  # noqa: S608 - ours
-        "ORDER BY updated_at DESC, seat DESC"
-    )
+    if where.text:  # SQLite's own function knows the letters of English alone
+        connection.create_function("lowered", 1, str.lower, deterministic=True)
+    filtered, values = conditions(where, ":{}".format, "instr(lowered(id || ' ' || task), {text}) > 0", status=status)
+    rows = connection.execute(f"SELECT {INFO_COLUMNS}, {status} FROM session {filtered}", values)  # noqa: S608 - ours
     return tuple(map(info_of, rows))
 
 

@@ -8,7 +8,7 @@ from treadle import canonical
 from treadle.errors import JournalError
 from treadle.events import AnyEvent
 from treadle.journals.store.rows import EventRow, rows_of
-from treadle.journals.store.sequence import check_numbers, conflict, status_of, task_of
+from treadle.journals.store.sequence import check_numbers, conflict, status_of, task_of, tenant_of
 from treadle.journals.store.sums import MessageRow, SumRow, chain, message_sum
 from treadle.ports import InboxMessage, SessionInfo
 
@@ -23,6 +23,8 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     task: str = ""
     """First words of the run's task where one starts here; kept only by a session that has none yet."""
+    tenant: str | None = None
+    """Whose session it is, where these events say so."""
     status: str | None = None
     """What people have made of the session, where these events say so."""
 
@@ -71,6 +73,7 @@ class Followers:
             state=last.state,
             task=next((append.task for append in self._appends if append.task), ""),
             status=next((append.status for append in reversed(self._appends) if append.status), None),
+            tenant=next((append.tenant for append in reversed(self._appends) if append.tenant is not None), None),
         )
 
 
@@ -83,7 +86,12 @@ def append_of(session_id: str, events: Sequence[AnyEvent], state: str) -> Append
     """
     check_numbers(events)
     return Append(
-        session_id=session_id, rows=rows_of(events), state=state, task=task_of(events), status=status_of(events)
+        session_id=session_id,
+        rows=rows_of(events),
+        state=state,
+        task=task_of(events),
+        status=status_of(events),
+        tenant=tenant_of(events),
     )
 
 
@@ -102,6 +110,7 @@ def followed(info: SessionInfo, append: Append) -> SessionInfo:
         updated_at=append.rows[-1][1] if append.rows else info.updated_at,
         task=info.task or append.task,
         status=append.status or info.status,
+        tenant=info.tenant if append.tenant is None else append.tenant,
     )
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 from treadle.journals.store.appends import Append
 from treadle.journals.store.rows import SessionRow
 from treadle.journals.store.sums import MessageRow, SumRow
-from treadle.ports import Lease, SessionInfo
+from treadle.ports import Lease, SessionFilter, SessionInfo
 
 __all__ = ["Backend", "StoredEvents"]
 
@@ -84,8 +84,8 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    async def sessions(self) -> Sequence[SessionInfo]:
-        """Return all sessions, the last changed first."""
+    async def sessions(self, where: SessionFilter) -> Sequence[SessionInfo]:
+        """Return the sessions that a filter names, the last changed first. `listed` does it over values."""
 
     # --- messages
 

@@ -1,7 +1,7 @@
 """The journal over any store: what is checked, encoded, compared and decoded is the same for all. Stores nothing itself."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -14,10 +14,13 @@ from treadle.journals.store.approvals import waiting_approvals
 from treadle.journals.store.backend import Backend, StoredEvents
 from treadle.journals.store.blobs import digest_of
 from treadle.journals.store.faults import not_taken
+from treadle.journals.store.following import LOOK_SECONDS, Bells, follow
+from treadle.journals.store.listing import check_filter
 from treadle.journals.store.rows import events_of
 from treadle.journals.store.sequence import check_session_id, conflict, parent_of
 from treadle.journals.store.sums import MessageRow, check_messages
-from treadle.ports import InboxMessage, Lease, SessionInfo
+from treadle.ports import InboxMessage, Lease, SessionFilter, SessionInfo
+from treadle.ports.journals import ALL_SESSIONS
 from treadle.state import Approval, inbox_message
 
 __all__ = ["StoreJournal", "opened"]
@@ -53,6 +56,7 @@ class StoreJournal(Generic[_B]):
     def __init__(self, backend: _B) -> None:
         self._backend = backend
         self._is_closed = False
+        self._bells = Bells()
 
     @property
     def location(self) -> str:
@@ -77,6 +81,8 @@ class StoreJournal(Generic[_B]):
         store = self._store
         store.check(session_id)
         await store.append(append_of(session_id, events, state), durable=durable)
+        if session_id in self._bells:
+            self._bells.ring(session_id)
 
     async def adopt(
         self, session_id: str, events: Sequence[AnyEvent], *, state: str, inbox: Sequence[InboxMessage] = ()
@@ -103,9 +109,25 @@ class StoreJournal(Generic[_B]):
         await store.settle()
         return await store.events(session_id, after, partial(_decoded_events, session_id, after))
 
-    async def sessions(self) -> Sequence[SessionInfo]:
-        await self._store.settle()
-        return tuple(await self._store.sessions())
+    async def sessions(self, where: SessionFilter = ALL_SESSIONS) -> Sequence[SessionInfo]:
+        check_filter(where)
+        store = self._store
+        await store.settle()
+        return tuple(await store.sessions(where))
+
+    async def follow(self, session_id: str, *, after: int = 0) -> AsyncIterator[AnyEvent]:
+        read = partial(self._read_after, session_id)
+        async for event in follow(read, partial(self._changed, session_id), max(after, 0)):
+            yield event
+
+    async def _read_after(self, session_id: str, after: int) -> Sequence[AnyEvent]:
+        return await self.read(session_id, after=after)
+
+    async def _changed(self, session_id: str, head: int) -> None:
+        """Return when the session has an event after this one: told at once by this process, looked for in the store."""
+        while await self._store.events(session_id, head, _head_of) <= head:
+            await self._bells.wait(session_id, LOOK_SECONDS)
+            await self._store.settle()
 
     async def approvals(self) -> Sequence[Approval]:
         return await waiting_approvals(self)
@@ -137,6 +159,7 @@ class StoreJournal(Generic[_B]):
             JournalError: A deferred append had failed. The store is closed all the same.
         """
         self._is_closed = True
+        self._bells.ring_all()
         await self._backend.close()
         self._backend.report()
 
@@ -151,6 +174,10 @@ class StoreJournal(Generic[_B]):
         if self._is_closed:
             raise JournalError("This journal is closed. Open it again.")
         return self._backend
+
+
+def _head_of(stored: StoredEvents) -> int:
+    return stored.session.head
 
 
 def _decoded_events(session_id: str, after: int, stored: StoredEvents) -> Sequence[AnyEvent]:

@@ -37,13 +37,13 @@ class SessionRow(NamedTuple):
     updated_at: float = 0.0
 
 
-INFO_COLUMNS = "id, state, head, updated_at, task, parent_id, parent_seq"
+INFO_COLUMNS = "id, state, head, updated_at, task, parent_id, parent_seq, tenant"
 """Columns of a line in the list of sessions; the status follows, which old schemas lack."""
 
 
 def info_of(row: Sequence[Any]) -> SessionInfo:  # Any: a value of each column
     """Return a line of the list of sessions from `INFO_COLUMNS` and the status."""
-    session_id, state, head, updated_at, task, parent_id, parent_seq, status = row
+    session_id, state, head, updated_at, task, parent_id, parent_seq, tenant, status = row
     return SessionInfo(
         id=session_id,
         state=state,
@@ -52,6 +52,7 @@ def info_of(row: Sequence[Any]) -> SessionInfo:  # Any: a value of each column
         task=task,
         parent_id=parent_id,
         parent_seq=parent_seq,
+        tenant=tenant,
         status=status,
     )
 

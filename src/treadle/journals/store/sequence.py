@@ -16,6 +16,7 @@ __all__ = [
     "status_of",
     "taken_over",
     "task_of",
+    "tenant_of",
     "unknown",
 ]
 
@@ -93,6 +94,15 @@ def status_of(events: Sequence[AnyEvent]) -> SessionStatus | None:
     for event in reversed(events):
         if isinstance(event, SessionChanged) and event.status is not None:
             return event.status
+    return None
+
+
+def tenant_of(events: Sequence[AnyEvent]) -> str | None:
+    """Return the tenant that the events give to their session, empty where they take it away; None when they name none."""
+    for event in reversed(events):
+        if isinstance(event, SessionChanged) and event.metadata is not None and "tenant" in event.metadata:
+            tenant = event.metadata["tenant"]
+            return "" if tenant is None else str(tenant)
     return None
 
 

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 from treadle.journals.store.backend import Backend, StoredEvents
 from treadle.journals.store.rows import SessionRow
 from treadle.journals.store.sums import MessageRow, SumRow
-from treadle.ports import SessionInfo
+from treadle.ports import SessionFilter, SessionInfo
 
 __all__ = ["Questions", "TableBackend"]
 
@@ -23,7 +23,7 @@ class Questions(Protocol[_Asked_contra]):
     def select_row(self, connection: _Asked_contra, session_id: str) -> SessionRow: ...
     def select_sum(self, connection: _Asked_contra, session_id: str, seq: int) -> bytes | None: ...
     def select_events(self, connection: _Asked_contra, session_id: str, after: int) -> list[SumRow]: ...
-    def select_sessions(self, connection: _Asked_contra) -> Sequence[SessionInfo]: ...
+    def select_sessions(self, connection: _Asked_contra, where: SessionFilter) -> Sequence[SessionInfo]: ...
     def select_with_unknown_outcomes(self, connection: _Asked_contra) -> frozenset[str]: ...
     def select_inbox(self, connection: _Asked_contra, session_id: str) -> list[MessageRow]: ...
     def select_blob(self, connection: _Asked_contra, digest: str) -> bytes | None: ...
@@ -55,8 +55,8 @@ class TableBackend(Backend, Generic[_Connection]):
 
         return await self.ask(read)
 
-    async def sessions(self) -> Sequence[SessionInfo]:
-        return await self.ask(self._questions.select_sessions)
+    async def sessions(self, where: SessionFilter) -> Sequence[SessionInfo]:
+        return await self.ask(partial(self._questions.select_sessions, where=where))
 
     async def with_unknown_outcomes(self) -> Collection[str]:
         """Return the ids of the sessions in which a result says so; one look over all results."""
