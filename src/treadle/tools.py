@@ -343,7 +343,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, metaclass=NamedO
                 raise ToolDefinitionError(f"Tool {self.name!r}: {word} cannot be a JSON Schema: {problem}.")
 
     def _check_words(self) -> None:
-        if not callable(self.effect) and self.effect not in set(Effect):
+        if not callable(self.effect) and not (isinstance(self.effect, str) and self.effect in set(Effect)):
             words = ", ".join(Effect)
             raise ToolDefinitionError(
                 f"Tool {self.name!r}: effect {shown(self.effect)} is none of {words}, nor a function."

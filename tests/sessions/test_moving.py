@@ -34,6 +34,19 @@ async def resumed(journal: Journal, paid: list[tuple[int, str]], name: str = "s"
         return done.reason.value
 
 
+@pytest.mark.row("H06")
+async def test_an_export_of_a_moved_session_does_not_go_on_elsewhere(journal: Journal) -> None:
+    source, target, paid = await waiting_session(journal, "s"), MemoryJournal(), list[tuple[int, str]]()
+    copy = MemoryJournal()
+    await import_session(target, await source.move("the other journal"))
+    await import_session(copy, await source.export())
+    async with open_session(target, id="s") as moved:
+        await moved.answer(moved.approvals()[0].id, "allow")
+
+    assert (await resumed(copy, paid), await resumed(target, paid)) == ("SessionMoved", "completed")
+    assert [amount for amount, _ in paid] == [7]
+
+
 @pytest.mark.row("H06", "N14")
 async def test_a_moved_session_acts_once_and_its_source_names_where_it_went(journal: Journal) -> None:
     source, target, paid = await waiting_session(journal, "s"), MemoryJournal(), list[tuple[int, str]]()

@@ -42,7 +42,8 @@ async def import_session(
     """Bring a session that `session.export()` or `move()` wrote into this journal, whole or not at all. Return its id.
 
     A session that was moved goes on here. One that was only exported may go on at its source too: where a call of it may still
-    act, it arrives suspended, and `session.change(status="active")` takes it up once its source is closed.
+    act, it arrives suspended, and `session.change(status="active")` takes it up once its source is closed. An export of a session that
+    was moved arrives as moved.
 
     Whoever wrote the lines is trusted like the journal itself: consent that they hold counts.
 
@@ -101,6 +102,8 @@ def _arrival(parcel: Parcel, *, take_open: bool, at: float) -> list[SessionChang
     arrived = SessionChanged(
         session_id=parcel.session_id, seq=len(parcel.events) + 1, at=at, status="active", by="import"
     )
+    if state.moved_to and not parcel.is_move:
+        return []  # a copy of a session that goes on elsewhere
     if state.moved_to:
         return [msgspec.structs.replace(arrived, reason="It was moved here.")]
     if take_open or state.status != "active" or not state.open_effects():

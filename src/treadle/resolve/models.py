@@ -27,6 +27,8 @@ def check_model_name(name: str) -> tuple[str, str]:
     Raises:
         UnknownModel: The name is none; the message lists what there is.
     """
+    if not isinstance(name, str):
+        raise UnknownModel(f"A model's name is a text such as 'openai-chat:NAME'; got {shown(name)}.")
     dialect, _, model = name.partition(":")
     is_known = dialect in VENDORS or dialect in _OTHERS
     if not is_known or (dialect != "demo" and not model):

@@ -3,6 +3,8 @@
 Each act but fork and export needs the session's lease; whoever calls holds it.
 """
 
+import msgspec
+
 from treadle import canonical
 from treadle.errors import (
     ConfigurationError,
@@ -107,7 +109,7 @@ async def move(ledger: Ledger, to: str, *, by: str, reason: str) -> Parcel:
         )
     if not state.moved_to:
         await ledger.record(SessionChanged(status="suspended", moved_to=to, by=by, reason=reason), durable=True)
-    return await parcel_of(ledger)
+    return msgspec.structs.replace(await parcel_of(ledger), is_move=True)
 
 
 def check_text(word: str, value: object) -> None:

@@ -43,6 +43,8 @@ class Parcel(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that nobody has consumed yet."""
     blobs: Mapping[str, bytes] = {}
     """Stored bytes that the events name, by their digest."""
+    is_move: bool = False
+    """Whether the session goes on where these lines arrive, because its source was closed for that."""
 
     def state(self) -> SessionState:
         return fold(self.session_id, self.events)
@@ -67,6 +69,7 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
     events: int
     inbox: int = 0
     blobs: int = 0
+    moved: bool = False
     redacted: bool = False
     """Whether secrets were taken out: then it can be read and imported, but no open call of it may run."""
 
@@ -111,6 +114,7 @@ def _header(parcel: Parcel) -> _Header:
         events=len(parcel.events),
         inbox=len(parcel.inbox),
         blobs=len(parcel.blobs),
+        moved=parcel.is_move,
     )
 
 
@@ -208,7 +212,13 @@ def _collect(header: _Header, numbered: Iterable[tuple[int, bytes | str]]) -> Pa
             case event:
                 _check_event(number, event, header.session_id, len(events) + 1)
                 events.append(event)
-    return Parcel(session_id=header.session_id, events=tuple(events), inbox=tuple(inbox.values()), blobs=blobs)
+    return Parcel(
+        session_id=header.session_id,
+        events=tuple(events),
+        inbox=tuple(inbox.values()),
+        blobs=blobs,
+        is_move=header.moved,
+    )
 
 
 def _read(number: int, line: bytes | str) -> _Line | _Packed | AnyEvent:

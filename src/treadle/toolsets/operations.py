@@ -45,7 +45,11 @@ def operation(
         effect: `keyed` where the service does nothing twice under one key.
         timeout: Seconds that the start may take.
     """
-    if not timeout > 0:
+    if not isinstance(name, str) or not isinstance(description, str):
+        raise ToolDefinitionError(
+            f"An operation's name and description are texts; got {shown(name)} and {shown(description)}."
+        )
+    if not isinstance(timeout, int | float) or not timeout > 0:
         raise ToolDefinitionError(f"Operation {name!r}: timeout must be more than 0 seconds; got {shown(timeout)}.")
     asks = f"check_{name}"
     underway = _UnderWay(timeout)
