@@ -25,6 +25,7 @@ from treadle.events import (
     SessionStatus,
 )
 from treadle.messages import user_message
+from treadle.ports import SessionFilter
 from treadle.sessions.checkpoints import Rewind, artifacts_of, effects_after, find_point, fold, forked
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.settling import end_children, settle
@@ -224,7 +225,28 @@ async def delete(ledger: Ledger, *, purge: bool) -> None:
     if ledger.state.status != "deleted":
         await change(ledger, status="deleted", metadata=None, reason="", by="person", if_head=None)
     if purge:
+        await _purge_children(ledger)  # first: a crash before the parent's end leaves who names them
         ledger.state = await purged(ledger)
+
+
+async def _purge_children(ledger: Ledger) -> None:
+    """Purge the sessions that carried out calls of this one, and theirs. Forks are sessions of their own."""
+    for info in await ledger.journal.sessions(SessionFilter(parent_id=ledger.state.id)):
+        if info.status == "deleted" and info.head <= 1:
+            continue
+        lease = await ledger.journal.acquire(info.id, on_lost=_pass, on_message=_pass)
+        try:
+            state = fold(info.id, await ledger.journal.read(info.id))
+            if state.caller is not None and state.caller.parent_id == ledger.state.id:
+                child = Ledger(state=state, journal=ledger.journal, clock=ledger.clock, randomness=ledger.randomness)
+                await _purge_children(child)
+                await purged(child)
+        finally:
+            await lease.release()
+
+
+def _pass() -> None:
+    """Nothing of the child is under way while it is purged."""
 
 
 async def purged(ledger: Ledger) -> SessionState:
