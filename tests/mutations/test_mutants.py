@@ -103,7 +103,7 @@ def test_every_listed_equivalent_is_still_a_change_of_the_code_and_has_a_reason(
 
 
 def test_the_tool_finds_what_a_test_notices_and_what_none_does(tmp_path: Path) -> None:
-    options = f"--only inbox.py --sample 1 --tests sessions/test_inbox.py --folder {tmp_path}"
+    options = f"--only sessions/inbox.py --sample 1 --tests sessions/test_inbox.py --folder {tmp_path}"
     done = subprocess.run(
         [sys.executable, "-m", "mutations", *options.split()],
         cwd=PROJECT,
