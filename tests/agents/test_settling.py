@@ -103,7 +103,7 @@ async def test_a_child_is_free_again_once_its_caller_has_ended_it(tmp_path: Path
         journal: Journal = session.journal
         lease = await journal.acquire(child.id, on_lost=lambda: None, on_message=lambda: None)
         await lease.release()
-        listed = {found.id: found.state for found in await journal.sessions()}
+        listed = {found.id: found.phase for found in await journal.sessions()}
 
     assert listed[child.id] == "stopped"
 

@@ -56,6 +56,7 @@ def test_sessions_are_listed_and_shown_with_everything_that_was_received_and_exe
 
     assert [(one["id"], one["state"], one["task"]) for one in listed] == [("s1", "completed", "Read it")]
     assert (shown["id"], shown["state"]) == ("s1", "completed")
+    assert [shown["phase"], *(one["phase"] for one in listed)] == ["completed", "completed"]
     assert [message["role"] for message in shown["messages"]] == ["user", "assistant", "tool", "assistant"]
     (made,) = shown["calls"]
     assert (made["name"], json.loads(made["arguments"])) == ("read", {"path": "long.txt"})

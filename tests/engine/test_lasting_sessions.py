@@ -359,7 +359,7 @@ async def test_the_journal_lists_sessions_with_their_state_and_task(tmp_path: Pa
 
     journal = await open_journal(tmp_path / "a.db")
     try:
-        listed = {one.id: (one.state, one.task) for one in await journal.sessions()}
+        listed = {one.id: (one.phase, one.task) for one in await journal.sessions()}
     finally:
         await journal.close()
     assert listed == {"done": ("completed", "Count the stars"), "stopped": ("stopped", "Go on for ever")}

@@ -98,7 +98,7 @@ async def test_an_append_that_does_not_follow_the_head_writes_nothing(journal: J
         await journal.append("s", notes(first, first + 1), state="failed", durable=True)
 
     assert await journal.read("s") == notes(1, 2)
-    assert (await journal.sessions())[0].state == "running"
+    assert (await journal.sessions())[0].phase == "running"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ async def test_an_append_without_events_changes_the_state_alone(journal: Journal
     await journal.append("s", notes(1, 1), state="running", durable=True)
     await journal.append("s", (), state="paused", durable=True)
 
-    assert await journal.sessions() == (SessionInfo(id="s", state="paused", head=1, updated_at=1.0),)
+    assert await journal.sessions() == (SessionInfo(id="s", phase="paused", head=1, updated_at=1.0),)
 
 
 async def test_of_many_appends_with_one_number_exactly_one_is_stored(journal: Journal):
@@ -162,7 +162,7 @@ async def test_sessions_are_listed_the_last_changed_first(journal: Journal):
         await journal.append(name, [note(1, at=at)], state="completed", durable=False)
     await journal.append("old", [note(2, at=40.0)], state="paused", durable=False)
 
-    assert [(info.id, info.state, info.head, info.updated_at) for info in await journal.sessions()] == [
+    assert [(info.id, info.phase, info.head, info.updated_at) for info in await journal.sessions()] == [
         ("old", "paused", 2, 40.0),
         ("new", "completed", 1, 30.0),
         ("middle", "completed", 1, 20.0),
@@ -172,7 +172,7 @@ async def test_sessions_are_listed_the_last_changed_first(journal: Journal):
 async def test_a_session_without_events_is_active(journal: Journal):
     await journal.create("s")
     (info,) = await journal.sessions()
-    assert (info.state, info.head, info.task) == ("active", 0, "")
+    assert (info.phase, info.head, info.task) == ("active", 0, "")
     assert info.updated_at > 0
 
 
@@ -297,7 +297,7 @@ async def test_a_session_is_adopted_whole(journal: Journal):
     assert await journal.read("child") == FORK
     assert await journal.inbox("child") == (message("a"), message("b"))
     assert await journal.sessions() == (
-        SessionInfo(id="child", state="stopped", head=3, updated_at=3.0, parent_id="mother", parent_seq=2),
+        SessionInfo(id="child", phase="stopped", head=3, updated_at=3.0, parent_id="mother", parent_seq=2),
     )
     await journal.append("child", notes(4, 4), state="running", durable=True)
 
@@ -335,7 +335,7 @@ async def test_of_a_purged_session_only_the_fact_remains(journal: Journal):
     assert await journal.inbox("s") == ()
     assert (await journal.blob(own), await journal.blob(shared)) == (None, b"shared")
     gone, other = await journal.sessions()
-    assert (gone.id, gone.state, gone.status, gone.head) == ("s", "deleted", "deleted", 1)
+    assert (gone.id, gone.phase, gone.status, gone.head) == ("s", "deleted", "deleted", 1)
     assert (other.id, other.head) == ("other", 1)
     assert await journal.create("s") is False
     with pytest.raises(UnknownSession):

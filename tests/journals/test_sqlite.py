@@ -246,7 +246,7 @@ async def test_appends_of_one_group_that_follow_are_stored_and_those_that_do_not
     assert [type(outcome) for outcome in outcomes[::2]] == [
         type(None), type(None), SessionConflict, type(None), type(None), SessionConflict, type(None),
     ]  # fmt: skip
-    assert [(info.head, info.state) for info in await journal.sessions()] == [(5, "after 5")] * 2
+    assert [(info.head, info.phase) for info in await journal.sessions()] == [(5, "after 5")] * 2
     assert await journal.read("s") == await journal.read("t") == notes(1, 5)
     await journal.close()
 
@@ -848,8 +848,8 @@ async def test_a_file_of_the_first_schema_opens_and_folds(path: Path):
     assert await journal.read("kinds") == one_of_each()
     assert fold("weather", await journal.read("weather")).phase == "completed"
     assert await journal.sessions() == (
-        SessionInfo(id="kinds", state="completed", head=24, updated_at=24.0, task="t"),
-        SessionInfo(id="weather", state="completed", head=10, updated_at=6.0, task="What is the weather in Zürich?"),
+        SessionInfo(id="kinds", phase="completed", head=24, updated_at=24.0, task="t"),
+        SessionInfo(id="weather", phase="completed", head=10, updated_at=6.0, task="What is the weather in Zürich?"),
     )
     assert [message.id for message in await journal.inbox("weather")] == ["m2"]
     assert await journal.blob(hashlib.sha256(b"kept bytes").hexdigest()) == b"kept bytes"

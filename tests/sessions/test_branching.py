@@ -226,7 +226,7 @@ async def test_a_rewind_behind_a_call_that_waits_answers_it_first(journal: Journ
     assert session.approvals() == ()
     assert rewound.effects == ()
     assert [message.text for message in session.messages] == ["Pay 7"]
-    assert [info.state for info in await journal.sessions()] == [session.state.phase] == ["stopped"]
+    assert [info.phase for info in await journal.sessions()] == [session.state.phase] == ["stopped"]
     calls = {event.call_id for event in await session.events() if event.type == "model.finished"} - {None}
     assert calls == set()
     finished = [event.result.status for event in await session.events() if event.type == "tool.finished"]  # type: ignore[union-attr]
@@ -303,7 +303,7 @@ async def test_a_rewind_to_the_very_beginning_leaves_nothing_to_resume(journal: 
 
         assert session.messages == ()
         assert session.state.run is None
-        assert [info.state for info in await journal.sessions()] == [session.state.phase] == ["active"]
+        assert [info.phase for info in await journal.sessions()] == [session.state.phase] == ["active"]
         model = ScriptedModel([text("Hello.")])
         await payer(model).run("Anew", session=session)
         assert said(model) == ["Anew"]

@@ -35,7 +35,7 @@ async def test_a_run_that_failed_leaves_its_session_active(journal: Journal) -> 
         assert (await payer(ScriptedModel([text("ok")])).run("again", session=session)).completed
 
     (info,) = await journal.sessions()
-    assert (info.state, info.status) == ("completed", "active")
+    assert (info.phase, info.status) == ("completed", "active")
 
 
 @pytest.mark.row("Q08")
@@ -192,7 +192,7 @@ async def test_a_deleted_session_can_be_read_and_nothing_more(journal: Journal) 
             await import_session(journal, lines)
 
     (info,) = await journal.sessions()
-    assert (info.state, info.status) == ("deleted", "deleted")
+    assert (info.phase, info.status) == ("deleted", "deleted")
 
 
 @pytest.mark.row("Q08")

@@ -303,7 +303,7 @@ class SimJournal:
         infos = (
             SessionInfo(
                 id=name,
-                state=shelf.state,
+                phase=shelf.state,
                 head=shelf.head,
                 updated_at=shelf.events[-1].at if shelf.events else 0.0,
                 task=shelf.task,

@@ -205,7 +205,7 @@ class _Shelf:
         parent_id, parent_seq = self.parent or (None, None)
         return SessionInfo(
             id=session_id,
-            state=self.state,
+            phase=self.state,
             head=len(self.events),
             updated_at=self.updated_at,
             task=self.task,

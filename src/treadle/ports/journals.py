@@ -15,7 +15,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a journal's list of sessions."""
 
     id: str
-    state: str
+    phase: str
     """What became of its last run: active (none yet), running, paused, stopped, completed, failed; or deleted."""
     head: int
     """Number of its last event."""
@@ -58,7 +58,7 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     def names(self, info: SessionInfo) -> bool:
         """Return whether a session fulfils the conditions; those on its place in the list apart."""
-        is_kind = info.state in self.phases or info.status in self.statuses or not (self.phases or self.statuses)
+        is_kind = info.phase in self.phases or info.status in self.statuses or not (self.phases or self.statuses)
         return (
             is_kind
             and not (self.without_deleted and info.status == "deleted")

@@ -133,7 +133,7 @@ class SessionState:
 
     @property
     def phase(self) -> str:
-        """The session's state for lists: `active` before its first run, then its last run's phase; or `deleted`."""
+        """What became of its last run, for lists: `active` before its first run, then its last run's phase; or `deleted`."""
         if self.status == "deleted":
             return "deleted"
         return self.run.phase if self.run else "active"

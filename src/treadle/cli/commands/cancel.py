@@ -26,7 +26,8 @@ async def _cancel(options: Options, terminal: Terminal) -> int:
             raise UsageError(f"Session {session.id} has no run to cancel: it is {session.state.phase}.")
         was_paused = session.state.phase == "paused"
         if options.as_json:
-            terminal.data({"id": session.id, "cancelled": True, "state": session.state.phase})
+            phase = session.state.phase
+            terminal.data({"id": session.id, "cancelled": True, "phase": phase, "state": phase})
     resume = f"treadle resume {session.id}{same_journal(options)}"
     then = (
         f"To record its end: {resume}"

@@ -40,7 +40,9 @@ class _Row(msgspec.Struct, kw_only=True):
             name: getattr(self, name) for name in self.__struct_fields__ if name not in ("info", "cost", "fault")
         }
         cost = None if self.cost is None else f"{self.cost:f}"
-        return {**msgspec.to_builtins(self.info), **figures, "cost": cost, "fault": self.fault or None}
+        info = msgspec.to_builtins(self.info)
+        info["state"] = self.info.phase  # its name before; programs may read it
+        return {**info, **figures, "cost": cost, "fault": self.fault or None}
 
 
 async def list_sessions(options: Options, terminal: Terminal) -> int:
@@ -114,12 +116,12 @@ def _cost(about: Explanation) -> Decimal | None:
 
 def _line(row: _Row) -> str:
     info = row.info
-    state = info.state if info.status in ("active", "deleted") else f"{info.state}, {info.status}"
+    phase = info.phase if info.status in ("active", "deleted") else f"{info.phase}, {info.status}"
     flags = f"  {row.in_doubt} IN DOUBT" if row.in_doubt else ""
     flags += f"  {row.approvals} waiting" if row.approvals else ""
     flags += f"  CANNOT BE READ: {one_line(row.fault)}" if row.fault else ""
     cost = "" if not row.cost else f"  {row.cost:f}"
-    return f"{info.id}  {state:<9}  {shown_time(info.updated_at)}{cost}{flags}  {one_line(info.task, 80)}"
+    return f"{info.id}  {phase:<9}  {shown_time(info.updated_at)}{cost}{flags}  {one_line(info.task, 80)}"
 
 
 def _tell_sums(rows: list[_Row], terminal: Terminal) -> None:

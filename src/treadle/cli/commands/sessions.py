@@ -48,7 +48,8 @@ async def _show(options: Options, terminal: Terminal) -> int:
 async def _described(session: Session, journal: Journal) -> dict[str, Any]:
     return {
         "id": session.id,
-        "state": session.state.phase,
+        "phase": session.state.phase,
+        "state": session.state.phase,  # its name before; programs may read it
         "status": session.state.status,
         "metadata": session.state.metadata,
         "parent_id": session.state.parent_id,

@@ -19,7 +19,7 @@ async def waiting_approvals(journal: Journal) -> Sequence[Approval]:
     """
     waiting: list[Approval] = []
     for info in await journal.sessions():
-        if info.state not in ("paused", "running"):
+        if info.phase not in ("paused", "running"):
             continue
         state = SessionState(info.id)
         messages = await journal.inbox(info.id)  # first: what a run takes in meanwhile is then in the events too

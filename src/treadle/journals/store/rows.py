@@ -43,10 +43,10 @@ INFO_COLUMNS = "id, state, head, updated_at, task, parent_id, parent_seq, tenant
 
 def info_of(row: Sequence[Any]) -> SessionInfo:  # Any: a value of each column
     """Return a line of the list of sessions from `INFO_COLUMNS` and the status."""
-    session_id, state, head, updated_at, task, parent_id, parent_seq, tenant, status = row
+    session_id, phase, head, updated_at, task, parent_id, parent_seq, tenant, status = row
     return SessionInfo(
         id=session_id,
-        state=state,
+        phase=phase,
         head=head,
         updated_at=updated_at,
         task=task,
