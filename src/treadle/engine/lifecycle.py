@@ -181,9 +181,10 @@ class Lifecycle:
         """The lease is lost: stop everything, before another process may act. What we would still record is refused."""
         self._patience.hurry()
         if self._interrupt is not None:
-            loss = (self.session and self.session.loss) or "taken over"
+            loss = (self.session and self.session.loss) or "Another process has taken the session over."
             logger.warning("The run stops, its session is lost: %s", loss)
-            self._interrupt.trip(Stop(reason=StopReason.CANCELLED), is_urgent=True)
+            # The end is stored nowhere, unless the run goes on in memory: then its result has the reason too.
+            self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message=loss), is_urgent=True)
 
     def _look(self) -> None:
         """Something was left for the session: a cancellation cuts into what is under way, all else waits for the step."""

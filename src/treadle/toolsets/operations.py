@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeAlias
+from weakref import WeakKeyDictionary
 
 from treadle.errors import Rejected, ToolDefinitionError, shown
 from treadle.tools import Done, JsonObject, NotDone, Tool, ToolContext, answer_of_check
@@ -66,26 +67,34 @@ def operation(
 
 
 class _UnderWay:
-    """Until when the request of a start may still arrive at the service, by this process's own clock."""
+    """Until when the request of a start may still arrive at the service, by the clock of the event loop that asks.
+
+    Another loop may have another clock: there a start counts as begun when it is first asked about, as one of another process.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._until: dict[str, float] = {}
+        self._of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, float]] = WeakKeyDictionary()
 
     def begin(self, key: str) -> None:
-        while len(self._until) >= _MANY_KEYS:
-            del self._until[next(iter(self._until))]
-        self._until[key] = asyncio.get_running_loop().time() + self._seconds
+        self._note(key, asyncio.get_running_loop().time() + self._seconds)
 
     def end(self, key: str) -> None:
         """Note that the service has answered: nothing of this start arrives any more."""
-        self._until[key] = 0.0
+        self._note(key, 0.0)
 
     def seconds_left(self, key: str) -> float:
         """Return the seconds that NotDone is not to be believed. A start of another process may have begun just now."""
-        if key not in self._until:
+        loop = asyncio.get_running_loop()
+        if key not in self._of_loops.get(loop, {}):
             self.begin(key)
-        return max(0.0, self._until[key] - asyncio.get_running_loop().time())
+        return max(0.0, self._of_loops[loop][key] - loop.time())
+
+    def _note(self, key: str, until: float) -> None:
+        known = self._of_loops.setdefault(asyncio.get_running_loop(), {})
+        while len(known) >= _MANY_KEYS:
+            del known[next(iter(known))]
+        known[key] = until
 
 
 def _starting(start: Start, asks: str, timeout: float, underway: _UnderWay) -> Start:

@@ -29,6 +29,8 @@ __all__ = ["Heart", "LeaseActs", "ServerLease", "ServerLeases"]
 
 logger = redacted_logger(__name__)
 
+_SLACK_SECONDS = 2.0
+"""How much longer than a short lease is waited: a loaded machine may look late."""
 _BEATS_OF_THE_LIVING = 3
 """A renewal or two that were under way when their process died may arrive after it."""
 
@@ -170,7 +172,7 @@ class ServerLeases:
         seen: Claim | None = None
         beats = 0
         # A little longer than a lease: its end is the server's, and one that was moved on ends a moment later.
-        patience = self._lease_seconds * 1.25
+        patience = max(self._lease_seconds * 1.25, self._lease_seconds + _SLACK_SECONDS)
         until = time.monotonic() + patience
         while True:
             heard_at = time.monotonic()
