@@ -16,7 +16,8 @@ from treadle.errors import SessionConflict
 from treadle.events import AnyEvent
 from treadle.journals.sqlite import SqliteJournal
 from treadle.journals.sqlite.lease import FileLease
-from treadle.ports import InboxMessage, SessionInfo
+from treadle.ports import InboxMessage, SessionFilter, SessionInfo
+from treadle.ports.journals import ALL_SESSIONS
 
 if TYPE_CHECKING:
     from simulator.process import Process
@@ -197,9 +198,9 @@ class FileJournal(SimJournal):
         self._same("inbox", [*ours], [*files])
         return files
 
-    async def sessions(self) -> Sequence[SessionInfo]:
-        ours = await super().sessions()
-        files = self._disk.do(self._real.sessions())
+    async def sessions(self, where: SessionFilter = ALL_SESSIONS) -> Sequence[SessionInfo]:
+        ours = await super().sessions(where)
+        files = self._disk.do(self._real.sessions(where))
         self._same("sessions", sorted(map(_row, ours)), sorted(map(_row, files)))
         return ours  # in this order: the file sorts by a clock of its own
 
