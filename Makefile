@@ -104,6 +104,7 @@ soak: $(STAMP)  ## Simulate LIVES lives from seeds, then kill real processes for
 	PYTHONPATH=tests $(BIN)/python -m simulator --lives $(LIVES) --workers $(WORKERS) --pairs
 	$(BIN)/python benchmarks/soak.py --seconds $(SOAK_SECONDS)
 	$(BIN)/python benchmarks/soak.py --store postgres --seconds $(SOAK_SECONDS)
+	TREADLE_SOAK=1 $(BIN)/python -m pytest -q tests/durability/test_clocks_apart.py
 	TREADLE_BYTES=400 TREADLE_STRIDE=1 $(BIN)/python -m pytest -q tests/journals/test_feet.py tests/journals/test_postgres_silent.py -k "changed_byte or any_statement"
 
 .PHONY: simulate
