@@ -54,7 +54,10 @@ def test_a_move_by_file_closes_the_source_and_a_move_that_fails_does_not(paying:
 
     paying("sessions", "move", session, "--file", "s.jsonl", "--by", "ada", code=0)
     assert paying.json("approvals", "--json") == []
-    paying("sessions", "import", "s.jsonl", "--journal", "other.db", code=0)
+    told = paying("sessions", "import", "s.jsonl", "--journal", "other.db", code=0)
+    assert f"treadle sessions activate {session}" in told.stderr
+    assert "suspended" in paying("resume", session, "--journal", "other.db", "--tools", "paying.py", code=2).stderr
+    paying("sessions", "activate", session, "--journal", "other.db", code=0)
     paying("approve", approval, "--journal", "other.db", code=0)
     paying("resume", session, "--journal", "other.db", "--tools", "paying.py", code=0)
     assert len(paid(paying)) == 1

@@ -38,7 +38,7 @@ async def resumed(journal: Journal, paid: list[tuple[int, str]], name: str = "s"
 async def test_an_export_of_a_moved_session_does_not_go_on_elsewhere(journal: Journal) -> None:
     source, target, paid = await waiting_session(journal, "s"), MemoryJournal(), list[tuple[int, str]]()
     copy = MemoryJournal()
-    await import_session(target, await source.move("the other journal"))
+    await import_session(target, await source.move("the other journal"), take_open=True)
     await import_session(copy, await source.export())
     async with open_session(target, id="s") as moved:
         await moved.answer(moved.approvals()[0].id, "allow")
@@ -47,12 +47,30 @@ async def test_an_export_of_a_moved_session_does_not_go_on_elsewhere(journal: Jo
     assert [amount for amount, _ in paid] == [7]
 
 
+@pytest.mark.row("H06")
+async def test_the_lines_of_one_move_imported_at_two_places_act_at_the_one_that_a_person_names(
+    journal: Journal,
+) -> None:
+    source, paid = await waiting_session(journal, "s"), list[tuple[int, str]]()
+    await source.answer(source.approvals()[0].id, "allow")
+    lines = await source.move("b")
+    places = [MemoryJournal(), MemoryJournal()]
+    for place in places:
+        await import_session(place, lines)
+
+    assert [await resumed(place, paid) for place in places] == ["SessionNotActive"] * 2
+    async with open_session(places[1], id="s") as moved:
+        await moved.change(status="active", by="ada")
+    assert [await resumed(place, paid) for place in places] == ["SessionNotActive", "completed"]
+    assert [amount for amount, _ in paid] == [7]
+
+
 @pytest.mark.row("H06", "N14")
 async def test_a_moved_session_acts_once_and_its_source_names_where_it_went(journal: Journal) -> None:
     source, target, paid = await waiting_session(journal, "s"), MemoryJournal(), list[tuple[int, str]]()
     [approval] = source.approvals()
     lines = await source.move("the other journal", by="ada")
-    assert await import_session(target, lines) == "s"
+    assert await import_session(target, lines, take_open=True) == "s"
 
     for act in (
         source.answer(approval.id, "allow"),
@@ -117,7 +135,7 @@ async def test_a_call_in_doubt_moves_and_is_resolved_where_it_went(journal: Jour
     await bank.break_off(journal)
     async with open_session(journal, id="s") as session:
         lines = await session.move("b")
-    await import_session(target, lines)
+    await import_session(target, lines, take_open=True)
     async with open_session(target, id="s") as session:
         await session.resolve("p", Done({"receipt": 1}))
         done = await bank.agent(text("Paid.")).resume(session)
@@ -130,7 +148,7 @@ async def test_a_cancellation_goes_along(journal: Journal) -> None:
     source, target, paid = await waiting_session(journal, "s"), MemoryJournal(), list[tuple[int, str]]()
     await source.answer(source.approvals()[0].id, "allow")
     await source.cancel()
-    await import_session(target, await source.move("b"))
+    await import_session(target, await source.move("b"), take_open=True)
     assert await target.approvals() == ()
     assert (await resumed(target, paid), paid) == ("cancelled", [])
 

@@ -51,7 +51,7 @@ async def import_session(
         await import_session(journal, Path("invoice-7.jsonl").read_bytes().splitlines())
 
     Args:
-        take_open: Take it up at once, although a call of it may still act: its source is closed, as you know.
+        take_open: Take it up at once, although a call of it may still act: it goes on nowhere else, as you know.
         id: Another id for it; its idempotency keys are others then, so no call of it may be open.
         clock: Dates the arrival; the time of this machine where it is None.
 
@@ -97,19 +97,21 @@ def _arrived(lines: Iterable[bytes | str], name: str | None, *, take_open: bool,
 
 
 def _arrival(parcel: Parcel, *, take_open: bool, at: float) -> list[SessionChanged]:
-    """Return what is recorded of an arrival: a moved session is active here; one that may act at two places is not."""
+    """Return what is recorded of an arrival. A session that may act at two places arrives suspended: a person says where it goes on."""
     state = parcel.state()
+    if state.moved_to and not parcel.is_move:
+        return []  # a copy of a session that goes on elsewhere
+    has_waiting_effects = bool(state.open_effects()) and not take_open
+    if not state.moved_to and (state.status != "active" or not has_waiting_effects):
+        return []
     arrived = SessionChanged(
         session_id=parcel.session_id, seq=len(parcel.events) + 1, at=at, status="active", by="import"
     )
-    if state.moved_to and not parcel.is_move:
-        return []  # a copy of a session that goes on elsewhere
-    if state.moved_to:
+    if not has_waiting_effects:
         return [msgspec.structs.replace(arrived, reason="It was moved here.")]
-    if take_open or state.status != "active" or not state.open_effects():
-        return []
     calls = ", ".join(f"{one.call.name} ({one.call.id})" for one in state.open_effects())
-    reason = f"Imported with calls that may still act: {calls}. Activate it once its source is closed."
+    where = "at the one place where it goes on" if state.moved_to else "once its source is closed"
+    reason = f"Imported with calls that may still act: {calls}. Activate it {where}."
     return [msgspec.structs.replace(arrived, status="suspended", reason=reason)]
 
 

@@ -144,8 +144,8 @@ async def take_in(options: Options, terminal: Terminal) -> int:
         terminal.line(session_id)
     if is_closed:
         terminal.say(
-            f"A call of {session_id} may still act, here and where it comes from, so it is suspended. Close its source "
-            f"(`treadle sessions suspend`), then: treadle sessions activate {session_id}{same_journal(options)}"
+            f"A call of {session_id} may still act, so it is suspended. If it goes on at no other place (its source is moved "
+            f"or suspended), take it up: treadle sessions activate {session_id}{same_journal(options)}"
         )
     return 0
 
@@ -165,7 +165,9 @@ async def move(options: Options, terminal: Terminal) -> int:
         terminal.data({"id": session.id, "moved_to": moved_to})
     terminal.say(f"Session {session.id} is closed here. It goes on with: {there}")
     if options.file is not None:
-        terminal.say("Import the file at one place only, then delete it: at two places its calls could act twice.")
+        terminal.say(
+            "Where a call of it may still act, it arrives suspended: activate it at the one place where it goes on."
+        )
     return 0
 
 
@@ -178,7 +180,7 @@ async def _move_to_journal(session: Session, options: Options) -> str:
         lines = await session.move(place, by=person(options), reason=options.reason)
         try:
             if not await _is_in(target, session.id):
-                await import_session(target, lines)
+                await import_session(target, lines, take_open=True)  # nobody else has these lines
         except Exception:
             if not await _is_in(target, session.id):  # it has arrived nowhere; where nobody knows, it stays closed here
                 await session.change(status="active", reason="The move failed.", take_back=True)
