@@ -31,6 +31,8 @@ class Agents:
     """
 
     def __init__(self, agents: Iterable[Agent]) -> None:
+        if not isinstance(agents, Iterable):
+            raise ConfigurationError(f"Agents takes an iterable of agents; got {shown(agents)}.")
         self._agents: dict[str, Agent] = {}
         for agent in agents:
             if not isinstance(agent, Agent):

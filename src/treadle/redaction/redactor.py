@@ -1,7 +1,7 @@
 """The redactor: takes secrets out of text and JSON that people or programs read. Changes nothing that is executed."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from treadle.errors import ConfigurationError, shown
@@ -39,6 +39,8 @@ class Redactor:
     """
 
     def __init__(self, *, patterns: Sequence[str] = (), is_on: bool = True) -> None:
+        if not isinstance(patterns, Iterable) or isinstance(patterns, str | bytes):
+            raise ConfigurationError(f"Redactor patterns must be a list of texts; got {shown(patterns)}.")
         own = "|".join(map(_own, patterns))
         self._own = re.compile(own) if own else None
         self._is_on = is_on

@@ -82,6 +82,7 @@ def resolve_model(
         ConfigurationError: A capability is none, or the address, an option, a header or a time limit cannot be used.
     """
     dialect, model = check_model_name(name)
+    _check_kinds(texts={"base_url": base_url, "api_key": api_key}, mappings={"options": options, "headers": headers})
     special = _capabilities(capabilities)
     match dialect:
         case "demo":
@@ -107,6 +108,15 @@ def driver_for(model: Model) -> Driver:
     from treadle.drivers.react import ReActDriver
 
     return ReActDriver(output="json_schema" if Capability.JSON_SCHEMA in special else "json")
+
+
+def _check_kinds(*, texts: Mapping[str, object], mappings: Mapping[str, object]) -> None:
+    for name, value in texts.items():
+        if not isinstance(value, str | None):
+            raise ConfigurationError(f"{name} must be a text; got {shown(value)}.")
+    for name, value in mappings.items():
+        if not isinstance(value, Mapping | None):
+            raise ConfigurationError(f"{name} must be a mapping; got {shown(value)}.")
 
 
 def _capabilities(words: Iterable[str]) -> frozenset[Capability]:

@@ -17,7 +17,9 @@ from typing import Literal
 
 import msgspec
 
+from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, Rejected
+from treadle.errors import shown as shown_value
 from treadle.tools import Subject
 
 __all__ = ["Entry", "Opened", "Root", "refusal", "shown", "spelled", "split"]
@@ -66,6 +68,10 @@ class Root:
     """
 
     def __init__(self, folder: str | Path) -> None:
+        if not isinstance(folder, str | Path):
+            raise ConfigurationError(f"The root of the file tools must be a path; got {shown_value(folder)}.")
+        if find_unencodable(str(folder)) is not None or "\0" in str(folder):
+            raise ConfigurationError(f"The root of the file tools is no path of a file system: {shown_value(folder)}.")
         given = os.path.abspath(folder)  # noqa: PTH100 - Path.absolute keeps `..`, which must go without reading links
         self._path = os.path.realpath(given)
         if not Path(self._path).is_dir():
