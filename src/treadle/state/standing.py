@@ -1,0 +1,147 @@
+"""How a session stands: the values that its events are added up in, and what follows from them. Adds up nothing itself."""
+
+from bisect import bisect_right
+
+from treadle.events import ApprovalRequested, CallDecided, SessionSpawned, SessionStatus, ToolResolved
+from treadle.messages import Message
+from treadle.state.calls import Approval, CallRecord, CallState, approval_of, asks_of, call_record, only_reads
+from treadle.state.doubts import Doubt, resolution_id
+from treadle.state.facts import Facts
+from treadle.state.runs import RunState
+from treadle.tools import JsonObject
+
+__all__ = ["Standing"]
+
+
+class Standing:
+    """How a session stands: what its events add up to, and what follows from that. Changes nothing."""
+
+    __slots__ = ("__dict__", "__weakref__", "_transcript")  # a copy is no sum: it lies beside what `vars` shows
+
+    def __init__(self, session_id: str) -> None:
+        self.id = session_id
+        self.head = 0
+        self.step = 0
+        self.messages: list[Message] = []
+        self.open: dict[str, CallState] = {}
+        """Calls of the last step, in call order, until all have results."""
+        self.answered: tuple[CallState, ...] = ()
+        """Calls of the last step whose calls all have results."""
+        self.early: dict[str, CallState] = {}
+        """Calls that started while their response still streamed."""
+        self.salvaged: list[CallState] = []
+        """Early calls of discarded responses of this step: their results may answer equal calls."""
+        self.approvals: dict[str, Approval] = {}
+        """Pending and answered but not yet used."""
+        self.doubts: dict[str, Doubt] = {}
+        """Calls of unknown outcome of which the model was told, until a person says how they ended."""
+        self.resolutions: list[ToolResolved] = []
+        """How doubts ended of which the model had been told."""
+        self.call_ids: set[str] = set()
+        self.message_ids: set[str] = set()
+        self.run: RunState | None = None
+        self.status: SessionStatus = "active"
+        """What people have made of the session, whatever became of its runs."""
+        self.moved_to = ""
+        """Where a session that was moved goes on; empty for one that is here."""
+        self.metadata: JsonObject = {}
+        """The application's own words on the session."""
+        self.parent_id: str | None = None
+        self.parent_seq: int | None = None
+        self.caller: SessionSpawned | None = None
+        """The call of another session that this one carries out; None for a session that people run."""
+        self.facts = Facts()
+        """What tools remember in the session."""
+        self.marks: dict[str, int] = {}
+        """Names of points, by the number of the event that stood last there."""
+        self.rewinds: list[tuple[int, int]] = []
+        """Each rewind: the event it went back to, and its own number."""
+        self.message_seqs: list[int] = []
+        """The event that brought each message."""
+        self.has_empty_messages = False
+        """Whether a message without parts was ever added: the model answered nothing, say."""
+        self._transcript: tuple[Message, ...] | None = None
+        self._decided_early: CallDecided | None = None
+        self._missing = 0  # open calls without a result; counted, because a step may hold a thousand
+
+    @property
+    def transcript(self) -> tuple[Message, ...]:
+        """All messages: the same tuple until there is another one, because a long session's is copied in every step."""
+        if self._transcript is None:
+            self._transcript = tuple(self.messages)
+        return self._transcript
+
+    @property
+    def has_open_calls(self) -> bool:
+        return bool(self.open)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every call has its result, early calls of responses that broke off included: a point to fork or move."""
+        return not (self.open or self.early or any(one.result is None for one in self.salvaged))
+
+    @property
+    def unanswered(self) -> list[CallState]:
+        return [state for state in self.open.values() if state.result is None]
+
+    @property
+    def phase(self) -> str:
+        """What became of its last run, for lists: `active` before its first run, then its last run's phase; or `deleted`."""
+        if self.status == "deleted":
+            return "deleted"
+        return self.run.phase if self.run else "active"
+
+    def phase_at(self, seq: int) -> str:
+        """Say what the phase is after a rewind to this event: its run can go on, unless its task is gone too."""
+        kept = bisect_right(self.message_seqs, seq)
+        return "active" if self.run is None or kept <= self.run.first_message else "stopped"
+
+    def is_visible(self, seq: int) -> bool:
+        """Whether what the model sees goes back to this event: no later rewind has gone behind it."""
+        return not any(to < seq < rewound for to, rewound in self.rewinds)
+
+    def call_records(self) -> tuple[CallRecord, ...]:
+        """Return the calls of the run that have a result, in call order; also those beside a call that waits."""
+        beside = (call_record(state.result) for state in self.open.values() if state.result is not None)
+        return (*(() if self.run is None else self.run.calls), *beside)
+
+    def pending_approvals(self) -> tuple[Approval, ...]:
+        """Return what waits for a person's word: this session's own requests, and those of sessions that carry out its calls."""
+        own = (approval for approval in self.approvals.values() if approval.answer is None)
+        return (*own, *(self._asked_below(ask) for state in self.suspended for ask in asks_of(state)))
+
+    @property
+    def suspended(self) -> list[CallState]:
+        """Started calls without a result that wait for something."""
+        return [state for state in self.open.values() if state.suspended is not None and state.result is None]
+
+    @property
+    def root_id(self) -> str:
+        """The session that a person resumes: this one, or the one at the top of those that call each other."""
+        return self.id if self.caller is None else self.caller.root_id or self.caller.parent_id
+
+    def open_doubts(self) -> tuple[Doubt, ...]:
+        """Return the calls in doubt that a person has not resolved: those whose model was told, and those without a result.
+
+        While a run is live, a call without a result is under way and in no doubt: only the caller knows whether one is.
+        """
+        children = {} if self.run is None else self.run.children
+        below = {child.call_id for child in children.values()}  # an agent as a tool goes on where it broke off
+        open_ones = [
+            state.doubt(self.id)
+            for state in self.unanswered
+            if state.started is not None and state.resolution is None and not state.started.effect.is_repeatable
+            if state.suspended is None and state.call.id not in below
+        ]
+        return (*(doubt for doubt in self.doubts.values() if not doubt.resolution), *open_ones)
+
+    def open_effects(self) -> list[CallState]:
+        """Return the calls that may still act, or ask a person whether they may: those without a result that are no reads."""
+        return [state for state in self.unanswered if not only_reads(state)]
+
+    def untold_resolutions(self) -> list[ToolResolved]:
+        """Return how doubts ended, where the model was told of the doubt and not yet of its end."""
+        return [one for one in self.resolutions if resolution_id(one) not in self.message_ids]
+
+    def _asked_below(self, ask: ApprovalRequested) -> Approval:
+        return approval_of(ask, ask.session_id, self.root_id)
