@@ -1,0 +1,200 @@
+"""Judge what a line would start: which of its commands start others, which options write, and which paths are touched. Runs nothing."""
+
+import posixpath
+import re
+
+from treadle.permissions.commands.parsed import Doubt, Invocation, Line, Redirection, Touched
+from treadle.permissions.commands.programs import INTERPRETERS, PROGRAMS, SUBCOMMANDS, WRAPPERS, Program
+from treadle.permissions.commands.reading import MAX_COMMANDS, read
+
+__all__ = ["analyse", "program_name", "reads_only"]
+
+_MAX_INNER = 3
+"""How deep lines within lines (`sh -c "sh -c '...'"`) are looked into for what they start."""
+_UNKNOWN = Program()
+_VERSION = re.compile(r"[-.]?\d+(\.\d+)*$")
+_ASSIGNMENT = re.compile(r"^\w+=")
+
+
+def analyse(source: str) -> Line:
+    """Say what a line of shell would start, write and read.
+
+    Never raises for the text. Work is bounded by the line's length; what is beyond the bound is a doubt.
+
+    Args:
+        source: What would be given to `bash -c`.
+
+    Example:
+        >>> analyse("git log | head -3").is_understood
+        True
+        >>> analyse("echo $(id)").doubts[0].text
+        '$(id)'
+    """
+    return _judged(read(source), depth=0)
+
+
+def reads_only(line: Line) -> bool:
+    """Whether a line certainly changes nothing: every command of it is known to read, with no option that does more."""
+    if not line.is_understood or any(one.writes for one in line.redirections):
+        return False
+    return all(not one.risks and not one.via and _known(one)[1].reads_only for one in line.invocations)
+
+
+def program_name(word: str) -> str:
+    """Return a program's plain name: no folder and no version (`/usr/bin/python3.11` is `python`)."""
+    name = posixpath.basename(word)
+    return (_VERSION.sub("", name) or name).lower()
+
+
+def _judged(line: Line, *, depth: int) -> Line:
+    invocations: list[Invocation] = []
+    doubts = list(line.doubts)
+    for one in line.invocations:
+        judged = Invocation(
+            words=one.words, text=one.text, via=one.via, folders=one.folders, risks=(*one.risks, *_risks(one))
+        )
+        inner = _inner(judged, depth=depth) if judged.risks else []
+        invocations += [judged, *inner]
+    if len(invocations) > MAX_COMMANDS * MAX_COMMANDS:
+        doubts.append(Doubt(reason="The line starts too many commands to be judged.", text=line.source[:80]))
+        invocations = invocations[: MAX_COMMANDS * MAX_COMMANDS]
+    outer = [one for one in invocations if not one.via]
+    touched = [
+        *(path for one in outer for path in _paths(one)),
+        *(_target(one, at) for one in line.redirections for at in one.folders),
+    ]
+    return Line(
+        source=line.source,
+        invocations=tuple(invocations),
+        redirections=line.redirections,
+        touched=tuple(dict.fromkeys(touched)),
+        doubts=tuple(doubts),
+    )
+
+
+def _risks(one: Invocation) -> list[str]:
+    """Say why no rule by prefix may allow a command."""
+    name = program_name(one.program)
+    if name in WRAPPERS:
+        return [f"`{name}` starts another program, or acts elsewhere."]
+    if name in INTERPRETERS:
+        return [f"`{name}` carries out a program or a configuration of its own."]
+    found: list[str] = []
+    command, known = _known(one)
+    if one.program in SUBCOMMANDS and one.words[1:2] and one.words[1].startswith("-"):
+        found.append(f"`{one.words[1]}` before the subcommand changes what `{one.program}` reads or runs.")
+    elif one.program in SUBCOMMANDS and known is _UNKNOWN:
+        found.append(f"`{command}` is not known: it may be an alias, or run commands.")
+    found += [
+        f"`{argument}` lets `{command}` write a file, run a program or read its settings."
+        for argument in _options(one)
+        if _is_risky(argument, known)
+    ]
+    if name in ("git", "hg", "svn") and any("%G" in argument for argument in one.arguments):
+        found.append("A format with `%G` starts the program that checks signatures.")
+    return found
+
+
+def _known(one: Invocation) -> tuple[str, Program]:
+    """Return a command's name with its subcommand, and what is known of it. A program named by its path is not known."""
+    if one.program not in SUBCOMMANDS:
+        return one.program, PROGRAMS.get(one.program, _UNKNOWN)
+    subcommand = next((word for word in one.arguments if not word.startswith("-")), "")
+    return f"{one.program} {subcommand}".strip(), SUBCOMMANDS[one.program].get(subcommand, _UNKNOWN)
+
+
+def _options(one: Invocation) -> list[str]:
+    """Return the arguments that may be options. Those behind `--` are not, but some programs take them so: only GNU's rule counts."""
+    found: list[str] = []
+    for argument in one.arguments:
+        if argument == "--":
+            break
+        if argument.startswith("-") and argument != "-":
+            found.append(argument)
+    return found
+
+
+def _is_risky(argument: str, known: Program) -> bool:
+    name = argument.partition("=")[0]
+    if known.style == "words":
+        return name in known.risky or f"-{name.lstrip('-')}" in known.risky
+    if name.startswith("--"):
+        return any(risky.startswith(name) for risky in known.risky if risky.startswith("--"))
+    letters = {risky[1] for risky in known.risky if len(risky) == len("-x")}
+    return name in known.risky or bool(letters & set(argument[1:]))
+
+
+def _inner(one: Invocation, *, depth: int) -> list[Invocation]:
+    """Return what a command may start in its turn, so that a rule that forbids finds it: each tail of its words, each text in them."""
+    via = (*one.via, program_name(one.program))
+    found = [
+        Invocation(words=one.words[at:], text=one.text, via=via, folders=one.folders)
+        for at in range(1, min(len(one.words), MAX_COMMANDS))
+        if not one.words[at].startswith("-") and not _ASSIGNMENT.match(one.words[at])
+    ]
+    if depth < _MAX_INNER:
+        for argument in one.arguments:
+            text = argument.partition("=")[2] if argument.startswith("--") and "=" in argument else argument
+            if any(sign in text for sign in " \t\n;|&"):
+                found += _within(text, one, via=via, depth=depth)
+    return found
+
+
+def _within(text: str, outer: Invocation, *, via: tuple[str, ...], depth: int) -> list[Invocation]:
+    inner = _judged(read(text), depth=depth + 1)
+    return [
+        Invocation(words=one.words, text=outer.text, via=(*via, *one.via), folders=outer.folders)
+        for one in inner.invocations[:MAX_COMMANDS]
+    ]
+
+
+def _target(one: Redirection, at: str) -> Touched:
+    return Touched(path=_join(at, one.target), access="write" if one.writes else "read", text=one.text)
+
+
+def _paths(one: Invocation) -> list[Touched]:
+    """Return every path that the arguments may name. Where a program is not known each argument may be one, and it may be written."""
+    _, known = _known(one)
+    operands = 1 if one.program in SUBCOMMANDS else 0
+    is_read, seen = known.reads_only, 0
+    found: list[Touched] = []
+    is_over = False
+    for argument in one.arguments[operands:]:
+        is_option = argument.startswith("-") and argument != "-" and not is_over
+        is_over = is_over or argument == "--"
+        if is_option:
+            texts = _values(argument)
+        else:
+            seen += 1
+            is_text = known.operands == "text" or (known.operands == "first_text" and seen == 1)
+            texts = [] if is_text or argument in ("-", "--") else _operand(argument)
+        reads = is_read and not (known.max_operands is not None and not is_option and seen > known.max_operands)
+        found += [
+            Touched(path=_join(at, text), access="read" if reads else "write", text=argument)
+            for text in texts
+            for at in one.folders
+        ]
+    return found
+
+
+def _operand(argument: str) -> list[str]:
+    """Return what an operand may name: itself, and what follows a sign that joins a path to something (`if=FILE`, `@FILE`, `HEAD:FILE`)."""
+    return [argument, *_tails(argument)]
+
+
+def _values(argument: str) -> list[str]:
+    """Return the paths that an option may carry: `--to=../x`, `-I/usr`, `-o../x`."""
+    starts = [at for at in (argument.find("/"), argument.find("..")) if at > 0]
+    if not starts:
+        return []
+    joined = argument[2:] if not argument.startswith("--") else ""
+    return [text for text in (joined, argument[min(starts) :], *_tails(argument)) if text]
+
+
+def _tails(argument: str) -> list[str]:
+    tails = [argument[at + 1 :] for at, sign in enumerate(argument) if sign in "=:,@"][:8]
+    return [tail for tail in tails if tail.startswith(("/", "~", ".")) or "../" in tail]
+
+
+def _join(folder: str, path: str) -> str:
+    return posixpath.normpath(posixpath.join(folder, path)) if path else folder

@@ -1,0 +1,91 @@
+"""The parts of a command line: what it starts, where it redirects, what it touches, and what nobody can say. Parses nothing."""
+
+from typing import Literal
+
+import msgspec
+
+__all__ = ["Doubt", "Invocation", "Line", "Redirection", "Touched"]
+
+
+class Doubt(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a command line cannot be analysed. A line with a doubt is asked about, whatever a rule allows."""
+
+    reason: str
+    """One sentence, for the person who is asked."""
+    text: str
+    """The part of the line that it is about, as written."""
+
+
+class Invocation(msgspec.Struct, frozen=True, kw_only=True):
+    """One simple command: a program with its arguments, quotes and escapes removed."""
+
+    words: tuple[str, ...]
+    """The program and its arguments. Never empty."""
+    text: str
+    """The part of the line that says so, as written."""
+    risks: tuple[str, ...] = ()
+    """Why only a rule that names this very command can allow it: it starts others, runs a program of its own, or has an option that
+    writes. One sentence each."""
+    via: tuple[str, ...] = ()
+    """The programs that start this one, outermost first: `("sudo", "env")`. Empty for one that the line starts itself."""
+    folders: tuple[str, ...] = (".",)
+    """Where it may be started, relative to where the line is: more than one after a `cd` that may have failed."""
+
+    @property
+    def program(self) -> str:
+        """The first word, as written: `git`, `./tool`, `/bin/rm`."""
+        return self.words[0]
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """All words but the first."""
+        return self.words[1:]
+
+
+class Redirection(msgspec.Struct, frozen=True, kw_only=True):
+    """One redirection to or from a file. One between descriptors (`2>&1`) is not listed."""
+
+    operator: str
+    """As written: `>`, `>>`, `<`, `&>`."""
+    target: str
+    """The file, quotes removed."""
+    text: str
+    """The part of the line that says so, as written."""
+    folders: tuple[str, ...] = (".",)
+    """The folders that the target may be relative to."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether it creates or changes the file."""
+        return ">" in self.operator
+
+
+class Touched(msgspec.Struct, frozen=True, kw_only=True):
+    """A path that a command line names and may read or write."""
+
+    path: str
+    """The path, relative to where the line is started, or absolute. Not resolved: links are for whoever opens it."""
+    access: Literal["read", "write"]
+    """`write` also where nobody knows better: a program that is not known may write whatever it is given."""
+    text: str
+    """The argument or redirection that names it, as written."""
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """What one command line says: every simple command, redirection and path in it, and every doubt."""
+
+    source: str
+    """The line as it was given."""
+    invocations: tuple[Invocation, ...] = ()
+    """Every simple command, in the order of the line; one that another starts (`sudo rm`) follows it, with `via`."""
+    redirections: tuple[Redirection, ...] = ()
+    """Every redirection to or from a file."""
+    touched: tuple[Touched, ...] = ()
+    """Every path that an argument or a redirection may name."""
+    doubts: tuple[Doubt, ...] = ()
+    """What could not be analysed, in the order in which it was found. Empty: the line starts what `invocations` lists, and no more."""
+
+    @property
+    def is_understood(self) -> bool:
+        """Whether rules may judge the line: nothing in it is in doubt."""
+        return not self.doubts

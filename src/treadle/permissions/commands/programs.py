@@ -1,0 +1,163 @@
+"""What is known of common programs: which only read, which start others, and which options write, run or read settings. Data only.
+
+A program that is not here is not known: a person may allow it by name, and every path among its arguments counts as written.
+The lists of options come from the programs' own manuals; they forbid what a rule such as `git log:*` would otherwise let in.
+"""
+
+from types import MappingProxyType
+
+import msgspec
+
+__all__ = ["INTERPRETERS", "PROGRAMS", "SUBCOMMANDS", "WRAPPERS", "Program"]
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """One program, or one subcommand of it."""
+
+    reads_only: bool = False
+    """Whether it changes nothing as long as none of its `risky` options is given."""
+    risky: frozenset[str] = frozenset()
+    """Options that write a file, start a program or read settings from one: `--output`, `-o`. A long one also counts by its beginnings."""
+    style: str = "gnu"
+    """`gnu`: short options may be joined (`-xo`), long ones cut short. `words`: an option is one whole word (`-exec`)."""
+    max_operands: int | None = None
+    """Further operands are files that it writes (`uniq IN OUT`); None for no such rule."""
+    operands: str = "paths"
+    """`paths`: each operand may be a path. `first_text`: the first is a pattern or script. `text`: none is a path."""
+    texts: frozenset[str] = frozenset()
+    """Options whose value is text and no path: `-n`, `--format`."""
+
+
+def _program(risky: str = "", *, texts: str = "", **settings: object) -> Program:
+    return msgspec.convert(
+        {"risky": risky.split(), "texts": texts.split(), **settings},
+        Program,
+    )
+
+
+def _reader(risky: str = "", *, texts: str = "", **settings: object) -> Program:
+    return _program(risky, texts=texts, reads_only=True, **settings)
+
+
+WRAPPERS = frozenset(
+    """
+    ash bwrap builtin busybox chpst chroot chrt chronic command conda coproc daemonize dbus-run-session devcontainer direnv
+    distrobox docker doas dumb-init entr env eval exec fakeroot firejail flatpak flock git-shell hatch ionice kubectl ld.so
+    ld-linux-x86-64.so linux32 linux64 ltrace machinectl mise nerdctl newgrp nice nix nix-shell nohup npx nsenter numactl
+    parallel pdm pipenv pipx pkexec podman poetry prlimit proot pueue rlwrap rtx runcon runuser s6-setuidgid schroot script
+    sem setarch setpriv setsid sg source sshpass ssh start-stop-daemon stdbuf strace su sudo systemd-nspawn systemd-run
+    taskset tee-exec time timeout tini tmux toybox trap tsp unbuffer unshare uvx valgrind watch watchexec xargs xvfb-run yarnpkg
+    zsh-exec bunx at batch crontab screen nc ncat socat telnet . bind complete compgen enable hash alias mapfile readarray
+    """.split()
+)
+"""Programs and builtins that start what their arguments name, here or elsewhere."""
+
+INTERPRETERS = frozenset(
+    """
+    sh bash dash zsh fish ksh mksh csh tcsh rbash pwsh powershell nu xonsh elvish python pypy ipython perl raku ruby irb jruby
+    node nodejs deno bun ts-node tsx php lua luajit tclsh wish expect awk gawk mawk nawk original-awk osascript r rscript julia
+    ghci runghc runhaskell scala groovy jshell java kotlin clojure bb guile racket sbcl ocaml swipl gdb lldb sqlite psql mysql
+    mariadb mongosh redis-cli ed ex vi vim nvim view vimdiff emacs emacsclient nano pico joe less more most man info m4 dc bc
+    make gmake just task ninja cmake gcc cc clang sed gsed tar rsync scp sftp curl wget
+    """.split()
+)
+"""Programs that carry out a text of their own: a script, a configuration, a program in an argument, or a transfer that these rules
+do not read. Only a rule that names the whole command allows one."""
+
+_DIFF = "--output --ext-diff --textconv --show-signature --help -O"
+_GIT_READERS = {
+    "blame": _reader("--contents --textconv --help --ignore-revs-file -S"),
+    "cat-file": _reader("--textconv --filters --help", operands="text"),
+    "count-objects": _reader("--help"),
+    "describe": _reader("--help", operands="text"),
+    "diff": _reader(_DIFF),
+    "for-each-ref": _reader("--shell --perl --python --tcl --help", operands="text"),
+    "grep": _reader("-O --open-files-in-pager --ext-grep --textconv --help -f", operands="first_text"),
+    "log": _reader(_DIFF),
+    "ls-files": _reader("--help -X --exclude-from"),
+    "ls-tree": _reader("--help"),
+    "merge-base": _reader("--help", operands="text"),
+    "name-rev": _reader("--help", operands="text"),
+    "rev-list": _reader("--help --use-bitmap-index"),
+    "rev-parse": _reader("--help --parseopt --sq-quote"),
+    "shortlog": _reader(_DIFF),
+    "show": _reader(_DIFF),
+    "status": _reader("--help"),
+    "version": _reader("--help"),
+    "whatchanged": _reader(_DIFF),
+}
+_GIT_WRITERS = {
+    **dict.fromkeys("add checkout mv reset restore rm switch stash".split(), _program("--pathspec-from-file --help")),
+    **dict.fromkeys(
+        "branch tag notes reflog worktree symbolic-ref update-ref".split(), _program("--edit-description -e --help -F")
+    ),
+    "commit": _program("-F --file -t --template --help -c -C -e --edit --pathspec-from-file"),
+    "fetch": _program("--upload-pack -u --negotiation-tip --recurse-submodules --help --server-option -o"),
+    "merge": _program("-s --strategy -X --help -F --file"),
+    "pull": _program("--upload-pack -s --strategy -X --rebase --help --recurse-submodules"),
+    "push": _program("--receive-pack --exec --help --recurse-submodules -o"),
+    "cherry-pick": _program("-e --edit -s --strategy -X --help"),
+    "revert": _program("-e --edit -s --strategy -X --help"),
+}
+"""Not here, so asked about: what runs commands or fetches settings (bisect, clone, config, difftool, filter-branch, rebase, submodule)."""
+
+SUBCOMMANDS = MappingProxyType({"git": MappingProxyType({**_GIT_READERS, **_GIT_WRITERS})})
+"""Programs that are judged by their subcommand. One that is not listed may be an alias for any command."""
+
+PROGRAMS = MappingProxyType(
+    {
+        **dict.fromkeys("true false pwd whoami id uname arch nproc tty".split(), _reader(operands="text")),
+        **dict.fromkeys("echo basename dirname seq expr sleep".split(), _reader(operands="text")),
+        **dict.fromkeys(
+            "cat tac head tail cut fold nl rev comm cmp paste column stat readlink realpath ls ll dir vdir "
+            "md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum od hexdump strings "
+            "df expand unexpand join pr fmt tsort numfmt lsblk free uptime".split(),
+            _reader(),
+        ),
+        ":": _reader(operands="text"),
+        "cd": _reader(),
+        "which": _reader(operands="text"),
+        "date": _reader("-s --set -f --file", texts="-d --date", operands="text"),
+        "diff": _reader("--to-file --from-file"),
+        "du": _reader("--files0-from -X --exclude-from"),
+        "egrep": _reader("-f --file", operands="first_text", texts="-e --regexp"),
+        "fd": _reader("-x --exec -X --exec-batch --ignore-file", operands="first_text"),
+        "fgrep": _reader("-f --file", operands="first_text", texts="-e --regexp"),
+        "file": _reader("-C --compile -f --files-from -m --magic-file -p --preserve-date -Z -z"),
+        "find": _reader("-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from", style="words"),
+        "grep": _reader("-f --file --exclude-from", operands="first_text", texts="-e --regexp"),
+        "jq": _reader("-f --from-file -L --library-path --rawfile --slurpfile --argfile -i", operands="first_text"),
+        "printenv": _program(operands="text"),
+        "printf": _reader("-v", operands="text"),
+        "rg": _reader(
+            "--pre --hostname-bin -z --search-zip -f --file --ignore-file --pre-glob",
+            operands="first_text",
+            texts="-e --regexp",
+        ),
+        "sort": _reader("-o --output --compress-program -T --temporary-directory --files0-from --random-source"),
+        "tr": _reader(operands="text"),
+        "tree": _reader("-o --fromfile --fromtabfile --gitfile --infofile -R"),
+        "uniq": _reader(max_operands=1),
+        "wc": _reader("--files0-from"),
+        "xxd": _reader("-r -revert --revert", max_operands=1),
+        "cp": _program("-t --target-directory --backup -S --suffix"),
+        "mv": _program("-t --target-directory --backup -S --suffix"),
+        "ln": _program("-t --target-directory --backup -S --suffix"),
+        "install": _program("-t --target-directory --strip-program --backup -S --suffix"),
+        "split": _program("--filter"),
+        "dd": _program(style="words"),
+        "go": _program("-exec -toolexec -vettool -overlay -modfile -C -o", style="words"),
+        "cargo": _program("--config --manifest-path -Z -C --target-dir"),
+        "npm": _program("--prefix --script-shell --node-options --userconfig --globalconfig -C"),
+        "pnpm": _program("--prefix --script-shell --node-options -C --dir --shell-emulator"),
+        "yarn": _program("--cwd --use-yarnrc --script-shell"),
+        "pytest": _program(
+            "-p -c --config-file --rootdir --confcutdir -o --override-ini --basetemp --junitxml --junit-xml --pdbcls"
+        ),
+        "ruff": _program("--config --cache-dir --output-file -o"),
+        "mypy": _program("--config-file --python-executable --cache-dir --junit-xml"),
+        "zip": _program("-T -TT --unzip-command", style="words"),
+        "gh": _program("--jq -R --repo"),
+    }
+)
+"""What is known of a program, by its name."""

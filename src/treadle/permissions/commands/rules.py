@@ -1,0 +1,131 @@
+"""Rules on commands: `git log:*` by prefix, `git status` exactly. Says whether one covers a command; decides nothing."""
+
+import fnmatch
+import shlex
+
+import msgspec
+
+from treadle.errors import ConfigurationError
+from treadle.permissions.commands.judging import program_name
+from treadle.permissions.commands.parsed import Invocation, Line
+from treadle.permissions.commands.programs import SUBCOMMANDS
+
+__all__ = ["CommandPattern", "suggested"]
+
+_SAME = {"r": "recursive", "R": "recursive", "f": "force", "v": "verbose", "n": "dry-run", "a": "all"}
+"""Short options that a rule which forbids finds in their long form too."""
+
+
+class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
+    """A pattern on commands, word by word."""
+
+    text: str
+    """As the person wrote it."""
+    words: tuple[str, ...]
+    """The words that a command must begin with. `*` within a word stands for any text of that word."""
+    is_prefix: bool
+    """Whether further words may follow."""
+
+    @staticmethod
+    def parse(text: str) -> "CommandPattern":
+        """Read a pattern: `git status`, `git log:*`, `git log *`, `*`.
+
+        Raises:
+            ConfigurationError: The pattern is empty, or is more than one simple command.
+        """
+        body = text.strip()
+        is_prefix = body == "*" or body.endswith((":*", " *"))
+        body = "" if body == "*" else body.removesuffix(":*").removesuffix(" *").strip()
+        try:
+            words = tuple(shlex.split(body))
+        except ValueError as exc:
+            raise ConfigurationError(f"The command pattern {text!r} is invalid: {exc}.") from exc
+        if not words and not is_prefix:
+            raise ConfigurationError("A command pattern is empty. Write the command, as in `shell(git log:*)`.")
+        if any(sign in body for sign in (";", "|", "&", "\n", "`", "$(")):
+            raise ConfigurationError(
+                f"The command pattern {text!r} holds more than one simple command. Write one rule for each: "
+                "every command of a line is judged by itself."
+            )
+        return CommandPattern(text=text, words=words, is_prefix=is_prefix)
+
+    def allows(self, one: Invocation) -> bool:
+        """Whether the pattern vouches for a command.
+
+        A command with risks (a wrapper, an interpreter, an option that writes) needs a pattern that names all its words.
+        """
+        if one.risks or one.via:
+            return not self.is_prefix and self.words == one.words
+        if not self.is_prefix and len(one.words) != len(self.words):
+            return False
+        given = one.words[: len(self.words)]
+        return len(given) == len(self.words) and all(map(fnmatch.fnmatchcase, given, self.words))
+
+    def forbids(self, one: Invocation) -> bool:
+        """Whether the pattern finds a command, in any order and spelling of its options, and by any path of its program."""
+        if not self.words:
+            return True
+        names = {one.program, program_name(one.program), one.program.rpartition("/")[2]}
+        if not any(fnmatch.fnmatchcase(name, self.words[0]) for name in names):
+            return False
+        wanted, given = _parted(self.words[1:]), _parted(_without_settings(one))
+        if not all(any(_is_same(option, other) for other in given[0]) for option in wanted[0]):
+            return False
+        operands = given[1][: len(wanted[1])] if self.is_prefix else given[1]
+        has_options = self.is_prefix or len(wanted[0]) >= len(given[0])
+        return has_options and len(operands) == len(wanted[1]) and all(map(fnmatch.fnmatchcase, operands, wanted[1]))
+
+
+def suggested(line: Line) -> tuple[str, ...]:
+    """Return the narrow patterns that would cover a line the next time; none where a rule cannot vouch for it.
+
+    Never one for a shell, an interpreter or a wrapper, nor for a line with a doubt. Each is proven to match the command it is made from.
+    """
+    if not line.is_understood or any(one.risks or one.via for one in line.invocations):
+        return ()
+    patterns = tuple(dict.fromkeys(_pattern(one) for one in line.invocations))
+    proven = [CommandPattern.parse(pattern) for pattern in patterns]
+    is_covered = all(any(one.allows(invocation) for one in proven) for invocation in line.invocations)
+    return patterns if is_covered else ()
+
+
+def _pattern(one: Invocation) -> str:
+    """Return a pattern for one command: its known subcommand with any options, else just this command."""
+    if one.program in SUBCOMMANDS and one.words[1:2] and one.words[1] in SUBCOMMANDS[one.program]:
+        return f"{shlex.join(one.words[:2])}:*"
+    return shlex.join(one.words)
+
+
+def _without_settings(one: Invocation) -> tuple[str, ...]:
+    """Return the arguments without the options before a subcommand: `git -C x push` is a push."""
+    if one.program not in SUBCOMMANDS and program_name(one.program) not in SUBCOMMANDS:
+        return one.arguments
+    known = SUBCOMMANDS[program_name(one.program)]
+    at = next((at for at, word in enumerate(one.arguments) if word in known), None)
+    if at is None:
+        at = next((at for at, word in enumerate(one.arguments) if not word.startswith("-")), 0)
+    return one.arguments[at:]
+
+
+def _parted(words: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Part options from operands. Joined short options are taken apart."""
+    options: list[str] = []
+    operands: list[str] = []
+    is_over = False
+    for word in words:
+        if is_over or not word.startswith("-") or word == "-":
+            operands.append(word)
+        elif word == "--":
+            is_over = True
+        elif word.startswith("--"):
+            options.append(word.partition("=")[0])
+        else:
+            options += [f"-{letter}" for letter in word[1:]]
+    return options, operands
+
+
+def _is_same(wanted: str, given: str) -> bool:
+    if wanted == given:
+        return True
+    longs = [_SAME.get(one[1:], one[1:]) if not one.startswith("--") else one[2:] for one in (wanted, given)]
+    return len(longs[0]) > 1 and len(longs[1]) > 1 and (longs[0].startswith(longs[1]) or longs[1] == longs[0])

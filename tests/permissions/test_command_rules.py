@@ -1,0 +1,105 @@
+"""Rules on commands: what a pattern vouches for, what it finds, and what may be offered as a rule."""
+
+import pytest
+
+from treadle.errors import ConfigurationError
+from treadle.permissions.commands.judging import analyse
+from treadle.permissions.commands.rules import CommandPattern, suggested
+
+
+def allowed(source: str, *patterns: str) -> bool:
+    line = analyse(source)
+    rules = [CommandPattern.parse(one) for one in patterns]
+    return line.is_understood and all(
+        any(rule.allows(one) for rule in rules) for one in line.invocations if not one.via
+    )
+
+
+def forbidden(source: str, pattern: str) -> bool:
+    return any(CommandPattern.parse(pattern).forbids(one) for one in analyse(source).invocations)
+
+
+@pytest.mark.parametrize(
+    ("source", "patterns", "is_allowed"),
+    [
+        ("git log --oneline", ["git log:*"], True),
+        ("git log --oneline", ["git log *"], True),
+        ("git log", ["git log:*"], True),
+        ("git logs", ["git log:*"], False),
+        ("git  'log'", ["git log"], True),
+        ("git log -5", ["git log"], False),
+        ("git log; id", ["git log:*"], False),
+        ("git log | head -3", ["git log:*"], False),
+        ("git log | head -3", ["git log:*", "head:*"], True),
+        ("git log --output=x", ["git log:*"], False),
+        ("git log --output=x", ["git log --output=x"], True),
+        ("./git log", ["git log:*"], False),
+        ("git log $(id)", ["git log:*", "*"], False),
+        ("env git log", ["env:*", "git log:*"], False),
+        ("python -m pytest", ["python:*"], False),
+        ("python -m pytest", ["python -m pytest"], True),
+        ("npm run test", ["npm run *"], True),
+        ("npm run test-unit", ["npm run test*"], True),
+        ("npm run test rm", ["npm run test*"], False),
+        ("rm x", ["*"], True),
+    ],
+)
+def test_a_rule_vouches_for_each_simple_command_by_its_words(source: str, patterns: list[str], is_allowed: bool):
+    assert allowed(source, *patterns) is is_allowed
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "rm x", "/bin/rm x", "\\rm x", "'r'm x", "ls; rm x", "ls | rm x", "(rm x)", "sudo rm x", "sudo -u bob rm x", "env A=1 rm x",
+        "timeout 5 rm x", "xargs rm", "find . -exec rm {} ';'", "bash -c 'rm x'", "bash -c \"sh -c 'rm x'\"", "eval 'rm x'", "busybox rm x",
+        "env -S 'rm x'", "ssh host 'rm x'", "true && " * 30 + "rm x", "rm *", "git bisect run rm x",
+    ],
+)  # fmt: skip
+def test_a_rule_that_forbids_finds_a_program_behind_each_wrapper_and_spelling(source: str):
+    assert forbidden(source, "rm:*")
+
+
+@pytest.mark.parametrize(
+    ("source", "pattern"),
+    [
+        ("rm -rf x", "rm -rf:*"), ("rm -fr x", "rm -rf:*"), ("rm -r -f x", "rm -rf:*"), ("rm x -rf", "rm -rf:*"),
+        ("rm --recursive --force x", "rm -rf:*"), ("rm --rec -f x", "rm -rf:*"), ("git -C x push", "git push:*"),
+        ("git --no-pager push origin", "git push:*"), ("git push --force", "git push --force:*"), ("git push origin -f", "git push --force:*"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_forbids_finds_options_in_any_order_and_form(source: str, pattern: str):
+    assert forbidden(source, pattern)
+
+
+@pytest.mark.parametrize(
+    ("source", "pattern"),
+    [("ls rm", "rm:*"), ("rm x", "rm -rf:*"), ("git log push", "git push:*"), ("echo 'rm x'", "rm:*")],
+)
+def test_a_rule_that_forbids_does_not_find_what_is_only_named(source: str, pattern: str):
+    assert not forbidden(source, pattern)
+
+
+@pytest.mark.parametrize(
+    ("source", "patterns"),
+    [
+        ("git log --oneline", ("git log:*",)),
+        ("git commit -m 'a b'", ("git commit:*",)),
+        ("npm run test", ("npm run test",)),
+        ("git diff | head -3", ("git diff:*", "head -3")),
+        ("bash -c x", ()),
+        ("sudo ls", ()),
+        ("python x.py", ()),
+        ("git log --output=x", ()),
+        ("echo $(id)", ()),
+    ],
+)
+def test_only_a_rule_that_is_proven_to_match_is_offered(source: str, patterns: tuple[str, ...]):
+    assert suggested(analyse(source)) == patterns
+    assert not patterns or allowed(source, *patterns)
+
+
+@pytest.mark.parametrize("text", ["", "  ", "git log; id", "git 'log", "a && b", "a $(b)"])
+def test_a_pattern_that_is_no_single_command_is_refused(text: str):
+    with pytest.raises(ConfigurationError, match="command pattern"):
+        CommandPattern.parse(text)

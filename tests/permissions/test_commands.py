@@ -1,0 +1,172 @@
+"""What a line of shell would start, write and read: found by parsing, and held against what bash does with the same text."""
+
+import os
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from treadle.permissions.commands.judging import analyse, reads_only
+from treadle.permissions.commands.reading import MAX_CHARACTERS, MAX_COMMANDS, read
+
+
+def words(source: str) -> list[tuple[str, ...]]:
+    return [one.words for one in read(source).invocations]
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("ls", [("ls",)]),
+        ("git log -5 'a b' \"c d\" e\\ f", [("git", "log", "-5", "a b", "c d", "e f")]),
+        ("'r'm \"x\"", [("rm", "x")]),
+        ("\\rm x", [("rm", "x")]),
+        ("a; b && c || d | e |& f\ng", [("a",), ("b",), ("c",), ("d",), ("e",), ("f",), ("g",)]),
+        ("(a; { b; }); ! c", [("a",), ("b",), ("c",)]),
+        ("echo HEAD~1 x=1 a^ # rm x", [("echo", "HEAD~1", "x=1", "a^")]),
+        ("cat <<'E' | sort\n$(rm x)\nE\n", [("cat",), ("sort",)]),
+    ],
+)
+def test_each_simple_command_of_a_line_is_found_with_its_words(source: str, found: list[tuple[str, ...]]):
+    assert read(source).is_understood
+    assert words(source) == found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "echo $(id)", "echo `id`", "ls <(id)", 'echo "$(id)"', "echo $X", "echo ${X:-$(id)}", "echo $((1+1))", "$'rm' -rf x", '$"rm" x',
+        "coproc rm x", "time rm x", "if true; then rm x; fi", "for x in a; do rm x; done", "while true; do rm x; done",
+        "f() { rm x; }; f", "function f { rm x; }", "[[ -f x ]]", "[ -f x ]", "case x in x) rm x;; esac", "((x=1))",
+        "X=1", "X=1 ls", "X+=1 ls", "a=(1 2)", "ls &", "nohup sleep 999 &", "echo 'open", 'echo "open', "echo a{b,c}", "{ls,-l}",
+        "ls *.py", "ls [ab]", "ls ?", "ls ~", "ls --to=~/x", "ls 2>x -l", "ls <>x", "ls >&x", "ls > $X", "cat <<E\n$(id)\nE\n",
+        "cat <<E\nhi\n E\nrm x\n", "ls;;id", "", "   ", "ls\rid", "ls\u00a0x", "ls\u200bx", "ls\x00", "ls \ud800", "{}",
+        "r\\\nm x", "ls \u202ex", "cd", "cd -", "cd a b", "'if' true", "ls 'a'b\\\nc",
+    ],
+)  # fmt: skip
+def test_whatever_the_shell_would_change_or_hide_is_a_doubt(source: str):
+    line = read(source)
+
+    assert not line.is_understood
+    assert all(doubt.reason.endswith(".") for doubt in line.doubts)
+
+
+def test_work_is_bounded_and_fails_closed():
+    assert not read("a" * (MAX_CHARACTERS + 1)).is_understood
+    assert not read(";".join(["true"] * (MAX_COMMANDS + 1))).is_understood
+    assert not read("(" * 500 + "ls" + ")" * 500).is_understood
+    assert not read("true && " * 60 + "rm x").is_understood
+    assert read(";".join(["true"] * MAX_COMMANDS)).is_understood
+
+
+def test_a_cd_adds_the_folder_it_may_have_gone_to():
+    line = analyse("cd sub && cat ../x")
+
+    assert {one.path for one in line.touched if one.text == "../x"} == {"../x", "x"}
+
+
+@pytest.mark.parametrize(
+    ("source", "touched"),
+    [
+        ("cat a /etc/passwd", {("a", "read"), ("/etc/passwd", "read")}),
+        ("cat < in > out", {("in", "read"), ("out", "write")}),
+        ("echo x >> ../log", {("../log", "write")}),
+        ("echo x 2>&1 >/dev/null", set()),
+        ("uniq a b", {("a", "read"), ("b", "write")}),
+        (
+            "mytool in --to=/etc/x -I/usr/y -o../z",
+            {("in", "write"), ("/etc/x", "write"), ("/usr/y", "write"), ("../z", "write")},
+        ),
+        ("dd if=/dev/sda of=../x", {("/dev/sda", "write"), ("../x", "write")}),
+        ("grep -- -e ../x", {("../x", "read")}),
+        ("ls -- -l", {("-l", "read")}),
+    ],
+)
+def test_paths_are_taken_out_of_arguments_options_and_redirections(source: str, touched: set[tuple[str, str]]):
+    assert touched <= {(one.path, one.access) for one in analyse(source).touched}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "git log --output=x", "git log --outp=x", "git diff --ext-diff", "git -c core.pager=id log", "git --exec-path=x log", "git co x",
+        "git grep -O x", "git grep -nO x", "git log --help", "git log --format=%G?", "find . -exec id ;", "find . -delete", "find . -fprint x",
+        "sort -o x y", "sort -uo x", "sort --compress-program=id x", "rg --pre id x", "tree -o x", "date -s now", "xxd -r a b",
+        "env ls", "timeout 5 ls", "xargs ls", "sudo ls", "bash -c ls", "sh x", "python x.py", "python3.11 -c pass", "/usr/bin/perl x",
+        "awk 1 x", "sed e", "vim x", "less x", "man ls", "make test", "curl x", "ssh host ls", "docker run x", "tar xf x", ". x", "source x",
+        "eval ls", "exec ls", "command ls", "busybox rm x", "npx x", "uvx x", "git clone x", "git rebase x", "git config a b",
+    ],
+)  # fmt: skip
+def test_what_starts_others_or_has_an_option_that_writes_is_a_risk(source: str):
+    line = analyse(source)
+
+    assert line.invocations[0].risks
+    assert not reads_only(line)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["ls -la src", "git log --oneline -5", "git status --short", "cat a | head -3 | wc -l", "grep -rn 'a b' .", "find . -name '*.py' -type f",
+     "cd src && ls", "git diff HEAD~1 -- a.py", "rg -n x src", "sort -u a | uniq -c", "echo done 2>&1"],
+)  # fmt: skip
+def test_lines_that_only_read_are_known_as_such(source: str):
+    assert reads_only(analyse(source))
+
+
+@pytest.mark.parametrize(
+    "source", ["rm x", "ls > x", "mytool", "./ls", "/bin/ls x", "git add x", "tee x", "uniq a b && rm c", "ls; X=1"]
+)
+def test_nothing_else_counts_as_reading(source: str):
+    line = analyse(source)
+
+    assert not reads_only(line) or any(one.access == "write" for one in line.touched)
+
+
+ATOMS = [
+    "aa", "bb", "rm", ";", "&&", "||", "|", "\n", "'", '"', "\\", "$", "(", ")", "{", "}", "<<", "E", "#", "`", "=", "!", "*", "~", "<", ">",
+    "&", "$(", "time", "coproc", "if", "then", "fi", "do", "done", "while", "\t", "é", "-", "1", "2>", "<<<", "'E'", "\nE\n", "<<'E'", "<<-E",
+    "|&", ">&", "&>", "[[", "]]", "[", "case", "esac", "in", "function", "f()", "for", "X=1", "X+=1", "a[0]=1", "((", "))", ",", "..", "?",
+    "$'", "\\\n", "%", "^", "@", "+", ":", "<(", "<>", ">|", "{}", "until", "-p", "x'y'", "'a b'", '"a b"', '"\\"', '"$x"', "#x", " #", ";&",
+]  # fmt: skip
+"""Pieces of shell. Any row of them is a line that somebody, or some model, may write."""
+
+LOG = 'command_not_found_handle() { printf "%s\\0" "$@" $\'\\1\' >> "$LOG"; return 0; }\n'
+"""Lets bash write down each program that it would start, with its arguments. There is no program on the path."""
+
+
+def test_bash_starts_nothing_and_writes_nothing_that_the_analysis_does_not_name(tmp_path: Path):
+    chance = random.Random(20261122)
+    (tmp_path / "env").write_text(LOG)
+    started = 0
+    for _ in range(int(os.environ.get("TREADLE_LINES", "1500"))):
+        source = "".join(chance.choice(ATOMS) + " " * (chance.random() < 0.6) for _ in range(chance.randint(1, 9)))
+        line = read(source)
+        if line.is_understood:
+            ran, files = in_bash(source, tmp_path)
+            started += len(ran)
+
+            assert set(ran) <= {one.words for one in line.invocations}, source
+            assert files <= {one.target for one in line.redirections if one.writes}, source
+    assert started > 0
+
+
+def in_bash(source: str, folder: Path) -> tuple[list[tuple[str, ...]], set[str]]:
+    """Return what bash would start, and the files it made."""
+    place, log = folder / "place", folder / "log"
+    place.mkdir(exist_ok=True)
+    log.write_bytes(b"")
+    subprocess.run(
+        ["/bin/bash", "--norc", "--noprofile", "-c", source],
+        cwd=place,
+        env={"PATH": "/nonexistent", "BASH_ENV": str(folder / "env"), "LOG": str(log), "LC_ALL": "C.UTF-8"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    files = {one.name for one in place.iterdir()}
+    for one in files:
+        (place / one).unlink()
+    calls = log.read_bytes().decode(errors="replace").split("\x00\x01\x00")[:-1]
+    return [tuple(one.split("\x00")) for one in calls], files
