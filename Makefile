@@ -4,7 +4,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.set-up
+NOT_INSTALLED = echo "pip could not install what Treadle needs: is the package index reachable from here? Its own words stand above." >&2; exit 1;
 
 # Branch coverage of src/treadle in percent, below which `make test` fails.
 COVERAGE_MIN ?= 95
@@ -38,7 +40,8 @@ help:  ## List these words
 .PHONY: setup
 setup: $(STAMP)  ## Make .venv and install the project with what its development needs
 
-$(STAMP): pyproject.toml scripts/dev_requirements.py
+# What a person needs to run it: the project and its dependencies, and no tool of a developer.
+$(RUNTIME): pyproject.toml
 	@command -v $(PYTHON) >/dev/null 2>&1 || { \
 	  echo "Treadle needs Python 3.11 or newer, and $(PYTHON) was not found: install it, or say make PYTHON=/path/to/python3." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -47,14 +50,18 @@ $(STAMP): pyproject.toml scripts/dev_requirements.py
 	  echo "This Python has no venv module with pip: install it (on Debian and Ubuntu: apt-get install python3-venv)." >&2; exit 1; }
 	@[ -x $(BIN)/python ] && $(BIN)/python -c 'import pip' 2>/dev/null || { \
 	  rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); }
+	@echo "Installing Treadle into $(VENV) (once, and again when pyproject.toml changes)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.' || { $(NOT_INSTALLED) }
+	@touch $@
+
+$(STAMP): $(RUNTIME) scripts/dev_requirements.py
 	@$(BIN)/python scripts/dev_requirements.py pyproject.toml > $(VENV)/dev-requirements.txt
-	@echo "Installing into $(VENV) (once, and again when pyproject.toml changes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.' -r $(VENV)/dev-requirements.txt || { \
-	  echo "pip could not install what Treadle needs: is the package index reachable from here? Its own words stand above." >&2; exit 1; }
+	@echo "Installing the developers' tools into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/dev-requirements.txt || { $(NOT_INSTALLED) }
 	@touch $@
 
 .PHONY: demo
-demo: $(STAMP)  ## Run the main job on a small sample folder: no key, no network
+demo: $(RUNTIME)  ## Run the main job on a small sample folder: no key, no network
 	@mkdir -p $(DEMO_HOME)
 	@echo '$$ treadle run -m demo "$(DEMO_TASK)" -C docs_src/sample --max-tool-calls $(DEMO_CALLS)'
 	@code=0; TREADLE_HOME="$(abspath $(DEMO_HOME))" $(BIN)/treadle run -m demo "$(DEMO_TASK)" \
@@ -77,8 +84,10 @@ format: $(STAMP)  ## Let the formatter and the linter mend what they can
 	$(BIN)/ruff format .
 
 .PHONY: docs
-docs: $(STAMP)  ## Put the samples of docs_src into the pages that show them
+docs: $(STAMP)  ## Put the samples into the pages, and build the site with its reference into build/site
 	$(BIN)/python scripts/docs.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Open build/site/index.html. For machines: build/site/llms.txt and build/site/llms-full.txt."
 
 .PHONY: test
 test: lint  ## Lint, then run every test with branch coverage

@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - a folder of scripts is no package
 """Put the samples of docs_src, and the tree of errors, into the pages that show them. Runs no sample.
 
 A page shows a file by naming it: ```python title="docs_src/first_loop.py". A block ```text title="src/treadle/errors.py"

@@ -1,0 +1,73 @@
+"""Signatures of structs, and examples as code: what griffe cannot see in a msgspec Struct or a docstring. Changes no file."""
+
+import re
+import textwrap
+from typing import Any
+
+import griffe
+
+__all__ = ["StructSignatures", "code_examples", "constructor", "is_struct"]
+
+_EXAMPLE = re.compile(r"^(?P<head>Example):\n(?P<code>(?:    .*\n?|\n)+)", re.MULTILINE)
+
+
+class StructSignatures(griffe.Extension):
+    """Gives each struct the constructor that msgspec makes, and each `Example:` of a docstring the form of code."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring is not None:
+            obj.docstring.value = code_examples(obj.docstring.value)
+
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        _visit(pkg)
+
+
+def code_examples(docstring: str) -> str:
+    """Return a docstring whose `Example:` is a block of code."""
+    return _EXAMPLE.sub(_as_code, docstring)
+
+
+def _as_code(match: re.Match[str]) -> str:
+    code = textwrap.dedent(match["code"]).strip("\n")
+    language = "pycon" if code.startswith(">>>") else "python"
+    return f"**Example**\n\n```{language}\n{code}\n```\n\n"
+
+
+def _visit(module: griffe.Module) -> None:
+    for member in list(module.members.values()):
+        if isinstance(member, griffe.Module):
+            _visit(member)
+        elif isinstance(member, griffe.Class) and "__init__" not in member.members and is_struct(member):
+            member.set_member("__init__", constructor(member))
+
+
+def is_struct(one: griffe.Class) -> bool:
+    """Return whether a class is a msgspec Struct, itself or by a base of this package."""
+    return any(str(base).rpartition(".")[2] == "Struct" for each in (one, *_ancestors(one)) for base in each.bases)
+
+
+def _ancestors(one: griffe.Class) -> list[griffe.Class]:
+    try:
+        return [base for base in one.mro() if isinstance(base, griffe.Class)]
+    except ValueError:  # a base of another package, which has not been read
+        return []
+
+
+def constructor(struct: griffe.Class) -> griffe.Function:
+    """Return the constructor that msgspec makes for a struct: one keyword for each field."""
+    fields = {
+        name: member
+        for each in (*reversed(_ancestors(struct)), struct)
+        for name, member in each.members.items()
+        if isinstance(member, griffe.Attribute)
+        and member.annotation is not None
+        and "class-attribute" in member.labels
+        and "ClassVar" not in str(member.annotation)
+        and not name.startswith("_")
+    }
+    parameters = [
+        griffe.Parameter(name, annotation=field.annotation, kind=griffe.ParameterKind.keyword_only, default=field.value)
+        for name, field in fields.items()
+    ]
+    own = griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword)
+    return griffe.Function("__init__", parameters=griffe.Parameters(own, *parameters), parent=struct)

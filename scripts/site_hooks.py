@@ -1,0 +1,66 @@
+"""Hooks of the site: the generated reference goes in as pages, and `llms.txt` and `llms-full.txt` come out beside it.
+
+mkdocs calls them; mkdocs.yml names this file.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
+from mkdocs.structure.pages import Page
+
+from manual.texts import reference, written_out
+
+__all__ = ["on_files", "on_nav", "on_page_markdown", "on_post_build"]
+
+_MADE: dict[str, str] = {}
+_ORDER: list[Page] = []
+_TEXTS: dict[str, str] = {}
+
+# The README and the pages also lead to files of the repository, which are not part of the site.
+_REPOSITORY = re.compile(r"\[(?P<text>[^\]]+)\]\(\.\./(?P<path>[^)]+)\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    _MADE.clear()
+    _MADE.update(reference())
+    for path, text in _MADE.items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_nav(nav: Navigation, **_: Any) -> Navigation:
+    _ORDER[:] = nav.pages
+    return nav
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    _TEXTS[page.file.src_uri] = markdown
+    return markdown if page.file.src_uri in _MADE else _REPOSITORY.sub(r"\g<text> (`\g<path>`)", markdown)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    site = Path(config.site_dir)
+    whole, lines = [], [f"# {config.site_name}\n", f"> {config.site_description}\n"]
+    section = None
+    for page in _ORDER:
+        text = written_out(_TEXTS[page.file.src_uri])
+        top = page.ancestors[-1].title if page.ancestors else "Start"
+        if top != section:
+            section = top
+            lines.append(f"\n## {section}\n")
+        lines.append(f"- [{page.title}]({page.file.dest_uri}): {_first_sentence(text)}")
+        whole.append(f"<!-- {page.file.src_uri} -->\n\n{text.strip()}\n")
+    (site / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (site / "llms-full.txt").write_text("\n".join(whole), encoding="utf-8")
+
+
+def _first_sentence(text: str) -> str:
+    for block in re.sub(r"^#.*$", "", text, flags=re.MULTILINE).split("\n\n"):
+        plain = " ".join(re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", block).split())
+        if plain and plain[0] not in "|`<>-!":
+            return re.split(r"(?<=[.:])\s", plain)[0]
+    return ""
