@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from treadle.tools import ToolResult as ToolResult
     from treadle.tools import Unknown as Unknown
     from treadle.toolsets.files import file_tools as file_tools
+    from treadle.toolsets.files import writing_tools as writing_tools
     from treadle.toolsets.http_answers import http_rejection as http_rejection
     from treadle.toolsets.operations import operation as operation
     from treadle.toolsets.shell.processes import ProcessResult as ProcessResult
@@ -189,6 +190,7 @@ _HOMES = {
     "run_process": "toolsets.shell.processes",
     "tool": "tooling.decorators",
     "with_fallback": "resolve",
+    "writing_tools": "toolsets.files",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - one list of names, not two

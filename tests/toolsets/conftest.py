@@ -8,14 +8,16 @@ import jsonschema_rs
 import pytest
 
 from treadle.errors import Rejected
-from treadle.toolsets.files import file_tools
+from treadle.tools import ToolOutput
+from treadle.toolsets.files import file_tools, writing_tools
 
 
 class Context:
     """The part of a ToolContext that these tools use."""
 
-    def __init__(self, cancelled: bool | Callable[[], bool] = False) -> None:
+    def __init__(self, cancelled: bool | Callable[[], bool] = False, facts: Any = None) -> None:
         self._cancelled = cancelled
+        self.facts: Any = {} if facts is None else facts
 
     @property
     def cancelled(self) -> bool:
@@ -23,15 +25,22 @@ class Context:
 
 
 class Toolbox:
-    """The four tools over one folder, each argument and result held to its schema."""
+    """The file tools over one folder, each argument and result held to its schema. It remembers facts, as a session does."""
 
     def __init__(self, root: Path) -> None:
-        self.tools = {tool.name: tool for tool in file_tools(root)}
+        self.tools = {tool.name: tool for tool in (*file_tools(root), *writing_tools(root))}
+        self.facts: dict[str, Any] = {}
 
     def __call__(self, name: str, *, ctx: Any = None, **arguments: Any) -> Any:
         tool = self.tools[name]
         jsonschema_rs.validate(tool.parameters, arguments)
-        result = tool.run(arguments, ctx or Context())
+        if tool.validate is not None:
+            tool.validate(arguments)
+        result = tool.run(arguments, ctx or Context(facts=self.facts))
+        if isinstance(result, ToolOutput):
+            for fact, value in (result.facts or {}).items():
+                self.facts.setdefault(fact, {}).update(value)
+            result = result.data
         jsonschema_rs.validate(tool.output_schema, result)
         return result
 

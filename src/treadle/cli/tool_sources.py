@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from treadle import Tool, TreadleError, file_tools
+from treadle import Tool, TreadleError, file_tools, writing_tools
 from treadle.cli.exits import UsageError
 from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.output.text import one_line
@@ -26,9 +26,10 @@ def load_tools(settings: Settings) -> tuple[Tool, ...]:
     Raises:
         UsageError: A name is unknown, or a file cannot be loaded; with the line.
     """
-    own = {tool.name: tool for tool in file_tools(settings.root)}
+    reading = file_tools(settings.root)
     if not settings.tools:
-        return tuple(own.values())
+        return reading
+    own = {tool.name: tool for tool in (*reading, *writing_tools(settings.root))}
     found: dict[int, Tool] = {}  # by identity: one tool may be named twice, two tools of one name are a conflict
     for source in settings.tools:
         found.update({id(tool): tool for tool in _load(source, own)})

@@ -88,6 +88,18 @@ class _Guard:
 _guard = _Guard()
 
 
+def _hold() -> None:
+    """Let no fork happen while the guard is being started: the child would have its pipe without knowing it."""
+    _guard.gate.acquire()
+
+
+def _release() -> None:
+    _guard.gate.release()
+
+
+os.register_at_fork(before=_hold, after_in_parent=_release)
+
+
 @after_fork
 def _begin_anew() -> None:
     """The programs are the parent's. Its guard must not wait for the child's end of the pipe."""

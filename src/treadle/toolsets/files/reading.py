@@ -6,11 +6,12 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import BinaryIO
 
-from treadle.tools import JsonObject, Tool, ToolContext
+from treadle.tools import JsonObject, Tool, ToolContext, ToolOutput
 from treadle.toolsets.files.root import Entry, Opened, Root, refusal, shown, spelled, split
 from treadle.toolsets.files.schemas import ERROR_SCHEMA, FOLDER_ROOTED, listing_schema
 from treadle.toolsets.files.search import grep_tool
 from treadle.toolsets.files.seats import give_way, seated
+from treadle.toolsets.files.seen import digest_of, fact_name
 from treadle.toolsets.files.text import Line, lines, text_stream
 from treadle.toolsets.files.walk import Glob, literal_folders, walk
 
@@ -157,7 +158,7 @@ def _list(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
     return _bounded(map(_entry_line, entries), "Use glob with a pattern to see the others.")
 
 
-def _read(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
+def _read(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
     path, offset, limit = arguments["path"], arguments.get("offset", 1), arguments.get("limit", _MAX_LINES)
     with seated(), root.open(path) as opened:
         if opened.is_folder:
@@ -167,7 +168,9 @@ def _read(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
             raise refusal(
                 f"{shown(path)} is a binary file of {opened.size} bytes; only text can be read.", "binary_file"
             )
-        return _read_lines(stream, offset, limit, ctx)
+        seen = digest_of(opened)
+        found = _read_lines(stream, offset, limit, ctx)
+        return ToolOutput(data=found, facts=None if seen is None else {"files": {fact_name(root, opened.names): seen}})
 
 
 def _read_lines(stream: BinaryIO, offset: int, limit: int, ctx: ToolContext) -> JsonObject:

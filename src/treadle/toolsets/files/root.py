@@ -22,7 +22,7 @@ from treadle.errors import ConfigurationError, Rejected
 from treadle.errors import shown as shown_value
 from treadle.tools import Subject
 
-__all__ = ["Entry", "Opened", "Root", "refusal", "shown", "spelled", "split"]
+__all__ = ["Entry", "Opened", "Root", "from_os_error", "refusal", "shown", "spelled", "split"]
 
 _MAX_PATH_CHARS = 4096
 _MAX_DETOURS = 100  # links and `..` of one path: enough for people, an end for a ring of links
@@ -78,6 +78,11 @@ class Root:
             raise ConfigurationError(f"The root of the file tools is not a folder: {given}")
         self._spellings = tuple(split(path) for path in dict.fromkeys((self._path, given)))
 
+    @property
+    def path(self) -> str:
+        """The folder, from `/`, links resolved."""
+        return self._path
+
     @contextmanager
     def open(self, path: str | Sequence[str]) -> Iterator[Opened]:
         """Open a file or folder for reading, and close it after the block.
@@ -93,7 +98,7 @@ class Root:
         try:
             opened = self._resolve(asked, names)
         except OSError as error:
-            raise _from_os_error(asked, error) from error
+            raise from_os_error(asked, error) from error
         try:
             yield opened
         finally:
@@ -236,7 +241,8 @@ def _outside(asked: str) -> Rejected:
     return refusal(f"Outside the root folder: {shown(asked)}. Paths are relative to the root folder.", "outside_root")
 
 
-def _from_os_error(asked: str, error: OSError) -> Exception:
+def from_os_error(asked: str, error: OSError) -> Exception:
+    """Return what a tool raises for an error of the system: a refusal that names the path; the error itself where it is none of the path's."""
     match error.errno:
         case errno.ENOENT | errno.ENOTDIR | errno.ELOOP | errno.EINVAL:
             # The last two: what was a file became a link, or the reverse, between two looks at it.

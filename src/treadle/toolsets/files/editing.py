@@ -1,0 +1,160 @@
+"""Edit a text: replace what stands there, once or everywhere, with its line ends and encoding kept. Opens nothing."""
+
+import difflib
+from collections.abc import Sequence
+from itertools import islice
+
+import msgspec
+
+from treadle.toolsets.files.root import refusal, shown
+
+__all__ = ["Edit", "TextFile", "edited", "reverted"]
+
+_MARKS = {"utf-8": b"\xef\xbb\xbf"}
+_MAX_PLACES = 10
+_MAX_TRIES = 100
+_MAX_NEAR_LINES = 5000
+_SNIFFED_BYTES = 8192
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """One replacement."""
+
+    old_text: str
+    """What stands there now, to the letter."""
+    new_text: str
+    """What is to stand there."""
+    all: bool = False
+    """Whether every place is replaced; else there must be just one."""
+
+
+class TextFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A text as it stands in a file: characters, and what bytes they are written in."""
+
+    text: str
+    """Without a byte order mark. Bytes that are not UTF-8 stand in it as lone surrogates, and are written back as they were."""
+    has_mark: bool = False
+    """Whether the file begins with the byte order mark of UTF-8."""
+
+    @staticmethod
+    def parse(content: bytes, path: str) -> "TextFile":
+        """Read the bytes of a file.
+
+        Raises:
+            Rejected: The file is binary.
+        """
+        if b"\0" in content[:_SNIFFED_BYTES]:
+            raise refusal(
+                f"{shown(path)} is a binary file of {len(content)} bytes; only text can be edited.", "binary_file"
+            )
+        has_mark = content.startswith(_MARKS["utf-8"])
+        body = content[len(_MARKS["utf-8"]) :] if has_mark else content
+        return TextFile(text=body.decode("utf-8", "surrogateescape"), has_mark=has_mark)
+
+    @property
+    def is_utf8(self) -> bool:
+        """Whether all of it is UTF-8."""
+        return not any("\udc80" <= character <= "\udcff" for character in self.text)
+
+    @property
+    def has_crlf(self) -> bool:
+        """Whether every line ends with a carriage return and a line feed."""
+        return "\r\n" in self.text and self.text.count("\n") == self.text.count("\r\n")
+
+    def content(self, text: str, path: str) -> bytes:
+        """Return the bytes of this file with another text: the same mark, encoding and line ends.
+
+        Raises:
+            Rejected: The file is in another encoding, and the text has characters beyond ASCII that this one did not have.
+        """
+        if self.has_crlf:
+            text = text.replace("\r\n", "\n").replace("\n", "\r\n")
+        if not self.is_utf8 and not set(text) - set(self.text) <= set(map(chr, range(128))):
+            raise refusal(
+                f"{shown(path)} is not UTF-8, and the new text has characters beyond ASCII. Use ASCII only, or convert the file first.",
+                "not_utf8",
+            )
+        return (_MARKS["utf-8"] if self.has_mark else b"") + text.encode("utf-8", "surrogateescape")
+
+
+def edited(file: TextFile, edits: Sequence[Edit], path: str) -> tuple[str, list[int]]:
+    """Return the text after all edits, each on the result of the one before, and the lines at which they were made.
+
+    Raises:
+        Rejected: A text does not occur, occurs more often than once without `all`, or is not changed. Nothing is edited then.
+    """
+    text = file.text
+    lines: list[int] = []
+    for number, edit in enumerate(edits, 1):
+        which = f"Edit {number} of {len(edits)}: " if len(edits) > 1 else ""
+        old, new = _in_line_ends(text, edit)
+        places = _places(text, old)
+        _check(text, edit, places, f"{which}{shown(path)}")
+        lines += [text.count("\n", 0, at) + 1 for at in (places if edit.all else places[:1])]
+        text = text.replace(old, new) if edit.all else text.replace(old, new, 1)
+    return text, lines
+
+
+def reverted(text: str, edits: Sequence[Edit]) -> "list[str]":
+    """Return the texts from which these edits may have made this one: one for each place where the last one may have been."""
+    found = [text]
+    for edit in reversed(edits):
+        found = list(islice((before for one in found for before in _before(one, edit)), _MAX_TRIES))
+    return found
+
+
+def _before(text: str, edit: Edit) -> list[str]:
+    forms = {(edit.old_text, edit.new_text), tuple(one.replace("\n", "\r\n") for one in (edit.old_text, edit.new_text))}
+    found: list[str] = []
+    for old, new in forms:
+        if edit.all:
+            found.append(text.replace(new, old) if new else text)
+        elif new:
+            found += [text[:at] + old + text[at + len(new) :] for at in islice(_places(text, new), _MAX_TRIES)]
+    return found
+
+
+def _in_line_ends(text: str, edit: Edit) -> tuple[str, str]:
+    """Return an edit in the line ends of the text: a model writes `\\n` whatever the file has."""
+    if "\r\n" in text and edit.old_text not in text:
+        old, new = (one.replace("\r\n", "\n").replace("\n", "\r\n") for one in (edit.old_text, edit.new_text))
+        return old, new
+    return edit.old_text, edit.new_text
+
+
+def _places(text: str, wanted: str) -> list[int]:
+    found: list[int] = []
+    at = text.find(wanted)
+    while at >= 0:
+        found.append(at)
+        at = text.find(wanted, at + len(wanted))
+    return found
+
+
+def _check(text: str, edit: Edit, places: Sequence[int], where: str) -> None:
+    if not places:
+        near = _near(text, edit.old_text)
+        advice = f" Line {near[0]} is similar: {shown(near[1])}" if near else " Read the file again."
+        raise refusal(f"{where}: `old_text` does not occur in the file. Nothing was changed.{advice}", "text_not_found")
+    if len(places) > 1 and not edit.all:
+        lines = [str(text.count("\n", 0, at) + 1) for at in places[:_MAX_PLACES]]
+        more = ", …" if len(places) > _MAX_PLACES else ""
+        raise refusal(
+            f"{where}: `old_text` occurs {len(places)} times, in lines {', '.join(lines)}{more}. Nothing was changed. "
+            "Give more lines around the place, or set `all` to replace each.",
+            "text_not_unique",
+        )
+    if edit.old_text == edit.new_text:
+        raise refusal(f"{where}: `old_text` and `new_text` are equal. Nothing was changed.", "nothing_to_change")
+
+
+def _near(text: str, wanted: str) -> tuple[int, str] | None:
+    """Return the line that is most like the first line that was looked for."""
+    first = next((line.strip() for line in wanted.splitlines() if line.strip()), "")
+    lines = {line.strip(): number for number, line in enumerate(islice(text.splitlines(), _MAX_NEAR_LINES), 1)}
+    close = (
+        difflib.get_close_matches(first[:200], [one for one in lines if len(one) <= 400], n=1, cutoff=0.7)
+        if first
+        else []
+    )
+    return (lines[close[0]], close[0]) if close else None

@@ -1,0 +1,222 @@
+"""The tools that change the files of one folder: write and edit. A file is changed only as the model has last seen it."""
+
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from treadle.errors import InvalidArguments
+from treadle.tools import JsonObject, Tool, ToolContext, ToolOutput
+from treadle.toolsets.files.editing import Edit, TextFile, edited, reverted
+from treadle.toolsets.files.placing import Place, place, replace
+from treadle.toolsets.files.root import Root, refusal, shown
+from treadle.toolsets.files.schemas import ERROR_SCHEMA, FOLDER_ROOTED
+from treadle.toolsets.files.seats import seated
+from treadle.toolsets.files.seen import digest, fact_name, seen_digest
+
+__all__ = ["edit_tool", "write_tool", "writing_tools"]
+
+_MAX_BYTES = 20_000_000
+_MAX_EDITS = 100
+_PATH: JsonObject = {"type": "string", "minLength": 1, "description": "File, relative to the root folder."}
+_TEXT: JsonObject = {
+    "type": "string",
+    "minLength": 1,
+    "description": "Text that stands in the file, with its blanks and line ends.",
+}
+_NEW: JsonObject = {"type": "string", "description": "What is to stand there."}
+_ALL: JsonObject = {"type": "boolean", "default": False, "description": "Replace every place, not just one."}
+
+_OUTPUT: JsonObject = {
+    "type": "object",
+    "properties": {
+        "output": {"type": "string"},
+        "bytes": {"type": "integer", "minimum": 0},
+        "lines": {"type": "array", "items": {"type": "integer", "minimum": 1}},
+    },
+    "required": ["output", "bytes"],
+    "additionalProperties": False,
+}
+
+
+def writing_tools(root: str | Path) -> tuple[Tool, ...]:
+    """Return write and edit over one folder. Use them beside `file_tools` of the same folder.
+
+    Both ask by default, as every tool that changes something does. A file that exists is changed only if the model has read it
+    and nobody has changed it since; a write is whole or nothing, and keeps mode, owner, encoding and line ends.
+
+    Example:
+        agent = Agent("openai:gpt-5-mini", tools=[*file_tools("."), *writing_tools(".")])
+
+    Args:
+        root: The folder. A relative one is taken from the working directory of this moment.
+
+    Raises:
+        ConfigurationError: The folder does not exist.
+    """
+    guard = Root(root)
+    return write_tool(guard), edit_tool(guard)
+
+
+def write_tool(root: Root) -> Tool:
+    """Return the `write` tool over one folder."""
+    return Tool(
+        name="write",
+        description=(
+            "Write a whole file: a new one, or in place of one that you have read. Use edit to change a part of a file.\n"
+            "Folders that do not exist are made. A file that exists must have been read in this session, and must not have changed "
+            f"since. Line ends and encoding of an existing file are kept. {FOLDER_ROOTED}"
+        ),
+        parameters={
+            "type": "object",
+            "properties": {
+                "path": _PATH,
+                "content": {"type": "string", "maxLength": _MAX_BYTES, "description": "The whole text of the file."},
+            },
+            "required": ["path", "content"],
+            "additionalProperties": False,
+        },
+        output_schema=_OUTPUT,
+        error_schema=ERROR_SCHEMA,
+        effect="idempotent",
+        permission="ask",
+        timeout=60.0,
+        run=partial(_write, root),
+        resources=partial(_resources, root),
+        subjects=lambda given: {"path": root.subject(given["path"])},
+        examples=({"path": "notes/today.md", "content": "# Today\n"},),
+    )
+
+
+def edit_tool(root: Root) -> Tool:
+    """Return the `edit` tool over one folder."""
+    return Tool(
+        name="edit",
+        description=(
+            "Replace text in a file that you have read. Give `old_text` and `new_text`, or `edits` for several changes of one file, "
+            "which are made together or not at all.\n`old_text` must occur exactly once, unless `all` is set: give enough lines around the "
+            "place. Use write for a new file. The file must have been read in this session, and must not have changed since. "
+            f"Output: what was changed, and in which lines. {FOLDER_ROOTED} Not for binary files."
+        ),
+        parameters={
+            "type": "object",
+            "properties": {
+                "path": _PATH,
+                "old_text": _TEXT,
+                "new_text": _NEW,
+                "all": _ALL,
+                "edits": {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": _MAX_EDITS,
+                    "description": "Several changes, each made on the result of the one before.",
+                    "items": {
+                        "type": "object",
+                        "properties": {"old_text": _TEXT, "new_text": _NEW, "all": _ALL},
+                        "required": ["old_text", "new_text"],
+                        "additionalProperties": False,
+                    },
+                },
+            },
+            "required": ["path"],
+            "additionalProperties": False,
+        },
+        output_schema=_OUTPUT,
+        error_schema=ERROR_SCHEMA,
+        effect="idempotent",
+        permission="ask",
+        timeout=60.0,
+        run=partial(_edit, root),
+        resources=partial(_resources, root),
+        subjects=lambda given: {"path": root.subject(given["path"])},
+        validate=_check_edits,
+        examples=({"path": "src/main.py", "old_text": "retries = 3", "new_text": "retries = 5"},),
+    )
+
+
+def _check_edits(arguments: JsonObject) -> None:
+    has_one = "old_text" in arguments and "new_text" in arguments
+    has_part = "old_text" in arguments or "new_text" in arguments or "all" in arguments
+    if "edits" in arguments and has_part:
+        raise InvalidArguments("Give either `edits`, or `old_text` and `new_text`; not both.")
+    if "edits" not in arguments and not has_one:
+        raise InvalidArguments("Give `old_text` and `new_text`, or `edits` with several changes.")
+
+
+def _resources(root: Root, arguments: JsonObject) -> dict[str, str]:
+    return {f"file:{'/'.join(root.canonical(arguments['path']))}": "write"}
+
+
+def _write(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
+    path, text = arguments["path"], arguments["content"]
+    with seated(), place(root, path, makes_folders=True) as at:
+        old = at.read(max_bytes=_MAX_BYTES)
+        content = _encoded(text, path) if old is None else TextFile.parse(old, path).content(text, path)
+        if old == content:
+            return _done(root, at, content, f"{shown(path)} already has this content.")
+        if old:
+            _check_seen(root, at, old, ctx, path)
+        replace(at, content)
+        verb = "Wrote" if old is None else "Replaced"
+        return _done(root, at, content, f"{verb} {shown(path)}: {len(content):,} bytes, {_lines(text)} lines.")
+
+
+def _edit(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
+    path = arguments["path"]
+    edits = [msgspec.convert(one, Edit) for one in arguments.get("edits", [])] or [
+        Edit(old_text=arguments["old_text"], new_text=arguments["new_text"], all=arguments.get("all", False))
+    ]
+    with seated(), place(root, path) as at:
+        old = at.read(max_bytes=_MAX_BYTES)
+        if old is None:
+            raise refusal(f"File not found: {shown(path)}. Use write to make a new file.", "not_found")
+        file = TextFile.parse(old, path)
+        if seen_digest(ctx, root, at.names) != digest(old) and _was_made(root, at, file, edits, ctx):
+            return _done(root, at, old, f"{shown(path)} already has this change.")
+        _check_seen(root, at, old, ctx, path)
+        text, lines = edited(file, edits, path)
+        content = file.content(text, path)
+        replace(at, content)
+        places = f"{len(lines)} places" if len(lines) > 1 else "1 place"
+        return _done(root, at, content, f"Edited {shown(path)} in {places}.", lines=lines[:_MAX_EDITS])
+
+
+def _check_seen(root: Root, at: Place, old: bytes, ctx: ToolContext, path: str) -> None:
+    """Refuse to change a file that the model has not seen as it is."""
+    seen = seen_digest(ctx, root, at.names)
+    if seen is None:
+        raise refusal(f"{shown(path)} exists and has not been read in this session. Read it first.", "not_read")
+    if seen != digest(old):
+        raise refusal(f"{shown(path)} has changed since it was read. Read it again.", "stale")
+
+
+def _was_made(root: Root, at: Place, file: TextFile, edits: list[Edit], ctx: ToolContext) -> bool:
+    """Whether the file is what these edits make of the file that the model has seen: the call was carried out, and nobody noted it."""
+    seen = seen_digest(ctx, root, at.names)
+    if seen is None:
+        return False
+    mark = b"\xef\xbb\xbf" if file.has_mark else b""
+    befores = (mark + before.encode("utf-8", "surrogateescape") for before in reverted(file.text, edits))
+    return any(
+        digest(before) == seen for before in befores if before != mark + file.text.encode("utf-8", "surrogateescape")
+    )
+
+
+def _done(root: Root, at: Place, content: bytes, said: str, *, lines: list[int] | None = None) -> ToolOutput:
+    data: JsonObject = {"output": said, "bytes": len(content)}
+    if lines:
+        data["lines"] = lines
+    return ToolOutput(data=data, facts={"files": {fact_name(root, at.names): digest(content)}})
+
+
+def _encoded(text: str, path: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise refusal(
+            f"The content for {shown(path)} has half a surrogate pair, which is no text.", "invalid_text"
+        ) from error
+
+
+def _lines(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n") and bool(text))

@@ -1,0 +1,321 @@
+"""Write and edit: what is changed, what is refused, and that a file is the old one or the new one whatever happens."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle import Agent, open_session
+from treadle.errors import InvalidArguments, Rejected
+from treadle.testing import ScriptedModel, call, text
+from treadle.toolsets.files import file_tools, writing_tools
+
+
+def test_a_new_file_is_written_with_its_folders(box: Any, root: Path):
+    done = box("write", path="a/b/c.txt", content="one\ntwo\n")
+
+    assert done == {"output": "Wrote a/b/c.txt: 8 bytes, 2 lines.", "bytes": 8}
+    assert (root / "a/b/c.txt").read_text() == "one\ntwo\n"
+    assert [one.name for one in (root / "a/b").iterdir()] == ["c.txt"]
+
+
+def test_a_file_that_was_not_read_is_not_changed(box: Any, root: Path):
+    (root / "a.txt").write_text("from a person")
+
+    assert box.refusal("write", path="a.txt", content="x").code == "not_read"
+    assert box.refusal("edit", path="a.txt", old_text="a", new_text="b").code == "not_read"
+    assert (root / "a.txt").read_text() == "from a person"
+
+
+def test_a_file_that_changed_since_it_was_read_is_not_changed(box: Any, root: Path):
+    (root / "a.txt").write_text("one")
+    box("read", path="a.txt")
+    (root / "a.txt").write_text("two")
+
+    assert box.refusal("write", path="a.txt", content="x").code == "stale"
+    assert box.refusal("edit", path="a.txt", old_text="two", new_text="b").code == "stale"
+    box("read", path="a.txt")
+    box("edit", path="a.txt", old_text="two", new_text="three")
+    box("edit", path="./a.txt", old_text="three", new_text="four")
+    box("write", path="a.txt", content="five")
+    assert (root / "a.txt").read_text() == "five"
+
+
+def test_an_empty_file_needs_no_reading(box: Any, root: Path):
+    (root / "empty").touch()
+
+    box("write", path="empty", content="x")
+    assert (root / "empty").read_text() == "x"
+
+
+def test_the_same_write_again_changes_nothing_and_succeeds(box: Any, root: Path):
+    (root / "a.txt").write_text("same")
+    before = (root / "a.txt").stat()
+
+    assert "already" in box("write", path="a.txt", content="same")["output"]
+    assert (root / "a.txt").stat().st_ino == before.st_ino
+
+
+@pytest.mark.parametrize("edit", [{"old_text": "b", "new_text": "bb"}, {"old_text": "a", "new_text": "b", "all": True}])
+def test_an_edit_that_was_made_and_not_recorded_is_recognised(box: Any, root: Path, edit: dict[str, Any]):
+    (root / "a.txt").write_text("a b a\n" if "all" not in edit else "a c a\n")
+    box("read", path="a.txt")
+    seen = {"files": dict(box.facts["files"])}
+    box("edit", path="a.txt", **edit)
+    made = (root / "a.txt").read_text()
+    box.facts = seen  # the process died before its result was recorded
+
+    assert "already" in box("edit", path="a.txt", **edit)["output"]
+    assert (root / "a.txt").read_text() == made
+
+
+def test_line_ends_and_the_byte_order_mark_are_kept(box: Any, root: Path):
+    (root / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\nthree\r\n")
+    box("read", path="a.txt")
+    box("edit", path="a.txt", old_text="one\ntwo", new_text="1\n2")
+
+    assert (root / "a.txt").read_bytes() == b"\xef\xbb\xbf1\r\n2\r\nthree\r\n"
+    box("write", path="a.txt", content="x\ny\n")
+    assert (root / "a.txt").read_bytes() == b"\xef\xbb\xbfx\r\ny\r\n"
+
+
+def test_mixed_line_ends_are_left_as_they_are(box: Any, root: Path):
+    (root / "a.txt").write_bytes(b"one\r\ntwo\nthree")
+    box("read", path="a.txt")
+    box("edit", path="a.txt", old_text="three", new_text="3")
+
+    assert (root / "a.txt").read_bytes() == b"one\r\ntwo\n3"
+
+
+def test_bytes_of_another_encoding_are_kept(box: Any, root: Path):
+    (root / "a.txt").write_bytes("größe = 1\n".encode("latin-1"))
+    box("read", path="a.txt")
+    box("edit", path="a.txt", old_text="= 1", new_text="= 2")
+
+    assert (root / "a.txt").read_bytes() == "größe = 2\n".encode("latin-1")
+    assert box.refusal("edit", path="a.txt", old_text="= 2", new_text="= ü").code == "not_utf8"
+
+
+def test_mode_and_owner_are_kept(box: Any, root: Path):
+    file = root / "run.sh"
+    file.write_text("echo 1\n")
+    if os.geteuid() == 0:
+        os.chown(file, 12345, 12346)
+    file.chmod(0o4751)
+    before = file.stat()
+    box("read", path="run.sh")
+    box("edit", path="run.sh", old_text="1", new_text="2")
+    after = file.stat()
+
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+
+
+def test_an_edit_names_the_lines_and_all_places_of_an_unclear_text(box: Any, root: Path):
+    (root / "a.py").write_text("x = 1\ny = 1\nz = 1\nlast = 10\n")
+    box("read", path="a.py")
+
+    unclear = box.refusal("edit", path="a.py", old_text="= 1\n", new_text="= 2\n")
+    missing = box.refusal("edit", path="a.py", old_text="lst = 10", new_text="")
+    done = box("edit", path="a.py", old_text="= 1\n", new_text="= 2\n", all=True)
+
+    assert unclear.code == "text_not_unique"
+    assert "lines 1, 2, 3" in unclear.body["error"]
+    assert missing.code == "text_not_found"
+    assert "Line 4" in missing.body["error"]
+    assert done == {"output": "Edited a.py in 3 places.", "bytes": 28, "lines": [1, 2, 3]}
+    assert box.refusal("edit", path="a.py", old_text="x", new_text="x").code == "nothing_to_change"
+
+
+def test_several_edits_are_made_together_or_not_at_all(box: Any, root: Path):
+    (root / "a.py").write_text("a\nb\nc\n")
+    box("read", path="a.py")
+    edits = [{"old_text": "a", "new_text": "A"}, {"old_text": "A\nb", "new_text": "AB"}]
+
+    refused = box.refusal("edit", path="a.py", edits=[*edits, {"old_text": "nowhere", "new_text": ""}])
+    assert refused.body["error"].startswith("Edit 3 of 3: ")
+    assert (root / "a.py").read_text() == "a\nb\nc\n"
+    assert box("edit", path="a.py", edits=edits)["lines"] == [1, 1]
+    assert (root / "a.py").read_text() == "AB\nc\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"old_text": "a"},
+        {"new_text": "a"},
+        {"all": True},
+        {"old_text": "a", "new_text": "b", "edits": [{"old_text": "a", "new_text": "b"}]},
+    ],
+)
+def test_an_edit_says_one_thing(box: Any, root: Path, arguments: dict[str, Any]):
+    with pytest.raises(InvalidArguments, match="edits"):
+        box("edit", path="a", **arguments)
+
+
+def outside(root: Path) -> Path:
+    place = root.parent / "W_evil"
+    place.mkdir()
+    (place / "secret").write_text("secret")
+    return place
+
+
+@pytest.mark.parametrize(
+    "path", ["../W_evil/new", "../W_evil/secret", "/etc/treadle-new", "link", "folder/new", "folder/secret", "fifo", "here", ".", "..", "a\0b",
+             "here/..", "missing/../../W_evil/new", "dangling", "x" * 300]
+)  # fmt: skip
+def test_what_is_outside_or_no_file_is_refused(box: Any, root: Path, path: str):
+    evil = outside(root)
+    (root / "link").symlink_to(evil / "secret")
+    (root / "dangling").symlink_to(evil / "new")
+    (root / "folder").symlink_to(evil)
+    os.mkfifo(root / "fifo")
+    (root / "here").mkdir()
+
+    box.refusal("write", path=path, content="x")
+    box.refusal("edit", path=path, old_text="secret", new_text="x")
+    assert sorted(one.name for one in evil.iterdir()) == ["secret"]
+    assert (evil / "secret").read_text() == "secret"
+
+
+def test_a_link_within_the_root_is_followed_and_stays(box: Any, root: Path):
+    (root / "real").mkdir()
+    (root / "real/a.txt").write_text("one")
+    (root / "link.txt").symlink_to("real/a.txt")
+    box("read", path="link.txt")
+    box("edit", path="link.txt", old_text="one", new_text="two")
+
+    assert (root / "link.txt").is_symlink()
+    assert (root / "real/a.txt").read_text() == "two"
+
+
+def test_another_name_of_the_same_file_elsewhere_keeps_its_content(box: Any, root: Path):
+    evil = outside(root)
+    os.link(evil / "secret", root / "hard")
+    box("read", path="hard")
+    box("write", path="hard", content="x")
+
+    assert (evil / "secret").read_text() == "secret"
+
+
+def test_a_folder_that_becomes_a_link_at_any_moment_lets_nothing_out(box: Any, root: Path):
+    evil = outside(root)
+    (root / "real").mkdir()
+    is_over = threading.Event()
+
+    def swap() -> None:
+        number = 0
+        while not is_over.is_set():
+            number += 1
+            with contextlib.suppress(OSError):
+                (root / "next").symlink_to(evil if number % 2 else root / "real")
+                (root / "next").rename(root / "d")
+            if number % 5 == 0:
+                with contextlib.suppress(OSError):
+                    if (root / "d").is_symlink():
+                        (root / "d").unlink()
+                    shutil.rmtree(root / "d", ignore_errors=True)  # the tool has made it
+                    (root / "real").rename(root / "d")
+                    (root / "d").rename(root / "real")
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    written = 0
+    try:
+        for number in range(1000):
+            with contextlib.suppress(Rejected):
+                box("write", path="d/new", content=str(number))
+                written += 1
+            assert sorted(one.name for one in evil.iterdir()) == ["secret"]
+    finally:
+        is_over.set()
+        swapping.join()
+    assert written
+
+
+def test_a_write_without_room_leaves_the_file_and_no_other(tmp_path: Path):
+    program = textwrap.dedent(
+        """
+        import resource, sys
+        from pathlib import Path
+        from treadle.errors import Rejected
+        from treadle.toolsets.files import writing_tools
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        class Context: facts = {}
+        write = writing_tools(sys.argv[1])[0]
+        try:
+            write.run({"path": "a.txt", "content": "x" * 5000}, Context())
+        except Rejected as error:
+            print(error.code, error.body["error"])
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.stdout.startswith("no_space There is no space left"), done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+KILLED = textwrap.dedent(
+    """
+    import sys
+    from treadle.toolsets.files import file_tools, writing_tools
+    facts = {"files": {}}
+    class Context:
+        cancelled = False
+    Context.facts = facts
+    tools = {tool.name: tool for tool in (*file_tools(sys.argv[1]), *writing_tools(sys.argv[1]))}
+    facts["files"].update(tools["read"].run({"path": "a.txt"}, Context()).facts["files"])
+    print("ready", flush=True)
+    letter = "a"
+    while True:
+        other = "b" if letter == "a" else "a"
+        done = tools["write"].run({"path": "a.txt", "content": other * 300_000}, Context())
+        facts["files"].update(done.facts["files"])
+        done = tools["edit"].run({"path": "a.txt", "old_text": other * 300_000, "new_text": letter * 300_000}, Context())
+        facts["files"].update(done.facts["files"])
+    """
+)
+
+
+def test_a_process_that_dies_leaves_the_old_file_or_the_new_one(tmp_path: Path):
+    file = tmp_path / "a.txt"
+    for number in range(int(os.environ.get("TREADLE_KILLS", "8"))):
+        file.write_text("a" * 300_000)
+        file.chmod(0o640)
+        with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE) as running:
+            assert running.stdout is not None
+            running.stdout.readline()
+            threading.Event().wait(0.005 * (number % 8))  # a moment of the test's choice: the promise holds at each
+            running.send_signal(signal.SIGKILL)
+        content = file.read_text()
+
+        assert content in ("a" * 300_000, "b" * 300_000)
+        assert file.stat().st_mode & 0o777 == 0o640
+
+
+async def test_what_was_read_is_remembered_by_the_session_and_in_another_run(tmp_path: Path):
+    (tmp_path / "a.txt").write_text("one\n")
+    tools = [*file_tools(tmp_path), *writing_tools(tmp_path)]
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        reads = ScriptedModel([call("read", path="a.txt"), text("Read.")])
+        await Agent(reads, tools=tools).run("Read it", session=session)
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        edits = ScriptedModel([call("edit", path="a.txt", old_text="one", new_text="two"), text("Done.")])
+        waiting = await Agent(edits, tools=tools).run("Edit it", session=session)
+        (approval,) = await session.approvals()
+        await session.answer(approval.id, "allow")
+        done = await Agent(edits, tools=tools).resume(session)
+
+    assert str(waiting.status) == "paused"
+    assert done.text == "Done."
+    assert (tmp_path / "a.txt").read_text() == "two\n"
