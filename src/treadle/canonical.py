@@ -49,10 +49,13 @@ def text_key(text: str) -> bytes:
 def copied(value: Any) -> Any:
     """Return a JSON value again, sharing nothing that can be changed."""
     if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
+        return {key: copied(item) if isinstance(item, _CONTAINERS) else item for key, item in value.items()}
     if isinstance(value, list):
-        return [copied(item) for item in value]
+        return [copied(item) if isinstance(item, _CONTAINERS) else item for item in value]
     return value
+
+
+_CONTAINERS = (dict, list)
 
 
 def idempotency_key(session_id: str, step: int, position: int, tool: str, arguments: Any) -> str:

@@ -21,14 +21,13 @@ class Effect(StrEnum):
     UNSAFE = "unsafe"
     """Changes the world and cannot be repeated."""
 
-    @property
-    def is_read(self) -> bool:
-        return self is Effect.READ
+    is_read: bool
+    is_repeatable: bool
+    """Whether a call that started and whose outcome is unknown may simply be run again."""
 
-    @property
-    def is_repeatable(self) -> bool:
-        """Whether a call that started and whose outcome is unknown may simply be run again."""
-        return self is not Effect.UNSAFE
+    def __init__(self, word: str) -> None:
+        self.is_read = word == "read"
+        self.is_repeatable = word != "unsafe"
 
 
 class CallStatus(StrEnum):

@@ -92,7 +92,7 @@ BUGS = (
         "return Decision(kind=DecisionKind(event.decision)",
         "return Decision(kind=DecisionKind.ALLOW",
     ),
-    Bug("the calls of one response may take for ever", "engine/rules/batch_time.py", "return self.left == 0.0", "return False"),
+    Bug("the calls of one response may take for ever", "engine/rules/batch_time.py", "return self.seconds is not None and self.left == 0.0", "return False"),
     Bug(
         "a resume ignores its smaller budget", "budgets.py", "return self.calls_left(spent, wanted)", "return None"
     ),

@@ -1,6 +1,7 @@
 """Run: the handle of one task under way: its events, its steps, its result, and what ends it. Its life is elsewhere."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
@@ -44,7 +45,8 @@ class Run:
 
     def __init__(self, life: Lifecycle) -> None:
         self._life = life
-        self._queue: asyncio.Queue[AnyEvent | Step | None] | None = None
+        self._queue: deque[AnyEvent | Step] = deque()
+        self._waiting: list[asyncio.Future[None]] = []  # those who wait for the queue
         self._running: asyncio.Task[RunResult] | None = None
         self._shown: int | None = None  # steps that have been put into the queue; None until the run is recorded
 
@@ -68,10 +70,9 @@ class Run:
     # --- as a stream
 
     async def __aenter__(self) -> Self:
-        self._queue = asyncio.Queue()
         self._life.subscribers.append(self._show)
         self._running = self._life.begin()
-        self._running.add_done_callback(lambda _: self._put(None))
+        self._running.add_done_callback(lambda _: self._tell())
         return self
 
     async def __aexit__(
@@ -85,31 +86,50 @@ class Run:
             await wait_until_recorded(self._running, known=error)
 
     async def __aiter__(self) -> AsyncIterator[AnyEvent]:
-        async for item in self._items():
-            if not isinstance(item, Step):
-                yield item
+        queue = self._queue
+        while await self._has_more():
+            while queue:  # in here: a generator below this one would cost every event a pass through it
+                item = queue.popleft()
+                if type(item) is not Step:
+                    yield item  # type: ignore[misc]  # what is no Step is an event
 
     async def steps(self) -> AsyncIterator[Step]:
         """Go through the run step by step."""
-        async for item in self._items():
-            if isinstance(item, Step):
-                yield item
+        queue = self._queue
+        while await self._has_more():
+            while queue:
+                item = queue.popleft()
+                if isinstance(item, Step):
+                    yield item
 
-    async def _items(self) -> AsyncIterator[AnyEvent | Step]:
-        if self._queue is None or self._running is None:
+    async def _has_more(self) -> bool:
+        """Wait until there is something in the queue, or the run has ended. Raises then what the run raised."""
+        if self._running is None:
             raise RuntimeError("Enter the run first: `async with agent.stream(task) as run:`.")
-        while (item := await self._queue.get()) is not None:
-            yield item
-        await self._running  # raise what it raised
+        while not self._queue:
+            if self._running.done():
+                await self._running
+                return False
+            wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(wake)
+            await wake
+        return True
 
-    def _put(self, item: AnyEvent | Step | None) -> None:
-        if self._queue is not None:
-            self._queue.put_nowait(item)
+    def _put(self, item: AnyEvent | Step) -> None:
+        self._queue.append(item)
+        if self._waiting:
+            self._tell()
+
+    def _tell(self) -> None:
+        for wake in self._waiting:
+            if not wake.done():
+                wake.set_result(None)
+        self._waiting.clear()
 
     def _show(self, event: AnyEvent) -> None:
         self._put(event)
         session = self._life.session
-        run = session.state.run if session is not None else None
+        run = session.state.run if session is not None and not event.is_live else None
         if session is None or run is None:
             return
         if isinstance(event, RunStarted | RunResumed):

@@ -4,7 +4,6 @@ The stored original is untouched. How a dialect writes ids and signatures is the
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -45,31 +44,32 @@ class Healer:
         is_longer = is_stored and self._was_stored
         begins = len(self._known) if is_longer or whole[: len(self._known)] == self._known else 0
         known_ids = self._ids if begins else set()
-        new_ids = [call.id for message in whole[begins:] for call in message.calls]
-        if _is_sound(whole[begins:]) and _are_new(new_ids, known_ids):
+        new_ids = _sound_ids(whole[begins:])
+        if new_ids is not None and len(set(new_ids)) == len(new_ids) and known_ids.isdisjoint(new_ids):
             known_ids.update(new_ids)
             self._known, self._ids, self._was_stored = whole, known_ids, is_stored
             return whole, ()
         return _healed(whole)
 
 
-def _are_new(ids: Sequence[str], known: AbstractSet[str]) -> bool:
-    return len(set(ids)) == len(ids) and known.isdisjoint(ids)
+def _sound_ids(messages: Sequence[Message]) -> list[str] | None:
+    """Return the ids of all calls, where each has its result right behind it and nothing else is amiss; else None.
 
-
-def _is_sound(messages: Sequence[Message]) -> bool:
-    """Whether each call has its result right behind it, and nothing else is amiss. Nothing before them is open."""
+    Nothing before these messages is open.
+    """
     calls: list[str] = []
+    ids: list[str] = []
     for message in messages:
         if message.role == "tool":
-            if not calls or calls != [result.call_id for result in message.results]:
-                return False
+            if not calls or calls != [part.call_id for part in message.parts if isinstance(part, Result)]:
+                return None
             calls = []
         elif calls or not message.parts:
-            return False
-        elif message.role == "assistant":
-            calls = [call.id for call in message.calls]
-    return not calls
+            return None
+        else:
+            calls = [part.id for part in message.parts if isinstance(part, ToolCall)]
+            ids += calls
+    return None if calls else ids
 
 
 def _healed(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:

@@ -43,6 +43,8 @@ class Host:
         self, about: AgentSpec, session: Session, *, meter: Meter, interrupt: Interrupt, above: "Host | None"
     ) -> None:
         self.session = session
+        self.view = ReadOnlyView(session)
+        """The session as policies, conditions and drivers are shown it."""
         self.meter = meter
         self.interrupt = interrupt
         own = () if about.policy is None else (about.policy,)
@@ -101,7 +103,7 @@ def assemble(
     about = about if above is None else above.rule(about)
     assert about.driver is not None
     execution = _execution(about, host, deps)
-    view = ReadOnlyView(session)
+    view = host.view
     driver = about.driver.bind(model, about.toolbox.visible(view), _Offer(about.toolbox, view))
     requests = Requests(
         about, ledger=session.ledger, session=view, is_parallel=meter.budget.max_parallel_tool_calls != 1
@@ -130,8 +132,7 @@ def assemble(
 
 def _execution(about: AgentSpec, host: Host, deps: Any) -> Execution:
     """Return what carries the calls of a run out."""
-    ledger, interrupt, toolbox = host.session.ledger, host.interrupt, about.toolbox
-    view = ReadOnlyView(host.session)
+    ledger, interrupt, toolbox, view = host.session.ledger, host.interrupt, about.toolbox, host.view
     checker = Checker(toolbox=toolbox, policy=about.policy, interceptors=about.interceptors, session=view)
     attempts = _attempts(about, host, checker, deps)
     recovery = Recovery(
@@ -142,7 +143,7 @@ def _execution(about: AgentSpec, host: Host, deps: Any) -> Execution:
         in_doubt=about.in_doubt,
         approval_seconds=about.approval_seconds,
     )
-    tries = Tries(about.guards, polling=[tool.name for tool in toolbox if tool.polling])
+    tries = Tries(about.guards, polling=toolbox.polling)
     early = EarlyCalls(ledger=ledger, checker=checker, attempts=attempts, tries=tries)
     planner = Planner(
         ledger=ledger,

@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from treadle.errors import JournalError
-from treadle.events import AnyEvent, SessionStatus
+from treadle.events import AnyEvent, SessionChanged, SessionStatus
 from treadle.journals.store.approvals import waiting_approvals
 from treadle.journals.store.blobs import digest_of
 from treadle.journals.store.following import Bells, follow
@@ -73,8 +73,9 @@ class MemoryJournal:
         if events:
             shelf.updated_at = events[-1].at
             shelf.task = shelf.task or task_of(events)
-            shelf.status = status_of(events) or shelf.status
-            tenant = tenant_of(events)
+        if changes := [event for event in events if type(event) is SessionChanged]:
+            shelf.status = status_of(changes) or shelf.status
+            tenant = tenant_of(changes)
             shelf.tenant = shelf.tenant if tenant is None else tenant
         if session_id in self._bells:
             self._bells.ring(session_id)

@@ -7,12 +7,11 @@ import posixpath
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 
 from treadle.canonical import copied
-from treadle.effects import Effect
 from treadle.errors import ConfigurationError, shown
 from treadle.ports import Decision, DecisionKind, Policy, SessionView
 from treadle.tools import CheckedCall, Subject
@@ -330,7 +329,7 @@ def default_decision(call: CheckedCall) -> Decision:
     """Return what is decided on a call where no policy has an opinion: the tool author's word, else the effect's default."""
     if call.tool.permission is not None:
         return Decision(kind=DecisionKind(call.tool.permission), rule=f"tool {call.name} permission")
-    return _default(call.effect)
+    return _READ_DEFAULT if call.effect.is_read else Decision(kind=DecisionKind.ASK, rule=f"default for {call.effect}")
 
 
 async def _opinion(policy: Policy, call: CheckedCall, session: SessionView) -> Decision | None:
@@ -362,16 +361,6 @@ def held_to_port(decision: Any, who: str) -> Decision:  # Any: whatever a policy
 
 def _words(value: Any) -> str:
     return "" if value is None else str(value).encode("utf-8", "replace").decode()
-
-
-def _default(effect: Effect) -> Decision:
-    match effect:
-        case Effect.READ:
-            return _READ_DEFAULT
-        case Effect.IDEMPOTENT | Effect.KEYED | Effect.UNSAFE:
-            return Decision(kind=DecisionKind.ASK, rule=f"default for {effect}")
-        case _:
-            assert_never(effect)
 
 
 _READ_DEFAULT = Decision(kind=DecisionKind.ALLOW, rule="default for read")

@@ -46,7 +46,7 @@ class Inbox:
         A busy loop asks the store only now and then; `at_once` asks in any case.
         """
         state = self._ledger.state
-        if not state.has_open_calls and (untold := state.untold_resolutions()):
+        if state.resolutions and not state.has_open_calls and (untold := state.untold_resolutions()):
             await self._ledger.record(*map(resolution_message, untold), durable=True)
         now = self._ledger.clock.monotonic()
         if not at_once and now < self._next:

@@ -64,7 +64,7 @@ class Ledger:
         async with self._order:
             if self._is_torn:
                 await self._mend()
-            stamped = self._stamp(events)
+            stamped = self._stamp(events, after=self.state.head)
             try:
                 await self.journal.append(self.state.id, stamped, state=self._phase_after(stamped), durable=durable)
             except asyncio.CancelledError:
@@ -92,26 +92,27 @@ class Ledger:
     def publish(self, event: AnyEvent) -> None:
         """Tell subscribers of something live, which is not journaled."""
         if self.subscribers:
-            self._tell(self._stamped(event, seq=0, step=event.step or self.state.step, at=self.clock.now()))
+            (stamped,) = self._stamp((event,), after=-1)
+            self._tell(stamped)
 
-    def _stamp(self, events: Sequence[AnyEvent]) -> list[AnyEvent]:
-        at, step = self.clock.now(), self.state.step
-        stamped = []
-        for seq, event in enumerate(events, self.state.head + 1):
+    def _stamp(self, events: Sequence[AnyEvent], *, after: int) -> list[AnyEvent]:
+        """Return events with what all events have, numbered from the one after that number."""
+        replace, state, at = msgspec.structs.replace, self.state, self.clock.now()
+        step, stamped = state.step, []
+        for seq, event in enumerate(events, after + 1):
             step = event.step or step  # a commit may begin a step: what follows in it belongs to that step
-            stamped.append(self._stamped(event, seq=seq, step=step, at=at))
+            stamped.append(
+                replace(
+                    scrubbed(event),
+                    session_id=state.id,
+                    run_id=self.run_id,
+                    step=step,
+                    seq=seq,
+                    at=at,
+                    parent=self.parent,
+                )
+            )
         return stamped
-
-    def _stamped(self, event: AnyEvent, *, seq: int, step: int, at: float) -> AnyEvent:
-        return msgspec.structs.replace(
-            scrubbed(event),
-            session_id=self.state.id,
-            run_id=self.run_id,
-            step=step,
-            seq=seq,
-            at=at,
-            parent=self.parent,
-        )
 
     def _phase_after(self, events: Sequence[AnyEvent]) -> str:
         """Say what the session's state is once these events are stored, for the journal's list of sessions."""

@@ -243,7 +243,9 @@ class _Converter:
         self._defaults = {name: part["default"] for name, part in properties.items() if "default" in part}
 
     def __call__(self, arguments: JsonObject) -> JsonObject:
-        given = {name: value for name, value in arguments.items() if not self._is_default(name, value)}
+        given = arguments
+        if self._defaults:
+            given = {name: value for name, value in arguments.items() if not self._is_default(name, value)}
         try:
             values = vars(self._model.model_validate(given))
         except pydantic.ValidationError as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from treadle.canonical import find_unencodable
 from treadle.concurrency.turns import in_turns
 from treadle.effects import Effect
 from treadle.errors import InvalidArguments, InvalidJson, ToolDefinitionError, ToolNameConflict
@@ -27,6 +28,10 @@ PARALLEL_HINT = "This call is independent and may be issued in parallel with oth
 
 logger = redacted_logger(__name__)
 
+_ATOMS = frozenset({type(None), bool, int, float, str})
+_SHORT = 16 * 1024
+"""Characters of a text that is looked at without a pause."""
+
 
 class Plain(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool returned, as JSON data."""
@@ -35,7 +40,7 @@ class Plain(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None
     """What keeps it from being that; then there is no data."""
     walk: "Walk | None" = None
-    """The conversion, which knows how heavy the data is."""
+    """The conversion, which knows how heavy the data is; None for a short text, a number, true, false or null."""
 
     @property
     def is_heavy(self) -> bool:
@@ -45,7 +50,8 @@ class Plain(msgspec.Struct, frozen=True, kw_only=True):
     async def encoded(self) -> tuple[list[bytes], int]:
         """Return the JSON text of the data in pieces, and its length in characters. Gives others turns while it works."""
         if self.walk is None:
-            return [], 0
+            whole = msgspec.json.encode(self.data)
+            return [whole], len(whole.decode())
         pieces = await in_turns(self.walk.encoded())
         return pieces, sum(await in_turns(len(piece.decode()) for piece in pieces))
 
@@ -64,6 +70,12 @@ class Toolbox:
         self._specs: dict[tuple[str, ...], tuple[ToolSpec, ...]] = {}
         self._is_fixed = all(tool.visible is True for tool in self._tools.values())
         self._sorted = tuple(self._tools[name] for name in sorted(self._tools))
+        self.polling = frozenset(tool.name for tool in self._sorted if tool.polling)
+        """Names of tools that are meant to be called again and again."""
+        self.ending = frozenset(tool.name for tool in self._sorted if tool.ends_run)
+        """Names of tools whose success ends the run."""
+        self.validates = any(tool.validate is not None for tool in self._sorted)
+        """Whether a tool checks its arguments by code of its own."""
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._sorted)
@@ -130,12 +142,20 @@ class Toolbox:
         if schema is None:
             return []
         found: list[dict[str, Any]] = []
-        has_whole_floats = plain.walk is None or plain.walk.has_whole_floats
+        if plain.walk is None:
+            return schema.check_result(plain.data)
+        has_whole_floats = plain.walk.has_whole_floats
         await in_turns(schema.checking_result(plain.data, found, has_whole_floats=has_whole_floats))
         return found
 
     async def plain(self, value: Any) -> "Plain":
         """Return a tool's value as plain JSON, or what keeps it from being that. Gives others turns while it works."""
+        if (
+            type(value) in _ATOMS
+            and (type(value) is not str or len(value) <= _SHORT)
+            and find_unencodable(value) is None
+        ):
+            return Plain(data=value)
         validation = _validation()
         walk = validation.Walk(value)
         try:

@@ -21,14 +21,15 @@ class Defaults:
 
     def __init__(self, schema: JsonObject) -> None:
         self._root = schema
-        self._declares_any = _holds_default(schema)
+        self.declares_any = _holds_default(schema)
+        """Whether there is any; without one, nothing is to be filled in."""
         self._branches: dict[int, Validator] = {}
         self._reaching: dict[int, bool] = {}
         """By the id of a part of the schema: whether a default may stand in it."""
 
     def fill(self, arguments: JsonObject) -> JsonObject:
         """Return the arguments with the defaults of what is absent: the same object where there are none, else a copy."""
-        if not self._declares_any:
+        if not self.declares_any:
             return arguments
         filled: JsonObject = self._filled(arguments, self._root, frozenset())
         return filled

@@ -107,7 +107,7 @@ class Schema:
 
     def with_defaults(self, arguments: JsonObject) -> JsonObject:
         """Return valid arguments with the defaults of absent properties, nested ones included. Its input stays as it is."""
-        return self._defaults.fill(arguments)
+        return self._defaults.fill(arguments) if self._defaults.declares_any else arguments
 
     def unfit_defaults(self) -> list[Row]:
         """Return the violations of every declared default that breaks its own schema; a row's field begins at its property.

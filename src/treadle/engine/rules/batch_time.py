@@ -36,9 +36,10 @@ class BatchTime:
 
     @property
     def is_over(self) -> bool:
-        return self.left == 0.0
+        return self.seconds is not None and self.left == 0.0
 
     def within(self, seconds: float | None) -> float | None:
         """Return the shorter of a call's own limit and what the batch has left; None for neither."""
-        left = self.left
-        return seconds if left is None else left if seconds is None else min(seconds, left)
+        if self.seconds is None or (left := self.left) is None:
+            return seconds
+        return left if seconds is None else min(seconds, left)

@@ -5,7 +5,7 @@ A try is a response, not a call: the model has seen no result of a response befo
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -63,7 +63,8 @@ class Tries:
         self._polling = frozenset(polling)
         self._last: deque[_Try] = deque(maxlen=LONGEST_CYCLE)
         self._rows = {period: _Row() for period in range(1, LONGEST_CYCLE + 1)}
-        self._troubles = {trouble.guard: trouble for trouble in _troubles()}
+        self._in_trouble: dict[str, _InTrouble] = {}
+        """By guard: the responses that went wrong in a row. Empty after a good call."""
 
     def key(self, call: ToolCall, digest: str) -> str:
         """Return what makes two calls equal; empty for a call of a polling tool, which repeats nothing."""
@@ -119,10 +120,22 @@ class Tries:
                     keyed.append((key, state.result))
         if not tried:
             return
-        statuses = {result.status for result in tried}
-        for trouble in self._troubles.values():
-            trouble.add(statuses, tried)
+        if any(result.status is CallStatus.OK for result in tried):
+            self._in_trouble.clear()
+        else:
+            self._count_trouble(tried)
         self._compare(_Try(keyed))
+
+    def _count_trouble(self, tried: Sequence[ToolResult]) -> None:
+        statuses = {result.status for result in tried}
+        for trouble in _TROUBLES:
+            if broken := [result for result in tried if result.status in trouble.classes]:
+                before = self._in_trouble.get(trouble.guard)
+                self._in_trouble[trouble.guard] = _InTrouble(
+                    count=1 if before is None else before.count + 1, trouble=trouble, last=broken[-1]
+                )
+            elif trouble.others is not None and not statuses & trouble.others:
+                self._in_trouble.pop(trouble.guard, None)
 
     def _compare(self, one: "_Try") -> None:
         if not one.keys:  # polled only: what comes after it is no repetition of what was before
@@ -137,10 +150,10 @@ class Tries:
 
     def stop(self) -> Stop | None:
         """Return the end of the run where its last responses have reached a limit of failures or invalid calls."""
-        for name, trouble in self._troubles.items():
-            limit = getattr(self._guards, name)
-            if limit is not None and trouble.count >= limit:
-                return trouble.stop(limit)
+        for trouble in _TROUBLES if self._in_trouble else ():
+            found, limit = self._in_trouble.get(trouble.guard), getattr(self._guards, trouble.guard)
+            if found is not None and limit is not None and found.count >= limit:
+                return found.stop(limit)
         return None
 
 
@@ -182,58 +195,49 @@ def _meaning(result: ToolResult) -> tuple[Any, ...]:
         return result.status, result.content
 
 
-class _Trouble:
-    """One guard against calls that keep going wrong: how many responses in a row were a try of its class."""
+class _Trouble(NamedTuple):
+    """One guard against calls that keep going wrong."""
 
-    def __init__(
-        self,
-        guard: str,
-        words: str,
-        reason: StopReason,
-        *,
-        classes: frozenset[CallStatus],
-        others: frozenset[CallStatus] | None,
-    ) -> None:
-        self.guard = guard
-        self.count = 0
-        self._words = words
-        self._reason = reason
-        self._classes = classes
-        self._others = others
-        """Classes of a response that leave the count as it is; None for all but a good call."""
-        self._tool = self._class = ""
+    guard: str
+    words: str
+    reason: StopReason
+    classes: frozenset[CallStatus]
+    others: frozenset[CallStatus] | None = None
+    """Classes of a response that leave the count as it is; None for all but a good call."""
 
-    def add(self, statuses: set[CallStatus], results: Sequence[ToolResult]) -> None:
-        if CallStatus.OK in statuses:
-            self.count = 0
-        elif broken := [result for result in results if result.status in self._classes]:
-            self.count += 1
-            self._tool, self._class = broken[-1].name, broken[-1].status.value
-        elif self._others is not None and not statuses & self._others:
-            self.count = 0
+
+class _InTrouble(msgspec.Struct, frozen=True, kw_only=True):
+    """How many responses in a row were a try of a guard's class."""
+
+    count: int
+    trouble: _Trouble
+    last: ToolResult
 
     def stop(self, limit: int) -> Stop:
-        details = {"count": self.count, "limit": limit, "tool": self._tool, "class": self._class}
-        return Stop(reason=self._reason, message=f"{self.count} responses in a row {self._words}.", details=details)
+        last = {"tool": self.last.name, "class": self.last.status.value}
+        return Stop(
+            reason=self.trouble.reason,
+            message=f"{self.count} responses in a row {self.trouble.words}.",
+            details={"count": self.count, "limit": limit, **last},
+        )
 
 
-def _troubles() -> tuple[_Trouble, ...]:
-    broken = frozenset({CallStatus.INVALID_JSON, CallStatus.INVALID_ARGUMENTS})
-    invalid = StopReason.INVALID_CALL_LIMIT
-    return (
-        _Trouble(
-            "invalid_json",
-            "had calls whose arguments are not valid JSON",
-            invalid,
-            classes=frozenset({CallStatus.INVALID_JSON}),
-            others=broken,
-        ),
-        _Trouble(
-            "invalid_arguments",
-            "had calls whose arguments do not fit the schema",
-            invalid,
-            classes=frozenset({CallStatus.INVALID_ARGUMENTS}),
-            others=broken,
-        ),
-        _Trouble("failures", "had only failed calls", StopReason.REPEATED_FAILURES, classes=_FAILURES, others=None),
-    )
+_INVALID = frozenset({CallStatus.INVALID_JSON, CallStatus.INVALID_ARGUMENTS})
+
+_TROUBLES = (
+    _Trouble(
+        "invalid_json",
+        "had calls whose arguments are not valid JSON",
+        StopReason.INVALID_CALL_LIMIT,
+        frozenset({CallStatus.INVALID_JSON}),
+        _INVALID,
+    ),
+    _Trouble(
+        "invalid_arguments",
+        "had calls whose arguments do not fit the schema",
+        StopReason.INVALID_CALL_LIMIT,
+        frozenset({CallStatus.INVALID_ARGUMENTS}),
+        _INVALID,
+    ),
+    _Trouble("failures", "had only failed calls", StopReason.REPEATED_FAILURES, _FAILURES),
+)

@@ -12,7 +12,7 @@ from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.batch import Checked, Decided, Refused
 from treadle.errors import InvalidArguments, InvalidJson
 from treadle.messages import ToolCall
-from treadle.permissions.policies import decide, failed_policy, held_to_port, stricter
+from treadle.permissions.policies import decide, default_decision, failed_policy, held_to_port, stricter
 from treadle.ports import Decision, DecisionKind, Interceptor, Policy, SessionView
 from treadle.redaction import redacted_logger
 from treadle.tooling.toolbox import Toolbox
@@ -36,12 +36,9 @@ class Checker:
         self._policy = policy
         self._interceptors = interceptors
         self._session = session
-        self._validates = any(tool.validate is not None for tool in toolbox)
-
-    @property
-    def may_wait(self) -> bool:
+        self._session_id = session.id
+        self.may_wait = policy is not None or bool(interceptors) or toolbox.validates
         """Whether a check may take its time, because somebody else's code has a say in it."""
-        return self._policy is not None or bool(self._interceptors) or self._validates
 
     async def check(
         self,
@@ -61,7 +58,7 @@ class Checker:
         try:
             proposed = proposed if edited is None else _edited(proposed, edited)
             call = await self._fitting(proposed, position=position, step=step, otherwise=otherwise)
-            blocked, changed = await self._intercept(proposed)
+            blocked, changed = await self._intercept(proposed) if self._interceptors else (None, proposed)
             if changed is not proposed:
                 call = await self._fitting(changed, position=position, step=step, otherwise=otherwise)
         except _Unfit as unfit:
@@ -82,7 +79,7 @@ class Checker:
 
     async def _decide(self, call: CheckedCall) -> Decision:
         if self._policy is None:
-            return await decide(None, call, self._session)
+            return default_decision(call)
         # A copy: what a policy does to the arguments must not reach the tool past their validation.
         arguments = copied(call.arguments)
         values = arguments if call.tool.convert is None else call.tool.convert(copied(call.arguments))
@@ -101,9 +98,12 @@ class Checker:
         if tool is None:
             raise _Unfit(refusals.unknown_tool(proposed, self._toolbox.near(proposed.name, self._session)))
         parsed = self._parse(proposed)
-        await _give_turn(proposed)
+        is_long = len(proposed.arguments) > _LONG_ARGUMENTS
+        if is_long:  # others have a turn of the event loop between two looks at them
+            await asyncio.sleep(0)
         arguments = parsed if tool is otherwise else self._complete(tool, proposed, parsed)
-        await _give_turn(proposed)
+        if is_long:
+            await asyncio.sleep(0)
         try:
             if tool.validate is not None and inspect.isawaitable(checking := tool.validate(copied(arguments))):
                 await checking
@@ -115,7 +115,8 @@ class Checker:
             # The tool's author erred, not the model: nothing ran, and the model may try another way.
             logger.warning("Checking the arguments of %s raised", tool.name, exc_info=True)
             raise _Unfit(refusals.unchecked(proposed, error)) from error
-        await _give_turn(proposed)
+        if is_long:
+            await asyncio.sleep(0)
         canonical = encoded(arguments)
         return CheckedCall(
             call=proposed,
@@ -125,7 +126,7 @@ class Checker:
             effect=tool.effect_of(copied(arguments) if callable(tool.effect) else arguments),
             position=position,
             digest=digest([tool.name, canonical]),
-            key=idempotency_key(self._session.id, step, position, tool.name, canonical),
+            key=idempotency_key(self._session_id, step, position, tool.name, canonical),
         )
 
     def _parse(self, proposed: ToolCall) -> JsonObject:
@@ -161,12 +162,6 @@ class Checker:
             elif answer.arguments != proposed.arguments:
                 proposed = msgspec.structs.replace(proposed, arguments=answer.arguments)
         return strictest, proposed
-
-
-async def _give_turn(proposed: ToolCall) -> None:
-    """Let others have a turn of the event loop between two looks at long arguments."""
-    if len(proposed.arguments) > _LONG_ARGUMENTS:
-        await asyncio.sleep(0)
 
 
 class _Unfit(Exception):

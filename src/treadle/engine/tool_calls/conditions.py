@@ -39,7 +39,7 @@ class DoneCondition:
         self._session = session
         self._toolbox = toolbox
         self._interrupt = interrupt
-        self._ending = frozenset(tool.name for tool in toolbox if tool.ends_run)
+        self._ending = toolbox.ending
 
     def ended_by(self, results: Sequence[ToolResult | None]) -> Stop | None:
         """Return the end of the run where one of the results is a success of a tool that ends it."""

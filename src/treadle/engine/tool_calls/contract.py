@@ -67,8 +67,8 @@ class Contract:
 
     def limit(self, call: CheckedCall) -> int | None:
         """Return how many characters of a call's result the model is shown; None for no limit."""
-        limits = [limit for limit in (self._max_chars, call.tool.result_limit) if limit]
-        return min(limits) if limits else None
+        ours, own = self._max_chars, call.tool.result_limit
+        return min(ours, own) if ours and own else ours or own or None
 
     async def _ok(self, call: CheckedCall, plain: Plain, output: ToolOutput) -> ToolResult:
         content, whole = await self._bounded(plain, self.limit(call))
@@ -89,13 +89,18 @@ class Contract:
         """Return the text for the model and, where that had to be shortened, the whole."""
         data = plain.data
         if isinstance(data, str):
+            if limit is None or len(data) <= limit:
+                return data, None
             content, is_shortened = bound(data, data, limit)
             return content, await _encoded(data) if is_shortened else None
         pieces, chars = await plain.encoded()
         whole = await _joined(pieces)
         if limit is not None and plain.is_heavy and chars > limit:
             return bound_encoded(data, pieces, limit, total_chars=chars), whole
-        content, is_shortened = bound(data, whole.decode(), limit)
+        text = whole.decode()
+        if limit is None or len(text) <= limit:
+            return text, None
+        content, is_shortened = bound(data, text, limit)
         return content, whole if is_shortened else None
 
     async def _refused(self, call: CheckedCall, plain: Plain, code: str | None) -> ToolResult:

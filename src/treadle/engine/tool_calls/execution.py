@@ -81,7 +81,8 @@ class Execution:
         the tool's contract, and its end recorded.
         """
         self._begin(batch)
-        batch = await self._recovery.settle(batch, self._finisher)
+        if any(state.started is not None for state in batch.calls):
+            batch = await self._recovery.settle(batch, self._finisher)
         plan = await self._planner.plan(batch, self._finisher)
         await self.early.drop(but=[early.id for _, early in plan.adopted])
         await self._run(batch, plan)
@@ -95,9 +96,10 @@ class Execution:
 
     def _begin(self, batch: Batch) -> None:
         self._done = self._conditions.begin()
-        self._in_doubt = frozenset(state.call.id for state in batch.calls if may_have_acted(state))
+        started = [state for state in batch.calls if state.started is not None]
+        self._in_doubt = frozenset([state.call.id for state in started if may_have_acted(state)])
         self._suspended = {
-            state.call.id: msgspec.structs.replace(state) for state in batch.calls if state.suspended is not None
+            state.call.id: msgspec.structs.replace(state) for state in started if state.suspended is not None
         }
         self._finisher = Finisher(
             run_id=self._ledger.run_id,
@@ -113,7 +115,7 @@ class Execution:
             self._batch_time.begin()
         before: list[AnyEvent] = [] if batch.proposal is None else [batch.proposal.finished]
         before += plan.events
-        groups = group(plan.ready)
+        groups = group(plan.ready) if len(plan.ready) > 1 else [plan.ready] if plan.ready else []
         if groups and self._may_start(groups[0]):
             await self._run_group(groups.pop(0), *before)
         else:

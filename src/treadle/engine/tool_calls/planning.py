@@ -97,7 +97,9 @@ class Planner:
         """Return the result of a call that may not start, whatever it is."""
         proposal = batch.proposal
         if proposal is not None:
-            why = proposal.refusal or refusals.forbidden_by(proposal.tool_choice, state.call.name)
+            why = proposal.refusal
+            if why is None and proposal.tool_choice != "auto":
+                why = refusals.forbidden_by(proposal.tool_choice, state.call.name)
             if why is not None:
                 return refusals.forbidden_by_response(state, why)
             if state.call.id in proposal.cut_calls:
@@ -112,9 +114,11 @@ class Planner:
 
     async def _check(self, state: CallState, batch: Batch) -> Checked | None:
         """Return the checked call with a person's word on it, where there is one; None when the run was stopped meanwhile."""
-        found = self._like_doubt(await self._checked(state, batch), state)
-        checked = _unchanged(_doubted(found, state, batch), state)
-        answer = consent.answer_of(state)
+        checked = await self._checked(state, batch)
+        if self._ledger.state.doubts:
+            checked = self._like_doubt(checked, state)
+        checked = _unchanged(_doubted(checked, state, batch), state)
+        answer = None if state.approval is None else consent.answer_of(state)
         if checked is None or answer is None or isinstance(checked, Refused):
             return checked
         if answer.answer == "deny":
@@ -317,8 +321,9 @@ def _ruled(decided: Decided, kind: DecisionKind, state: CallState) -> Decided:
 def _doubted(checked: Checked | None, state: CallState, batch: Batch) -> Checked | None:
     """Ask about a call that may be the repetition of another one, where acting twice would matter."""
     is_repeated = batch.proposal is not None and state.call.id in batch.proposal.repeated_calls
-    is_doubted = is_repeated or consent.was_reported_twice(state)
-    if not is_doubted or not isinstance(checked, Decided) or checked.call.effect.is_read:
+    if not is_repeated and (state.approval is None or not consent.was_reported_twice(state)):
+        return checked
+    if not isinstance(checked, Decided) or checked.call.effect.is_read:
         return checked
     if checked.decision.kind != DecisionKind.ALLOW:
         return checked

@@ -48,8 +48,7 @@ class Recovery:
 
     async def settle(self, batch: Batch, finisher: Finisher) -> Batch:
         """Answer the calls in doubt, or ask about them. Return the batch of those that may run, perhaps again."""
-        if all(state.started is None for state in batch.calls):
-            return batch
+
         calls = [state for state in batch.calls if await self._may_run(state, batch.step, finisher)]
         return msgspec.structs.replace(batch, calls=calls)
 

@@ -118,7 +118,9 @@ def task_of(events: Sequence[AnyEvent]) -> str:
     for event in events:
         if isinstance(event, RunStarted):
             # Twice the length is read, so that a long task full of control characters costs little.
-            shown = "".join(char if char.isprintable() else " " for char in event.task[: 2 * TASK_CHARS])
+            shown = event.task[: 2 * TASK_CHARS]
+            if not shown.isprintable():
+                shown = "".join([char if char.isprintable() else " " for char in shown])
             if words := " ".join(shown.split())[:TASK_CHARS]:
                 return words
     return ""

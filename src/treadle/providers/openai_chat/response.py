@@ -274,15 +274,15 @@ def _usage(value: Any) -> Usage | None:
     prompt, completion = count(value, "prompt_tokens"), count(value, "completion_tokens")
     if not prompt and not completion:
         return None
-    details = value.get("prompt_tokens_details")
-    cached = min(count(details, "cached_tokens") or count(value, "prompt_cache_hit_tokens"), prompt)
+    details, thought = value.get("prompt_tokens_details"), value.get("completion_tokens_details")
+    cached = min((details and count(details, "cached_tokens")) or count(value, "prompt_cache_hit_tokens"), prompt)
     return Usage(
         input_tokens=prompt,
         # Some servers leave the reasoning out of the completion, and only the total tells.
         output_tokens=max(completion, count(value, "total_tokens") - prompt),
         cached_input_tokens=cached,
-        cache_written_tokens=min(count(details, "cache_write_tokens"), prompt - cached),
-        reasoning_tokens=count(value.get("completion_tokens_details"), "reasoning_tokens"),
+        cache_written_tokens=min(count(details, "cache_write_tokens"), prompt - cached) if details else 0,
+        reasoning_tokens=count(thought, "reasoning_tokens") if thought else 0,
     )
 
 
