@@ -24,6 +24,9 @@ _TEXTS: dict[str, str] = {}
 _REPOSITORY = re.compile(r"\[(?P<text>[^\]]+)\]\(\.\./(?P<path>[^)]+)\)")
 
 
+_CODE = re.compile(r"`[^`\n]+`")
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     _MADE.clear()
     _MADE.update(reference())
@@ -39,7 +42,17 @@ def on_nav(nav: Navigation, **_: Any) -> Navigation:
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     _TEXTS[page.file.src_uri] = markdown
-    return markdown if page.file.src_uri in _MADE else _REPOSITORY.sub(r"\g<text> (`\g<path>`)", markdown)
+    if page.file.src_uri in _MADE:
+        return markdown
+    return _REPOSITORY.sub(r"\g<text> (`\g<path>`)", _with_plain_bars(markdown))
+
+
+def _with_plain_bars(markdown: str) -> str:
+    """Return a page whose tables hold bars in code as they are: other renderers want them escaped, this one shows the escape."""
+    return "\n".join(
+        _CODE.sub(lambda code: code[0].replace("\\|", "|"), line) if line.startswith("|") else line
+        for line in markdown.split("\n")
+    )
 
 
 def on_post_build(config: MkDocsConfig) -> None:

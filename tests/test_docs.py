@@ -62,6 +62,10 @@ def names_in(cell: str) -> list[str]:
 # --- samples ---------------------------------------------------------------------------------------------------------
 
 
+GENERATED = set(re.findall(r"reference/[\w-]+\.md", (PROJECT / "mkdocs.yml").read_text(encoding="utf-8")))
+"""Pages that `make docs` makes: the strict build finds a link to one that it does not make."""
+
+
 def needs_face(sample: Path) -> bool:
     return any(isinstance(node, ast.ImportFrom) and node.module == "treadle" for node in ast.walk(tree(sample)))
 
@@ -145,7 +149,7 @@ def test_each_example_in_a_docstring_is_python(example):
 def test_each_link_to_a_file_leads_somewhere(path):
     links = re.findall(r"\]\((?!https?:)([^)#\s]+)", path.read_text(encoding="utf-8"))
 
-    assert [link for link in links if not (path.parent / link).exists()] == []
+    assert [link for link in links if not (path.parent / link).exists() and link not in GENERATED] == []
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -316,6 +320,6 @@ def distribution(requirement: str) -> str:
 
 
 def test_the_index_leads_to_every_page():
-    links = set(re.findall(r"\]\((\w+\.md)\)", page("index.md")))
+    links = set(re.findall(r"\]\(([\w-]+\.md)\)", page("index.md")))
 
     assert links == {path.name for path in (PROJECT / "docs").glob("*.md")} - {"index.md"}

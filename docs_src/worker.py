@@ -1,0 +1,58 @@
+"""A worker at its start: every run whose process has died, or whose question is answered, goes on. It has no handle, only the journal."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from treadle import Agent, Agents, NothingToResume, SessionHeld, SessionNotActive, open_journal, open_session, tool
+from treadle.ports import SessionFilter
+from treadle.testing import ScriptedModel, call, text
+
+FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
+IS_WEB_SERVER = len(sys.argv) > 1
+
+
+@tool(effect="keyed", permission="allow")
+async def pay(amount: int) -> str:
+    """Pay an invoice."""
+    if IS_WEB_SERVER:
+        os.kill(os.getpid(), signal.SIGKILL)  # the machine is switched off
+    return "paid"
+
+
+clerk = Agent(ScriptedModel([call("pay", amount=40)] if IS_WEB_SERVER else [text("Paid.")]), name="clerk", tools=[pay])
+AGENTS = Agents([clerk])
+
+
+async def resume_what_was_left(journal_path: Path) -> list[str]:
+    """Resume each unfinished session that nobody runs. Call it at start, and again as often as you like."""
+    done = []
+    async with open_journal(journal_path) as journal:
+        for info in await journal.sessions(SessionFilter(phases=("running", "paused"), without_deleted=True)):
+            if info.phase == "paused" and any(one.session_id == info.id for one in await journal.approvals()):
+                continue  # a person has not answered yet
+            with suppress(
+                SessionHeld, NothingToResume, SessionNotActive
+            ):  # another worker was faster, or it is an agent's tool
+                result = await AGENTS.resume(journal, info.id)
+                done.append(f"{info.id}: {result.reason}")
+    return done
+
+
+async def serve() -> None:
+    async with open_session(FOLDER / "agent.db", id="invoice-7") as session:
+        await AGENTS["clerk"].run("Pay the invoice", session=session)
+
+
+if IS_WEB_SERVER:
+    asyncio.run(serve())
+else:
+    subprocess.run([sys.executable, __file__, str(FOLDER)], check=False)
+    resumed = asyncio.run(resume_what_was_left(FOLDER / "agent.db"))
+    print(resumed)
+    assert resumed == ["invoice-7: completed"]
