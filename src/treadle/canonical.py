@@ -15,6 +15,7 @@ __all__ = [
     "digest",
     "encode",
     "encoded",
+    "execution_id",
     "find_unencodable",
     "idempotency_key",
     "text_key",
@@ -64,6 +65,11 @@ def idempotency_key(session_id: str, step: int, position: int, tool: str, argume
     Never derived from the provider's call id, which servers repeat.
     """
     return "tk_" + digest([session_id, step, position, tool, arguments])[:40]
+
+
+def execution_id(run_id: str, step: int, call_id: str) -> str:
+    """Return what ties a result in the transcript to its events."""
+    return f"{run_id}.{step}.{call_id}"
 
 
 def _fold_numbers(value: Any) -> Any:

@@ -10,7 +10,7 @@ from treadle.canonical import find_unencodable
 from treadle.messages import ToolCall
 from treadle.tools import CallStatus, CheckedCall, ToolResult
 
-__all__ = ["after_earlier_attempt", "error_content", "execution_id", "failed_result", "failure_class", "may_follow"]
+__all__ = ["after_earlier_attempt", "error_content", "failed_result", "failure_class", "may_follow"]
 
 LONGEST_MESSAGE = 4000
 """Characters of a message; it may quote what a policy, a person or a tool's author wrote."""
@@ -84,11 +84,6 @@ def failed_result(
         may_have_acted=may_have_acted,
         data={"details": list(details)} if details else None,
     )
-
-
-def execution_id(run_id: str, step: int, call_id: str) -> str:
-    """Return what ties a result in the transcript to its events."""
-    return f"{run_id}.{step}.{call_id}"
 
 
 def failure_class(result: ToolResult) -> str:

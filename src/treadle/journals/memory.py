@@ -64,10 +64,10 @@ class MemoryJournal:
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
         shelf = self._shelf(session_id)
-        check_numbers(events)
-        head = len(shelf.events)
-        if events and events[0].seq != head + 1:
-            raise conflict(session_id, head, events[0].seq)
+        for seq, event in enumerate(events, len(shelf.events) + 1):
+            if event.seq != seq or event.is_live:
+                check_numbers(events)
+                raise conflict(session_id, len(shelf.events), events[0].seq)
         shelf.events.extend(events)
         shelf.state = state
         if events:

@@ -20,7 +20,7 @@ from treadle.events import (
     Subscriber,
 )
 from treadle.ports import Clock, Journal, Randomness
-from treadle.redaction import redacted_logger, scrubbed
+from treadle.redaction import KNOWN, redacted_logger, scrubbed
 from treadle.state import SessionState
 
 __all__ = ["Ledger"]
@@ -99,11 +99,13 @@ class Ledger:
         """Return events with what all events have, numbered from the one after that number."""
         replace, state, at = msgspec.structs.replace, self.state, self.clock.now()
         step, stamped = state.step, []
+        if KNOWN.needles:
+            events = [scrubbed(event) for event in events]
         for seq, event in enumerate(events, after + 1):
             step = event.step or step  # a commit may begin a step: what follows in it belongs to that step
             stamped.append(
                 replace(
-                    scrubbed(event),
+                    event,
                     session_id=state.id,
                     run_id=self.run_id,
                     step=step,
@@ -119,7 +121,9 @@ class Ledger:
         for event in reversed(events):
             if type(event) in _TURNS and (phase := self._phase_of(event)):
                 return phase
-        return self.state.phase
+        state = self.state
+        # Most commits; said here in full it costs every one of them two calls less.
+        return state.phase if state.run is None or state.status == "deleted" else state.run.phase
 
     def _phase_of(self, event: AnyEvent) -> str | None:
         match event:

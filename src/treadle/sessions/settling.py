@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from treadle.canonical import execution_id
 from treadle.errors import SessionHeld, UnknownSession
 from treadle.events import AnyEvent, ChildEnded, ChildStarted, RunFinished, RunResumed, ToolFinished, ToolInDoubt
 from treadle.messages import ToolCall
 from treadle.ports import Journal
 from treadle.redaction import redacted_logger
-from treadle.results import execution_id, failed_result, failure_class
+from treadle.results import failed_result, failure_class
 from treadle.sessions.checkpoints import EffectRecord, effects_after, fold
 from treadle.sessions.ledger import Ledger
 from treadle.state import CallState, ChildState, SessionState

@@ -129,7 +129,7 @@ class SessionState(Standing):
             early = self.early.pop(call.id, None)
             self.open[call.id] = early or CallState(call=call, position=position)
         self._salvage()
-        self._missing = len(self.unanswered)
+        self._missing = sum([state.result is None for state in self.open.values()])
         if calls and not self._missing:
             self._close_step()
 

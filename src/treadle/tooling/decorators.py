@@ -4,16 +4,13 @@ import difflib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import FrameType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, overload
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 import msgspec
 
 from treadle.effects import Effect
 from treadle.errors import InvalidArguments, ToolDefinitionError
-from treadle.tools import JsonObject, Permission, Run, Subject, Tool, ToolContext
-
-if TYPE_CHECKING:
-    from treadle.tooling.functions import FunctionSchema
+from treadle.tools import JsonObject, Permission, Subject, Tool, ToolContext
 
 __all__ = ["tool"]
 
@@ -92,7 +89,7 @@ def _unknown_options(unknown: Sequence[str], known: Sequence[str]) -> str:
 
 def _made(function: Function, frame: FrameType | None, name: str | None, words: _Words) -> Tool:
     # Pydantic is loaded with the first typed tool: `import treadle` must stay cheap (design section 8).
-    from treadle.tooling.functions import describe  # noqa: PLC0415 - as said above
+    from treadle.tooling.functions import describe, run_of  # noqa: PLC0415 - as said above
 
     _refuse_what_is_no_function(function)
     schema = describe(function, localns=_locals_around(function, frame))
@@ -104,7 +101,7 @@ def _made(function: Function, frame: FrameType | None, name: str | None, words: 
         description=schema.description,
         parameters=schema.parameters,
         output_schema=schema.output_schema,
-        run=_run_of(function, schema),
+        run=run_of(function, schema),
         convert=schema.convert,
         **words,
     )
@@ -134,23 +131,6 @@ def _refuse_what_is_no_function(function: Function) -> None:
         raise ToolDefinitionError(
             f"Tool {function.__name__!r} is a generator. A call has one result: collect the items and return them."
         )
-
-
-def _run_of(function: Function, schema: "FunctionSchema") -> Run:
-    """Return run(arguments, ctx): a coroutine function for one, else a plain function, which the runtime runs in a thread."""
-
-    def call(values: JsonObject, ctx: ToolContext) -> Any:
-        named = dict(values)
-        if schema.context_parameter is not None:
-            named[schema.context_parameter] = ctx
-        ordered = [named.pop(name) for name in schema.positional if name in named]
-        return function(*ordered, **named)
-
-    async def run(arguments: JsonObject, ctx: ToolContext) -> Any:
-        result = call(arguments, ctx)
-        return await result if inspect.isawaitable(result) else result
-
-    return run if inspect.iscoroutinefunction(inspect.unwrap(function)) else call
 
 
 def _refuse_wrong_words(made: Tool) -> None:

@@ -1,4 +1,4 @@
-"""Schemas: from a typed Python function to what a model is told of it, and from JSON to its values. Calls no function."""
+"""Functions: from a typed Python function to what a model is told of it, from JSON to its values, and to the call."""
 
 import inspect
 import re
@@ -20,9 +20,9 @@ from pydantic_core import PydanticSerializationError, SchemaError
 
 from treadle.canonical import find_unencodable
 from treadle.errors import InvalidArguments, ToolDefinitionError
-from treadle.tools import JsonObject, ToolContext, ToolOutput
+from treadle.tools import JsonObject, Run, ToolContext, ToolOutput
 
-__all__ = ["FunctionSchema", "describe"]
+__all__ = ["FunctionSchema", "describe", "run_of"]
 
 _UNDESCRIBED = (PydanticUserError, PydanticUndefinedAnnotation, SchemaError, TypeError)
 """What pydantic raises for a type that it cannot describe, or a pattern that it cannot run."""
@@ -80,6 +80,21 @@ def describe(function: Callable[..., Any], *, localns: Mapping[str, Any] | None 
         positional=tuple(key for key, one in parameters.items() if one.kind is one.POSITIONAL_ONLY),
         convert=_Converter(model, list(fields), schema["properties"]),
     )
+
+
+def run_of(function: Callable[..., Any], schema: FunctionSchema) -> Run:
+    """Return run(arguments, ctx): a coroutine function for one, else a plain function, which the runtime runs in a thread."""
+    context, positional = schema.context_parameter, schema.positional
+
+    def call(values: JsonObject, ctx: ToolContext) -> Any:
+        named = dict(values) if context is None else {**values, context: ctx}
+        return function(*[named.pop(name) for name in positional if name in named], **named)
+
+    async def run(arguments: JsonObject, ctx: ToolContext) -> Any:
+        result = call(arguments, ctx)
+        return await result if inspect.isawaitable(result) else result
+
+    return run if inspect.iscoroutinefunction(inspect.unwrap(function)) else call
 
 
 # --- annotations -----------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ class Tries:
 
     def key(self, call: ToolCall, digest: str) -> str:
         """Return what makes two calls equal; empty for a call of a polling tool, which repeats nothing."""
-        return "" if call.name in self._polling else streak_key(call, digest)
+        return "" if call.name in self._polling else digest or streak_key(call, digest)
 
     @property
     def most_in_response(self) -> int | None:

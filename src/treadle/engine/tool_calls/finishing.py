@@ -4,9 +4,10 @@ from typing import Any
 
 import msgspec
 
+from treadle.canonical import execution_id
 from treadle.engine.rules.bounds import bound, with_fields
 from treadle.events import ToolFinished
-from treadle.results import execution_id, failure_class
+from treadle.results import failure_class
 from treadle.tools import ToolResult
 
 __all__ = ["Finisher"]
