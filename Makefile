@@ -89,6 +89,10 @@ docs: $(STAMP)  ## Put the samples into the pages, and build the site with its r
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open build/site/index.html. For machines: build/site/llms.txt and build/site/llms-full.txt."
 
+.PHONY: picture
+picture: $(RUNTIME)  ## Draw the demo anew for the README, as docs/demo.svg
+	$(BIN)/python scripts/picture.py
+
 .PHONY: test
 test: lint  ## Lint, then run every test with branch coverage
 	@$(BIN)/coverage erase

@@ -86,6 +86,7 @@ def test_make_alone_lists_its_words(checkout):
             "lint",
             "format",
             "docs",
+            "picture",
             "test",
             "bench",
             "bench-record",
