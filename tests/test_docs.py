@@ -250,6 +250,7 @@ DIALECTS = {
     "OpenAIChat": "Chat Completions",
     "Anthropic": "Messages",
     "Gemini": "generateContent",
+    "Bedrock": "Converse",
 }
 
 

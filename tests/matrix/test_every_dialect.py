@@ -16,10 +16,12 @@ from treadle.ports import Model, ModelEnd, ModelPart, ModelRequest
 from treadle.testing import MockProvider, Turn, call
 from treadle.tools import JsonObject
 
-DIALECTS = ("openai-chat", "openai", "anthropic", "gemini")
+DIALECTS = ("openai-chat", "openai", "anthropic", "gemini", "bedrock")
 FORMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 ASK = ModelRequest(messages=(user_message("go"),))
+LIMITS = r"larger than|without data|prelude is damaged"
+NOWHERE = "http://127.0.0.1:9/v1"
 HUGE = 80 * 1024 * 1024
 """More than one answer may hold, unpacked."""
 
@@ -51,7 +53,7 @@ async def everything(model: Model) -> list[ModelPart]:
 @FORMS
 async def test_an_answer_that_never_ends_is_cut_at_the_limit(dialect: str, stream: bool) -> None:
     async with MockProvider([Turn(text="hello", cut="before-terminal", cut_by="endless")]) as mock, asyncio.timeout(60):
-        with pytest.raises(ModelResponseInvalid, match=r"larger than|without data"):
+        with pytest.raises(ModelResponseInvalid, match=LIMITS):
             await everything(model_of(dialect, mock, stream=stream))
 
 
@@ -61,7 +63,7 @@ async def test_an_answer_that_never_ends_is_cut_at_the_limit(dialect: str, strea
 async def test_an_answer_that_unpacks_to_a_huge_one_is_cut_at_the_limit(dialect: str, stream: bool) -> None:
     turn = Turn(body=b": hello\n\n" if stream else b'{"', bomb_bytes=HUGE)
     async with MockProvider([turn]) as mock, asyncio.timeout(60):
-        with pytest.raises(ModelResponseInvalid, match=r"larger than|without data"):
+        with pytest.raises(ModelResponseInvalid, match=LIMITS):
             await everything(model_of(dialect, mock, stream=stream))
 
 
@@ -171,6 +173,13 @@ TOO_LONG: dict[str, list[Turn]] = {
         Turn(status=400, error="prompt is too long: 208310 tokens > 200000 maximum"),
         Turn(status=413, error={"type": "request_too_large", "message": "Request exceeds the maximum size"}),
         Turn(status=400, error="input length and `max_tokens` exceed context limit: 190000 + 16384 > 200000"),
+    ],
+    "bedrock": [
+        Turn(status=400, error="The model returned the following errors: Input is too long for requested model."),
+        Turn(status=400, error="Input Tokens Exceeded: Number of input tokens exceeds maximum length. Please update the input to try again."),
+        Turn(status=400, error="Malformed input request: expected maxLength: 400000, actual: 500000, please reformat your input and try again."),
+        Turn(status=400, error="The model returned the following errors: prompt is too long: 208310 tokens > 200000 maximum"),
+        Turn(status=413, error="Request Entity Too Large"),
     ],
     "gemini": [
         Turn(status=400, error="The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."),
@@ -299,6 +308,7 @@ FUNCTIONS: dict[str, JsonObject] = {
     "openai": {"type": "function", "name": "x"},
     "anthropic": {"name": "x", "input_schema": {}},
     "gemini": {"functionDeclarations": []},
+    "bedrock": {"toolSpec": {"name": "x"}},
 }
 
 
@@ -308,6 +318,6 @@ def test_what_is_no_server_tool_is_refused(dialect: str) -> None:
     wrong: list[Any] = [[FUNCTIONS[dialect]], {"type": "web"}, ["web"], [{}], 3]
     for given in wrong:
         with pytest.raises(ConfigurationError, match="server_tools"):
-            resolve_model(f"{dialect}:m", api_key="k", options={"server_tools": given})
+            resolve_model(f"{dialect}:m", base_url=NOWHERE, api_key="k", options={"server_tools": given})
     with pytest.raises(ConfigurationError, match="may not set tools"):
-        resolve_model(f"{dialect}:m", api_key="k", options={"tools": []})
+        resolve_model(f"{dialect}:m", base_url=NOWHERE, api_key="k", options={"tools": []})

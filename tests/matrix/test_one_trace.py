@@ -19,7 +19,7 @@ from treadle.testing import MockProvider, Turn, call
 from treadle.tools import JsonObject
 
 SCENARIO: JsonObject = json.loads(Path(__file__).with_name("scenario.json").read_text(encoding="utf-8"))
-DIALECTS = ("openai-chat", "openai", "anthropic", "gemini")
+DIALECTS = ("openai-chat", "openai", "anthropic", "gemini", "bedrock", "bedrock-claude", "vertex", "vertex-claude")
 DRIVERS: dict[str, Driver] = {
     "native": NativeDriver(),
     "react": ReActDriver(),

@@ -11,6 +11,10 @@ __all__ = ["ListPrice", "list_price"]
 
 _PROVIDERS = {
     "anthropic": "anthropic",
+    "azure": "azure",
+    "azure-responses": "azure",
+    "bedrock": "aws",
+    "bedrock-claude": "aws",
     "deepseek": "deepseek",
     "gemini": "google",
     "groq": "groq",
@@ -18,6 +22,8 @@ _PROVIDERS = {
     "openai": "openai",
     "openai-chat": "openai",
     "openrouter": "openrouter",
+    "vertex": "google",
+    "vertex-claude": "google",
 }
 """What the list calls the vendor of each dialect."""
 

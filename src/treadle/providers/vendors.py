@@ -28,6 +28,10 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     """Another name of it, asked second."""
     needs_key: bool = True
     """Whether there is no asking at its address without a key."""
+    door: str = ""
+    """Module and function that find address and credentials, for a cloud; nothing where address and key are all there is."""
+    families: Mapping[str, str] = {}
+    """Other rows that serve the models whose names begin so, under this row's name."""
     options: Mapping[str, Any] = {}
     """Fields of each request's body; None removes one that the server refuses."""
     words: Mapping[str, Any] = {}
@@ -36,7 +40,11 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     """What is special about all of its models."""
 
 
+_ANTHROPIC = "treadle.providers.anthropic:Anthropic"
 _CHAT = "treadle.providers.openai_chat:OpenAIChat"
+_AZURE_KEYS = ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY")
+_BEDROCK_KEYS = ("AWS_BEARER_TOKEN_BEDROCK",)
+_VERTEX_KEYS = ("VERTEX_API_KEY",)
 
 
 def _compatible(
@@ -82,6 +90,30 @@ def _local(
     return {dialect: vendor}
 
 
+def _cloud(
+    name: str,
+    adapter: str,
+    *,
+    door: str,
+    key_variables: tuple[str, ...],
+    families: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, Vendor]:
+    """Describe a cloud: its address depends on a region, a project or a resource, and a key is one of several ways to ask."""
+    vendor = Vendor(
+        adapter=adapter,
+        address="",
+        address_variable=f"{name.partition('-')[0].upper()}_BASE_URL",
+        key_variable=key_variables[0],
+        other_key_variable=key_variables[1] if len(key_variables) > 1 else "",
+        needs_key=False,
+        door=f"treadle.providers.clouds.{door}",
+        families=families or {},
+        options=options or {},
+    )
+    return {name: vendor}
+
+
 VENDORS: Mapping[str, Vendor] = {
     "openai": Vendor(
         adapter="treadle.providers.openai_responses:OpenAIResponses",
@@ -97,7 +129,7 @@ VENDORS: Mapping[str, Vendor] = {
         options={"strict_tools": True},
     ),
     "anthropic": Vendor(
-        adapter="treadle.providers.anthropic:Anthropic",
+        adapter=_ANTHROPIC,
         address="https://api.anthropic.com/v1",
         address_variable="ANTHROPIC_BASE_URL",
         key_variable="ANTHROPIC_API_KEY",
@@ -109,14 +141,23 @@ VENDORS: Mapping[str, Vendor] = {
         key_variable="GEMINI_API_KEY",
         other_key_variable="GOOGLE_API_KEY",
     ),
-    # Azure takes what comes as a bearer for an Entra token; that one goes in as a header of one's own.
-    **_compatible(
-        "azure",
-        "",
-        other_key_variable="AZURE_OPENAI_API_KEY",
-        options={"strict_tools": True},
-        words={"key_header": "api-key"},
+    **_cloud("azure", _CHAT, door="azure:chat_door", key_variables=_AZURE_KEYS, options={"strict_tools": True}),
+    **_cloud(
+        "azure-responses",
+        "treadle.providers.openai_responses:OpenAIResponses",
+        door="azure:responses_door",
+        key_variables=_AZURE_KEYS,
     ),
+    **_cloud("bedrock", "treadle.providers.bedrock:Bedrock", door="aws:converse_door", key_variables=_BEDROCK_KEYS),
+    **_cloud("bedrock-claude", _ANTHROPIC, door="aws:invoke_door", key_variables=_BEDROCK_KEYS),
+    **_cloud(
+        "vertex",
+        "treadle.providers.gemini:Gemini",
+        door="google:gemini_door",
+        key_variables=_VERTEX_KEYS,
+        families={"claude": "vertex-claude"},
+    ),
+    **_cloud("vertex-claude", _ANTHROPIC, door="google:claude_door", key_variables=_VERTEX_KEYS),
     # DeepSeek thinks by default, and refuses a history whose calls have lost the reasoning that led to them
     # (api-docs.deepseek.com/guides/thinking_mode).
     **_compatible("deepseek", "https://api.deepseek.com/v1", words={"thinking_field": "reasoning_content"}),

@@ -51,7 +51,7 @@ def resolve_model(
     name: str,
     *,
     base_url: str | None = None,
-    api_key: str | None = None,
+    api_key: str | Callable[[], str] | None = None,
     price: Pricing | None = None,
     stream: bool = True,
     options: Mapping[str, Any] | None = None,
@@ -66,7 +66,8 @@ def resolve_model(
 
     Args:
         base_url: The server's address; else the vendor's variable (such as OPENAI_BASE_URL), else the vendor.
-        api_key: The key; else the vendor's variable (such as OPENAI_API_KEY). A server of your own needs none.
+        api_key: The key; else the vendor's variable (such as OPENAI_API_KEY). A server of your own needs none. For Azure, Vertex and
+            Bedrock it may be a function that returns a bearer token, called in a thread before each request.
         price: What it costs, such as Price(input=, output=) per million tokens; else the vendor's list price where the
             extra `prices` is installed, and null where nobody knows.
         stream: Whether answers are streamed.
@@ -82,7 +83,9 @@ def resolve_model(
         ConfigurationError: A capability is none, or the address, an option, a header or a time limit cannot be used.
     """
     dialect, model = check_model_name(name)
-    _check_kinds(texts={"base_url": base_url, "api_key": api_key}, mappings={"options": options, "headers": headers})
+    has_door = dialect in VENDORS and bool(VENDORS[dialect].door)
+    key_text = None if has_door and callable(api_key) else api_key
+    _check_kinds(texts={"base_url": base_url, "api_key": key_text}, mappings={"options": options, "headers": headers})
     special = _capabilities(capabilities)
     match dialect:
         case "demo":
@@ -130,20 +133,68 @@ def _over_http(
     dialect: str,
     model: str,
     base_url: str | None,
-    api_key: str | None,
+    api_key: str | Callable[[], str] | None,
     price: Pricing | None,
     *,
     options: Mapping[str, Any],
     **words: Any,  # whatever all adapters take alike
 ) -> Model:
     """Make the adapter of a vendor's or one's own server."""
-    vendor = VENDORS[dialect]
-    url, key = _reach(dialect, vendor, base_url, api_key)
+    vendor = _row(dialect, model)
+    every = {**vendor.options, **options}
+    if vendor.door:
+        return _behind_a_door(dialect, model, vendor, base_url, api_key, price, options=every, **words)
+    url, key = _reach(dialect, vendor, base_url, str(api_key) if api_key else None)
     if price is None and url == vendor.address:
         price = _list_price(dialect, model)
     adapter = _load(vendor.adapter)
-    every = {**vendor.options, **options}
     return adapter(model, base_url=url, api_key=key, price=price, options=every, **words, **vendor.words)
+
+
+def _row(dialect: str, model: str) -> Vendor:
+    """Return the row that serves a model: a name may serve several families of models in different dialects."""
+    families = VENDORS[dialect].families
+    return VENDORS[next((row for start, row in families.items() if model.startswith(start)), dialect)]
+
+
+def _behind_a_door(
+    dialect: str,
+    model: str,
+    vendor: Vendor,
+    base_url: str | None,
+    api_key: str | Callable[[], str] | None,
+    price: Pricing | None,
+    *,
+    options: Mapping[str, Any],
+    **words: Any,  # whatever all adapters take alike
+) -> Model:
+    """Make the adapter of a model behind a cloud's door, which finds the address and who asks there."""
+    from treadle.providers.clouds.asked import Asked
+
+    given = base_url or os.environ.get(vendor.address_variable)
+    reached = _load_any(vendor.door)(
+        Asked(
+            name=dialect,
+            model=model,
+            base_url=_checked_url(given) if given else None,
+            api_key=api_key or _key_of(vendor),
+            stream=words["stream"],
+            options=options,
+            environment=os.environ,
+        )
+    )
+    if price is None and reached.is_vendors:
+        price = _list_price(dialect, model)
+    adapter = _load(vendor.adapter)
+    return adapter(
+        model,
+        base_url=reached.base_url,
+        api_key=reached.api_key,
+        price=price,
+        options=reached.options,
+        door=reached.door,
+        **words,
+    )
 
 
 def local_servers() -> Mapping[str, str]:
@@ -178,9 +229,13 @@ def _list_price(dialect: str, model: str) -> Pricing | None:
 
 def _load(place: str) -> Callable[..., Model]:
     """Import an adapter on first use."""
-    module, _, name = place.partition(":")
-    adapter: Callable[..., Model] = getattr(import_module(module), name)
+    adapter: Callable[..., Model] = _load_any(place)
     return adapter
+
+
+def _load_any(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
 def _reach(dialect: str, vendor: Vendor, base_url: str | None, api_key: str | None) -> tuple[str, str | None]:
@@ -189,14 +244,22 @@ def _reach(dialect: str, vendor: Vendor, base_url: str | None, api_key: str | No
     if not found:
         raise ConfigurationError(f"{dialect} has no address of its own: set {vendor.address_variable}, or base_url.")
     url = _checked_url(found)
-    names = [name for name in (vendor.key_variable, vendor.other_key_variable) if name]
-    key = api_key or next((os.environ[name] for name in names if os.environ.get(name)), None)
+    names = _key_variables(vendor)
+    key = api_key or _key_of(vendor)
     if key is None and vendor.needs_key and url == vendor.address:
         raise MissingCredential(
             f"{' or '.join(names)} is not set. Set it, pass api_key=, or name a server of your own with base_url "
             "(--base-url). `demo` needs neither."
         )
     return url, key
+
+
+def _key_variables(vendor: Vendor) -> list[str]:
+    return [name for name in (vendor.key_variable, vendor.other_key_variable) if name]
+
+
+def _key_of(vendor: Vendor) -> str | None:
+    return next((os.environ[name] for name in _key_variables(vendor) if os.environ.get(name)), None)
 
 
 def _checked_url(url: str) -> str:

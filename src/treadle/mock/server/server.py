@@ -16,7 +16,9 @@ from typing import Self, TextIO
 
 from treadle.errors import ConfigurationError
 from treadle.mock.dialects.answers import Dialect, Refusal
+from treadle.mock.dialects.anthropic.clouds import claude_dialects
 from treadle.mock.dialects.anthropic.dialect import AnthropicMessages
+from treadle.mock.dialects.bedrock.dialect import converse_dialects
 from treadle.mock.dialects.gemini.dialect import gemini_dialects
 from treadle.mock.dialects.openai_chat.dialect import ChatCompletions
 from treadle.mock.dialects.openai_responses.dialect import Responses
@@ -67,7 +69,9 @@ class MockProvider:
             ChatCompletions(lenient_arguments=lenient_arguments),
             Responses(lenient_arguments=lenient_arguments),
             AnthropicMessages(),
+            *claude_dialects(),
             *gemini_dialects(),
+            *converse_dialects(),
         ]
         self._vendor = Vendor(script, dialects=dialects, api_key=api_key)
         self._host = _loopback(host)

@@ -12,7 +12,8 @@ from treadle.errors import ModelError
 from treadle.messages import Message, Usage
 from treadle.ports import ModelEnd, ModelPart, ModelRequest, Pricing
 from treadle.providers.anthropic.request import AnthropicRequests
-from treadle.providers.anthropic.response import AnthropicResponse
+from treadle.providers.anthropic.response import AnthropicResponse, InvokedResponse
+from treadle.providers.http.door import Door
 from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.http.reading import read_response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
@@ -46,6 +47,7 @@ class Anthropic:
         options: See above.
         headers: Further headers of each request, such as `anthropic-beta`.
         timeouts: How long one call may take.
+        door: How the dialect is spoken at a cloud's own address; None for the vendor's.
 
     Raises:
         ConfigurationError: One of these cannot be used.
@@ -62,8 +64,10 @@ class Anthropic:
         options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        door: Door | None = None,
     ) -> None:
-        self.name: Final = model_name("anthropic", model)
+        door = Door(name="anthropic") if door is None else door
+        self.name: Final = model_name(door.name, model)
         """The dialect and model, such as `anthropic:claude-sonnet-4-5`."""
         self.price: Final = price
         """What it costs, or None when nobody knows."""
@@ -71,11 +75,15 @@ class Anthropic:
             base_url,
             _path(base_url),
             key=Key(value=api_key, header="x-api-key", variable="ANTHROPIC_API_KEY"),
-            own_headers={"anthropic-version": _VERSION},
+            own_headers={} if "anthropic_version" in door.fields else {"anthropic-version": _VERSION},
             headers=headers,
             timeouts=timeouts,
+            door=door,
         )
-        self._requests = AnthropicRequests(model, origin=self.name, options=options or {}, stream=stream)
+        self._response = InvokedResponse if door.is_framed else AnthropicResponse
+        self._requests = AnthropicRequests(
+            model, origin=self.name, options=options or {}, stream=stream, fields=door.fields
+        )
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
         """Send one request and yield the parts of the one response, `ModelEnd` last.
@@ -88,7 +96,7 @@ class Anthropic:
         """
         before: ModelEnd | None = None
         for pauses_left in reversed(range(_MAX_PAUSES + 1)):
-            response = AnthropicResponse(self._requests.own_names(request))
+            response = self._response(self._requests.own_names(request))
             ask = partial(self._server.ask, self._requests.body(request))
             end = ModelEnd(parts=())
             try:

@@ -73,13 +73,23 @@ class AnthropicRequests:
         options: Further fields of the body; one that is None takes the field away. See `Anthropic` for those with a meaning of
             their own.
         stream: Whether to ask for a stream.
+        fields: What the body holds otherwise at a cloud's own address; None takes a field away.
 
     Raises:
         ConfigurationError: An option is no JSON, of another kind, or names a field that the request itself fills.
     """
 
-    def __init__(self, model: str, *, origin: str, options: Mapping[str, Any], stream: bool) -> None:
+    def __init__(
+        self,
+        model: str,
+        *,
+        origin: str,
+        options: Mapping[str, Any],
+        stream: bool,
+        fields: Mapping[str, Any] | None = None,
+    ) -> None:
         self._origin = origin
+        self._fields = fields or {}
         self._options = _sorted_out(options)
         self._openings = {
             (is_larger, thinks): self._open(model, stream=stream, is_larger=is_larger, thinks=thinks)
@@ -110,7 +120,7 @@ class AnthropicRequests:
     def _open(self, model: str, *, stream: bool, is_larger: bool, thinks: bool) -> bytes:
         thinking = self._options.thinking
         limit = _max_tokens(model, thinking, is_larger=is_larger)
-        fields = {"model": model, "max_tokens": limit, "stream": stream}
+        fields = {"model": model, "max_tokens": limit, "stream": stream, **self._fields}
         options = {**self._options.fields, "thinking": thinking if thinking and thinks else None}
         return opening(fields, options, ours=_OURS)
 

@@ -4,20 +4,23 @@ Compatible servers differ in everything but the names of the fields, so values a
 structs below is the wire's.
 """
 
+from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from treadle.errors import ModelResponseInvalid
-from treadle.messages import Finish, Part, ToolCall, Usage
-from treadle.ports import CallReady, ModelEnd, ModelPart
+from treadle.messages import Finish, Part, Usage
+from treadle.ports import ModelEnd, ModelPart
 from treadle.providers.anthropic.blocks import container_marker
 from treadle.providers.anthropic.parts import AnswerBlock, BlockDelta
+from treadle.providers.http.event_stream import EventStreamReader, StreamException, exception_error
 from treadle.providers.http.reading import AnswerError, Response, without_ending
+from treadle.providers.payload.blocks import MessageBlocks
 from treadle.providers.payload.lenient import count, decode, text_or_nothing
 
-__all__ = ["AnthropicResponse"]
+__all__ = ["AnthropicResponse", "InvokedResponse"]
 
 
 class _Message(msgspec.Struct):
@@ -44,7 +47,17 @@ class _Whole(msgspec.Struct):
     error: Any = None
 
 
+class _Chunk(msgspec.Struct):
+    bytes: Any = None
+
+
+class _Framed(msgspec.Struct):
+    chunk: _Chunk | None = None
+    exception: StreamException | None = None
+
+
 _events = msgspec.json.Decoder(_Event)
+_framed = msgspec.json.Decoder(_Framed)
 _wholes = msgspec.json.Decoder(_Whole)
 
 _FINISHES = {
@@ -68,18 +81,7 @@ class AnthropicResponse(Response):
     terminal = "message_stop"
 
     def __init__(self, names: Mapping[str, str]) -> None:
-        self._names = names
-        self._blocks: list[AnswerBlock] = []
-        self._calls: list[AnswerBlock] = []
-        self._open: dict[int, AnswerBlock] = {}
-        self._at: dict[int, AnswerBlock] = {}
-        """The blocks of a message that has begun again, by their index."""
-        self._begun: dict[int, AnswerBlock] = {}
-        self._by_id: dict[str, AnswerBlock] = {}
-        self._twins: dict[AnswerBlock, AnswerBlock] = {}
-        """Blocks that may be the repetition of an earlier one: what they say is held until that is known."""
-        self._has_started = self._is_retold = False
-        self._told = 0
+        self._blocks: MessageBlocks[AnswerBlock] = MessageBlocks(names)
         self._stop_reason = ""
         self._usage: dict[str, Any] = {}
         self._container = ""
@@ -91,13 +93,17 @@ class AnthropicResponse(Response):
             AnswerError: It is the provider's error.
             ModelResponseInvalid: It is no JSON, or of another shape.
         """
-        data = data.strip()
+        data = self._unframed(data.strip())
         if not data or self.is_done:
             return []
         if data == b"[DONE]":  # gateways end every stream so; it is the end where a stop reason came
             self.is_done = self.is_whole = bool(self._stop_reason)
             return []
         return self._take(decode(data, _events))
+
+    def _unframed(self, data: bytes) -> bytes:
+        """Return an event as the dialect writes it, without what a cloud puts around it."""
+        return data
 
     def add_whole(self, body: bytes) -> list[ModelPart]:
         """Take an answer that is one JSON object. Raises as `add` does, and `IncompleteStream` where it has no stop reason."""
@@ -111,14 +117,14 @@ class AnthropicResponse(Response):
         self._stop_reason = text_or_nothing(whole.stop_reason)
         parts: list[ModelPart] = []
         for raw in whole.content:
-            block = self._append(AnswerBlock(raw))
+            block = self._blocks.append(AnswerBlock(raw))
             parts += block.begin()
             block.close()
         if not self._stop_reason:
             raise without_ending("stop_reason")
         # A call that a limit cut cannot be told from a whole one here: its input was mended into an object.
-        if self._is_cut and self._blocks:
-            self._blocks[-1].is_doubtful = True
+        if self._is_cut and self._blocks.all:
+            self._blocks.all[-1].is_doubtful = True
         self.is_empty = False
         self.is_done = self.is_whole = True
         return parts + self._ready()
@@ -128,19 +134,18 @@ class AnthropicResponse(Response):
         parts: list[Part | None] = []
         cut: list[str] = []
         unnamed: list[str] = []
-        for block in list(self._twins):
-            self._compare(block)
-        for block in self._blocks:
+        self._blocks.settle()
+        for block in self._blocks.all:
             if not block.is_call:
-                parts.append(block.part(is_last=block is self._blocks[-1]))
+                parts.append(block.part(is_last=block is self._blocks.all[-1]))
                 continue
-            call = self._call(block)
+            call = self._blocks.call_of(block)
             parts.append(call)
-            if block.is_doubtful or (self._is_cut and not self._is_ready(block)):
+            if block.is_doubtful or (self._is_cut and not self._blocks.is_ready(block, has_ended=False)):
                 cut.append(call.id)
             if not block.id:
                 unnamed.append(call.id)
-        if self._container and (self._calls or self.is_paused):
+        if self._container and (self._blocks.calls or self.is_paused):
             parts.append(container_marker(self._container))
         return ModelEnd(
             parts=tuple(part for part in parts if part is not None),
@@ -148,14 +153,14 @@ class AnthropicResponse(Response):
             usage=self.counted,
             cut_calls=frozenset(cut),
             unnamed_calls=frozenset(unnamed),
-            is_retold=self._is_retold,
+            is_retold=self._blocks.is_retold,
             finish_reason=self._stop_reason or None,
         )
 
     @property
     def is_paused(self) -> bool:
         """Whether the vendor paused a long turn of its own tools: sent back, it goes on. Calls are answered first."""
-        return self._stop_reason == "pause_turn" and not self._calls
+        return self._stop_reason == "pause_turn" and not self._blocks.calls
 
     @property
     def _is_cut(self) -> bool:
@@ -169,7 +174,7 @@ class AnthropicResponse(Response):
                 parts = self._begin(event)
                 return parts + self._ready()
             case "content_block_stop":
-                parts = self._close(event)
+                parts = self._blocks.close(_index(event))
                 return parts + self._ready()
             case "message_start" | "message_delta" | "message_stop":
                 self.is_empty = False
@@ -184,7 +189,7 @@ class AnthropicResponse(Response):
         """Take what is said of the message as a whole."""
         self._count(event.usage if event.message is None else event.message.usage)
         if event.type == "message_start":
-            self._start()
+            self._blocks.start()
         if event.message is not None:
             self._take_container(event.message.container)
         if event.delta is not None:
@@ -198,96 +203,42 @@ class AnthropicResponse(Response):
         if isinstance(container, dict):
             self._container = text_or_nothing(container.get("id")) or self._container
 
-    def _start(self) -> None:
-        """Take the start of the message. A second one may begin it again: each block is then compared with the earlier one."""
-        if self._has_started:
-            self._at, self._begun = self._begun, {}
-            self._is_retold = self._is_retold or bool(self._calls)
-        self._has_started = True
-
     def _begin(self, event: _Event) -> list[ModelPart]:
         self.is_empty = False
-        index = _index(event)
-        block = AnswerBlock(event.content_block)
-        at = self._at.pop(index, None)
-        known = (self._by_id.get(block.id) if block.is_call and block.id else None) or at
-        earlier = self._open.get(index)
-        if known is not None and known is earlier and known.is_call and not known.has_arguments:
-            return []  # its start was sent twice
-        if earlier is not None and earlier is not known:
-            earlier.break_off()  # what comes next at this index belongs to the new block
-        self._open[index] = self._begun[index] = self._append(block)
-        parts = block.begin()
-        if known is None:
-            return parts
-        self._twins[block] = known
-        return []
-
-    def _append(self, block: AnswerBlock) -> AnswerBlock:
-        self._blocks.append(block)
-        if block.is_call:
-            self._calls.append(block)
-            self._by_id.setdefault(block.id, block)
-        return block
+        return self._blocks.begin(_index(event), AnswerBlock(event.content_block))
 
     def _grow(self, event: _Event) -> list[ModelPart]:
-        block = self._open.get(_index(event))
+        block = self._blocks.open_at(_index(event))
         if block is None or event.delta is None:
             raise ModelResponseInvalid("The server sent a piece of a block that it did not begin.")
-        parts = block.grow(event.delta)
-        return [] if block in self._twins else parts
-
-    def _close(self, event: _Event) -> list[ModelPart]:
-        block = self._open.pop(_index(event), None)
-        if block is None:
-            return []
-        block.close()
-        return self._compare(block) if block in self._twins else []
-
-    def _compare(self, block: AnswerBlock) -> list[ModelPart]:
-        """Keep one of a block and its repetition. Where they differ both are kept."""
-        known = self._twins.pop(block)
-        if block.content == known.content:
-            self._remove(block)
-            return []
-        if block.goes_on(known) and known in self._blocks:
-            self._remove(block)
-            for blocks in (self._blocks, self._calls):
-                blocks[:] = [block if one is known else one for one in blocks]
-            return block.rest(known)
-        known.break_off()
-        return block.rest(AnswerBlock())
-
-    def _remove(self, block: AnswerBlock) -> None:
-        for blocks in (self._blocks, self._calls):
-            blocks[:] = [one for one in blocks if one is not block]
+        return self._blocks.shown(block, block.grow(event.delta))
 
     def _ready(self) -> list[ModelPart]:
-        """Return the calls that have become complete, in call order: none before an earlier one."""
-        found: list[ModelPart] = []
-        for block in self._calls[self._told :]:
-            if not self._is_ready(block):
-                break
-            found.append(CallReady(self._call(block)))
-            self._told += 1
-        return found
-
-    def _is_ready(self, block: AnswerBlock) -> bool:
-        if block.is_doubtful:
-            return False
-        if not block.is_closed or block.has_arguments:
-            return block.is_closed and block.is_complete
-        # Without arguments it is whole, or cut right after its name: what comes next tells.
-        return block is not self._blocks[-1] or (bool(self._stop_reason) and not self._is_cut)
-
-    def _call(self, block: AnswerBlock) -> ToolCall:
-        return block.call(self._calls.index(block), self._names)
+        """Return the calls that have become complete, in call order."""
+        return self._blocks.ready(has_ended=bool(self._stop_reason) and not self._is_cut)
 
     def _count(self, usage: Any) -> None:
         """Take counts, which are told twice: at the start, and at the end as they have become."""
         if isinstance(usage, dict):
             self._usage |= {name: value for name, value in usage.items() if value}
             self.counted = _usage(self._usage)
+
+
+class InvokedResponse(AnthropicResponse):
+    """An answer of Bedrock's InvokeModel: each event stands in base64 inside an event of AWS's."""
+
+    frames = EventStreamReader
+
+    def _unframed(self, data: bytes) -> bytes:
+        framed = decode(data, _framed)
+        if framed.exception is not None:
+            raise AnswerError(exception_error(framed.exception))
+        if framed.chunk is None:
+            return b""  # something new: passed over, as in the dialect itself
+        try:
+            return b64decode(text_or_nothing(framed.chunk.bytes), validate=True).strip()
+        except ValueError as exc:
+            raise ModelResponseInvalid("The server sent a chunk that is not base64.") from exc
 
 
 def _index(event: _Event) -> int:

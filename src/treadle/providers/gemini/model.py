@@ -8,6 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 from treadle.ports import ModelPart, ModelRequest, Pricing
 from treadle.providers.gemini.request import GeminiRequests
 from treadle.providers.gemini.response import GeminiResponse
+from treadle.providers.http.door import Door
 from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.http.reading import read_response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
@@ -34,6 +35,7 @@ class Gemini:
             `temperature`, may stand by themselves; `server_tools` are the vendor's own, beside ours; one that is None goes away.
         headers: Further headers of each request.
         timeouts: How long one call may take.
+        door: How the dialect is spoken at a cloud's own address; None for the vendor's.
 
     Raises:
         ConfigurationError: One of these cannot be used.
@@ -50,17 +52,20 @@ class Gemini:
         options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        door: Door | None = None,
     ) -> None:
-        self.name: Final = model_name("gemini", model)
+        door = Door(name="gemini") if door is None else door
+        self.name: Final = model_name(door.name, model)
         """The dialect and model, such as `gemini:gemini-2.5-flash`."""
         self.price: Final = price
         """What it costs, or None when nobody knows."""
         self._server = Server(
-            _with_version(base_url),
+            _with_version(base_url) if door.path is None else base_url,
             _path(model, stream=stream),
             key=Key(value=api_key, header="x-goog-api-key", variable="GEMINI_API_KEY"),
             headers=headers,
             timeouts=timeouts,
+            door=door,
         )
         if stream:
             # Without it the vendor sends one JSON list, which has no event to start early on.

@@ -7,7 +7,7 @@ import io
 import re
 import ssl
 from asyncio import AbstractEventLoop
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextvars import ContextVar
 from functools import cache
 from ipaddress import ip_address
@@ -93,10 +93,21 @@ class HttpClient:
         bury(self._held)
         self._held = {}
 
-    async def send(self, endpoint: Endpoint, body: bytes, *, max_bytes: int = MAX_RESPONSE_BYTES) -> Answer:
+    async def send(
+        self,
+        endpoint: Endpoint,
+        body: bytes,
+        *,
+        headers: Mapping[str, str] | None = None,
+        max_bytes: int = MAX_RESPONSE_BYTES,
+    ) -> Answer:
         """Post one JSON body and return the answer as soon as its head has come. Follows no redirect, and retries nothing.
 
         A kept connection that the server has closed meanwhile is no answer: the request goes out again on another one.
+
+        Args:
+            headers: Those of this request alone, which override the endpoint's.
+            max_bytes: Bytes that the answer may have.
 
         Raises:
             ModelUnavailable: The server could not be reached, hung up, or stayed silent.
@@ -109,14 +120,20 @@ class HttpClient:
         timer = asyncio.timeout(min(timeouts.first_byte_seconds, timeouts.total_seconds))
         try:
             async with timer:
-                response = await self._post(session, endpoint, body)
+                response = await self._post(session, endpoint, body, headers)
         except (aiohttp.ClientError, OSError) as exc:
             if timer.expired():
                 raise ModelUnavailable(no_first_byte(endpoint.shown, timeouts)) from exc
             _raise_unreachable(endpoint, exc)
         return Answer(response, endpoint, sent_at=sent_at, max_bytes=max_bytes)
 
-    async def _post(self, session: aiohttp.ClientSession, endpoint: Endpoint, body: bytes) -> aiohttp.ClientResponse:
+    async def _post(
+        self, session: aiohttp.ClientSession, endpoint: Endpoint, body: bytes, own: Mapping[str, str] | None
+    ) -> aiohttp.ClientResponse:
+        headers = endpoint.headers
+        if own:
+            headers = headers.copy()
+            headers.update(own)
         proxy = self._proxy(endpoint)
         timeout = _connecting_within(endpoint.timeouts.connect_seconds)
         for tries_left in range(_MAX_CLOSED, -1, -1):
@@ -125,7 +142,7 @@ class HttpClient:
                 return await session.post(
                     endpoint.url,
                     data=body if len(body) < _LARGE_BODY else io.BytesIO(body),
-                    headers=endpoint.headers,
+                    headers=headers,
                     allow_redirects=False,
                     proxy=proxy,
                     timeout=timeout,

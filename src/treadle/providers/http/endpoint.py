@@ -52,18 +52,26 @@ class Endpoint:
         headers: Of every request.
         timeouts: Of every request.
         secrets: What no message may show.
+        is_encoded: Whether the path is percent-encoded already.
 
     Raises:
         ConfigurationError: The URL or a header cannot be used.
     """
 
     def __init__(
-        self, base_url: str, path: str, *, headers: Mapping[str, str], timeouts: Timeouts, secrets: Iterable[str] = ()
+        self,
+        base_url: str,
+        path: str,
+        *,
+        headers: Mapping[str, str],
+        timeouts: Timeouts,
+        secrets: Iterable[str] = (),
+        is_encoded: bool = False,
     ) -> None:
         if not isinstance(timeouts, Timeouts):
             raise ConfigurationError(f"timeouts must be Timeouts(...) or None; got {shown(timeouts)}.")
         parsed = _parse(base_url)
-        self.url = _join(parsed.with_user(None), path)
+        self.url = _join(parsed.with_user(None), path, is_encoded=is_encoded)
         self.headers: CIMultiDict[str] = CIMultiDict()
         for name, value in headers.items():
             self.headers[name] = check_header(name, value)  # of two spellings of one name the later counts
@@ -72,10 +80,20 @@ class Endpoint:
         """The base URL without user name, password and query."""
         own = _secrets_of(base_url, parsed)
         remember([*own, *_secret_headers(self.headers)])
-        self.redact = _redactor((*secrets, *own))
+        self._secrets = [*secrets, *own]
+        self._passing: list[str] = []
+        self.redact = _redactor(self._secrets)
         """Hides the secrets in a text."""
         if parsed.user is not None:
             self._log_in(parsed)
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Hide these too from now on, such as a token that was just fetched. Only the newest of them are kept."""
+        new = [secret for secret in secrets if secret and secret not in self._passing]
+        if new:
+            remember(new)
+            self._passing = [*self._passing, *new][-_MAX_PASSING:]
+            self.redact = _redactor((*self._secrets, *self._passing))
 
     def _log_in(self, parsed: URL) -> None:
         if "Authorization" in self.headers:
@@ -139,11 +157,17 @@ def _secret_headers(headers: Mapping[str, str]) -> list[str]:
     return [form for value in values for form in (value, value.partition(" ")[2]) if form]
 
 
+_MAX_PASSING = 16
+"""Secrets that came after the start and are still hidden: tokens follow one another."""
+
 _MIN_SECRET = 4
 """A shorter value of a query is a version or a switch."""
 
 
-def _join(base: URL, path: str) -> URL:
+def _join(base: URL, path: str, *, is_encoded: bool) -> URL:
+    if is_encoded:
+        stem = base.raw_path.rstrip("/")
+        return base.with_path(f"{stem}/{path}", encoded=True).with_query(base.query)
     stem = base.path.rstrip("/")
     joined = stem if stem.endswith("/" + path) else f"{stem}/{path}"
     return base.with_path(joined).with_query(base.query)

@@ -34,7 +34,7 @@ _OVERFLOW = re.compile(
     "context_length_exceeded|exceed_context_size|model_max_prompt_tokens_exceeded|(maximum|max) context|context (length|window|size|limit)"
     "|prompt (is )?too long|maximum prompt length|too many (input )?tokens(?! per)|inputs? (is |tokens )?too long|input token count|range of input length"
     "|reduce the length of the messages|model token limit|tokens_limit_reached|`inputs` (tokens \\+|must have less than)"
-    "|maximum model length|prompt exceeds max|string_above_max_length|input token length|request_too_large",
+    "|input tokens exceed|number of input tokens|expected maxlength|maximum model length|prompt exceeds max|string_above_max_length|input token length|request_too_large",
     re.IGNORECASE,
 )
 _OUT_OF_MONEY = re.compile(
@@ -47,6 +47,11 @@ _REFUSING = re.compile(
     re.IGNORECASE,
 )
 """Codes of errors inside a stream, where no status tells that they last."""
+_PASSING_CODE = re.compile(
+    "(throttling|modelnotready|modeltimeout|modelerror|modelstreamerror|serviceunavailable|internalserver)exception",
+    re.IGNORECASE,
+)
+"""Classes of AWS's errors that pass, whatever the status says: a model's own error comes as 424."""
 _BROKEN_CALL = re.compile("tool_use_failed|output_parse_failed", re.IGNORECASE)
 """The model wrote a call that its own server could not read: the next one may be better."""
 _POLICY_CODE = re.compile(
@@ -76,6 +81,7 @@ async def read_failure(answer: "Answer", *, key_advice: str) -> ModelError:
     """
     body = await _read_some(answer)
     code, message = _reason(body)
+    code = f"{code} {answer.headers.get('x-amzn-errortype', '')}".strip()  # AWS names the class of an error there
     said = excerpt(message, redact=answer.endpoint.redact)
     opening = f"{answer.endpoint.shown} answered {answer.status}" + (f": {said.rstrip('.')}." if said else ".")
     if 300 <= answer.status < 400:
@@ -147,6 +153,8 @@ def _classified(status: int | None, code: str, message: str, *, opening: str, wa
 
 
 def _may_pass(status: int | None, code: str) -> bool:
+    if _PASSING_CODE.search(code):
+        return True
     if status is None:
         return _REFUSING.search(code) is None
     return status in _PASSING or (status >= 500 and status not in _LASTING)
@@ -206,9 +214,9 @@ def _reason_of(value: Any) -> tuple[str, str]:
         return inner[:_MAX_WORDS], _first_text(value, "message", "detail") or inner[:_MAX_WORDS]
     if isinstance(inner, dict):
         value = inner
-    said = (value.get(name) for name in ("code", "type", "status"))
+    said = (value.get(name) for name in ("code", "type", "status", "__type"))
     code = " ".join(str(word)[:_MAX_WORDS] for word in said if isinstance(word, str | int))
-    return code, _first_text(value, "message", "detail", "msg", "error")
+    return code, _first_text(value, "message", "Message", "detail", "msg", "error")
 
 
 def _first_text(value: Mapping[str, Any], *names: str) -> str:

@@ -12,7 +12,7 @@ from treadle.providers.http.failures import ModelRefused, event_failure, not_the
 from treadle.providers.http.sse import SseReader
 from treadle.providers.payload.lenient import mended_end
 
-__all__ = ["AnswerError", "Response", "read_response", "without_ending"]
+__all__ = ["AnswerError", "Frames", "Response", "read_response", "without_ending"]
 
 _LAST_WORDS_SECONDS = 5.0
 """How long to wait, after the terminal, where nothing but the end may follow: some servers send nothing and keep the connection."""
@@ -27,6 +27,7 @@ _MAX_BLANKS = 1024 * 1024
 _MAX_CALLS = 1024
 """Calls that one response may propose."""
 
+_STREAM_TYPES = frozenset({"text/event-stream", "application/vnd.amazon.eventstream"})
 _BLANKS = b" \t\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -39,9 +40,23 @@ class AnswerError(Exception):
         self.error = error
 
 
+class Frames(Protocol):
+    """How the events of a stream are told apart in its bytes."""
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the data of the events that these bytes complete. Raises `ModelResponseInvalid`."""
+        ...
+
+    def finish(self) -> bytes | None:
+        """Return the data of an event that the end of the stream cut from its end, where that may be whole."""
+        ...
+
+
 class Response(Protocol):
     """What a dialect makes of one answer. It takes the data of each event, and gives the parts that it makes."""
 
+    frames: Callable[[], Frames] = SseReader
+    """Makes what takes a stream apart."""
     terminal: str
     """What a whole stream has, for people: `a finish reason or [DONE]`."""
     is_whole: bool = False
@@ -110,7 +125,7 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
             for part in _take_whole(body, answer, response):
                 yield part
         else:
-            events, calls = SseReader(), 0
+            events, calls = response.frames(), 0
             while piece:
                 found = events.feed(piece)
                 await answer.give_turn(len(found[0]) if found else 0)  # the first may be longer than the piece
@@ -193,7 +208,7 @@ async def _next(answer: Answer, response: Response) -> bytes:
         raise
 
 
-def _take_last(events: SseReader, response: Response) -> list[ModelPart]:
+def _take_last(events: Frames, response: Response) -> list[ModelPart]:
     """Take an event without its blank line, where it is whole by itself: half a JSON object is none."""
     data = events.finish()
     if data is None:
@@ -220,7 +235,7 @@ def _refusal(exc: AnswerError | ModelError | CancelledError, answer: Answer, res
 
 
 def _incomplete(head: bytes, answer: Answer, response: Response) -> ModelError:
-    if response.is_empty and answer.content_type != "text/event-stream":
+    if response.is_empty and answer.content_type not in _STREAM_TYPES:
         return not_the_protocol(head, answer)
     return IncompleteStream(
         f"The stream of {answer.endpoint.shown} ended without {response.terminal}: the response is incomplete."

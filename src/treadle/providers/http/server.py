@@ -8,6 +8,7 @@ import msgspec
 from treadle.errors import ConfigurationError
 from treadle.providers.http.answer import Answer
 from treadle.providers.http.client import shared_client
+from treadle.providers.http.door import Credentials, Door, Outgoing
 from treadle.providers.http.endpoint import Endpoint, Timeouts, secrets_of
 from treadle.providers.http.failures import read_failure
 
@@ -38,6 +39,7 @@ class Server:
         own_headers: Headers of the dialect.
         headers: Headers of the person, which replace those of the dialect and the key's.
         timeouts: Of every request.
+        door: What a cloud's own address has otherwise; None for the dialect's own.
 
     Raises:
         ConfigurationError: The URL, the key or a header cannot be used.
@@ -52,14 +54,24 @@ class Server:
         own_headers: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None,
         timeouts: Timeouts,
+        door: Door | None = None,
     ) -> None:
+        door = Door(name="") if door is None else door
+        key = _key_at(door, key)
         value = key.value.strip() if key.value else ""
         made = {"Content-Type": "application/json", **(own_headers or {})}
         if value:
             made[key.header] = key.prefix + value
         self.endpoint = Endpoint(
-            base_url, path, headers={**made, **(headers or {})}, timeouts=timeouts, secrets=secrets_of(value, headers)
+            base_url,
+            path if door.path is None else door.path,
+            headers={**made, **(headers or {})},
+            timeouts=timeouts,
+            secrets=secrets_of(value, headers),
+            is_encoded=door.path is not None,
         )
+        self._credentials = door.credentials
+        self._own_headers = frozenset(name.lower() for name in headers or {})
         self._key_advice = _advice(key.variable, has_key=bool(value))
 
     async def ask(self, body: bytes) -> Answer:
@@ -68,11 +80,25 @@ class Server:
         Raises:
             ModelError: There was no answer, or the server said no; the class says whether another attempt may help.
         """
-        answer = await shared_client.send(self.endpoint, body)
+        credentials = self._credentials
+        answer = await shared_client.send(self.endpoint, body, headers=await self._proof(credentials, body))
+        if answer.status == 401 and credentials is not None and credentials.renew():
+            answer.close()
+            answer = await shared_client.send(self.endpoint, body, headers=await self._proof(credentials, body))
         if 200 <= answer.status < 300:
             return answer
         with closing(answer):
-            raise await read_failure(answer, key_advice=self._key_advice)
+            raise await read_failure(answer, key_advice=self._key_advice if credentials is None else credentials.advice)
+
+    async def _proof(self, credentials: Credentials | None, body: bytes) -> Mapping[str, str]:
+        """Return the headers that prove who asks; none of those that the person set."""
+        if credentials is None:
+            return {}
+        endpoint = self.endpoint
+        content_type = endpoint.headers.get("Content-Type", "")
+        proof = await credentials.proof(Outgoing(url=str(endpoint.url), content_type=content_type, body=body))
+        endpoint.hide(proof.secrets)
+        return {name: value for name, value in proof.headers.items() if name.lower() not in self._own_headers}
 
 
 def model_name(dialect: str, model: str) -> str:
@@ -86,6 +112,14 @@ def model_name(dialect: str, model: str) -> str:
             f"The model's name is empty. Write {dialect}:NAME, with the name that the server knows."
         )
     return f"{dialect}:{model}"
+
+
+def _key_at(door: Door, key: Key) -> Key:
+    """Return the key as a cloud wants it."""
+    if door.key_header is not None:
+        prefix = "Bearer " if door.key_header.lower() == "authorization" else ""
+        key = msgspec.structs.replace(key, header=door.key_header, prefix=prefix)
+    return key if door.key_variable is None else msgspec.structs.replace(key, variable=door.key_variable)
 
 
 def _advice(variable: str, *, has_key: bool) -> str:

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, Final
 
 from treadle.ports import ModelPart, ModelRequest, Pricing
+from treadle.providers.http.door import Door
 from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.http.reading import read_response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
@@ -44,6 +45,7 @@ class OpenAIChat:
         key_header: What carries the key: `Authorization`, as a bearer, or another header, as it is.
         key_variable: Where people set the key, for advice.
         dialect: The word before the colon of its name: what the server is called.
+        door: How the dialect is spoken at a cloud's own address, whose words then hold; None for any other server.
 
     Raises:
         ConfigurationError: One of these cannot be used.
@@ -67,8 +69,9 @@ class OpenAIChat:
         key_header: str = "Authorization",
         key_variable: str = "OPENAI_API_KEY",
         dialect: str = "openai-chat",
+        door: Door | None = None,
     ) -> None:
-        self.name: Final = model_name(dialect, model)
+        self.name: Final = model_name(dialect if door is None else door.name, model)
         """The dialect and model, such as `openai-chat:gpt-5-mini`."""
         self.price: Final = price
         """What it costs, or None when nobody knows."""
@@ -79,6 +82,7 @@ class OpenAIChat:
             key=Key(value=api_key, header=key_header, prefix=prefix, variable=key_variable),
             headers=headers,
             timeouts=timeouts,
+            door=door,
         )
         self._requests = ChatRequests(
             model,

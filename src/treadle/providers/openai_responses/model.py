@@ -8,6 +8,7 @@ from typing import Any, Final
 from treadle.errors import ModelError, ModelRejected
 from treadle.ports import ModelPart, ModelRequest, Pricing
 from treadle.providers.http.answer import Answer
+from treadle.providers.http.door import Door
 from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.http.reading import read_response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
@@ -41,6 +42,7 @@ class OpenAIResponses:
             `state`, `client` or `server`; and `server_tools`, the tools that the server runs by itself.
         headers: Further headers of each request.
         timeouts: How long one call may take.
+        door: How the dialect is spoken at a cloud's own address; None for the vendor's.
 
     Raises:
         ConfigurationError: One of these cannot be used.
@@ -57,8 +59,10 @@ class OpenAIResponses:
         options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        door: Door | None = None,
     ) -> None:
-        self.name: Final = model_name("openai", model)
+        door = Door(name="openai") if door is None else door
+        self.name: Final = model_name(door.name, model)
         """The dialect and model, such as `openai:gpt-5-mini`."""
         self.price: Final = price
         """What it costs, or None when nobody knows."""
@@ -68,6 +72,7 @@ class OpenAIResponses:
             key=Key(value=api_key, header="Authorization", prefix="Bearer ", variable="OPENAI_API_KEY"),
             headers=headers,
             timeouts=timeouts,
+            door=door,
         )
         self._requests = ResponsesRequests(model, origin=self.name, options=options or {}, stream=stream)
 

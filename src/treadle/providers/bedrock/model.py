@@ -1,0 +1,83 @@
+"""Bedrock's Converse and ConverseStream. One request, one response; retries and budgets are the runtime's."""
+
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote
+
+from treadle.ports import ModelPart, ModelRequest, Pricing
+from treadle.providers.bedrock.request import BedrockRequests
+from treadle.providers.bedrock.response import ConverseResponse
+from treadle.providers.http.door import Door
+from treadle.providers.http.endpoint import Timeouts
+from treadle.providers.http.reading import read_response
+from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
+
+__all__ = ["Bedrock", "Timeouts"]
+
+
+class Bedrock:
+    """A model behind Bedrock's Converse dialect.
+
+    Example:
+        Bedrock("us.amazon.nova-lite-v1:0", base_url="https://bedrock-runtime.us-east-1.amazonaws.com", api_key="...")
+
+    Options are further fields of each request's body, such as `guardrailConfig`; one that is None removes a field. Some mean more:
+    those of `inferenceConfig`, such as `maxTokens`, may stand by themselves; `cachePoint` is what our cache points say
+    (`{"type": "default", "ttl": "1h"}`), and None sets none; `strict_tools: True` has the vendor hold the model to the schemas of those
+    tools that its strict subset can express; `server_tools` are the vendor's own, such as `{"systemTool": {"name": "nova_grounding"}}`.
+
+    Args:
+        model: The id of a model or of an inference profile, or an ARN.
+        base_url: Where the runtime of Bedrock is.
+        api_key: A bearer key of Bedrock; None where the door has credentials, or nobody asks for any.
+        price: What it costs, or None when nobody knows.
+        stream: Whether to ask for a stream. Either form of answer is understood.
+        options: See above.
+        headers: Further headers of each request.
+        timeouts: How long one call may take.
+        door: Who asks, such as an AWS identity; None for a key.
+
+    Raises:
+        ConfigurationError: One of these cannot be used.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str,
+        api_key: str | None,
+        price: Pricing | None = None,
+        stream: bool = True,
+        options: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        door: Door | None = None,
+    ) -> None:
+        door = Door(name="bedrock") if door is None else door
+        self.name: Final = model_name(door.name, model)
+        """The dialect and model, such as `bedrock:us.amazon.nova-lite-v1:0`."""
+        self.price: Final = price
+        """What it costs, or None when nobody knows."""
+        path = f"model/{quote(model, safe='')}/{'converse-stream' if stream else 'converse'}"
+        self._server = Server(
+            base_url,
+            path,
+            key=Key(value=api_key, header="Authorization", prefix="Bearer ", variable="AWS_BEARER_TOKEN_BEDROCK"),
+            headers=headers,
+            timeouts=timeouts,
+            door=Door(name=door.name, path=path, credentials=door.credentials),
+        )
+        self._requests = BedrockRequests(model, origin=self.name, options=options or {})
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
+        """Send one request and yield the parts of the one response, `ModelEnd` last.
+
+        Never retries. Closing the iterator closes the connection.
+
+        Raises:
+            ModelError: The call failed; the class says whether another attempt may help.
+        """
+        ask = partial(self._server.ask, self._requests.body(request))
+        return read_response(ask, ConverseResponse(self._requests.own_names(request)))

@@ -1,0 +1,255 @@
+"""Bedrock Converse, inward: from the events of one answer to the parts of one response. Does no I/O.
+
+Values are read as they come and judged here: `Any` in the structs below is the wire's.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from treadle.errors import ModelResponseInvalid
+from treadle.messages import Finish, Part, Usage
+from treadle.ports import ModelEnd, ModelPart
+from treadle.providers.bedrock.parts import ConverseBlock, Delta
+from treadle.providers.http.event_stream import EventStreamReader, StreamException, exception_error
+from treadle.providers.http.reading import AnswerError, Response, without_ending
+from treadle.providers.payload.blocks import MessageBlocks
+from treadle.providers.payload.lenient import count, decode, text_or_nothing
+
+__all__ = ["ConverseResponse"]
+
+
+class _BlockEvent(msgspec.Struct, rename="camel"):
+    content_block_index: Any = None
+    start: msgspec.Raw = msgspec.Raw(b"{}")
+    delta: Delta | None = None
+
+
+class _Stop(msgspec.Struct, rename="camel"):
+    stop_reason: Any = None
+
+
+class _Metadata(msgspec.Struct):
+    usage: Any = None
+    trace: Any = None
+
+
+class _Event(msgspec.Struct, rename="camel"):
+    message_start: Any = None
+    content_block_start: _BlockEvent | None = None
+    content_block_delta: _BlockEvent | None = None
+    content_block_stop: _BlockEvent | None = None
+    message_stop: _Stop | None = None
+    metadata: _Metadata | None = None
+    exception: StreamException | None = None
+
+
+class _Message(msgspec.Struct):
+    content: list[msgspec.Raw] | None = None
+
+
+class _Output(msgspec.Struct):
+    message: _Message | None = None
+
+
+class _Whole(msgspec.Struct, rename="camel"):
+    output: _Output | None = None
+    stop_reason: Any = None
+    usage: Any = None
+    trace: Any = None
+    message: Any = None
+
+
+_events = msgspec.json.Decoder(_Event)
+_wholes = msgspec.json.Decoder(_Whole)
+
+_FINISHES = {
+    "end_turn": Finish.STOP,
+    "stop_sequence": Finish.STOP,
+    "tool_use": Finish.CALLS,
+    "max_tokens": Finish.LENGTH,
+    "model_context_window_exceeded": Finish.LENGTH,
+    "guardrail_intervened": Finish.REFUSED,
+    "content_filtered": Finish.REFUSED,
+}
+_GARBLED = frozenset({"malformed_model_output", "malformed_tool_use"})
+"""The model wrote what its own server could not read. The next attempt is likely better."""
+
+
+class ConverseResponse(Response):
+    """Takes each event of a stream, and gives the parts that it makes.
+
+    Args:
+        names: Our names of tools that were renamed for the wire.
+    """
+
+    terminal = "messageStop"
+    frames = EventStreamReader
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._blocks: MessageBlocks[ConverseBlock] = MessageBlocks(names)
+        self._stop_reason = ""
+        self._trace: Any = None
+
+    def add(self, data: bytes) -> list[ModelPart]:
+        """Take one event of a stream.
+
+        Raises:
+            AnswerError: It is the provider's error.
+            ModelResponseInvalid: It is no JSON, or of another shape.
+        """
+        if self.is_done:
+            return []
+        event = decode(data, _events)
+        if event.exception is not None:
+            raise AnswerError(exception_error(event.exception))
+        parts = self._take(event)
+        return parts + self._ready()
+
+    def add_whole(self, body: bytes) -> list[ModelPart]:
+        """Take an answer that is one JSON object. Raises as `add` does, and `IncompleteStream` where it has no stop reason."""
+        whole = decode(body, _wholes)
+        content = (
+            whole.output.message.content if whole.output is not None and whole.output.message is not None else None
+        )
+        if content is None:
+            if isinstance(whole.message, str):
+                raise AnswerError({"message": whole.message})
+            raise ModelResponseInvalid("The answer has no output.")
+        self._count(whole.usage)
+        self._trace = whole.trace
+        self._stop_reason = text_or_nothing(whole.stop_reason)
+        parts: list[ModelPart] = []
+        for raw in content:
+            block = self._blocks.append(ConverseBlock(raw))
+            parts += block.begin()
+            block.close()
+        if not self._stop_reason:
+            raise without_ending("stopReason")
+        # A call that a limit cut cannot be told from a whole one here: its input was mended into an object.
+        if self._is_cut and self._blocks.all:
+            self._blocks.all[-1].is_doubtful = True
+        self.is_empty = False
+        self.is_done = self.is_whole = True
+        return parts + self._ready()
+
+    def end(self) -> ModelEnd:
+        """Return the whole message.
+
+        Raises:
+            ModelResponseInvalid: The model wrote what its server could not read.
+        """
+        if self._stop_reason in _GARBLED:
+            raise ModelResponseInvalid(f"The model's answer could not be read by its own server ({self._stop_reason}).")
+        self._blocks.settle()
+        blocks = self._blocks.all
+        parts: list[Part | None] = []
+        cut: list[str] = []
+        unnamed: list[str] = []
+        for block in blocks:
+            if not block.is_call:
+                parts.append(block.part(is_last=block is blocks[-1]))
+                continue
+            call = self._blocks.call_of(block)
+            parts.append(call)
+            if block.is_doubtful or (self._is_cut and not self._blocks.is_ready(block, has_ended=False)):
+                cut.append(call.id)
+            if not block.id:
+                unnamed.append(call.id)
+        return ModelEnd(
+            parts=tuple(part for part in parts if part is not None),
+            finish=_FINISHES.get(self._stop_reason, Finish.UNKNOWN),
+            usage=self.counted,
+            cut_calls=frozenset(cut),
+            unnamed_calls=frozenset(unnamed),
+            is_retold=self._blocks.is_retold,
+            finish_reason=self._stop_reason or None,
+            message=self._refusal,
+        )
+
+    @property
+    def may_go_on(self) -> bool:  # type: ignore[override] # a plain attribute elsewhere: here it follows from what came
+        """Nothing but the usage follows the stop."""
+        return not self.is_whole
+
+    @property
+    def _is_cut(self) -> bool:
+        return _FINISHES.get(self._stop_reason) is Finish.LENGTH
+
+    @property
+    def _refusal(self) -> str:
+        """Return what the guardrail says that it did, where it intervened."""
+        guardrail = self._trace.get("guardrail") if isinstance(self._trace, dict) else None
+        if self._stop_reason != "guardrail_intervened" or not isinstance(guardrail, dict):
+            return ""
+        return text_or_nothing(guardrail.get("actionReason"))
+
+    def _take(self, event: _Event) -> list[ModelPart]:
+        self.is_empty = self.is_empty and event == _NOTHING
+        if self.is_whole and (event.content_block_delta is not None or event.content_block_start is not None):
+            self.is_whole, self.goes_on = False, True  # the stop before this content was not the end
+        if event.content_block_delta is not None:
+            return self._grow(event.content_block_delta)
+        if event.content_block_start is not None:
+            start = event.content_block_start
+            return self._blocks.begin(_index(start), ConverseBlock(start.start))
+        if event.content_block_stop is not None:
+            return self._blocks.close(_index(event.content_block_stop))
+        if event.message_start is not None:
+            self._blocks.start()
+        if event.message_stop is not None:
+            self._stop_reason = text_or_nothing(event.message_stop.stop_reason) or self._stop_reason
+            self.is_whole = True
+        if event.metadata is not None:
+            self._count(event.metadata.usage)
+            self._trace = event.metadata.trace or self._trace
+            self.is_done = self.is_whole
+        return []
+
+    def _grow(self, event: _BlockEvent) -> list[ModelPart]:
+        index = _index(event)
+        if event.delta is None:
+            raise ModelResponseInvalid("The server sent a piece of a block that holds nothing.")
+        block = self._blocks.open_at(index)
+        if block is None:
+            if event.delta.tool_use is not None:
+                raise ModelResponseInvalid("The server sent a piece of a call that it did not begin.")
+            block = ConverseBlock()  # words and thoughts have no start
+            self._blocks.begin(index, block)
+            if event.delta.reasoning_content is not None:
+                block.kind = "thinking"
+        return self._blocks.shown(block, block.grow(event.delta))
+
+    def _ready(self) -> list[ModelPart]:
+        """Return the calls that have become complete, in call order."""
+        return self._blocks.ready(has_ended=bool(self._stop_reason) and not self._is_cut)
+
+    def _count(self, usage: Any) -> None:
+        self.counted = _usage(usage) or self.counted
+
+
+_NOTHING = _Event()
+
+
+def _index(event: _BlockEvent) -> int:
+    if type(event.content_block_index) is not int:
+        raise ModelResponseInvalid("The server sent a block without an index.")
+    return event.content_block_index
+
+
+def _usage(counts: Any) -> Usage | None:
+    """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
+    cached = count(counts, "cacheReadInputTokens") or count(counts, "cacheReadInputTokenCount")
+    written = count(counts, "cacheWriteInputTokens") or count(counts, "cacheWriteInputTokenCount")
+    # The vendor's inputTokens are those that came from no cache and went to none.
+    prompt = count(counts, "inputTokens") + cached + written
+    completion = count(counts, "outputTokens")
+    if not prompt and not completion:
+        return None
+    return Usage(
+        input_tokens=prompt,
+        output_tokens=completion,
+        cached_input_tokens=cached,
+        cache_written_tokens=written,
+    )
