@@ -170,7 +170,7 @@ class Stretch:
     def _end(self, exchange: Exchange) -> "End":
         if exchange.status == 200:
             return End(text=self.oracle.text(exchange.body))
-        return End(text="", status=exchange.status, words=json.loads(exchange.body)["error"]["message"])
+        return End(text="", status=exchange.status, words=_reason(json.loads(exchange.body)))
 
     def executions(self) -> "Iterator[Execution]":
         """Yield every call with what came of it, in order."""
@@ -183,6 +183,11 @@ class Stretch:
             # A provider without ids still has an order.
             by_place = in_order[place] if not call.id and place < len(in_order) else Outcome("ok")
             yield Execution(call, told.get(call.id, by_place))
+
+
+def _reason(body: Any) -> str:
+    """Return a vendor's words of refusal: most put them into an object of their own."""
+    return str(body.get("error", body)["message"])
 
 
 class End(NamedTuple):
@@ -246,7 +251,9 @@ class Played:
                 _check_history(stretch.oracle, request.body, [*before, *executions[:done]], own=done)
                 assert not {seal for seal in sealed if seal in request.raw.decode()}
             before += executions
-            sealed |= {seal for turn in stretch.turns() for seal in _SEALS.findall((turn.body or b"").decode())}
+            sealed |= {
+                seal for turn in stretch.turns() for seal in _SEALS.findall((turn.body or b"").decode(errors="replace"))
+            }
 
 
 def _check_history(oracle: Oracle, request: Any, before: list[Execution], *, own: int) -> None:

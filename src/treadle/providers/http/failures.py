@@ -32,7 +32,7 @@ _POLICY_STATUSES = frozenset({None, 400, 403, 422})
 
 _OVERFLOW = re.compile(
     "context_length_exceeded|exceed_context_size|model_max_prompt_tokens_exceeded|(maximum|max) context|context (length|window|size|limit)"
-    "|prompt (is )?too long|maximum prompt length|too many (input )?tokens(?! per)|inputs? (is |tokens )?too long|input token count|range of input length"
+    "|prompt (is )?too long|maximum prompt length|too many (input )?tokens(?! per|, please wait)|inputs? (is |tokens )?too long|input token count|range of input length"
     "|reduce the length of the messages|model token limit|tokens_limit_reached|`inputs` (tokens \\+|must have less than)"
     "|input tokens exceed|number of input tokens|expected maxlength|maximum model length|prompt exceeds max|string_above_max_length|input token length|request_too_large",
     re.IGNORECASE,

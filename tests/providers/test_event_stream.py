@@ -1,0 +1,179 @@
+"""AWS event streams: frames cut anywhere, both checksums, every type of header, exceptions by class; nothing but typed errors."""
+
+import json
+import struct
+import zlib
+
+import pytest
+from botocore.eventstream import EventStreamBuffer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treadle import resolve_model
+from treadle.errors import (
+    ContextOverflow,
+    IncompleteStream,
+    ModelError,
+    ModelRejected,
+    ModelResponseInvalid,
+    ModelUnavailable,
+)
+from treadle.messages import Finish, user_message
+from treadle.mock.dialects.event_stream import event_frame, exception_frame, frame
+from treadle.ports import ModelEnd, ModelPart, ModelRequest
+from treadle.providers.http.event_stream import EventStreamReader
+from treadle.testing import MockProvider, Turn
+
+START = event_frame("messageStart", b'{"role":"assistant"}')
+SAID = event_frame("contentBlockDelta", b'{"contentBlockIndex":0,"delta":{"text":"Hello."}}')
+STOP = event_frame("messageStop", b'{"stopReason":"end_turn"}')
+METADATA = event_frame("metadata", b'{"usage":{"inputTokens":3,"outputTokens":2,"totalTokens":5}}')
+
+
+async def heard(content: bytes, name: str = "bedrock") -> list[ModelPart]:
+    async with MockProvider([Turn(body=content)]) as provider:
+        model = resolve_model(f"{name}:m", base_url=provider.base_url, api_key="k")
+        return [part async for part in model.stream(ModelRequest(messages=(user_message("go"),)))]
+
+
+@pytest.mark.row("P-FRAMES")
+@settings(max_examples=60, deadline=None)
+@given(
+    payloads=st.lists(st.dictionaries(st.text(max_size=5), st.text(max_size=40)), min_size=1, max_size=4),
+    data=st.data(),
+)
+def test_frames_are_read_as_the_vendors_own_library_reads_them(payloads, data) -> None:
+    content = b"".join(event_frame("chunk", json.dumps(one).encode()) for one in payloads)
+    at = data.draw(st.integers(0, len(content)))
+    reader, oracle = EventStreamReader(), EventStreamBuffer()
+    oracle.add_data(content)
+
+    found = [*reader.feed(content[:at]), *reader.feed(content[at:])]
+
+    assert [json.loads(one) for one in found] == [{"chunk": json.loads(event.payload)} for event in oracle]
+    assert [json.loads(one)["chunk"] for one in found] == payloads
+
+
+@pytest.mark.row("P-FRAMES")
+@pytest.mark.parametrize("at", range(len(SAID)))
+def test_a_changed_bit_anywhere_in_a_frame_is_found(at: int) -> None:
+    damaged = bytes([*SAID[:at], SAID[at] ^ 1, *SAID[at + 1 :]])
+    reader = EventStreamReader()
+    try:
+        found = reader.feed(damaged + bytes(len(SAID)))
+    except ModelResponseInvalid:
+        return
+    assert found == []  # the length grew, and the prelude's own sum was not reached
+
+
+def test_every_type_of_header_is_passed_over_and_text_is_read() -> None:
+    def header(name: str, kind: int, value: bytes) -> bytes:
+        return bytes([len(name)]) + name.encode() + bytes([kind]) + value
+
+    head = b"".join((
+        header("a", 0, b""), header("b", 1, b""), header("c", 2, b"1"), header("d", 3, b"12"), header("e", 4, b"1234"),
+        header("f", 5, b"12345678"), header("g", 6, b"\0\x03abc"), header("h", 8, b"12345678"), header("i", 9, b"1" * 16),
+        header(":event-type", 7, b"\0\x04stop"), header(":message-type", 7, b"\0\x05event"),
+    ))  # fmt: skip
+    prelude = struct.pack(">II", 16 + len(head) + 2, len(head))
+    message = prelude + struct.pack(">I", zlib.crc32(prelude)) + head + b"{}"
+
+    assert EventStreamReader().feed(message + struct.pack(">I", zlib.crc32(message))) == [b'{"stop":{}}']
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        frame({":message-type": "event"}, b"{}"),
+        frame({":message-type": "event", ":event-type": 'a":1,"b'}, b"{}"),
+        frame({":message-type": "riddle", ":event-type": "a"}, b"{}"),
+        frame({":message-type": "exception"}, b"{}"),
+        event_frame("messageStart", b"no json"),
+        event_frame("contentBlockDelta", b"{}"),
+        event_frame("contentBlockDelta", b'{"contentBlockIndex":0}'),
+        event_frame("contentBlockDelta", b'{"contentBlockIndex":0,"delta":{"toolUse":{"input":"{}"}}}'),
+        event_frame("contentBlockStart", b'{"contentBlockIndex":"0","start":{}}'),
+    ],
+)
+async def test_a_frame_that_is_none_of_the_dialect_is_an_invalid_response(content: bytes) -> None:
+    with pytest.raises(ModelResponseInvalid):
+        await heard(START + content + STOP)
+
+
+EXCEPTIONS = {
+    "throttlingException": (ModelUnavailable, 429),
+    "modelStreamErrorException": (ModelUnavailable, 424),
+    "internalServerException": (ModelUnavailable, 500),
+    "serviceUnavailableException": (ModelUnavailable, 503),
+    "modelTimeoutException": (ModelUnavailable, 408),
+    "validationException": (ModelRejected, 400),
+    "accessDeniedException": (ModelRejected, 403),
+}
+
+
+@pytest.mark.row("P-EXCEPTIONS")
+@pytest.mark.parametrize("name", ["bedrock", "bedrock-claude"])
+@pytest.mark.parametrize(("kind", "expected"), EXCEPTIONS.items())
+async def test_an_exception_inside_a_stream_is_told_by_its_class(name, kind, expected) -> None:
+    frames = exception_frame(kind, b'{"message":"Too many tokens, please wait before trying again."}')
+    with pytest.raises(ModelError, match="Too many tokens") as told:
+        await heard(frames, name)
+
+    assert (type(told.value), told.value.status) == expected
+    assert told.value.may_retry is (expected[0] is ModelUnavailable)
+
+
+@pytest.mark.row("P-EXCEPTIONS")
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_class_that_passes_is_tried_again_whatever_the_status(status: int) -> None:
+    from treadle import Agent
+
+    error = {"message": "Too many requests, please wait before trying again."}
+    async with MockProvider([Turn(status=status, error=error), Turn(text="He", error=error), "done"]) as provider:
+        result = await Agent(resolve_model("bedrock:m", base_url=provider.base_url, api_key="k")).run("go")
+
+    assert (result.text, len(provider.requests)) == ("done", 3)
+
+
+@pytest.mark.row("P-EXCEPTIONS")
+async def test_the_class_of_an_error_stands_in_a_header() -> None:
+    headers = {"x-amzn-ErrorType": "ThrottlingException:http://internal.amazon.com/coral/com.amazon.bedrock/"}
+    turn = Turn(status=400, body=b'{"message":"Too many tokens, please wait."}', headers=headers)
+    async with MockProvider([turn]) as provider:
+        model = resolve_model("bedrock:m", base_url=provider.base_url, api_key="k")
+        with pytest.raises(ModelUnavailable):
+            [part async for part in model.stream(ModelRequest(messages=(user_message("go"),)))]
+
+
+@pytest.mark.row("P-EXCEPTIONS")
+async def test_an_overflow_inside_a_stream_is_an_overflow() -> None:
+    words = b'{"message":"The model returned the following errors: Input is too long for requested model."}'
+    with pytest.raises(ContextOverflow):
+        await heard(exception_frame("validationException", words))
+
+
+async def test_an_unmodeled_error_says_its_code_and_its_message() -> None:
+    headers = {":message-type": "error", ":error-code": "InternalError", ":error-message": "An internal fault."}
+    with pytest.raises(ModelUnavailable, match="An internal fault"):
+        await heard(START + frame(headers, b""))
+
+
+@pytest.mark.row("P-FRAMES")
+async def test_what_was_counted_before_an_exception_is_counted() -> None:
+    with pytest.raises(ModelUnavailable) as told:
+        await heard(START + METADATA + exception_frame("throttlingException", b"{}"))
+
+    assert told.value.usage is not None
+    assert told.value.usage.output_tokens == 2
+
+
+@pytest.mark.row("P-FRAMES")
+async def test_the_usage_may_be_missing_and_the_stop_may_not() -> None:
+    end = (await heard(START + SAID + STOP))[-1]
+    assert isinstance(end, ModelEnd)
+    assert (end.finish, end.usage) == (Finish.STOP, None)
+
+    with pytest.raises(IncompleteStream, match="without messageStop"):
+        await heard(START + SAID + METADATA)
+    with pytest.raises(IncompleteStream, match="without messageStop"):
+        await heard(START + STOP + SAID)
