@@ -169,11 +169,6 @@ class ConverseResponse(Response):
         )
 
     @property
-    def may_go_on(self) -> bool:  # type: ignore[override] # a plain attribute elsewhere: here it follows from what came
-        """Nothing but the usage follows the stop."""
-        return not self.is_whole
-
-    @property
     def _is_cut(self) -> bool:
         return _FINISHES.get(self._stop_reason) is Finish.LENGTH
 
@@ -188,7 +183,11 @@ class ConverseResponse(Response):
     def _take(self, event: _Event) -> list[ModelPart]:
         self.is_empty = self.is_empty and event == _NOTHING
         if self.is_whole and (event.content_block_delta is not None or event.content_block_start is not None):
-            self.is_whole, self.goes_on = False, True  # the stop before this content was not the end
+            self.is_whole, self.may_go_on, self.goes_on = (
+                False,
+                True,
+                True,
+            )  # the stop before this content was not the end
         if event.content_block_delta is not None:
             return self._grow(event.content_block_delta)
         if event.content_block_start is not None:
@@ -200,7 +199,7 @@ class ConverseResponse(Response):
             self._blocks.start()
         if event.message_stop is not None:
             self._stop_reason = text_or_nothing(event.message_stop.stop_reason) or self._stop_reason
-            self.is_whole = True
+            self.is_whole, self.may_go_on = True, False  # nothing but the usage follows
         if event.metadata is not None:
             self._count(event.metadata.usage)
             self._trace = event.metadata.trace or self._trace
