@@ -170,7 +170,7 @@ class _Reader:
         self._head = event.seq
         if event.is_of_run and not self._is_in_place(event):
             self._broken(event, f"belongs to a run, and the run is {self._run}")
-        if (check := self._checks.get(type(event))) is not None:
+        if event.act is None and (check := self._checks.get(type(event))) is not None:
             check(self, event)
         self._last = event
 

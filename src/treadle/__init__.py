@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from treadle.budgets import Budget as Budget
     from treadle.budgets import Guards as Guards
     from treadle.budgets import Price as Price
+    from treadle.context.compaction import ClearResults as ClearResults
+    from treadle.context.compaction import Summarize as Summarize
+    from treadle.context.compaction import Tiers as Tiers
     from treadle.context.compilers import CurrentTrace as CurrentTrace
     from treadle.context.compilers import Injected as Injected
     from treadle.context.compilers import Redacted as Redacted
@@ -107,6 +110,7 @@ _HOMES = {
     "ApprovalExpired": "errors",
     "Budget": "budgets",
     "CheckedCall": "tools",
+    "ClearResults": "context.compaction",
     "ConfigurationError": "errors",
     "CurrentTrace": "context.compilers",
     "Decision": "ports",
@@ -152,7 +156,9 @@ _HOMES = {
     "SessionNotActive": "errors",
     "StopReason": "stops",
     "Subject": "tools",
+    "Summarize": "context.compaction",
     "Suspended": "state",
+    "Tiers": "context.compaction",
     "Timeouts": "providers.http.endpoint",
     "Tool": "tools",
     "ToolCall": "messages",

@@ -31,6 +31,7 @@ TreadleError
 │   ├── IncompleteStream        the stream ended without its terminal event; may be retried
 │   ├── ModelRejected           the provider says no (other 4xx)
 │   ├── ContextOverflow         the request does not fit the model's context
+│   ├── BudgetUsedUp            a request beside the run's steps, for which its budget leaves no room
 │   └── ModelResponseInvalid    an answer that is not the protocol (HTML, empty, too large)
 └── (about one call)
     ├── Rejected                the service says no; its body reaches the model
@@ -50,6 +51,7 @@ import msgspec
 __all__ = [
     "AgentChanged",
     "ApprovalExpired",
+    "BudgetUsedUp",
     "ConfigurationError",
     "ContextOverflow",
     "IncompleteStream",
@@ -268,6 +270,10 @@ class ModelRejected(ModelError):
 
 class ContextOverflow(ModelError):
     """The request is longer than the model's context."""
+
+
+class BudgetUsedUp(ModelError):
+    """A request beside a run's own steps, such as that of a summary, for which the run's budget leaves no room."""
 
 
 class ModelResponseInvalid(ModelError):

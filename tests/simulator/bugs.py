@@ -68,7 +68,7 @@ BUGS = (
     Bug("a run begins in a suspended session", "sessions/maintenance.py", 'if state.status != "active":', "if False:"),
     Bug(
         "the turns of the model have no limit",
-        "budgets.py",
+        "budgets/spending.py",
         '("max_model_turns", total.model_turns),\n                ("max_tool_calls"',
         '("max_tool_calls"',
     ),
@@ -94,11 +94,11 @@ BUGS = (
     ),
     Bug("the calls of one response may take for ever", "engine/rules/batch_time.py", "return self.seconds is not None and self.left == 0.0", "return False"),
     Bug(
-        "a resume ignores its smaller budget", "budgets.py", "return self.calls_left(spent, wanted)", "return None"
+        "a resume ignores its smaller budget", "budgets/spending.py", "return self.calls_left(spent, wanted)", "return None"
     ),
     Bug(
         "agents as tools spend nothing of their caller's budget",
-        "budgets.py",
+        "budgets/spending.py",
         "            meter = above\n",
         "            meter = None\n",
     ),

@@ -20,7 +20,7 @@ from treadle.errors import ConfigurationError, check_options, parameters_of, sho
 from treadle.events import Subscriber
 from treadle.messages import Message
 from treadle.permissions.policies import APPROVAL_LIFETIME_SECONDS
-from treadle.ports import Compiler, Driver, Interceptor, Model, Policy
+from treadle.ports import Compactor, Compiler, Driver, Interceptor, Model, Policy
 from treadle.resolve import check_model_name, driver_for, memory_session, resolve_model
 from treadle.sessions.session import Session
 from treadle.tooling.toolbox import Toolbox
@@ -50,6 +50,8 @@ class Agent:
         budget: The ten limits of one run.
         profile: What kind of task this is, for reports, such as `research`.
         compiler: What the model sees of the stored messages.
+        compactor: Makes what the model sees shorter, where it has become too long; without one, a request that the provider
+            refuses as too long ends the run, unless the compiler makes a shorter one.
         history: `all` for every message, `current` for earlier tasks and answers without their calls and results.
         output: The form of the final answer: a type (a msgspec Struct, a pydantic model, a dataclass, `list[str]`) or a JSON
             Schema. The answer is checked strictly, and the model told of what is wrong twice; `result.output` holds it.
@@ -90,6 +92,7 @@ class Agent:
         budget: Budget | None = None,
         profile: str | None = None,
         compiler: Compiler | None = None,
+        compactor: Compactor | None = None,
         output: Any = None,
         tool_choice: str = "auto",
         history: Literal["all", "current"] = "all",
@@ -104,12 +107,10 @@ class Agent:
         subscribers: Sequence[Subscriber] = (),
         interceptors: Sequence[Interceptor] = (),
     ) -> None:
-        _check_model(model)
-        _check_values(instructions=instructions, budget=budget, guards=guards, profile=profile)
-        _check_ports(policy=policy, driver=driver, compiler=compiler)
+        _check_values(model, instructions=instructions, budget=budget, guards=guards, profile=profile)
+        _check_ports(history, policy=policy, driver=driver, compiler=compiler, compactor=compactor)
         _check_listeners(subscribers, interceptors)
         _check_words(on_limit=on_limit, unpriced=unpriced, in_doubt=in_doubt)
-        _check_context(compiler, history)
         self._model = model
         self._toolbox = Toolbox(_checked(tools), parallel_hint=parallel_hint)
         self._toolbox.compile()
@@ -125,6 +126,7 @@ class Agent:
             budget=budget or Budget(),
             profile=profile,
             compiler=compiler or compiler_for(history),
+            compactor=compactor,
             tool_choice=tool_choice,
             output=None if output is None else _typed(output),
             guards=guards or Guards(),
@@ -339,21 +341,26 @@ def _check_model(model: object) -> None:
         _require("model", model, "stream")
 
 
-def _check_values(*, instructions: object, budget: object, guards: object, profile: object) -> None:
+def _check_values(model: object, *, instructions: object, budget: object, guards: object, profile: object) -> None:
+    _check_model(model)
     _require_type("instructions", instructions, str)
     _require_type("budget", budget, Budget)
     _require_type("guards", guards, Guards)
     _require_type("profile", profile, str)
 
 
-def _check_ports(*, policy: object, driver: object, compiler: object) -> None:
+def _check_ports(history: str, *, policy: object, driver: object, compiler: object, compactor: object) -> None:
     for word, value, method in (
         ("policy", policy, "decide"),
         ("driver", driver, "bind"),
         ("compiler", compiler, "compile"),
+        ("compactor", compactor, "is_due"),
+        ("compactor", compactor, "compact"),
     ):
         if value is not None:
             _require(word, value, method)
+    if compiler is not None and history != "all":
+        raise ConfigurationError("Give compiler= or history=, not both: each says what the model sees.")
 
 
 def _check_listeners(subscribers: Sequence[object], interceptors: Sequence[object]) -> None:
@@ -371,11 +378,6 @@ def _check_words(*, on_limit: object, unpriced: object, in_doubt: object) -> Non
     _check_word("on_limit", on_limit, ("summarize", "report"))
     _check_word("unpriced", unpriced, ("refuse", "warn"))
     _check_word("in_doubt", in_doubt, ("ask", "tell", None))
-
-
-def _check_context(compiler: Compiler | None, history: str) -> None:
-    if compiler is not None and history != "all":
-        raise ConfigurationError("Give compiler= or history=, not both: each says what the model sees.")
 
 
 def _digest_of(instructions: str | None) -> str:

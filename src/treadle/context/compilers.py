@@ -3,12 +3,14 @@
 The store is never changed, and a call stays with its result: all of them work on whole exchanges.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
+from typing import TypeAlias, cast
 
 from treadle.errors import ConfigurationError, shown
 from treadle.messages import Media, Message, Part, Result, Text, Thinking, ToolCall, user_message
-from treadle.ports import Compiler, SessionView
+from treadle.ports import Compiler, RequestNeed, RequestView, SessionView
 from treadle.tools import Tool
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "WholeHistory",
     "Window",
     "compiler_for",
+    "exchanges_of",
     "instructions_with_guidance",
 ]
 
@@ -26,6 +29,20 @@ _MEDIA_CHARS = 6_000
 """What a picture, a sound or a file counts: 1,500 tokens, about a large picture with the vendors who tell."""
 
 _parts = attrgetter("parts")
+
+Compiled: TypeAlias = Sequence[Message] | Awaitable[Sequence[Message]]
+"""What a compiler returns: messages, or a coroutine of them."""
+
+
+def _then(compiled: Compiled, change: Callable[[Sequence[Message]], Sequence[Message]]) -> Compiled:
+    """Change what another compiler returns, once it is there."""
+    if not inspect.isawaitable(compiled):
+        return change(compiled)
+
+    async def later() -> Sequence[Message]:
+        return change(await compiled)
+
+    return later()
 
 
 class WholeHistory:
@@ -82,6 +99,8 @@ class Sections:
 class Window:
     """The last exchanges that fit into so many tokens, whole ones only; the first message and the run's own task always stay.
 
+    A model that is known to take less gets less. Each refusal of a request as too long halves what is left of a window.
+
     Args:
         tokens: Room for the messages, at four characters a token (1,500 tokens a picture) unless `count` says otherwise.
         count: Returns the tokens of one message.
@@ -94,12 +113,15 @@ class Window:
         self._tokens = tokens
         self._count = count or estimated_tokens
 
-    def compile(self, session: SessionView) -> Sequence[Message]:
+    def compile(self, session: SessionView) -> Compiled:
         """Return what always stays and as many of the last exchanges as fit; the very last one in any case."""
-        exchanges = _exchanges(self._compiler.compile(session))
+        return _then(self._compiler.compile(_request_view(session)), lambda messages: self._fitting(messages, session))
+
+    def _fitting(self, messages: Sequence[Message], session: SessionView) -> Sequence[Message]:
+        exchanges = exchanges_of(messages)
         task = _task_of(session)
         kept = {index for index, exchange in enumerate(exchanges) if index == 0 or exchange[0] is task}
-        room = self._tokens - sum(self._size(exchanges[index]) for index in kept)
+        room = self._room(session) - sum(self._size(exchanges[index]) for index in kept)
         for index in reversed(range(len(exchanges))):
             if index in kept:
                 continue
@@ -108,6 +130,13 @@ class Window:
                 break
             kept.add(index)
         return tuple(message for index in sorted(kept) for message in exchanges[index])
+
+    def _room(self, session: SessionView) -> int:
+        need = getattr(session, "need", None)
+        if not isinstance(need, RequestNeed):
+            return self._tokens
+        most = self._tokens if need.window is None else min(self._tokens, need.window - need.fixed_tokens)
+        return most >> need.overflows
 
     def _size(self, exchange: Sequence[Message]) -> int:
         return sum(map(self._count, exchange))
@@ -130,9 +159,14 @@ class Injected:
         self._compiler = compiler
         self._find = find
 
-    def compile(self, session: SessionView) -> Sequence[Message]:
+    def compile(self, session: SessionView) -> Compiled:
         """Return the messages with the found text in front of the last user message; pairs stay whole."""
-        messages = tuple(self._compiler.compile(session))
+        return _then(
+            self._compiler.compile(_request_view(session)), lambda messages: self._with_text(messages, session)
+        )
+
+    def _with_text(self, found: Sequence[Message], session: SessionView) -> Sequence[Message]:
+        messages = tuple(found)
         text = self._find(session)
         places = [index for index, message in enumerate(messages) if message.role == "user"]
         if not text or not places:
@@ -147,9 +181,15 @@ class Redacted:
         self._compiler = compiler
         self._redact = redact
 
-    def compile(self, session: SessionView) -> Sequence[Message]:
+    def compile(self, session: SessionView) -> Compiled:
         """Return the redacted messages."""
-        return tuple(self._redact(message) for message in self._compiler.compile(session))
+        compiled = self._compiler.compile(_request_view(session))
+        return _then(compiled, lambda messages: tuple(map(self._redact, messages)))
+
+
+def _request_view(session: SessionView) -> RequestView:
+    """Return what a compiler inside another is given: the same. A view of somebody else's may lack the need of a request."""
+    return cast("RequestView", session)
 
 
 def compiler_for(history: str) -> Compiler:
@@ -186,7 +226,7 @@ def _chars(part: Part) -> int:
             return 0
 
 
-def _exchanges(messages: Iterable[Message]) -> list[list[Message]]:
+def exchanges_of(messages: Iterable[Message]) -> list[list[Message]]:
     """Cut messages where that parts no call from its result."""
     exchanges: list[list[Message]] = []
     for message in messages:

@@ -9,7 +9,7 @@ import msgspec
 
 from treadle.messages import Message, Part, Result, ToolCall
 
-__all__ = ["Healer"]
+__all__ = ["Healer", "is_sound"]
 
 _LOST = msgspec.json.encode(
     {
@@ -50,6 +50,11 @@ class Healer:
             self._known, self._ids, self._was_stored = whole, known_ids, is_stored
             return whole, ()
         return _healed(whole)
+
+
+def is_sound(messages: Sequence[Message]) -> bool:
+    """Whether each call has its result right behind it, and nothing else is amiss. Nothing before them is open."""
+    return _sound_ids(messages) is not None
 
 
 def _sound_ids(messages: Sequence[Message]) -> list[str] | None:

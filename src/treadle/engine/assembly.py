@@ -7,7 +7,10 @@ import msgspec
 from treadle.budgets import Meter, Spent
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.loop import Loop
+from treadle.engine.model_calls.asides import Asides, CheckView
+from treadle.engine.model_calls.compacting import Compacting
 from treadle.engine.model_calls.proposal import Proposer
+from treadle.engine.model_calls.purse import Purse
 from treadle.engine.model_calls.requests import Requests
 from treadle.engine.rules.batch_time import BatchTime
 from treadle.engine.rules.tries import Tries
@@ -102,11 +105,19 @@ def assemble(
     host = Host(about, session, meter=meter, interrupt=interrupt, above=above)
     about = about if above is None else above.rule(about)
     assert about.driver is not None
-    execution = _execution(about, host, deps)
+    purse = Purse(meter, lambda: host.spent, interrupt)
+    retries = meter.budget.max_retries_per_model_call
+    asides = Asides(ledger=session.ledger, model=model, purse=purse, interrupt=interrupt, retries=retries)
+    execution = _execution(about, host, asides, deps)
     view = host.view
     driver = about.driver.bind(model, about.toolbox.visible(view), _Offer(about.toolbox, view))
     requests = Requests(
-        about, ledger=session.ledger, session=view, is_parallel=meter.budget.max_parallel_tool_calls != 1
+        about,
+        ledger=session.ledger,
+        session=view,
+        is_parallel=meter.budget.max_parallel_tool_calls != 1,
+        interrupt=interrupt,
+        compacting=None if about.compactor is None else Compacting(about.compactor, asides, view),
     )
     proposer = Proposer(
         about,
@@ -114,9 +125,9 @@ def assemble(
         driver=driver,
         model=model,
         requests=requests,
+        purse=purse,
         early=execution.early,
         interrupt=interrupt,
-        meter=meter,
     )
     return Loop(
         about,
@@ -130,7 +141,7 @@ def assemble(
     )
 
 
-def _execution(about: AgentSpec, host: Host, deps: Any) -> Execution:
+def _execution(about: AgentSpec, host: Host, asides: Asides, deps: Any) -> Execution:
     """Return what carries the calls of a run out."""
     ledger, interrupt, toolbox, view = host.session.ledger, host.interrupt, about.toolbox, host.view
     checker = Checker(toolbox=toolbox, policy=about.policy, interceptors=about.interceptors, session=view)
@@ -153,7 +164,7 @@ def _execution(about: AgentSpec, host: Host, deps: Any) -> Execution:
         tries=tries,
         approval_seconds=about.approval_seconds,
     )
-    done = DoneCondition(about.done_when, session=view, toolbox=toolbox, interrupt=interrupt)
+    done = DoneCondition(about.done_when, session=CheckView(host.session, asides), toolbox=toolbox, interrupt=interrupt)
     return Execution(
         ledger=ledger,
         recovery=recovery,

@@ -8,7 +8,7 @@ import msgspec
 from treadle.budgets import Budget, Guards
 from treadle.canonical import digest
 from treadle.events import Subscriber
-from treadle.ports import Compiler, Driver, Interceptor, Policy, SessionView
+from treadle.ports import CheckView, Compactor, Compiler, Driver, Interceptor, Policy
 from treadle.tooling.toolbox import Toolbox
 from treadle.tools import Done, Tool
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentSpec", "DoneWhen", "InDoubt", "fingerprint_of"]
 
-DoneWhen: TypeAlias = Callable[[SessionView], Done | bool | Awaitable[Done | bool | None] | None]
+DoneWhen: TypeAlias = Callable[[CheckView], Done | bool | Awaitable[Done | bool | None] | None]
 """Returns `Done(payload)` or True to end the run, and False or None to go on."""
 
 InDoubt: TypeAlias = Literal["ask", "tell"]
@@ -41,6 +41,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     budget: Budget
     profile: str | None
     compiler: Compiler
+    compactor: Compactor | None
     tool_choice: str
     output: "Typed | None"
     guards: Guards

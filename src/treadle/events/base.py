@@ -22,7 +22,13 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     version: int = 1
     """Of this event type's fields."""
     parent: str | None = None
-    """The run that this one is a child of."""
+    """The run whose call this session carries out; None for a session that people run."""
+    parent_step: int = 0
+    """The step of that run which made the call; 0 where there is none, and in events of older versions."""
+    parent_call: str | None = None
+    """The call that this run carries out; None where there is none, and in events of older versions."""
+    act: str | None = None
+    """What the run did it for beside its own steps, such as `compaction:12` or `check:40`; None for its own steps."""
 
     is_live: ClassVar[bool] = False
     is_of_run: ClassVar[bool] = True

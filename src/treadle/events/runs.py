@@ -5,7 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from treadle.events.base import Event
-from treadle.messages import Message
+from treadle.messages import Message, Usage
 from treadle.tools import JsonObject
 
 __all__ = [
@@ -106,4 +106,32 @@ class HistoryRepaired(Event, frozen=True, kw_only=True, tag="history.repaired"):
 
 
 class ContextCompacted(Event, frozen=True, kw_only=True, tag="context.compacted"):
+    """From here on the model is shown something shorter in place of some messages. The messages stay as they are stored.
+
+    What was done for it, such as the request of a summary, is recorded before it under the same `act`.
+    """
+
     summary: str = ""
+    """The text that stands in place of the messages; empty where they only lost content."""
+    tier: str = ""
+    """Which way it was made shorter, such as `results` or `summary`."""
+    reason: str = ""
+    """`overflow`: the provider refused the request as too long; `window`: it came near the model's window."""
+    first: int = 0
+    """Number of the event that brought the first message concerned."""
+    last: int = 0
+    """Number of the event that brought the last one. Calls and their results are both in, or both out."""
+    messages: tuple[Message, ...] | None = None
+    """What stands in place of the messages; None where each stays in its place."""
+    results: dict[str, str] = msgspec.field(default_factory=dict)
+    """What stands in place of the results of these calls, by call id."""
+    tokens_before: int = 0
+    """Of the request without it, estimated."""
+    tokens_after: int = 0
+    """Of the request with it, estimated."""
+    model: str = ""
+    """The model whose request it was made for."""
+    usage: Usage = Usage()
+    """What it used in all; charged to the run."""
+    cost: str | None = "0"
+    """Exact decimal; None where nobody knows."""

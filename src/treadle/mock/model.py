@@ -47,6 +47,7 @@ class ScriptedModel:
         turns: text(...), call(...), Turn(...), lists of them, exceptions to raise, or functions of the request.
         name: What the model is called in reports.
         price: What it costs, for tests of budgets.
+        window: How many tokens it says that it takes; None for a model of which nobody knows.
         follows_history: Whether the first request starts after the turns that its history shows as played by a model of
             this name: so that a session resumed by another process goes on with its script instead of beginning it again.
 
@@ -60,6 +61,7 @@ class ScriptedModel:
         *,
         name: str = "scripted",
         price: Price | None = None,
+        window: int | None = None,
         follows_history: bool = False,
     ) -> None:
         entries: Sequence[Scripted] = turns.turns if isinstance(turns, Script) else turns
@@ -69,6 +71,8 @@ class ScriptedModel:
         self._repeats = not isinstance(turns, Script) or turns.exhausted == "repeat"
         self._name = name
         self._price = price
+        self.window = window
+        """Tokens of request and response together, as it says."""
         self._gates = Gates()
         self._follows_history = follows_history
         self._next = 0

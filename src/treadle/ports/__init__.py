@@ -1,12 +1,15 @@
 """Ports: what the core needs from the world, as Protocols. Each docstring is the contract; nothing is implemented here."""
 
+from treadle.ports.context import CheckView, Compactable, Compaction, Compactor, Compiler, RequestNeed, RequestView
 from treadle.ports.drivers import BoundDriver, Driver, Executor
 from treadle.ports.journals import Degradation, HasClock, HasOverview, Journal, Lease, SessionFilter, SessionInfo
 from treadle.ports.models import (
     CallReady,
     Capability,
+    ChoosesModel,
     DecisionFailure,
     HasCapabilities,
+    HasWindow,
     Model,
     ModelEnd,
     ModelPart,
@@ -18,10 +21,12 @@ from treadle.ports.models import (
     ThinkingDelta,
     ToolChoice,
     ToolSpec,
+    asked_model,
     tell_counted,
     told_counted,
+    window_of,
 )
-from treadle.ports.policies import Compiler, Decision, DecisionKind, Interceptor, Policy, SessionView
+from treadle.ports.policies import Decision, DecisionKind, Interceptor, Policy, SessionView
 from treadle.ports.world import Clock, Randomness, Timer
 from treadle.state import InboxMessage as InboxMessage
 
@@ -29,7 +34,12 @@ __all__ = [
     "BoundDriver",
     "CallReady",
     "Capability",
+    "CheckView",
+    "ChoosesModel",
     "Clock",
+    "Compactable",
+    "Compaction",
+    "Compactor",
     "Compiler",
     "Decision",
     "DecisionFailure",
@@ -40,6 +50,7 @@ __all__ = [
     "HasCapabilities",
     "HasClock",
     "HasOverview",
+    "HasWindow",
     "InboxMessage",
     "Interceptor",
     "Journal",
@@ -52,6 +63,8 @@ __all__ = [
     "Pricing",
     "Randomness",
     "RequestFailed",
+    "RequestNeed",
+    "RequestView",
     "ResponseSetAside",
     "SessionFilter",
     "SessionInfo",
@@ -61,6 +74,8 @@ __all__ = [
     "Timer",
     "ToolChoice",
     "ToolSpec",
+    "asked_model",
     "tell_counted",
     "told_counted",
+    "window_of",
 ]

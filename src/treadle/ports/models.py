@@ -14,8 +14,10 @@ from treadle.tools import JsonObject
 __all__ = [
     "CallReady",
     "Capability",
+    "ChoosesModel",
     "DecisionFailure",
     "HasCapabilities",
+    "HasWindow",
     "Model",
     "ModelEnd",
     "ModelPart",
@@ -27,8 +29,10 @@ __all__ = [
     "ThinkingDelta",
     "ToolChoice",
     "ToolSpec",
+    "asked_model",
     "tell_counted",
     "told_counted",
+    "window_of",
 ]
 
 
@@ -66,6 +70,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     raise_output_limit: bool = False
     """Whether the output limit has cut a response of this run: an adapter that sets that limit by itself then sets a larger one."""
     session_id: str = ""
+    model: str = ""
+    """The model that it was made for: one made of several asks this one. Empty for whichever."""
 
 
 class TextDelta(msgspec.Struct, frozen=True, tag="text", gc=False):
@@ -223,3 +229,32 @@ class HasCapabilities(Protocol):
     def capabilities(self) -> frozenset[Capability]:
         """The same for the model's whole life."""
         ...
+
+
+@runtime_checkable
+class HasWindow(Protocol):
+    """A model that says how much it takes."""
+
+    @property
+    def window(self) -> int | None:
+        """Tokens of request and response together; None where nobody knows."""
+        ...
+
+
+@runtime_checkable
+class ChoosesModel(Protocol):
+    """A model made of several, one of which is asked at a time."""
+
+    def next_model(self) -> Model:
+        """Return the one that would be asked now. Asks nobody."""
+        ...
+
+
+def asked_model(model: Model) -> Model:
+    """Return the model that a request would go to now: of several, the one whose turn it is."""
+    return model.next_model() if isinstance(model, ChoosesModel) else model
+
+
+def window_of(model: Model) -> int | None:
+    """Return how many tokens a model takes; None where nobody knows."""
+    return model.window if isinstance(model, HasWindow) else None

@@ -1,6 +1,6 @@
-"""The ports to what users decide: policies, interceptors and compilers."""
+"""The ports to what users decide on calls: policies and interceptors; and the view of a session that they are given."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from enum import StrEnum
 from typing import Literal, Protocol
 
@@ -10,15 +10,7 @@ from treadle.messages import Message, ToolCall
 from treadle.state import SessionState
 from treadle.tools import CheckedCall, ToolResult
 
-__all__ = ["Compiler", "Decision", "DecisionKind", "Interceptor", "Policy", "SessionView"]
-
-
-class Compiler(Protocol):
-    """What the model sees of the stored messages. The store is never changed by it."""
-
-    def compile(self, session: "SessionView") -> Sequence[Message]:
-        """Return the messages of the next request: the same for the same state, pairs of calls and results whole."""
-        ...
+__all__ = ["Decision", "DecisionKind", "Interceptor", "Policy", "SessionView"]
 
 
 class DecisionKind(StrEnum):

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-from treadle.ports import Capability, HasCapabilities, Model, ModelPart, ModelRequest, Pricing
+from treadle.ports import Capability, HasCapabilities, Model, ModelPart, ModelRequest, Pricing, asked_model, window_of
 
 __all__ = ["CapableModel"]
 
@@ -30,6 +30,15 @@ class CapableModel:
     @property
     def capabilities(self) -> frozenset[Capability]:
         return self._capabilities
+
+    @property
+    def window(self) -> int | None:
+        """How many tokens it takes; None where nobody knows."""
+        return window_of(self._model)
+
+    def next_model(self) -> Model:
+        """Return the model that a request would go to now."""
+        return asked_model(self._model)
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
         """Let the model answer.

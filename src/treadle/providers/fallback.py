@@ -10,7 +10,18 @@ import msgspec
 
 from treadle.concurrency.breakers import Breaker
 from treadle.errors import ConfigurationError, ModelError, ModelUnavailable
-from treadle.ports import Capability, Clock, HasCapabilities, Model, ModelEnd, ModelPart, ModelRequest, Pricing
+from treadle.ports import (
+    Capability,
+    Clock,
+    HasCapabilities,
+    Model,
+    ModelEnd,
+    ModelPart,
+    ModelRequest,
+    Pricing,
+    asked_model,
+    window_of,
+)
 
 __all__ = ["FallbackModel"]
 
@@ -51,14 +62,25 @@ class FallbackModel:
         held = all(Capability.JSON_SCHEMA in one for one in special) and len(special) == len(models)
         return frozenset[Capability]().union(*special) - (frozenset() if held else {Capability.JSON_SCHEMA})
 
+    @property
+    def window(self) -> int | None:
+        """How many tokens the model takes whose turn it is; None where nobody knows."""
+        return window_of(self.next_model())
+
+    def next_model(self) -> Model:
+        """Return the model that would be asked now: the first that is not shut, or the one that is tried again first."""
+        now = self._clock.monotonic()
+        waits = [breaker.seconds_until_trial(now) for _, breaker in self._breakers]
+        return asked_model(self._breakers[waits.index(min(waits))][0])
+
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
-        """Let the first model that is not shut answer.
+        """Let the first model that is not shut answer: of those that take what the request was made for.
 
         Raises:
-            ModelUnavailable: All of them are shut; says when one will be tried again.
+            ModelUnavailable: All of them are shut; says when one will be tried again. Or all that take this request.
             ModelError: The model that was asked failed.
         """
-        model, breaker = self._choose()
+        model, breaker = self._choose(request.model)
         stream: AsyncIterator[ModelPart] | None = None
         try:
             stream = model.stream(request)
@@ -80,11 +102,20 @@ class FallbackModel:
             if isinstance(stream, AsyncGenerator):
                 await stream.aclose()
 
-    def _choose(self) -> tuple[Model, Breaker]:
+    def _choose(self, made_for: str) -> tuple[Model, Breaker]:
         now = self._clock.monotonic()
+        room = next((window_of(model) for model, _ in self._breakers if asked_model(model).name == made_for), None)
+        is_open_elsewhere = False
         for model, breaker in self._breakers:
-            if breaker.begin(now):
+            if not _takes(model, room):
+                is_open_elsewhere = is_open_elsewhere or breaker.seconds_until_trial(now) <= 0
+            elif breaker.begin(now):
                 return model, breaker
+        if is_open_elsewhere:
+            raise ModelUnavailable(
+                f"{made_for} was shut while its request was made, which the models behind it may not take. It is made anew.",
+                retry_after_seconds=0,
+            )
         soonest = min(breaker.seconds_until_trial(now) for _, breaker in self._breakers)
         names = ", ".join(model.name for model, _ in self._breakers)
         raise ModelUnavailable(
@@ -95,3 +126,9 @@ class FallbackModel:
 
 def _signed(end: ModelEnd, model: Model) -> ModelEnd:
     return msgspec.structs.replace(end, origin=end.origin or model.name, price=end.price or model.price)
+
+
+def _takes(model: Model, room: int | None) -> bool:
+    """Whether a model takes what was made for one with so much room."""
+    window = window_of(model)
+    return room is None or window is None or window >= room

@@ -27,6 +27,8 @@ from treadle.ports import (
     Pricing,
     TextDelta,
     ThinkingDelta,
+    asked_model,
+    window_of,
 )
 from treadle.providers.payload.encoded import to_json
 
@@ -117,6 +119,15 @@ class RecordingModel:
     def capabilities(self) -> frozenset[Capability]:
         model = self._model
         return model.capabilities if isinstance(model, HasCapabilities) else frozenset()
+
+    @property
+    def window(self) -> int | None:
+        """How many tokens it takes; None where nobody knows."""
+        return window_of(self._model)
+
+    def next_model(self) -> Model:
+        """Return the model that a request would go to now."""
+        return asked_model(self._model)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart, None]:
         """Yield what the model yields. A response that nobody waits for to its end is not recorded."""
@@ -209,7 +220,8 @@ def _fields(request: ModelRequest) -> Mapping[str, Any]:
     """Return what a request says beside its messages. Its session's id is another one each time, and says nothing."""
     told = msgspec.structs.replace(request, messages=(), session_id="")
     fields: dict[str, Any] = msgspec.to_builtins(told)
-    del fields["raise_output_limit"]  # it follows from the responses before, and older recordings do not know it
+    # They follow from the responses before and from the recording model; older recordings do not know them.
+    del fields["raise_output_limit"], fields["model"]
     return fields
 
 

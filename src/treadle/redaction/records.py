@@ -6,6 +6,7 @@ import msgspec
 
 from treadle.events import (
     AnyEvent,
+    ContextCompacted,
     ContractViolated,
     DecisionRejected,
     ModelDelta,
@@ -27,6 +28,7 @@ _encoder = msgspec.json.Encoder()
 
 _ECHOING = frozenset(
     {
+        ContextCompacted,
         ModelDelta,
         ModelFinished,
         ModelFailed,

@@ -22,6 +22,7 @@ from treadle.events import (
     RunStarted,
     SessionRewound,
     ToolFinished,
+    ToolInput,
     ToolLate,
     ToolResolved,
     ToolStarted,
@@ -31,9 +32,11 @@ from treadle.redaction import Redactor
 from treadle.sessions.checkpoints import effects_after
 from treadle.sessions.explanation import (
     Approved,
+    Aside,
     Changed,
     Explanation,
     Failed,
+    Given,
     Rerun,
     Resolved,
     RunTrace,
@@ -95,6 +98,10 @@ def _explanation(
         caller_step=None if caller is None else caller.parent_step,
         caller_call=None if caller is None else caller.parent_call,
         children=tuple(children),
+        agent="" if state.run is None else state.run.agent,
+        inputs=tuple(reading.inputs),
+        facts=state.facts.values,
+        acts=tuple(reading.acts.values()),
     )
 
 
@@ -117,20 +124,20 @@ class _Reading:
         self.runs: list[RunTrace] = []
         self.resolutions: dict[str, str] = {}
         """What a person said of a call since it last started."""
+        self.acts: dict[str, Aside] = {}
+        self.inputs: list[Given] = []
         self._asked: dict[str, ApprovalRequested] = {}
 
     def take(self, event: AnyEvent) -> None:
         match event:
             case RunStarted() | RunResumed() | RunPaused() | RunFinished():
                 self._run(event)
-            case ModelStarted() | ModelFinished() | ModelFailed() | ContextCompacted():
+            case ModelStarted(act=None) | ModelFinished(act=None) | ModelFailed(act=None):
                 self._model(event)
-            case ApprovalRequested():
-                self._asked[event.approval_id] = event
-            case ApprovalAnswered():
-                self._answered(event)
-            case ToolResolved():
-                self._resolved(event)
+            case ModelStarted() | ModelFinished() | ModelFailed() | ContextCompacted():
+                self._beside(event)
+            case ApprovalRequested() | ApprovalAnswered() | ToolResolved() | ToolInput():
+                self._said(event)
             case CallDecided(call_id=str(call_id)):
                 self._decided(call_id, event)
             case ActionDecided():
@@ -141,6 +148,21 @@ class _Reading:
                 self._finished(call_id, event)
             case _:
                 pass
+
+    def _said(self, event: ApprovalRequested | ApprovalAnswered | ToolResolved | ToolInput) -> None:
+        """Take in what a person was asked, or said."""
+        match event:
+            case ApprovalRequested():
+                self._asked[event.approval_id] = event
+            case ApprovalAnswered():
+                self._answered(event)
+            case ToolResolved():
+                self._resolved(event)
+            case ToolInput():
+                given = Given(
+                    call_id=event.call_id or "", value=event.value, by=event.by, at=event.at, given_at=event.given_at
+                )
+                self.inputs.append(given)
 
     def _run(self, event: RunStarted | RunResumed | RunPaused | RunFinished) -> None:
         match event:
@@ -177,7 +199,7 @@ class _Reading:
             run = self.runs[-1]
             run.ended_at, run.status, run.reason = at, status, reason
 
-    def _model(self, event: ModelStarted | ModelFinished | ModelFailed | ContextCompacted) -> None:
+    def _model(self, event: ModelStarted | ModelFinished | ModelFailed) -> None:
         run = self.runs[-1] if self.runs else None
         match event:
             case ModelStarted() if run is not None:
@@ -191,10 +213,31 @@ class _Reading:
             case ModelFailed():
                 failed = Failed(what="model", call_id=None, status=event.error, message=event.message)
                 self.failed.append(failed)
-            case ContextCompacted() if run is not None:
-                run.compactions += 1
             case _:
                 pass
+
+    def _beside(self, event: ModelStarted | ModelFinished | ModelFailed | ContextCompacted) -> None:
+        """Take in what was asked beside the run's own steps, and what came of it."""
+        run = self.runs[-1] if self.runs else None
+        act = Aside(act=event.act or "", run_id=event.run_id, step=event.step)
+        if event.act is not None:  # an event of an older version names none
+            act = self.acts.setdefault(event.act, act)
+        match event:
+            case ModelStarted():
+                act.requests += 1
+                if run is not None:
+                    run.models += [event.model] if event.model not in run.models else []
+            case ModelFinished():
+                act.count(event.usage, event.cost)
+            case ModelFailed():
+                failed = Failed(what=f"model for {event.act}", call_id=None, status=event.error, message=event.message)
+                self.failed.append(failed)
+                if event.usage is not None:
+                    act.count(event.usage, event.cost)
+            case ContextCompacted():
+                act.compacted(event)
+                if run is not None:
+                    run.compactions += 1
 
     def count(self, state: SessionState) -> None:
         """Take over what the run that is under way has used so far."""

@@ -1,12 +1,29 @@
 """The explanation of a session, as a value: what was tried, used, changed, approved and refused, and why it ended."""
 
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from treadle.effects import Effect
+from treadle.events import ContextCompacted
+from treadle.messages import Usage
+from treadle.tools import JsonObject
 
-__all__ = ["Approved", "Changed", "Explanation", "Failed", "Rerun", "Resolved", "RunTrace", "Stopped", "Tried", "Used"]
+__all__ = [
+    "Approved",
+    "Aside",
+    "Changed",
+    "Explanation",
+    "Failed",
+    "Given",
+    "Rerun",
+    "Resolved",
+    "RunTrace",
+    "Stopped",
+    "Tried",
+    "Used",
+]
 
 
 class Tried(msgspec.Struct, kw_only=True):
@@ -100,6 +117,56 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person or another program gave a call that waited for it."""
+
+    call_id: str
+    value: Any
+    """Any JSON value."""
+    by: str = ""
+    at: float = 0.0
+    """When a run took it in, in seconds since 1970."""
+    given_at: float | None = None
+    """When it was given, by the store's clock where it has one."""
+
+
+class Aside(msgspec.Struct, kw_only=True):
+    """What a run did beside its own steps: it made what the model is shown shorter, or asked a model for a check."""
+
+    act: str
+    """Its name, such as `compaction:12`: events of this act belong to it."""
+    run_id: str
+    step: int = 0
+    requests: int = 0
+    """How often a model was asked for it."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: str | None = "0"
+    """Exact decimal; None where nobody knows."""
+    tier: str = ""
+    """Which way messages were made shorter; empty where none were."""
+    first: int | None = None
+    """Number of the event that brought the first message in whose place something shorter stands."""
+    last: int | None = None
+    tokens_before: int | None = None
+    """Of the request without it, estimated."""
+    tokens_after: int | None = None
+
+    def count(self, usage: Usage, cost: str | None) -> None:
+        """Add one response."""
+        self.input_tokens += usage.input_tokens
+        self.output_tokens += usage.output_tokens
+        known = None if cost is None or self.cost is None else Decimal(self.cost) + Decimal(cost)
+        self.cost = None if known is None else format(known.normalize(), "f")
+
+    def compacted(self, event: ContextCompacted) -> None:
+        """Add what came of it: its usage is the whole."""
+        self.input_tokens, self.output_tokens = event.usage.input_tokens, event.usage.output_tokens
+        self.cost, self.tier = event.cost, event.tier
+        self.first, self.last = event.first, event.last
+        self.tokens_before, self.tokens_after = event.tokens_before, event.tokens_after
+
+
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     """How the last run ended."""
 
@@ -175,3 +242,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The same on the sessions that carried out its calls."""
     resolved: tuple[Resolved, ...] = ()
     """What persons have said on calls in doubt, in order: a later word on a call replaces an earlier one."""
+    agent: str = ""
+    """Name of the agent that carries out the last run; empty for one without a name."""
+    inputs: tuple[Given, ...] = ()
+    """What calls that waited were given."""
+    facts: JsonObject = {}
+    """What tools remember in the session."""
+    acts: tuple[Aside, ...] = ()
+    """What its runs did beside their own steps."""

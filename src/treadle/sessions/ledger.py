@@ -98,7 +98,8 @@ class Ledger:
     def _stamp(self, events: Sequence[AnyEvent], *, after: int) -> list[AnyEvent]:
         """Return events with what all events have, numbered from the one after that number."""
         replace, state, at = msgspec.structs.replace, self.state, self.clock.now()
-        step, stamped = state.step, []
+        step, stamped, caller = state.step, [], state.caller
+        call = {} if caller is None else {"parent_step": caller.parent_step, "parent_call": caller.parent_call}
         if KNOWN.needles:
             events = [scrubbed(event) for event in events]
         for seq, event in enumerate(events, after + 1):
@@ -112,6 +113,7 @@ class Ledger:
                     seq=seq,
                     at=at,
                     parent=self.parent,
+                    **call,
                 )
             )
         return stamped

@@ -7,10 +7,10 @@ import msgspec
 
 from treadle.canonical import copied
 from treadle.messages import Message, Opaque, Part, Thinking
-from treadle.ports import SessionView
+from treadle.ports import RequestNeed, SessionView
 from treadle.state import CallRecord, Denial, SessionState
 
-__all__ = ["ReadOnlyMessages", "ReadOnlyView"]
+__all__ = ["CompiledView", "ReadOnlyMessages", "ReadOnlyView"]
 
 
 class ReadOnlyView:
@@ -40,6 +40,56 @@ class ReadOnlyView:
         if self.__state is None or self.__state.head != live.head:
             self.__state = _copy_of(live, self.messages)
         return self.__state
+
+
+class CompiledView:
+    """A session as the requests of one run are made of it: with the messages that compactions have left.
+
+    Its state says the same: where a compaction stands in place of messages, they are not among its own.
+    """
+
+    def __init__(self, live: SessionState, whole: ReadOnlyView) -> None:
+        self.__live = live
+        self.__whole = whole
+        self.__state: SessionState | None = None
+        self.__messages = ReadOnlyMessages()
+        self.need = RequestNeed()
+        """What the request is made for."""
+
+    @property
+    def id(self) -> str:
+        return self.__live.id
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        live = self.__live
+        return self.__messages.of(live.shown) if live.compactions.made else self.__whole.messages
+
+    @property
+    def has_empty_messages(self) -> bool:
+        """Whether a message without parts was ever added. Asked in every step, and so without a copy."""
+        return self.__live.has_empty_messages
+
+    @property
+    def state(self) -> SessionState:
+        live = self.__live
+        if not live.compactions.made:
+            return self.__whole.state
+        if self.__state is None or self.__state.head != live.head:
+            self.__state = _as_shown(live, self.messages)
+        return self.__state
+
+
+def _as_shown(live: SessionState, messages: Sequence[Message]) -> SessionState:
+    """Return a copy of a state whose messages are those that compactions have left."""
+    copy = _copy_of(live, messages)
+    shown = live.compactions.entries(live.messages, live.message_seqs)
+    copy.message_seqs = [one.last for one in shown]
+    if copy.run is not None:
+        at = copy.run.first_message
+        begins = live.message_seqs[at] if at < len(live.message_seqs) else live.head + 1
+        copy.run.first_message = sum(one.last < begins for one in shown)
+    return copy
 
 
 class ReadOnlyMessages:

@@ -4,6 +4,7 @@ Not a store: it holds nothing that the events and the inbox do not say.
 """
 
 from treadle.state.calls import BUDGET_EXCEEDED, Approval, CallRecord, CallState, ChildState, Denial, streak_key
+from treadle.state.compactions import ShownMessage, compacted
 from treadle.state.doubts import IN_DOUBT, Doubt, is_equal, resolution_message
 from treadle.state.inbox import (
     InboxMessage,
@@ -48,9 +49,11 @@ __all__ = [
     "LeftUnknown",
     "RunState",
     "SessionState",
+    "ShownMessage",
     "Suspended",
     "answer_id",
     "applies_to",
+    "compacted",
     "inbox_message",
     "input_id",
     "instant",

@@ -6,6 +6,7 @@ import msgspec
 
 from treadle.budgets import Spent
 from treadle.events import RunFinished, RunPaused, RunResumed, RunStarted
+from treadle.messages import Usage
 from treadle.state.calls import CallRecord, ChildState, Denial
 from treadle.tools import JsonObject
 
@@ -50,6 +51,8 @@ class RunState(msgspec.Struct, kw_only=True):
     """Model calls that were tried again."""
     cut_in_calls: int = 0
     """Responses in a row whose calls were cut off by the output limit."""
+    acts: dict[str, Spent] = msgspec.field(default_factory=dict)
+    """What was charged so far for each act beside its own steps that goes on."""
     segment_at: float = 0.0
     last_at: float = 0.0
 
@@ -101,3 +104,13 @@ class RunState(msgspec.Struct, kw_only=True):
         self.spent = msgspec.structs.replace(
             spent, tool_calls=spent.tool_calls - 1, uncovered_calls=spent.uncovered_calls + 1
         )
+
+    def spend_beside(self, act: str, usage: Usage, cost: str | None) -> None:
+        """Charge a request of an act beside the run's own steps. It counts as no turn: it is none of the loop's."""
+        self.spent = self.spent.plus(usage, cost, turns=0, calls=0)
+        self.acts[act] = self.acts.get(act, Spent()).plus(usage, cost, turns=0, calls=0)
+
+    def end_act(self, act: str, usage: Usage, cost: str | None) -> None:
+        """Charge what an act has used in all and was not charged request by request."""
+        charged = self.acts.pop(act, Spent())
+        self.spent = self.spent.with_child(Spent().plus(usage, cost, turns=0, calls=0), charged)

@@ -14,6 +14,7 @@ from treadle.events import (
     CallDecided,
     ChildEnded,
     ChildStarted,
+    ContextCompacted,
     DecisionRejected,
     MessageAdded,
     ModelDiscarded,
@@ -65,7 +66,7 @@ class SessionState(Standing):
         self.head = event.seq
         if self.run is not None and event.is_of_run and not isinstance(event, RunResumed):
             self.run.last_at = event.at
-        fold = self._folds.get(type(event))
+        fold = self._folds.get(type(event)) if event.act is None else self._beside.get(type(event))
         if fold is not None:
             fold(self, event)
 
@@ -136,6 +137,16 @@ class SessionState(Standing):
     def _spend(self, usage: Usage, cost: str | None, *, turns: int, calls: int) -> None:
         run = self._running()
         run.spent = run.spent.plus(usage, cost, turns=turns, calls=calls)
+
+    def _spent_beside(self, event: ModelFinished | ModelFailed) -> None:
+        """Charge what was asked beside the run's own steps: it is no step, and its answer no message of the session."""
+        if event.usage is not None:
+            self._running().spend_beside(event.act or "", event.usage, event.cost)
+
+    def _context_compacted(self, event: ContextCompacted) -> None:
+        self._running().end_act(event.act or "", event.usage, event.cost)
+        if event.last:  # an event of an older version says nothing of messages
+            self.compactions.add(event)
 
     def _model_discarded(self, event: ModelDiscarded) -> None:
         self._salvage()
@@ -311,6 +322,7 @@ class SessionState(Standing):
         del self.messages[kept:], self.message_seqs[kept:]
         self._transcript = None
         self.facts.rewind(event.to)
+        self.compactions.rewind(event.to)
         self.approvals.clear()
         self.early.clear()
         self.salvaged.clear()
@@ -334,6 +346,7 @@ class SessionState(Standing):
         CallDecided: _call_decided,
         ChildEnded: _child_ended,
         ChildStarted: _child_started,
+        ContextCompacted: _context_compacted,
         DecisionRejected: _decision_rejected,
         MessageAdded: _message_added,
         ModelDiscarded: _model_discarded,
@@ -356,3 +369,9 @@ class SessionState(Standing):
         ToolStarted: _tool_started,
         ToolSuspended: _tool_suspended,
     }
+    _beside: ClassVar[dict[type[Any], Callable[["SessionState", Any], None]]] = {
+        ContextCompacted: _context_compacted,
+        ModelFailed: _spent_beside,
+        ModelFinished: _spent_beside,
+    }
+    """For events of an act beside the run's own steps."""

@@ -5,6 +5,7 @@ from bisect import bisect_right
 from treadle.events import ApprovalRequested, CallDecided, SessionSpawned, SessionStatus, ToolResolved
 from treadle.messages import Message
 from treadle.state.calls import Approval, CallRecord, CallState, approval_of, asks_of, call_record, only_reads
+from treadle.state.compactions import Compactions
 from treadle.state.doubts import Doubt, resolution_id
 from treadle.state.facts import Facts
 from treadle.state.runs import RunState
@@ -52,6 +53,8 @@ class Standing:
         """The call of another session that this one carries out; None for a session that people run."""
         self.facts = Facts()
         """What tools remember in the session."""
+        self.compactions = Compactions()
+        """Where the model is shown something shorter in place of messages."""
         self.marks: dict[str, int] = {}
         """Names of points, by the number of the event that stood last there."""
         self.rewinds: list[tuple[int, int]] = []
@@ -70,6 +73,14 @@ class Standing:
         if self._transcript is None:
             self._transcript = tuple(self.messages)
         return self._transcript
+
+    @property
+    def shown(self) -> tuple[Message, ...]:
+        """The messages as the model is shown them: all, but for those in whose place a compaction has put something shorter."""
+        if not self.compactions.made:
+            return self.transcript
+        self.compactions.entries(self.messages, self.message_seqs)
+        return self.compactions.messages
 
     @property
     def has_open_calls(self) -> bool:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from treadle import Explanation
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
@@ -35,6 +37,8 @@ def _print(about: Explanation, terminal: Terminal) -> None:
             f"run {run.run_id}: {one_line(run.task, 60)} [{', '.join(map(shown_name, run.models)) or shown_name(run.model)}; {run.steps} steps; "
             f"{run.input_tokens} + {run.output_tokens} tokens; cost {run.cost or 'unknown'}]"
         )
+    for line in _beside(about):
+        terminal.line(line)
     for title, lines in _answers(about).items():
         terminal.line()
         terminal.line(title)
@@ -43,6 +47,24 @@ def _print(about: Explanation, terminal: Terminal) -> None:
     for child in about.children:
         terminal.line()
         _print(child, terminal)
+
+
+def _beside(about: Explanation) -> Iterator[str]:
+    """Yield what stands beside the seven answers: what was done beside the steps, inputs, and facts."""
+    if about.agent:
+        yield f"agent: {shown_name(about.agent)}"
+    for one in about.acts:
+        what = f"{one.tokens_before} to {one.tokens_after} tokens by {one_line(one.tier)}, " if one.tier else ""
+        used = f"{one.requests} requests; {one.input_tokens} + {one.output_tokens} tokens; cost {one.cost or 'unknown'}"
+        yield f"beside step {one.step}, {shown_name(one.act)}: {what}{used}"
+    for given in about.inputs:
+        yield f"input for {shown_name(given.call_id)} by {shown_name(given.by)} at {shown_time(given.at)}: {_json(given.value)}"
+    for name, value in about.facts.items():
+        yield f"fact {shown_name(name)}: {_json(value)}"
+
+
+def _json(value: Any) -> str:  # Any: a JSON value
+    return one_line(msgspec.json.encode(value).decode(), 300)
 
 
 def _answers(about: Explanation) -> dict[str, list[str]]:

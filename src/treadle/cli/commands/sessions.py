@@ -21,6 +21,7 @@ from treadle.events import (
     ChildStarted,
     ModelFinished,
     ToolFinished,
+    ToolInput,
     ToolResolved,
     ToolStarted,
 )
@@ -56,6 +57,8 @@ async def _described(session: Session, journal: Journal) -> dict[str, Any]:
         "parent_seq": session.state.parent_seq,
         "caller": None if session.state.caller is None else msgspec.to_builtins(session.state.caller),
         "marks": session.state.marks,
+        "agent": "" if session.state.run is None else session.state.run.agent,
+        "facts": session.state.facts.values,
         "messages": [
             {"role": message.role, "parts": [msgspec.to_builtins(part) for part in message.parts]}
             for message in session.messages
@@ -71,7 +74,7 @@ async def _calls(session: Session, journal: Journal) -> list[dict[str, Any]]:
     calls: dict[str, dict[str, Any]] = {}
     for event in await session.events():
         match event:
-            case ModelFinished():
+            case ModelFinished(act=None):
                 for call in event.message.calls:
                     _entry(calls, call.id, call.name)["arguments"] = call.arguments
             case CallDecided(call_id=str(call_id)):
@@ -83,10 +86,12 @@ async def _calls(session: Session, journal: Journal) -> list[dict[str, Any]]:
                 call=ToolCall() as call
             ):  # it began before its response was whole, which may never have been
                 _entry(calls, call.id, call.name)["arguments"] = call.arguments
-            case ApprovalAnswered(call_id=str(call_id)) if call_id in calls:  # that of a child is shown with the child
-                calls[call_id]["answers"].append(_answer(event))
-            case ToolResolved(call_id=str(call_id)):
-                _entry(calls, call_id, event.tool)["resolutions"].append(_resolution(event))
+            case (
+                ApprovalAnswered(call_id=str(call_id))
+                | ToolResolved(call_id=str(call_id))
+                | ToolInput(call_id=str(call_id))
+            ):
+                _take_word(calls, call_id, event)
             case ToolFinished(call_id=str(call_id)):
                 _entry(calls, call_id, event.result.name)["result"] = await _whole_result(event, journal)
             case ChildStarted(call_id=str(call_id)):
@@ -97,6 +102,22 @@ async def _calls(session: Session, journal: Journal) -> list[dict[str, Any]]:
     return list(calls.values())
 
 
+def _take_word(
+    calls: dict[str, dict[str, Any]], call_id: str, event: ApprovalAnswered | ToolResolved | ToolInput
+) -> None:
+    """Add what a person said on a call, or gave it."""
+    match event:
+        case ApprovalAnswered() if call_id in calls:  # that of a child is shown with the child
+            calls[call_id]["answers"].append(_answer(event))
+        case ToolResolved():
+            _entry(calls, call_id, event.tool)["resolutions"].append(_resolution(event))
+        case ToolInput():
+            given = {"value": event.value, "by": event.by, "at": event.at, "given_at": event.given_at}
+            _entry(calls, call_id, event.tool)["inputs"].append(given)
+        case _:
+            pass
+
+
 def _entry(calls: dict[str, dict[str, Any]], call_id: str, name: str) -> dict[str, Any]:
     return calls.setdefault(call_id, _empty(call_id, name))
 
@@ -105,7 +126,7 @@ def _empty(call_id: str, name: str) -> dict[str, Any]:
     empty: dict[str, Any] = {"id": call_id, "name": name, "arguments": "", "decision": None, "effect": None}
     # `children` are the sessions that carried it out, where the tool is an agent.
     empty["decided_arguments"] = None
-    return empty | {"answers": [], "resolutions": [], "result": None, "children": []}
+    return empty | {"answers": [], "inputs": [], "resolutions": [], "result": None, "children": []}
 
 
 def _answer(event: ApprovalAnswered) -> dict[str, Any]:
@@ -142,14 +163,22 @@ async def _whole_result(event: ToolFinished, journal: Journal) -> dict[str, Any]
 # --- as text ---------------------------------------------------------------------------------------------------------
 
 
-def _print(shown: dict[str, Any], messages: tuple[Message, ...], terminal: Terminal) -> None:
+def _print_head(shown: dict[str, Any], messages: int, terminal: Terminal) -> None:
     terminal.line(
-        f"session {shown['id']} ({shown['state']}), {counted(len(messages), 'message')}, {counted(len(shown['calls']), 'call')}"
+        f"session {shown['id']} ({shown['state']}), {counted(messages, 'message')}, {counted(len(shown['calls']), 'call')}"
     )
     if shown["caller"] is not None:
         terminal.line(
             f"carries out call {shown_name(shown['caller']['parent_call'])} of session {shown['caller']['parent_id']}"
         )
+    if shown["agent"]:
+        terminal.line(f"agent {shown_name(shown['agent'])}")
+    for name, value in shown["facts"].items():
+        terminal.line(f"fact {shown_name(name)}: {one_line(msgspec.json.encode(value).decode(), 300)}")
+
+
+def _print(shown: dict[str, Any], messages: tuple[Message, ...], terminal: Terminal) -> None:
+    _print_head(shown, len(messages), terminal)
     calls = {call["id"]: call for call in shown["calls"]}
     for message in messages:
         if message.text.strip():
@@ -189,6 +218,10 @@ def _print_call(call: dict[str, Any], arguments: str, terminal: Terminal) -> Non
     for one in call["resolutions"]:
         said = shown_resolution(one["outcome"], one["value"])
         _print_word(f"{said} by {shown_name(one['by'])}", one["at"], one["reason"], terminal)
+    for one in call["inputs"]:
+        _print_word(
+            f"given by {shown_name(one['by'])}", one["at"], msgspec.json.encode(one["value"]).decode(), terminal
+        )
     for child_id in call["children"]:
         terminal.line(f"[carried out in session {child_id}: treadle sessions show {child_id}]")
 

@@ -10,6 +10,7 @@ from treadle.events import (
     BudgetReached,
     BudgetWarned,
     CallDecided,
+    ContextCompacted,
     ModelDelta,
     ModelDiscarded,
     ModelFailed,
@@ -52,7 +53,7 @@ class Progress:
         match event:
             case ModelDelta() if event.call is not None:
                 self.know(event.call)
-            case ModelFinished():
+            case ModelFinished(act=None):
                 for call in event.message.calls:
                     self.know(call)
             case ToolStarted():
@@ -122,6 +123,11 @@ class Progress:
             case RepeatNoticed():
                 self._terminal.detail(
                     f"[repeat] {self._name(event.call_id, event.tool)} for the time {event.count} in a row"
+                )
+            case ContextCompacted():
+                self._terminal.detail(
+                    f"[compact] The model is shown {event.tokens_after} tokens in place of {event.tokens_before} "
+                    f"({one_line(event.tier)})"
                 )
             case BudgetWarned() | BudgetReached():
                 self._terminal.detail(f"[budget] {event.budget}: {event.used} of {event.limit}")

@@ -88,7 +88,7 @@ class AnswerScreen:
                 self._said += event.text
             case ModelDelta():  # a call may start before the response is whole: its reason is told first
                 self._tell()
-            case ModelFinished():
+            case ModelFinished(act=None):
                 self._has_answer = _is_answer(event)
                 if not self._has_answer:
                     self._tell()
@@ -124,7 +124,7 @@ class LiveScreen:
             case ModelDelta() if event.text:
                 self._shown += event.text
                 self._terminal.piece(event.text)
-            case ModelFinished():
+            case ModelFinished(act=None):
                 self._has_answer = _is_answer(event)
             case _:
                 pass

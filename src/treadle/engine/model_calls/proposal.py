@@ -3,13 +3,18 @@
 Executes nothing itself and records everything but the final `model.finished`, which belongs to the commit of the decisions.
 """
 
-from treadle.budgets import LimitReached, Meter, Spent
+from typing import Literal
+
+import msgspec
+
+from treadle.budgets import LimitReached, Spent
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.answers import MAX_CONTINUATIONS, ignored_choice_stop
+from treadle.engine.model_calls.purse import Purse
 from treadle.engine.model_calls.requests import Requests
 from treadle.engine.model_calls.response import ResponseCollector
 from treadle.engine.model_calls.texts import encodable
-from treadle.engine.model_calls.usage import format_cost
+from treadle.engine.model_calls.usage import count_tokens, format_cost
 from treadle.engine.rules.endings import limit_stop, unstarted_calls_stop
 from treadle.engine.rules.retries import model_wait_seconds, retry_after_note
 from treadle.engine.spec import AgentSpec
@@ -24,12 +29,16 @@ from treadle.ports import (
     Model,
     ModelEnd,
     ModelRequest,
+    RequestNeed,
 )
 from treadle.redaction import shown_error
 from treadle.sessions.ledger import Ledger
 from treadle.stops import Stop, StopReason
 
 __all__ = ["Proposer"]
+
+_MAX_OVERFLOWS = 3
+"""Requests of one step that are made shorter because the provider refused the one before as too long."""
 
 
 class Proposer:
@@ -43,16 +52,17 @@ class Proposer:
         driver: BoundDriver,
         model: Model,
         requests: Requests,
+        purse: Purse,
         early: EarlyCalls,
         interrupt: Interrupt,
-        meter: Meter,
     ) -> None:
         self._ledger = ledger
         self._driver = driver
-        self._meter = meter
+        self._meter = meter = purse.meter
         self._refused_as = frozenset(about.guards.finish_reasons)
         self._model = model
         self._requests = requests
+        self._purse = purse
         self._early = early
         self._interrupt = interrupt
         self._allowed = meter.budget.max_retries_per_model_call
@@ -64,31 +74,51 @@ class Proposer:
             closing: Whether this is the request after a limit, whose response may call nothing.
             room: How many of its calls may start before the response is whole.
         """
-        request = await self._requests.make(closing=closing)
-        step = self._ledger.state.step + 1
-        attempt = 0
-        while True:
-            attempt += 1
-            await self._ledger.record(self._started(request, step=step, attempt=attempt, closing=closing))
-            response = self._collector(request, step=step, attempt=attempt)
+        need = RequestNeed(step=self._ledger.state.step + 1, closing=closing)
+        request = await self._requests.make(self._model, need)
+        while request is not None:
+            if (reached := await self._purse.take(request, self._model.price)) is not None:
+                return limit_stop(reached)
+            await self._ledger.record(self._started(request, need))
+            response = self._collector(request, step=need.step, attempt=need.attempt)
             self._early.listen(0 if closing else room, tool_choice=request.tool_choice)
             error = await self._attempt(response)
             if response.stop is not None:
                 return response.stop
             if error is None and self._interrupt.stop is None:
                 return self._proposal(response, closing=closing)
-            if (stop := await self._failed(error, response)) is not None:
-                return stop
+            stop = await self._failed(error, response)
+            if stop is None:
+                need = _again(need, "retry")
+                request = await self._requests.make(self._model, need)
+            elif (
+                isinstance(error, ContextOverflow) and (smaller := await self._smaller(request, need, stop)) is not None
+            ):
+                need, request = _again(need, "overflow"), smaller
+            else:
+                return self._interrupt.stop or stop
+        assert self._interrupt.stop is not None  # nothing else keeps a request from being made
+        return self._interrupt.stop
 
-    def _started(self, request: ModelRequest, *, step: int, attempt: int, closing: bool) -> ModelStarted:
+    async def _smaller(self, request: ModelRequest, need: RequestNeed, stop: Stop) -> ModelRequest | None:
+        """Return a shorter request after one that was too long; None where there is none, or none may be tried."""
+        is_allowed = self._allowed is None or need.attempt <= self._allowed
+        if stop.reason is not StopReason.CONTEXT_OVERFLOW or need.overflows >= _MAX_OVERFLOWS or not is_allowed:
+            return None
+        smaller = await self._requests.make(self._model, _again(need, "overflow"))
+        if smaller is None or count_tokens(smaller.messages) >= count_tokens(request.messages):
+            return None
+        return smaller
+
+    def _started(self, request: ModelRequest, need: RequestNeed) -> ModelStarted:
         return ModelStarted(
-            step=step,
-            attempt=attempt,
-            model=self._model.name,
+            step=need.step,
+            attempt=need.attempt,
+            model=request.model or self._model.name,
             tools=tuple(spec.name for spec in request.tools),
             tool_choice=request.tool_choice,
             messages=len(request.messages),
-            closing=closing,
+            closing=need.closing,
         )
 
     def _collector(self, request: ModelRequest, *, step: int, attempt: int) -> ResponseCollector:
@@ -132,6 +162,7 @@ class Proposer:
         assert end is not None
         collected = response.collected(end)
         finished = response.finished(end, collected.parts, closing=closing)
+        self._purse.settle(finished.usage, finished.cost)
         return Proposal(
             finished=finished,
             refusal=refusals.of_response(end.finish, closing=closing),
@@ -171,6 +202,7 @@ class Proposer:
         """Record the failed attempt and wait. Return why there will be no other, or None to try again."""
         step, attempt = response.step, response.attempt
         usage, cost = response.used(error)
+        self._purse.settle(usage, format_cost(cost))
         reached = (
             None
             if usage is None
@@ -229,3 +261,9 @@ class Proposer:
             reached=reached,
             details=details,
         )
+
+
+def _again(need: RequestNeed, reason: Literal["retry", "overflow"]) -> RequestNeed:
+    """Return what the next attempt is made for."""
+    overflows = need.overflows + (reason == "overflow")
+    return msgspec.structs.replace(need, attempt=need.attempt + 1, reason=reason, overflows=overflows)

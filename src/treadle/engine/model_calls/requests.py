@@ -1,56 +1,116 @@
-"""Requests: what the model is asked in each step of one run: history, instructions, tools, choice. Asks nobody itself."""
+"""Requests: what the model is asked in each attempt of one run: history, instructions, tools, choice. Asks nobody itself."""
 
+import inspect
 from collections.abc import Sequence
+
+import msgspec
 
 from treadle.context.compilers import instructions_with_guidance
 from treadle.context.repair import Healer
+from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.answers import has_ignored_choice
+from treadle.engine.model_calls.compacting import Compacting
+from treadle.engine.model_calls.usage import estimate
 from treadle.engine.spec import AgentSpec
 from treadle.events import HistoryRepaired
-from treadle.ports import ModelRequest, SessionView, ToolSpec
+from treadle.messages import Message
+from treadle.ports import Model, ModelRequest, RequestNeed, ToolSpec, asked_model, window_of
 from treadle.sessions.ledger import Ledger
+from treadle.sessions.views import CompiledView, ReadOnlyView
 from treadle.tools import Tool
 
 __all__ = ["Requests"]
 
 
 class Requests:
-    """Makes the requests of one run."""
+    """Makes the requests of one run.
 
-    def __init__(self, about: AgentSpec, *, ledger: Ledger, session: SessionView, is_parallel: bool) -> None:
+    Args:
+        compacting: What makes requests shorter for good; None for an agent without a compactor.
+    """
+
+    def __init__(
+        self,
+        about: AgentSpec,
+        *,
+        ledger: Ledger,
+        session: ReadOnlyView,
+        is_parallel: bool,
+        interrupt: Interrupt,
+        compacting: Compacting | None,
+    ) -> None:
         self._about = about
         self._ledger = ledger
         self._session = session
+        self._interrupt = interrupt
+        self._compacting = compacting
         self._output_schema = None if about.output is None else about.output.schema
         self._is_parallel = is_parallel
+        self._compiled_view = CompiledView(ledger.state, session)
         self._healer = Healer()
+        self._repairs: tuple[str, ...] = ()
         # What follows from the tools that are offered is made anew only when others are.
         self._tools: Sequence[Tool] | None = None
         self._specs: tuple[ToolSpec, ...] = ()
         self._instructions: str | None = None
+        self._fixed_tokens = 0
 
-    async def make(self, *, closing: bool) -> ModelRequest:
-        """Return the next request, over a history that every provider accepts. What had to be healed is recorded.
+    async def make(self, model: Model, need: RequestNeed) -> ModelRequest | None:
+        """Return the request of one attempt, over a history that every provider accepts. What had to be healed is recorded.
 
         Args:
-            closing: Whether it is the one after a limit, which may call nothing.
+            model: What will be asked; of several, the request is made for the one whose turn it is.
+
+        Returns:
+            The request; None where the run was interrupted meanwhile.
         """
-        session, run = self._session, self._ledger.state.run
+        asked = asked_model(model)
         self._look_at_tools()
-        compiled = self._about.compiler.compile(session)
-        messages, repairs = self._healer.heal(compiled, is_stored=compiled is session.messages)
-        if repairs:
-            await self._ledger.record(HistoryRepaired(repairs=repairs))
+        need = msgspec.structs.replace(need, model=asked.name, window=window_of(asked), fixed_tokens=self._fixed_tokens)
+        made_for = "" if asked is model else asked.name
+        request = await self._made(need, made_for)
+        compacting = self._compacting
+        if request is None or compacting is None:
+            return request
+        if compacting.is_due(need, estimate(request, ()).input_tokens) and await compacting.compact(need, request):
+            return await self._made(need, made_for)
+        return None if self._interrupt.stop is not None else request
+
+    async def _made(self, need: RequestNeed, made_for: str) -> ModelRequest | None:
+        messages = await self._compiled(need)
+        if messages is None:
+            return None
+        run = self._ledger.state.run
         return ModelRequest(
             messages=messages,
             instructions=self._instructions,
             tools=self._specs,
-            tool_choice="none" if closing else self._tool_choice(),
+            tool_choice="none" if need.closing else self._tool_choice(),
             output_schema=self._output_schema,
             parallel_tool_calls=self._is_parallel,
             raise_output_limit=run is not None and run.was_cut,
-            session_id=session.id,
+            session_id=self._session.id,
+            model=made_for,
         )
+
+    async def _compiled(self, need: RequestNeed) -> tuple[Message, ...] | None:
+        """Return the messages, healed; None where the run was interrupted meanwhile."""
+        view = self._compiled_view
+        view.need = need
+        found, compiled = self._about.compiler.compile(view), None
+        if inspect.isawaitable(found):
+            with self._interrupt.cancel_scope():
+                compiled = await found
+            if compiled is None:
+                return None
+        else:
+            compiled = found
+        is_stored = compiled is view.messages and not self._ledger.state.compactions.made
+        messages, repairs = self._healer.heal(compiled, is_stored=is_stored)
+        if repairs and (repairs != self._repairs or need.attempt == 1):
+            await self._ledger.record(HistoryRepaired(repairs=repairs))
+        self._repairs = repairs
+        return messages
 
     def _look_at_tools(self) -> None:
         tools = self._about.toolbox.visible(self._session)
@@ -58,6 +118,8 @@ class Requests:
             self._tools = tools
             self._specs = self._about.toolbox.specs(tools)
             self._instructions = instructions_with_guidance(self._about.instructions, tools)
+            fixed = ModelRequest(messages=(), instructions=self._instructions, tools=self._specs)
+            self._fixed_tokens = estimate(fixed, ()).input_tokens
 
     def _tool_choice(self) -> str:
         """A forced choice holds for the first request only: for ever, it would never let the model answer."""
@@ -65,5 +127,5 @@ class Requests:
         if choice in ("auto", "none"):
             return choice
         run = self._ledger.state.run
-        is_first = run is None or run.spent.model_turns == 0 or has_ignored_choice(self._session.messages)
+        is_first = run is None or run.spent.model_turns == 0 or has_ignored_choice(self._ledger.state.messages)
         return choice if is_first else "auto"

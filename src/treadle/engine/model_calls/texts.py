@@ -2,11 +2,11 @@
 
 import msgspec
 
-from treadle.messages import Part, Text, Thinking, ToolCall
+from treadle.messages import Message, Part, Text, Thinking, ToolCall
 from treadle.validation.characters import damaged_json, is_damaged, joined
 from treadle.validation.characters import mended as encodable
 
-__all__ = ["encodable", "encodable_call", "encodable_part"]
+__all__ = ["encodable", "encodable_call", "encodable_message", "encodable_part"]
 
 
 def encodable_part(part: Part) -> Part:
@@ -19,6 +19,11 @@ def encodable_part(part: Part) -> Part:
             return part if words is part.text else msgspec.structs.replace(part, text=words)
         case _:
             return part
+
+
+def encodable_message(message: Message) -> Message:
+    """Return the message with words that can be stored."""
+    return msgspec.structs.replace(message, parts=tuple(map(encodable_part, message.parts)))
 
 
 def encodable_call(call: ToolCall) -> ToolCall:

@@ -10,7 +10,7 @@ import msgspec
 from treadle.messages import Media, Message, Part, Result, Usage
 from treadle.ports import ModelRequest, Pricing
 
-__all__ = ["add_costs", "cost_of", "estimate", "format_cost"]
+__all__ = ["add_costs", "cost_of", "count_tokens", "estimate", "forget_counts", "format_cost"]
 
 _MEDIA_CHARS = 6_000
 """What a picture, a sound or a file counts: 1,500 tokens, about a large picture with the vendors who tell."""
@@ -66,6 +66,17 @@ def _told(messages: Sequence[Message]) -> int:
         last = weakref.ref(messages[-1], lambda _: _known.pop(key, None))
         _known[key] = _Known(last, weakref.ref(messages[0]), len(messages), chars)
     return chars
+
+
+def forget_counts(messages: Sequence[Message]) -> None:
+    """Count a history anew: something in its middle is another message from now on."""
+    for message in messages:
+        _known.pop(id(message), None)
+
+
+def count_tokens(messages: Sequence[Message]) -> int:
+    """Return the estimate of a history that is counted once."""
+    return sum(_length(message.parts) for message in messages) // 4 + 1
 
 
 def _counted(messages: Sequence[Message]) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from treadle.engine.rules.failures import contained, pass_interrupts
 from treadle.engine.rules.tries import Tries
 from treadle.engine.spec import DoneWhen
 from treadle.engine.tool_calls.batch import Batch
-from treadle.ports import SessionView
+from treadle.ports import CheckView
 from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
 from treadle.stops import Stop, StopReason
@@ -33,7 +33,7 @@ class DoneCondition:
     """
 
     def __init__(
-        self, function: DoneWhen | None, *, session: SessionView, toolbox: Toolbox, interrupt: Interrupt
+        self, function: DoneWhen | None, *, session: CheckView, toolbox: Toolbox, interrupt: Interrupt
     ) -> None:
         self._function = function
         self._session = session

@@ -1,0 +1,297 @@
+"""What runs have used, and the meter that compares it with their budgets, in a tree of runs that call each other. Reads no clock."""
+
+from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
+
+import msgspec
+
+from treadle.budgets.limits import Budget, as_decimal
+from treadle.messages import Usage
+
+__all__ = ["LimitReached", "Meter", "Spent", "plain"]
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run has used so far, folded from its events."""
+
+    model_turns: int = 0
+    tool_calls: int = 0
+    uncovered_calls: int = 0
+    """Calls that were proposed beyond the budget, and so neither run nor charged to it."""
+    usage: Usage = Usage()
+    cost: Decimal | None = Decimal(0)
+    """None as soon as one model call was unpriced."""
+    wall_seconds: float = 0.0
+
+    def plus(self, usage: Usage, cost: str | None, *, turns: int, calls: int) -> "Spent":
+        """Return the sum with one more response.
+
+        Args:
+            cost: As events hold it: an exact decimal, or None where nobody knows.
+        """
+        return msgspec.structs.replace(
+            self,
+            model_turns=self.model_turns + turns,
+            tool_calls=self.tool_calls + calls,
+            usage=self.usage + usage,
+            cost=None if cost is None or self.cost is None else self.cost + Decimal(cost),
+        )
+
+    def with_child(self, now: "Spent", before: "Spent") -> "Spent":
+        """Return the sum with what a child has spent now and had not before. Time is not added: the caller waited meanwhile."""
+        return msgspec.structs.replace(
+            self,
+            model_turns=self.model_turns + now.model_turns - before.model_turns,
+            tool_calls=self.tool_calls + now.tool_calls - before.tool_calls,
+            usage=self.usage + now.usage.minus(before.usage),
+            cost=_difference(self.cost, now.cost, before.cost),
+        )
+
+    def beyond(self, now: "Spent") -> "Spent":
+        """Return what of this is not in another, later sum; nothing below zero."""
+        usage = self.usage.minus(now.usage)
+        cost = _difference(Decimal(0), self.cost, now.cost)
+        return Spent(
+            usage=Usage(input_tokens=max(usage.input_tokens, 0), output_tokens=max(usage.output_tokens, 0)),
+            cost=Decimal(0) if cost is None else max(cost, Decimal(0)),
+        )
+
+    def at_least(self, turns: int, calls: int) -> "Spent":
+        """Return it with no fewer turns and calls than these."""
+        return msgspec.structs.replace(
+            self, model_turns=max(self.model_turns, turns), tool_calls=max(self.tool_calls, calls)
+        )
+
+
+def _difference(own: Decimal | None, now: Decimal | None, before: Decimal | None) -> Decimal | None:
+    return None if own is None or now is None or before is None else own + now - before
+
+
+def plain(number: Decimal | float) -> int | float | str:
+    """Return a number as reports show it: money as an exact string, seconds rounded to milliseconds."""
+    if isinstance(number, Decimal):
+        return format(number.normalize(), "f")
+    return number if isinstance(number, int) else round(number, 3)
+
+
+class LimitReached(msgspec.Struct, frozen=True, kw_only=True):
+    """One limit and what stands against it."""
+
+    budget: str
+    used: int | float | str
+    limit: int | float | str
+
+
+_TOTALS = (
+    "max_model_turns",
+    "max_tool_calls",
+    "max_wall_time_seconds",
+    "max_input_tokens",
+    "max_output_tokens",
+    "max_total_cost",
+)
+"""The budgets of a whole run; the others bound one call or one attempt."""
+
+
+class Meter:
+    """Compares what a run has spent with its budget. Asked before each model call and before each tool call.
+
+    Meters form a tree: the run of an agent that is a tool draws from the budget of the run that called it, and that from
+    its own caller's. What the children of a run spend counts to it at once, so children side by side share one remainder.
+
+    Args:
+        spent: What the run has spent by its recorded events, children that have ended included.
+        above: The meter of the run that called this one.
+        charged: What the run above has recorded of this one so far.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        *,
+        spent: Callable[[], Spent] = Spent,
+        above: "Meter | None" = None,
+        charged: Callable[[], Spent] = Spent,
+    ) -> None:
+        self.budget = budget
+        self.limits = {name: limit for name in _TOTALS if (limit := getattr(budget, name)) is not None}
+        if budget.max_total_cost is not None:
+            self.limits["max_total_cost"] = as_decimal(budget.max_total_cost)
+        self.spent = spent
+        self.above = above
+        self.charged = charged
+        self.drawing: list[Meter] = []
+        self._promised = (0, 0)  # turns and calls that are under way, and so not recorded yet
+        self._reserved: Spent | None = None  # the total once the last model call is recorded
+        self._is_under_way = False  # whether that is an estimate
+        self.waiting: list[Callable[[], None]] = [] if above is None else above.waiting
+        """Who is to be told of a change of the reserves: one list for the whole tree."""
+        if above is not None:
+            above.drawing.append(self)
+
+    def leave(self) -> None:
+        """Draw no more from the meter above: what was spent is recorded there. May be called twice."""
+        self.reserve(None)
+        if self.above is not None and self in self.above.drawing:
+            self.above.drawing.remove(self)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether runs beside this one draw from the same budget."""
+        return self.above is not None or bool(self.drawing)
+
+    def reserve(self, total: Spent | None, *, is_under_way: bool = False) -> None:
+        """Reserve for a model call what makes the run's total so much, and wake who waits for what others return.
+
+        Args:
+            total: The run's total once the call is recorded; None for no call.
+            is_under_way: Whether that is an estimate; else it has been used and is about to be recorded.
+        """
+        self._reserved, self._is_under_way = total, is_under_way
+        woken = tuple(self.waiting)
+        self.waiting.clear()
+        for wake in woken:
+            wake()
+
+    def on_return(self, wake: Callable[[], None]) -> None:
+        """Call back once, as soon as a reserve of the tree has changed."""
+        self.waiting.append(wake)
+
+    def has_room(self, spent: Spent, wanted: Spent) -> bool:
+        """Whether a model call that may use so much fits beside those under way. Where there are none, it always does."""
+        for meter, total in self._tree(spent):
+            reserves = list(meter.reserves(self))
+            for one in reserves:
+                total = total.with_child(one, Spent())  # noqa: PLW2901 - a sum
+            if reserves and meter.is_over(total.with_child(wanted, Spent())):
+                return False
+        return True
+
+    def reserves(self, but: "Meter") -> "Iterator[Spent]":
+        """Yield what each model call under way, here and below, has reserved and may still use."""
+        if self is not but and self._is_under_way and self._reserved is not None:
+            yield self._reserved.beyond(self.spent())
+        for child in self.drawing:
+            yield from child.reserves(but)
+
+    def is_over(self, spent: Spent) -> bool:
+        """Whether so much is above a limit on tokens or money."""
+        return any(
+            used is not None and name in self.limits and used > self.limits[name]
+            for name, used in _consumption(spent)[1:]
+        )
+
+    @property
+    def has_cost_limit(self) -> bool:
+        """Whether money is limited, here or above."""
+        return any("max_total_cost" in meter.limits for meter, _ in self._tree(Spent()))
+
+    def reached(self, spent: Spent) -> LimitReached | None:
+        """Return the first limit, here or above, that leaves no room for another model call, or None."""
+        # A limit of 0 calls still leaves room for an answer, until something is called all the same.
+        has_called = bool(spent.tool_calls or spent.uncovered_calls)
+        for meter, total in self._tree(spent):
+            counts = (
+                ("max_model_turns", total.model_turns),
+                ("max_tool_calls", total.tool_calls if has_called else None),
+                *_consumption(total),
+            )
+            if (found := meter.first_reached(counts)) is not None:
+                return found
+        return None
+
+    def exhausted(self, spent: Spent) -> LimitReached | None:
+        """Return the first spent limit but turns and calls: those leave room for the closing request."""
+        for meter, total in self._tree(spent):
+            if (found := meter.first_reached(_consumption(total))) is not None:
+                return found
+        return None
+
+    def limit_after(self, spent: Spent) -> LimitReached | None:
+        """Return the turn or call limit that this arrives at, or None."""
+        for meter, total in self._tree(spent):
+            counts = (("max_tool_calls", total.tool_calls), ("max_model_turns", total.model_turns))
+            if (found := meter.first_reached(counts)) is not None:
+                return found
+        return None
+
+    def calls_left(self, spent: Spent, counted: int = 0) -> int | None:
+        """Return how many more calls may run; None for no limit.
+
+        Args:
+            counted: Calls that have not started and are in `spent`, because they were proposed earlier.
+        """
+        least: int | None = None
+        for meter, total in self._tree(spent):
+            if (limit := meter.budget.max_tool_calls) is not None:
+                left = max(limit - total.tool_calls + counted, 0)
+                least = left if least is None else min(least, left)
+        return least
+
+    def seconds_left(self, wall_seconds: float) -> float | None:
+        """Return the running time that is left after so much, in seconds; None for no limit."""
+        limit = self.budget.max_wall_time_seconds
+        return None if limit is None else max(limit - wall_seconds, 0.0)
+
+    def promise_turn(self, spent: Spent) -> None:
+        """Reserve the model call that now begins, so that a run beside this one does not take it too."""
+        self._promised = (spent.model_turns + 1, spent.tool_calls)
+
+    def promise_calls(self, spent: Spent, wanted: int, *, are_counted: bool = False) -> int | None:
+        """Reserve as many of the calls as are left, and return how many are; None for no limit.
+
+        Args:
+            are_counted: Whether they were proposed earlier and so are reserved already. Fewer than all of them may be left
+                where the budget has become smaller since, or others have used it up.
+        """
+        if are_counted:
+            return self.calls_left(spent, wanted)
+        left = self.calls_left(spent)
+        self._promised = (spent.model_turns + 1, spent.tool_calls + (wanted if left is None else min(wanted, left)))
+        return left
+
+    def _tree(self, spent: Spent) -> "Iterable[tuple[Meter, Spent]]":
+        """Return this meter and those above, each with what counts against it where this run has spent so much."""
+        if self.above is None and not self.drawing:
+            return ((self, spent),)
+        return self._walk(spent)
+
+    def _walk(self, spent: Spent) -> "Iterator[tuple[Meter, Spent]]":
+        meter: Meter | None = self
+        total = self.with_children(spent, None, spent)
+        while meter is not None:
+            yield meter, total
+            above = meter.above
+            if above is not None:
+                total = above.with_children(above.spent(), meter, total)
+            meter = above
+
+    def with_children(self, own: Spent, known: "Meter | None", known_total: Spent) -> Spent:
+        for child in self.drawing:
+            now = known_total if child is known else child.under_way()
+            own = own.with_child(now, child.charged())
+        return own
+
+    def under_way(self) -> Spent:
+        own = self.spent()
+        if self._reserved is not None and not self._is_under_way:  # used, and recorded in a moment
+            own = own.with_child(self._reserved.beyond(own), Spent())
+        return self.with_children(own, None, Spent()).at_least(*self._promised)
+
+    def first_reached(self, counts: tuple[tuple[str, int | float | Decimal | None], ...]) -> LimitReached | None:
+        for name, used in counts:
+            limit = self.limits.get(name)
+            if limit is not None and used is not None and used >= limit:
+                return LimitReached(
+                    budget=name, used=plain(used), limit=limit if isinstance(limit, int) else float(limit)
+                )
+        return None
+
+
+def _consumption(spent: Spent) -> tuple[tuple[str, int | float | Decimal | None], ...]:
+    return (
+        ("max_wall_time_seconds", spent.wall_seconds),
+        ("max_input_tokens", spent.usage.input_tokens),
+        ("max_output_tokens", spent.usage.output_tokens),
+        ("max_total_cost", spent.cost),
+    )

@@ -1,0 +1,127 @@
+"""Compacting: have what the model is shown made shorter, see that it is, and record it. How is the compactor's business."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from treadle.budgets import Spent
+from treadle.context.repair import is_sound
+from treadle.engine.model_calls.asides import Aside, Asides
+from treadle.engine.model_calls.texts import encodable, encodable_message
+from treadle.engine.model_calls.usage import add_costs, count_tokens, estimate, forget_counts, format_cost
+from treadle.engine.rules.failures import contained, pass_interrupts
+from treadle.errors import shown
+from treadle.events import ContextCompacted
+from treadle.messages import Message
+from treadle.ports import Compaction, Compactor, ModelRequest, RequestNeed, SessionView
+from treadle.redaction import redacted_logger
+from treadle.state import ShownMessage, compacted
+
+__all__ = ["Compacting"]
+
+logger = redacted_logger(__name__)
+
+_MAX_FAILURES = 3
+"""So many compactions in a row that did not help, and none is tried any more in this run but after an overflow."""
+
+
+class Compacting:
+    """The compactions of one run.
+
+    Args:
+        session: With all of its messages.
+    """
+
+    def __init__(self, compactor: Compactor, asides: Asides, session: SessionView) -> None:
+        self._compactor = compactor
+        self._asides = asides
+        self._session = session
+        self._failures = 0
+
+    def is_due(self, need: RequestNeed, tokens: int) -> bool:
+        """Whether a request is to be made shorter before it is sent."""
+        if need.reason == "overflow":
+            return True
+        try:
+            return self._failures < _MAX_FAILURES and bool(self._compactor.is_due(need, tokens))
+        except Exception:
+            logger.exception("The compactor's is_due() raised; the request is sent as it is")
+            return False
+
+    async def compact(self, need: RequestNeed, request: ModelRequest) -> bool:
+        """Return whether the model is shown something shorter from now on. What failed is logged, and ends no run."""
+        tokens = estimate(request, ()).input_tokens
+        aside = self._asides.begin("compaction", step=need.step)
+        state = self._asides.ledger.state
+        entries = tuple(state.compactions.entries(state.messages, state.message_seqs))
+        context = _Context(tuple(one.message for one in entries), self._session, need, tokens, aside)
+        made: Compaction | None = None
+        try:
+            with self._asides.interrupt.cancel_scope():
+                made = await contained(self._compactor.compact(context))
+        except BaseException as error:
+            pass_interrupts(error)
+            logger.exception("The compactor raised; the request stays as it is")
+        if made is None or (event := self._event(made, entries, context)) is None:
+            self._failures += 1
+            return False
+        self._failures = 0
+        forget_counts(context.messages)
+        await self._asides.ledger.record(event, durable=True)
+        return True
+
+    def _event(self, made: Compaction, entries: Sequence[ShownMessage], context: "_Context") -> ContextCompacted | None:
+        """Return the event of a compaction; None for one that is wrong or does not help."""
+        if (fault := _fault_of(made, context.messages)) is not None:
+            logger.error("A compaction is not used: %s", fault)
+            return None
+        spent = context.aside.spent
+        own = Spent().plus(made.usage, made.cost, turns=0, calls=0)
+        event = ContextCompacted(
+            step=context.need.step,
+            act=context.aside.act,
+            summary=encodable(made.summary),
+            tier=made.tier,
+            reason="overflow" if context.need.reason == "overflow" else "window",
+            first=entries[made.begin].first,
+            last=entries[made.end - 1].last,
+            messages=None if made.messages is None else tuple(map(encodable_message, made.messages)),
+            results={call_id: encodable(text) for call_id, text in made.results.items()},
+            tokens_before=context.tokens,
+            model=context.need.model,
+            usage=spent.usage + own.usage,
+            cost=format_cost(add_costs(spent.cost, own.cost)),
+        )
+        left = [one.message for one in compacted(entries, event)]
+        saved = count_tokens(context.messages) - count_tokens(left)
+        if saved <= 0:
+            logger.warning("The compaction %r of session %s makes nothing shorter", made.tier, context.session.id)
+            return None
+        return msgspec.structs.replace(event, tokens_after=max(context.tokens - saved, 0))
+
+
+class _Context:
+    """What a compactor is given."""
+
+    def __init__(
+        self, messages: tuple[Message, ...], session: SessionView, need: RequestNeed, tokens: int, aside: Aside
+    ) -> None:
+        self.messages = messages
+        self.session = session
+        self.need = need
+        self.tokens = tokens
+        self.aside = aside
+        self.ask = aside.ask
+
+
+def _fault_of(made: object, messages: Sequence[Message]) -> str | None:
+    """Return what is wrong with a compaction. One that splits a call from its result would be refused by every provider."""
+    if not isinstance(made, Compaction):
+        return f"the compactor returned {shown(made)}; return a Compaction or None"
+    if not 0 <= made.begin < made.end <= len(messages):
+        return f"it is of the messages {made.begin} to {made.end}, and there are {len(messages)}"
+    if messages[made.begin].role == "tool" or (made.end < len(messages) and messages[made.end].role == "tool"):
+        return f"its range {made.begin} to {made.end} parts calls from their results"
+    if made.messages is not None and not is_sound(made.messages):
+        return "its messages hold a call without its result, a result without its call, or nothing"
+    return None
