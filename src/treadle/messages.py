@@ -114,10 +114,15 @@ class Finish(StrEnum):
     """Why the model's response ended, in neutral words. It never decides whether a run goes on: the calls do."""
 
     STOP = "stop"
+    """The answer is complete."""
     CALLS = "calls"
+    """It proposes calls."""
     LENGTH = "length"
+    """The output limit cut it off."""
     REFUSED = "refused"
+    """The model or its vendor refused."""
     UNKNOWN = "unknown"
+    """The server gave no reason, or one that is not known."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -17,9 +17,13 @@ class DecisionKind(StrEnum):
     """What may become of a call."""
 
     ALLOW = "allow"
+    """The call runs."""
     DENY = "deny"
+    """The call does not run; the model reads the reason."""
     ASK = "ask"
+    """A person is asked; the run pauses."""
     SANDBOX = "sandbox"
+    """The call may run in a sandbox only; denied where there is none."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
