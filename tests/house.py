@@ -32,11 +32,13 @@ PACKAGE = PROJECT / "src" / "treadle"
 
 NOUNS = (
     "errors",
+    "fields",
     "messages",
     "effects",
     "canonical",
     "budgets",
     "tools",
+    "contexts",
     "results",
     "stops",
     "events",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from treadle.context.compilers import Sections as Sections
     from treadle.context.compilers import WholeHistory as WholeHistory
     from treadle.context.compilers import Window as Window
+    from treadle.contexts import ToolContext as ToolContext
     from treadle.drivers.native import NativeDriver as NativeDriver
     from treadle.drivers.react import ReActDecision as ReActDecision
     from treadle.drivers.react import ReActDriver as ReActDriver
@@ -85,13 +86,13 @@ if TYPE_CHECKING:
     from treadle.stops import EXIT_USAGE as EXIT_USAGE
     from treadle.stops import StopReason as StopReason
     from treadle.stops import exit_code as exit_code
+    from treadle.tooling.callables import FunctionTool as FunctionTool
     from treadle.tooling.decorators import tool as tool
     from treadle.tools import CheckedCall as CheckedCall
     from treadle.tools import Done as Done
     from treadle.tools import NotDone as NotDone
     from treadle.tools import Subject as Subject
     from treadle.tools import Tool as Tool
-    from treadle.tools import ToolContext as ToolContext
     from treadle.tools import ToolOutput as ToolOutput
     from treadle.tools import ToolResult as ToolResult
     from treadle.tools import Unknown as Unknown
@@ -122,6 +123,7 @@ _HOMES = {
     "EXIT_USAGE": "stops",
     "Effect": "effects",
     "Explanation": "sessions.explanation",
+    "FunctionTool": "tooling.callables",
     "Guards": "budgets",
     "Injected": "context.compilers",
     "InvalidArguments": "errors",
@@ -162,7 +164,7 @@ _HOMES = {
     "Timeouts": "providers.http.endpoint",
     "Tool": "tools",
     "ToolCall": "messages",
-    "ToolContext": "tools",
+    "ToolContext": "contexts",
     "ToolOutput": "tools",
     "ToolResult": "tools",
     "Transient": "errors",

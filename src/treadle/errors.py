@@ -44,7 +44,7 @@ import difflib
 import inspect
 import reprlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -343,10 +343,12 @@ class InvalidArguments(TreadleError):
 class NamedOptions(msgspec.StructMeta):
     """The class of structs that people write by hand: a misspelt field gets a suggestion."""
 
-    def __call__(self, *values: Any, **options: Any) -> Any:  # Any: a struct's own signature is checked by mypy
-        if options.keys() - set(self.__struct_fields__):
-            check_options(self.__name__, options, self.__struct_fields__)
-        return super().__call__(*values, **options)
+    if not TYPE_CHECKING:  # a type checker finds a misspelt field by the struct's own signature
+
+        def __call__(self, *values: Any, **options: Any) -> Any:
+            if options.keys() - set(self.__struct_fields__):
+                check_options(self.__name__, options, self.__struct_fields__)
+            return super().__call__(*values, **options)
 
 
 def check_options(owner: str, given: Collection[str], known: Collection[str]) -> None:

@@ -5,6 +5,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from treadle.fields import Documented
+
 __all__ = [
     "Finish",
     "Media",
@@ -20,37 +22,40 @@ __all__ = [
 ]
 
 
-class Text(msgspec.Struct, frozen=True, tag="text", tag_field="kind", gc=False):
+class Text(msgspec.Struct, Documented, frozen=True, tag="text", tag_field="kind", gc=False):
     """Words that a person may read."""
 
     text: str
+    """The text."""
     signature: str | None = None
     """The provider's proof of origin that must travel back with this part, or None."""
 
 
-class Thinking(msgspec.Struct, frozen=True, kw_only=True, tag="thinking", tag_field="kind", gc=False):
+class Thinking(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="thinking", tag_field="kind", gc=False):
     """A model's reasoning. Never shown as text; goes back unchanged to the provider that made it."""
 
     text: str = ""
+    """The reasoning, as far as the provider shows it."""
     signature: str | None = None
     """The provider's signature over the text, or None."""
     payload: Any = None
     """The provider's own block (a JSON value), when it must go back exactly as it came."""
 
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True, tag="call", tag_field="kind", gc=False):
+class ToolCall(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="call", tag_field="kind", gc=False):
     """One call that the model proposes, as received."""
 
     id: str
     """Unique in its session. A provider's repeated or missing id is replaced."""
     name: str
+    """Name of the tool, as the model wrote it."""
     arguments: str
     """The raw text of the arguments, as the model wrote it; not yet known to be JSON."""
     signature: str | None = None
     """The provider's proof of origin that must travel back with this call, or None."""
 
 
-class Media(msgspec.Struct, frozen=True, kw_only=True, tag="media", tag_field="kind", gc=False):
+class Media(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="media", tag_field="kind", gc=False):
     """An image, a sound or a file."""
 
     media_type: str
@@ -58,37 +63,47 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, tag="media", tag_field="k
     base64: str | None = None
     """The content, or None when `url` names it."""
     url: str | None = None
+    """Where the content is, or None when `base64` holds it."""
     name: str | None = None
+    """File name; None without one."""
 
 
-class Opaque(msgspec.Struct, frozen=True, kw_only=True, tag="opaque", tag_field="kind", gc=False):
+class Opaque(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="opaque", tag_field="kind", gc=False):
     """An item that only its provider understands (a server-side tool's block). Carried back unchanged, never executed."""
 
     provider: str
+    """The dialect that it belongs to."""
     payload: Any
     """The item: a JSON value."""
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result", tag_field="kind", gc=False):
+class Result(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="result", tag_field="kind", gc=False):
     """What the model is told of one call."""
 
     call_id: str
+    """Id of the call."""
     name: str
+    """Name of the tool."""
     content: str
+    """What the model sees: text, or JSON where the value is not text."""
     is_error: bool = False
+    """Whether the call failed."""
     execution_id: str = ""
     """Ties the message to the events of the execution that made it."""
     media: tuple[Media, ...] = ()
+    """Images and files for the model."""
 
 
 Part: TypeAlias = Text | Thinking | ToolCall | Media | Opaque | Result
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
+class Message(msgspec.Struct, Documented, frozen=True, kw_only=True, weakref=True):
     """One message of the transcript. `tool` messages hold the results of one whole step, in call order."""
 
     role: Literal["user", "assistant", "tool"]
+    """Who speaks: `user`, `assistant` (the model) or `tool` (results)."""
     parts: tuple[Part, ...]
+    """What is said: text, reasoning, calls, media or results, in order."""
     origin: str | None = None
     """The dialect and model that wrote it, such as `openai-chat:gpt-5-mini`; None for people and tools."""
 
@@ -125,7 +140,7 @@ class Finish(StrEnum):
     """The server gave no reason, or one that is not known."""
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Usage(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Tokens of one or more model calls."""
 
     input_tokens: int = 0
@@ -137,6 +152,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     cache_written_tokens: int = 0
     """Prompt tokens that were written to the provider's cache, where it charges for that."""
     reasoning_tokens: int = 0
+    """Completion tokens that the model spent on reasoning."""
     estimated: bool = False
     """Whether any of it is our estimate, because the server sent none."""
 

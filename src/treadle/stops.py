@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from treadle.budgets import LimitReached
+from treadle.fields import Documented
 
 __all__ = [
     "EXIT_IN_DOUBT",
@@ -154,10 +155,11 @@ _FOR_READERS: dict[StopReason, str] = {
 }
 
 
-class Stop(msgspec.Struct, frozen=True, kw_only=True):
+class Stop(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """The end of a run: the reason, and the facts that a report shows."""
 
     reason: StopReason
+    """The stop reason."""
     message: str = ""
     """One sentence for a person: what happened, with what."""
     reached: LimitReached | None = None

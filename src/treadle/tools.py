@@ -1,14 +1,16 @@
 """Tools: what a tool is, what it may know of its call, and the one result that each call gets. Runs nothing."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from treadle.canonical import MAX_SCHEMA_VALUES, find_unencodable
+from treadle.contexts import ActionDecision, JsonObject, SessionSnapshot, ToolContext
 from treadle.effects import CallStatus, Effect
 from treadle.errors import NamedOptions, ToolDefinitionError, shown
-from treadle.messages import Media, Message, ToolCall
+from treadle.fields import Documented
+from treadle.messages import Media, ToolCall
 
 __all__ = [
     "ActionDecision",
@@ -30,113 +32,10 @@ __all__ = [
     "business_key",
 ]
 
-JsonObject: TypeAlias = dict[str, Any]  # Any: JSON of strangers, checked against a schema before it is used
 Permission: TypeAlias = Literal["allow", "ask", "deny"]
 
 
-class ToolContext(Protocol):
-    """What a tool may know of its call. A parameter annotated with it is injected, and the model never sees it."""
-
-    @property
-    def call(self) -> ToolCall:
-        """The call that triggered this execution, with its raw arguments."""
-        ...
-
-    @property
-    def idempotency_key(self) -> str:
-        """Stable for one logical call over attempts, resumes and processes. Pass it to the service."""
-        ...
-
-    @property
-    def attempt(self) -> int:
-        """1 for the first attempt."""
-        ...
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the run has asked this call to stop. A blocking tool should look now and then."""
-        ...
-
-    @property
-    def deps(self) -> Any:  # Any: the application's own object, passed to run(deps=...)
-        """What the application gave to the run."""
-        ...
-
-    @property
-    def inputs(self) -> tuple[Any, ...]:  # Any: JSON
-        """What people have given this call while it was suspended, in order: see `Suspended` and `Session.input`."""
-        ...
-
-    @property
-    def facts(self) -> JsonObject:
-        """What tools have remembered in this session so far, by name: see `ToolOutput.facts`. A copy."""
-        ...
-
-    @property
-    def session(self) -> "SessionSnapshot":
-        """The session as it stands: frozen values, nothing of it can be changed."""
-        ...
-
-    async def decide(
-        self,
-        action: str,
-        arguments: JsonObject,
-        *,
-        effect: Effect | Literal["read", "idempotent", "keyed", "unsafe"] = Effect.UNSAFE,
-    ) -> "ActionDecision":
-        """Ask the permission engine about an action of the tool's own, before it is carried out. The decision is recorded.
-
-        The policy, its rules and the interceptors look at it as at a call of that name: of the agent's tool, where one has
-        it, else of a tool with this effect. No person is asked. Carry it out only if `kind` is "allow".
-
-        Example:
-            decision = await ctx.decide("delete", {"path": path})
-            if decision.kind == "allow":
-                os.remove(path)
-
-        Args:
-            effect: What the action does to the world, where no tool of the agent has its name.
-
-        Returns:
-            A `treadle.ports.Decision`, with `kind`, `rule` and `reason`.
-
-        Raises:
-            ConfigurationError: The action has no name, or its arguments are not a JSON object.
-        """
-        ...
-
-    def progress(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
-        """Tell people how far the call is. Never sent to the model."""
-        ...
-
-
-class ActionDecision(Protocol):
-    """The word on an action of a tool's own."""
-
-    @property
-    def kind(self) -> str:
-        """allow, deny, ask or sandbox."""
-        ...
-
-    @property
-    def rule(self) -> str:
-        """Which rule spoke."""
-        ...
-
-    @property
-    def reason(self) -> str: ...
-
-
-class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool may read of its session."""
-
-    id: str
-    run_id: str
-    step: int
-    messages: tuple[Message, ...]
-
-
-class Done(msgspec.Struct, frozen=True):
+class Done(msgspec.Struct, Documented, frozen=True):
     """Answer of a tool's `check`: the call was done, with this result. `Done()` says it of a result of nothing.
 
     Example:
@@ -208,7 +107,7 @@ class Unfinished(Exception):
         self.may_have_acted = may_have_acted
 
 
-class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
+class ToolOutput(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """A result with more than one face. Return it from a tool to set them apart."""
 
     data: Any = None
@@ -223,7 +122,7 @@ class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     Objects are merged into the facts that there are, None removes one. `ctx.facts` reads them; the model does not see them."""
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True):
+class Subject(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """The one thing that an argument names, whatever its spelling. Rules are matched against it."""
 
     names: tuple[str, ...]
@@ -242,7 +141,7 @@ _SHAPES = {"$ref", "anyOf", "oneOf", "allOf"}
 Run: TypeAlias = Callable[[JsonObject, ToolContext], Awaitable[Any] | Any]
 
 
-class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, metaclass=NamedOptions):
+class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, metaclass=NamedOptions):
     """One tool: what the model reads, what the runtime enforces, and the function that acts.
 
     Example:
@@ -251,7 +150,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, metaclass=NamedO
     """
 
     name: str
+    """What the model calls it: unique among the agent's tools."""
     description: str
+    """What the tool does and when to use it, for the model."""
     parameters: JsonObject
     """JSON Schema of the arguments: what the model sees is what is enforced."""
     run: Run
@@ -433,16 +334,19 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-class CheckedCall(msgspec.Struct, frozen=True, kw_only=True):
+class CheckedCall(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """A call whose tool is known and whose arguments are valid: what policies decide on and the scheduler orders."""
 
     call: ToolCall
+    """The call as the model proposed it."""
     tool: Tool
+    """The tool that it names."""
     arguments: JsonObject
     """Parsed, complete with the schema's defaults."""
     values: JsonObject
     """The same as Python values, for the tool."""
     effect: Effect
+    """What the call does to the world."""
     position: int
     """Place of the call in its response."""
     digest: str
@@ -459,12 +363,15 @@ class CheckedCall(msgspec.Struct, frozen=True, kw_only=True):
         return self.tool.name
 
 
-class ToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ToolResult(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The one observation that each call gets."""
 
     call_id: str
+    """Id of the call."""
     name: str
+    """Name of the tool."""
     status: CallStatus
+    """What became of the call, such as `ok`, `denied` or `timeout`."""
     content: str
     """What the model is shown: bounded text, JSON where the value is not text."""
     data: Any = None
@@ -476,10 +383,13 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     code: str | None = None
     """A finer word than the status."""
     media: tuple[Media, ...] = ()
+    """Images and files for the model."""
     attempts: int = 0
     """Times the tool was started; 0 when it never was."""
     duration_seconds: float = 0.0
+    """Seconds that the call took."""
     execution_id: str = ""
+    """Id of this execution; the result in the transcript carries it too."""
     artifact: str | None = None
     """Digest of the whole text in the journal, where the content shows only a part."""
     facts: JsonObject | None = None

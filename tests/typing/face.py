@@ -1,7 +1,7 @@
 """The public face as users write it. Only type-checked, never run: what must not type-check says so."""
 
 from decimal import Decimal
-from typing import assert_type
+from typing import Any, assert_type
 
 from treadle import (
     Agent,
@@ -41,10 +41,10 @@ async def pay(amount: Decimal, ctx: ToolContext) -> str:
 
 
 tool(effect="harmless")  # type: ignore[call-overload]  # no such effect
-tool(tries=3)  # type: ignore[call-overload]  # no such word
+tool(tries=3)  # type: ignore[call-overload]  # no such option
 
-assert_type(double, Tool)
-assert_type(pay, Tool)
+assert_type(double(4), int)
+tools: list[Tool] = [double, pay]
 
 agent = Agent(
     "openai-chat:gpt-5-mini",
@@ -64,18 +64,18 @@ scripted: Model = ScriptedModel([[text("I look."), call("double", number=2)], te
 
 async def runs(session: Session) -> None:
     result = await agent.run("Double 2", deps={"any": "thing"})
-    assert_type(result, RunResult)
+    assert_type(result, RunResult[Any])
     assert_type(result.reason, StopReason)
     assert_type(result.completed, bool)
     async with agent.stream("Double 2") as run:
         async for event in run:
             assert_type(event.seq, int)
-        assert_type(run.result, RunResult)
+        assert_type(run.result, RunResult[Any])
     async with open_session("agent.db", id="invoice-7") as opened:
         assert_type(opened, Session)
         await opened.answer(result.approvals[0].id, "allow", reason="seen")
         await opened.answer(result.approvals[0].id, "perhaps")  # type: ignore[arg-type]  # allow or deny
-        assert_type(await agent.resume(opened, budget=Budget(max_model_turns=40)), RunResult)
+        assert_type(await agent.resume(opened, budget=Budget(max_model_turns=40)), RunResult[Any])
 
 
-assert_type(agent.run_sync("Double 2"), RunResult)
+assert_type(agent.run_sync("Double 2"), RunResult[Any])

@@ -2,9 +2,11 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, _SpecialForm
 
 import msgspec
+from typing_extensions import TypeVar
 
 from treadle.agents.background import run_in_background
 from treadle.agents.children import carry_out
@@ -14,7 +16,7 @@ from treadle.canonical import digest
 from treadle.context.compilers import compiler_for
 from treadle.effects import Effect
 from treadle.engine.lifecycle import Lifecycle
-from treadle.engine.reports import RunResult
+from treadle.engine.reports import Output, RunResult
 from treadle.engine.spec import AgentSpec, DoneWhen, InDoubt, fingerprint_of
 from treadle.errors import ConfigurationError, check_options, parameters_of, shown
 from treadle.events import Subscriber
@@ -23,6 +25,7 @@ from treadle.permissions.policies import APPROVAL_LIFETIME_SECONDS
 from treadle.ports import Compactor, Compiler, Driver, Interceptor, Model, Policy
 from treadle.resolve import check_model_name, driver_for, memory_session, resolve_model
 from treadle.sessions.session import Session
+from treadle.tooling.callables import MethodTool
 from treadle.tooling.toolbox import Toolbox
 from treadle.tools import JsonObject, Tool, ToolContext
 
@@ -32,8 +35,17 @@ if TYPE_CHECKING:
 __all__ = ["Agent"]
 
 
-class Agent:
+Deps = TypeVar("Deps", default=Any)
+OutputForm: TypeAlias = type[Output] | UnionType | _SpecialForm | JsonObject
+"""A type, a union or another form of `typing`, or a JSON Schema. Type checkers infer an agent's Output from a type only."""
+
+
+class Agent(Generic[Deps, Output]):
     """Who acts, described once; run as often and as much side by side as you like.
+
+    Type checkers know an agent as `Agent[Deps, Output]`: `Deps` is your own object, which `run(deps=...)` takes and tools read as
+    `ctx.deps`; `Output` is the type of `result.output`, inferred from `output`. Both are Any where nothing is said. To have
+    `deps` checked, write `agent: Agent[Database, Invoice] = Agent(...)` or `Agent[Database, Invoice](...)`.
 
     Example:
         agent = Agent("openai-chat:gpt-5-mini", tools=[get_character], instructions="Answer briefly.",
@@ -93,7 +105,7 @@ class Agent:
         profile: str | None = None,
         compiler: Compiler | None = None,
         compactor: Compactor | None = None,
-        output: Any = None,
+        output: OutputForm[Output] | None = None,
         tool_choice: str = "auto",
         history: Literal["all", "current"] = "all",
         guards: Guards | None = None,
@@ -146,10 +158,10 @@ class Agent:
         task: str | Message,
         *,
         session: Session | None = None,
-        deps: Any = None,
+        deps: Deps | None = None,
         budget: Budget | None = None,
         deadline: Deadline | None = None,
-    ) -> RunResult:
+    ) -> RunResult[Output]:
         """Carry out one task and return how it ended. An abnormal stop is a result, not an exception.
 
         Args:
@@ -167,8 +179,13 @@ class Agent:
         return await self.stream(task, session=session, deps=deps, budget=budget, deadline=deadline).finish()
 
     async def resume(
-        self, session: Session, *, deps: Any = None, budget: Budget | None = None, deadline: Deadline | None = None
-    ) -> RunResult:
+        self,
+        session: Session,
+        *,
+        deps: Deps | None = None,
+        budget: Budget | None = None,
+        deadline: Deadline | None = None,
+    ) -> RunResult[Output]:
         """Go on with a run that was paused, stopped or broke off. Nothing that was done is done again.
 
         Args:
@@ -185,10 +202,10 @@ class Agent:
         task: str | Message,
         *,
         session: Session | None = None,
-        deps: Any = None,
+        deps: Deps | None = None,
         budget: Budget | None = None,
         deadline: Deadline | None = None,
-    ) -> Run:
+    ) -> Run[Output]:
         """Carry out one task and see it as events.
 
         Example:
@@ -198,8 +215,13 @@ class Agent:
         return self._run(_checked_task(task), session, deps, budget, deadline)
 
     def stream_resume(
-        self, session: Session, *, deps: Any = None, budget: Budget | None = None, deadline: Deadline | None = None
-    ) -> Run:
+        self,
+        session: Session,
+        *,
+        deps: Deps | None = None,
+        budget: Budget | None = None,
+        deadline: Deadline | None = None,
+    ) -> Run[Output]:
         """Go on with a run, seen as events."""
         if session is None:
             raise ConfigurationError("There is no session to go on with: open the one that holds the run.")
@@ -209,10 +231,10 @@ class Agent:
         self,
         task: str | Message | None,
         session: Session | None,
-        deps: Any,
+        deps: Deps | None,
         budget: Budget | None,
         deadline: Deadline | None,
-    ) -> Run:
+    ) -> Run[Output]:
         _require_type("budget", budget, Budget)
         if session is not None and not isinstance(session, Session):
             raise ConfigurationError(
@@ -225,7 +247,7 @@ class Agent:
         opening: Callable[[], Awaitable[Session]],
         *,
         task: str | Message | None,
-        deps: Any,
+        deps: Deps | None,
         budget: Budget | None,
         deadline: Deadline | None,
     ) -> Lifecycle:
@@ -237,16 +259,21 @@ class Agent:
         task: str | Message,
         *,
         session: Session | None = None,
-        deps: Any = None,
+        deps: Deps | None = None,
         budget: Budget | None = None,
         deadline: Deadline | None = None,
-    ) -> RunResult:
+    ) -> RunResult[Output]:
         """`run` for code that is not async. One background event loop serves the whole process."""
         return run_in_background(self.run(task, session=session, deps=deps, budget=budget, deadline=deadline))
 
     def resume_sync(
-        self, session: Session, *, deps: Any = None, budget: Budget | None = None, deadline: Deadline | None = None
-    ) -> RunResult:
+        self,
+        session: Session,
+        *,
+        deps: Deps | None = None,
+        budget: Budget | None = None,
+        deadline: Deadline | None = None,
+    ) -> RunResult[Output]:
         """`resume` for code that is not async."""
         return run_in_background(self.resume(session, deps=deps, budget=budget, deadline=deadline))
 
@@ -436,6 +463,9 @@ def _checked(tools: Sequence[Tool]) -> Sequence[Tool]:
     if isinstance(tools, Tool) or not isinstance(tools, Iterable):
         raise ConfigurationError(f"tools must be a list of tools; got {shown(tools)}.")
     for one in tools:
+        if isinstance(one, MethodTool):
+            name = one.__name__
+            raise ConfigurationError(f"{name} is a method: pass it with its object, such as tools=[thing.{name}].")
         if not isinstance(one, Tool):
             raise ConfigurationError(f"{shown(one)} is no Tool: decorate the function with @tool, or make a Tool(...).")
     return tools

@@ -4,16 +4,17 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self
 
 import msgspec
 
+from treadle.agents.spoken import Spoken
 from treadle.canonical import find_unencodable
 from treadle.engine.interrupts import wait_until_recorded
 from treadle.engine.lifecycle import Lifecycle
-from treadle.engine.reports import RunResult
+from treadle.engine.reports import Output, RunResult
 from treadle.errors import ConfigurationError
-from treadle.events import AnyEvent, RunResumed, RunStarted, Subscriber
+from treadle.events import AnyEvent, ModelDelta, ModelFinished, ModelStarted, RunResumed, RunStarted, Subscriber
 from treadle.messages import Message, Usage
 from treadle.sessions.session import Session
 from treadle.stops import Status, Stop, StopReason
@@ -33,7 +34,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
 
 
-class Run:
+class Run(Generic[Output]):
     """A run as it happens.
 
     Example:
@@ -47,19 +48,19 @@ class Run:
         self._life = life
         self._queue: deque[AnyEvent | Step] = deque()
         self._waiting: list[asyncio.Future[None]] = []  # those who wait for the queue
-        self._running: asyncio.Task[RunResult] | None = None
+        self._running: asyncio.Task[RunResult[Output]] | None = None
         self._shown: int | None = None  # steps that have been put into the queue; None until the run is recorded
 
     # --- the result
 
     @property
-    def result(self) -> RunResult:
+    def result(self) -> RunResult[Output]:
         """How the run ended. Only there once it has."""
         if self._life.result is None:
             raise RuntimeError("The run has not ended: go through its events, or await run.finish().")
         return self._life.result
 
-    async def finish(self) -> RunResult:
+    async def finish(self) -> RunResult[Output]:
         """Wait for the end of the run, which begins now if it has not. Raises what the run raised.
 
         Cancelling the caller ends the run: its results and its end are recorded before the cancellation goes on (TF10).
@@ -101,6 +102,23 @@ class Run:
                 item = queue.popleft()
                 if isinstance(item, Step):
                     yield item
+
+    async def text(self) -> AsyncIterator[str]:
+        """Go through the text that the model writes, piece by piece, and nothing else: no reasoning, no calls.
+
+        Text that comes with calls is part of it; `run.result.text` is the answer alone. When a response breaks off and the
+        model is asked again, text that was yielded already is not repeated; where the new response differs, it follows
+        in full on a new line.
+
+        Example:
+            async with agent.stream("Compare Frodo and Sam") as run:
+                async for piece in run.text():
+                    print(piece, end="", flush=True)
+        """
+        spoken = Spoken()
+        async for event in self:
+            if isinstance(event, ModelStarted | ModelDelta | ModelFinished) and (piece := spoken.new_in(event)):
+                yield piece
 
     async def _has_more(self) -> bool:
         """Wait until there is something in the queue, or the run has ended. Raises then what the run raised."""

@@ -10,12 +10,13 @@ from typing import Any, TypeAlias
 import msgspec
 
 from treadle.errors import ConfigurationError, NamedOptions, UnknownBudget, shown
+from treadle.fields import Documented
 from treadle.messages import Usage
 
 __all__ = ["Budget", "Deadline", "Guards", "Price", "as_decimal", "budget_from", "epoch_seconds"]
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=NamedOptions):
+class Budget(msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=NamedOptions):
     """The ten limits of one run. None means no limit.
 
     Example:
@@ -97,7 +98,7 @@ def budget_from(limits: Mapping[str, Any], base: Budget | None = None) -> Budget
     return msgspec.structs.replace(base or Budget(), **limits)
 
 
-class Guards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=NamedOptions):
+class Guards(msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=NamedOptions):
     """Limits on behaviour that leads nowhere. None switches a guard off.
 
     They count tries, and a try is one response of the model, however many calls it holds. A resumed run begins anew.
@@ -154,7 +155,7 @@ def epoch_seconds(deadline: Deadline) -> float:
     return float(deadline)
 
 
-class Price(msgspec.Struct, frozen=True, kw_only=True):
+class Price(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """What a model costs, per million tokens.
 
     Example:
@@ -165,7 +166,9 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     input: Decimal | float | int
+    """Price of input tokens."""
     output: Decimal | float | int
+    """Price of output tokens, reasoning tokens included."""
     cached_input: Decimal | float | int | None = None
     """Price of input tokens read from the provider's cache; None for the price of `input`."""
     cache_write: Decimal | float | int | None = None

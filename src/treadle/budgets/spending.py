@@ -6,22 +6,27 @@ from decimal import Decimal
 import msgspec
 
 from treadle.budgets.limits import Budget, as_decimal
+from treadle.fields import Documented
 from treadle.messages import Usage
 
 __all__ = ["LimitReached", "Meter", "Spent", "plain"]
 
 
-class Spent(msgspec.Struct, frozen=True, kw_only=True):
+class Spent(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """What one run has used so far, folded from its events."""
 
     model_turns: int = 0
+    """Model responses."""
     tool_calls: int = 0
+    """Tool calls, those that were denied included."""
     uncovered_calls: int = 0
     """Calls that were proposed beyond the budget, and so neither run nor charged to it."""
     usage: Usage = Usage()
+    """Tokens."""
     cost: Decimal | None = Decimal(0)
     """None as soon as one model call was unpriced."""
     wall_seconds: float = 0.0
+    """Seconds that the run was under way; time in which it was paused does not count."""
 
     def plus(self, usage: Usage, cost: str | None, *, turns: int, calls: int) -> "Spent":
         """Return the sum with one more response.
@@ -74,12 +79,15 @@ def plain(number: Decimal | float) -> int | float | str:
     return number if isinstance(number, int) else round(number, 3)
 
 
-class LimitReached(msgspec.Struct, frozen=True, kw_only=True):
+class LimitReached(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """One limit and what stands against it."""
 
     budget: str
+    """Name of the budget, such as `max_tool_calls`."""
     used: int | float | str
+    """How much of it is used."""
     limit: int | float | str
+    """The limit itself."""
 
 
 _TOTALS = (

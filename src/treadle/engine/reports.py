@@ -1,37 +1,57 @@
 """Reports: what a run came to, as a value and as the one JSON object that people and programs read. Decides nothing."""
 
-from typing import Any
+from typing import Any, Generic
 
 import msgspec
+from typing_extensions import TypeVar
 
 from treadle.budgets import Spent, plain
+from treadle.fields import Documented
 from treadle.messages import Message, Usage
+from treadle.sessions.session import Session
 from treadle.state import Approval, CallRecord, Denial, Doubt, SessionState
 from treadle.stops import Status, Stop, StopReason
 
 __all__ = ["RunResult", "conclude"]
 
 
-class RunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of one run, with everything that was done until then. An abnormal stop is a value, not an exception."""
+Output = TypeVar("Output", default=Any)
+"""The type of an agent's answer."""
+
+
+class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_only=True):
+    """The end of one run, with everything that was done until then. An abnormal stop is a value, not an exception.
+
+    Example:
+        result = await agent.run("Read the invoice")    # RunResult[Invoice], for Agent(..., output=Invoice)
+        if result.output is not None:
+            print(result.output.total)
+    """
 
     session_id: str
-    session: Any
-    """The Session, so that a paused or stopped run can go on. (Any: the session stands above this module.)"""
+    """Id of the session."""
+    session: Session
+    """The session of the run, so that a paused or stopped run can be resumed: `agent.resume(result.session)`."""
     stop: Stop
+    """Why the run ended."""
     text: str
     """The answer, or the last words before an abnormal stop."""
-    output: Any = None
-    """The payload of a tool that ended the run, or the structured answer, in the agent's output type."""
+    output: Output | None = None
+    """The structured answer, in the agent's output type, or the payload of a tool that ended the run; None without one."""
     profile: str | None = None
+    """The agent's profile, such as `research`; None without one."""
     spent: Spent = Spent()
+    """What the run has used: turns, calls, tokens, cost and time."""
     steps: int = 0
+    """Steps of the run: model responses, each with the results of its calls."""
     model_retries: int = 0
     """Model calls that were tried again, those that led to an answer included."""
     tool_calls: tuple[CallRecord, ...] = ()
+    """Every call of the run, in order, with its status."""
     approvals: tuple[Approval, ...] = ()
     """Requests for consent that wait for an answer."""
     denials: tuple[Denial, ...] = ()
+    """Calls that a policy or a person denied."""
     in_doubt: tuple[Doubt, ...] = ()
     """Calls of the session that may have acted, whose outcome nobody knows, and that no person has resolved."""
     running_on: tuple[str, ...] = ()
@@ -137,7 +157,7 @@ def _approval(approval: Approval) -> dict[str, Any]:
     }
 
 
-def conclude(state: SessionState, stop: Stop, session: Any, *, has_price: bool) -> RunResult:
+def conclude(state: SessionState, stop: Stop, session: Session, *, has_price: bool) -> RunResult:
     """Make the result of the run that has just ended."""
     run = state.run
     assert run is not None

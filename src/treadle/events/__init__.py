@@ -23,7 +23,7 @@ from treadle.events.calls import (
     ToolStarted,
     ToolSuspended,
 )
-from treadle.events.codec import AnyEvent, Subscriber, decode_event, encode_event, on
+from treadle.events.codec import AnyEvent, Subscriber, decode_event, encode_event, event_object, on
 from treadle.events.models import DecisionRejected, ModelDelta, ModelDiscarded, ModelFailed, ModelFinished, ModelStarted
 from treadle.events.runs import (
     BudgetReached,
@@ -93,5 +93,6 @@ __all__ = [
     "ToolSuspended",
     "decode_event",
     "encode_event",
+    "event_object",
     "on",
 ]

@@ -4,17 +4,22 @@ from typing import ClassVar
 
 import msgspec
 
+from treadle.fields import Documented
+
 __all__ = ["Event"]
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
+class Event(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
     """The fields that all events share. The ledger fills them in when the event is recorded."""
 
     session_id: str = ""
+    """The session that it belongs to."""
     run_id: str = ""
+    """The run that it belongs to; empty for an event between two runs."""
     step: int = 0
     """The step it belongs to; 0 before the first."""
     call_id: str | None = None
+    """The call that it belongs to; None for an event of no single call."""
     seq: int = 0
     """Its number in the session, from 1, without gaps; 0 for live events, which are not journaled."""
     at: float = 0.0

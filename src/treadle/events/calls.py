@@ -30,18 +30,28 @@ __all__ = [
 
 
 class CallDecided(Event, frozen=True, kw_only=True, tag="call.decided"):
+    """A call has its decision: allowed, denied, waiting for consent, or refused because it is invalid."""
+
     tool: str
+    """Name of the tool."""
     decision: str
     """allow, deny, ask, sandbox; `none` for a call that never came to a decision."""
     rule: str
+    """Name of the rule that decided."""
     reason: str = ""
+    """Why, in one sentence; empty without one."""
     effect: Effect | None = None
+    """What the call does to the world; None for a call that is not valid."""
     digest: str = ""
+    """Of tool and canonical arguments: equal calls have equal digests."""
     key: str = ""
+    """The idempotency key of the call."""
     position: int = 0
+    """Place of the call in its response."""
     arguments: JsonObject | None = None
     """The arguments that were decided on, where they differ from the model's."""
     early: bool = False
+    """Whether it was decided while the model's response was still streaming."""
 
 
 class ActionDecided(Event, frozen=True, kw_only=True, tag="action.decided"):
@@ -50,34 +60,55 @@ class ActionDecided(Event, frozen=True, kw_only=True, tag="action.decided"):
     tool: str
     """The tool that asked."""
     action: str
+    """Name of the action."""
     arguments: JsonObject
+    """Arguments of the action."""
     decision: str
     """allow, deny, ask or sandbox. The tool acts on `allow` only."""
     rule: str
+    """Name of the rule that decided."""
     reason: str = ""
+    """Why, in one sentence; empty without one."""
     effect: Effect | None = None
+    """What the action does to the world."""
     digest: str = ""
     """Of action and canonical arguments; empty for an action whose arguments are refused."""
 
 
 class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval.requested"):
+    """A call waits for a person's consent."""
+
     approval_id: str
+    """Id of the request for consent."""
     tool: str
+    """Name of the tool."""
     arguments: JsonObject
+    """The arguments, as a JSON object."""
     digest: str
+    """What the consent is bound to: session, call, tool, arguments, effect and the tool's schema."""
     effect: Effect
+    """What the call does to the world."""
     expires_at: float
+    """When the request expires, in seconds since 1970."""
     rule: str = ""
+    """Name of the rule that decided."""
     reason: str = ""
+    """Why, in one sentence; empty without one."""
     replaces: str = ""
     """The first request for this consent, where its answer could not be used; answering either answers this one."""
 
 
 class ApprovalAnswered(Event, frozen=True, kw_only=True, tag="approval.answered"):
+    """A person has answered a request for consent."""
+
     approval_id: str
+    """Id of the request for consent."""
     answer: Literal["allow", "deny"]
+    """`allow` or `deny`."""
     reason: str = ""
+    """Why, in one sentence; empty without one."""
     approved_by: str = "person"
+    """Who answered, such as a user's name."""
     arguments: JsonObject | None = None
     """Edited arguments, or None for those that were asked about."""
     given_at: float | None = None
@@ -85,17 +116,26 @@ class ApprovalAnswered(Event, frozen=True, kw_only=True, tag="approval.answered"
 
 
 class ToolStarted(Event, frozen=True, kw_only=True, tag="tool.started"):
+    """A call has started. Recorded before a call that changes the world begins to act."""
+
     tool: str
+    """Name of the tool."""
     key: str = ""
+    """The idempotency key of the call."""
     execution_id: str = ""
+    """Id of this execution; the result in the transcript carries it too."""
     position: int = 0
+    """Place of the call in its response."""
     effect: Effect = Effect.UNSAFE
+    """What the call does to the world."""
     early: bool = False
+    """Whether the call started while the model's response was still streaming."""
     attempt: int = 1
     """The model attempt that proposed it."""
     call: ToolCall | None = None
     """Of an early call, which starts before its message is recorded."""
     digest: str = ""
+    """Of tool and canonical arguments: equal calls have equal digests."""
     business_key: str = ""
     """What the tool's `key` says that the call is about, such as an invoice; empty without one."""
     timeout: float | None = None
@@ -106,6 +146,7 @@ class ToolSuspended(Event, frozen=True, kw_only=True, tag="tool.suspended"):
     """A started call waits for something outside: a person, a child's approval, a plan. It has not crashed, and goes on later."""
 
     tool: str
+    """Name of the tool."""
     reason: str = "input_required"
     """Why the run pauses: `approval_required` or `input_required`."""
     waits_for: str = ""
@@ -118,9 +159,11 @@ class ToolInput(Event, frozen=True, kw_only=True, tag="tool.input"):
     """A person has given a suspended call what it waits for. The call finds it in its context when it is started again."""
 
     tool: str
+    """Name of the tool."""
     value: Any = None
     """Any JSON value."""
     by: str = "person"
+    """Who gave it, such as a user's name."""
     message_id: str = ""
     """The inbox message that brought it: it is taken in once."""
     given_at: float | None = None
@@ -131,13 +174,16 @@ class ToolResumed(Event, frozen=True, kw_only=True, tag="tool.resumed"):
     """A call that was suspended, or that broke off and can go on, goes on under the key that it started with."""
 
     tool: str
+    """Name of the tool."""
     key: str = ""
+    """The idempotency key of the call."""
 
 
 class ChildStarted(Event, frozen=True, kw_only=True, tag="child.started"):
     """A call is carried out by an agent, in a session of its own in the same journal. Recorded again when that goes on."""
 
     tool: str
+    """Name of the tool."""
     child_id: str
     """The child's session."""
 
@@ -147,9 +193,11 @@ class ChildEnded(Event, frozen=True, kw_only=True, tag="child.ended"):
 
     is_of_run: ClassVar[bool] = False  # a child that waited may be ended between two runs
     child_id: str
+    """The child's session."""
     status: str
     """completed, stopped, failed, or paused: then it goes on with this run."""
     reason: str | None = None
+    """The stop reason of the child's run."""
     spent: Spent = Spent()
     """Everything that the child has spent so far, in all its segments; so a second event of one child counts nothing twice."""
 
@@ -159,21 +207,33 @@ class ToolProgress(Event, frozen=True, kw_only=True, tag="tool.progress"):
 
     is_live: ClassVar[bool] = True
     message: str
+    """What the tool reports, for people."""
     done: float | None = None
+    """How much is done, in the tool's own unit."""
     total: float | None = None
+    """How much there is in all."""
 
 
 class ToolAttemptFailed(Event, frozen=True, kw_only=True, tag="tool.attempt_failed"):
+    """An attempt of a call has failed."""
+
     attempt: int
+    """Number of the attempt, from 1."""
     failure_class: str
+    """The kind of failure, such as `timeout`."""
     message: str
+    """What went wrong, in one sentence."""
     retry_in_seconds: float | None = None
+    """Seconds until the next attempt; None when there is none."""
     traceback: str | None = None
     """For operators; never shown to the model."""
 
 
 class ToolFinished(Event, frozen=True, kw_only=True, tag="tool.finished"):
+    """A call has its one result."""
+
     result: ToolResult
+    """The result."""
     failure_class: str | None = None
     """The result's status where it is an error."""
     reused_from: str | None = None
@@ -184,17 +244,24 @@ class ToolLate(Event, frozen=True, kw_only=True, tag="tool.late"):
     """A call that had been given up ended after all. Recorded; never sent to the model."""
 
     tool: str
+    """Name of the tool."""
     outcome: str
+    """`returned` or `raised`."""
     content: str = ""
+    """What the call returned, or the error that it raised."""
 
 
 class ToolInDoubt(Event, frozen=True, kw_only=True, tag="tool.in_doubt"):
     """A call that changes the world had started and nobody knows how it ended."""
 
     tool: str
+    """Name of the tool."""
     key: str = ""
+    """The idempotency key of the call."""
     asked: str | None = None
+    """Who was asked how the call ended: `check` (the tool's own) or `person`; None where nobody was."""
     answer: str | None = None
+    """What came of it, such as `done`, `not_done` or `unknown`; None where nobody was asked."""
 
 
 class ToolResolved(Event, frozen=True, kw_only=True, tag="tool.resolved"):
@@ -202,10 +269,13 @@ class ToolResolved(Event, frozen=True, kw_only=True, tag="tool.resolved"):
 
     is_of_run: ClassVar[bool] = False
     tool: str
+    """Name of the tool."""
     outcome: Literal["done", "not_done", "unknown"]
     """`unknown`: nobody will find out."""
     by: str = "person"
+    """Who said so, such as a user's name."""
     reason: str = ""
+    """Why, in one sentence; empty without one."""
     key: str = ""
     """The idempotency key of the call."""
     value: Any = None
@@ -215,7 +285,11 @@ class ToolResolved(Event, frozen=True, kw_only=True, tag="tool.resolved"):
 
 
 class ContractViolated(Event, frozen=True, kw_only=True, tag="contract.violated"):
+    """A tool returned a result that does not fit its output schema."""
+
     tool: str
+    """Name of the tool."""
     details: tuple[dict[str, Any], ...] = ()
+    """Every violation: field, constraint and value."""
     artifact: str | None = None
     """Digest of the raw result in the journal, kept out of the model's sight."""

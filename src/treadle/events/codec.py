@@ -46,8 +46,9 @@ from treadle.events.sessions import (
     SessionRewound,
     SessionSpawned,
 )
+from treadle.tools import JsonObject
 
-__all__ = ["AnyEvent", "Subscriber", "decode_event", "encode_event", "on"]
+__all__ = ["AnyEvent", "Subscriber", "decode_event", "encode_event", "event_object", "on"]
 
 AnyEvent: TypeAlias = (
     RunStarted
@@ -102,8 +103,29 @@ _decoder = msgspec.json.Decoder(AnyEvent)
 
 
 def encode_event(event: Event) -> bytes:
-    """Return an event as one JSON object."""
+    """Return an event as one JSON object in UTF-8, on one line: for a journal, a log, or a server-sent event.
+
+    The form is stable. `type` names the event, such as `tool.finished`; every other key is a field of its class. A field
+    that has its default is left out. Times are seconds since 1970, spans are seconds, money is a decimal in a string.
+    New versions add types and fields; they rename and remove none. `decode_event` reads it back.
+
+    Example:
+        async for event in run:
+            yield b"id: %d\ndata: %s\n\n" % (event.seq, encode_event(event))
+    """
     return _encoder.encode(event)
+
+
+def event_object(event: Event) -> JsonObject:
+    """Return the object that `encode_event` writes, as plain Python values.
+
+    Example:
+        >>> from treadle.events import RunPaused, event_object
+        >>> event_object(RunPaused(reason="approval_required", seq=4))
+        {'type': 'run.paused', 'reason': 'approval_required', 'seq': 4}
+    """
+    made: JsonObject = msgspec.json.decode(_encoder.encode(event))
+    return made
 
 
 def decode_event(body: bytes | str) -> AnyEvent:

@@ -23,11 +23,18 @@ __all__ = [
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
+    """A task was given: its run begins."""
+
     task: str
+    """The task."""
     model: str = ""
+    """The dialect and model, such as `openai-chat:gpt-5-mini`."""
     profile: str | None = None
+    """The agent's profile, such as `research`; None without one."""
     budget: dict[str, Any] | None = None
+    """The limits of the run, by name."""
     tools: tuple[str, ...] = ()
+    """Names of the agent's tools."""
     instructions: str = ""
     """Digest of the agent's instructions; empty for none."""
     deadline: float | None = None
@@ -41,17 +48,27 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
 
 
 class RunPaused(Event, frozen=True, kw_only=True, tag="run.paused"):
+    """A run waits for a person."""
+
     reason: str
+    """`approval_required` or `input_required`."""
     wall_seconds: float = 0.0
     """Running time of the run so far."""
 
 
 class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
+    """A run that was paused, stopped or broken off is resumed."""
+
     budget: dict[str, Any] | None = None
+    """The new budget; None where it stays."""
     profile: str | None = None
+    """The agent's profile; None where it stays."""
     model: str = ""
+    """The dialect and model that the run is resumed with."""
     instructions: str = ""
+    """Digest of the agent's instructions; empty for none."""
     deadline: float | None = None
+    """As in `run.started`; None where it stays."""
     origin: JsonObject | None = None
     """As in `run.started`; None where it stays."""
     agent: str = ""
@@ -61,48 +78,85 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
 
 
 class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):
+    """A run has ended for good."""
+
     reason: str
+    """The stop reason, such as `completed`."""
     status: str
+    """`completed`, `stopped` or `failed`."""
     completed: bool
+    """Whether the task is done."""
     message: str = ""
+    """How the run ended, in one sentence."""
     text: str = ""
+    """The answer, or the last text before an abnormal stop."""
     profile: str | None = None
+    """The agent's profile, such as `research`; None without one."""
     budget: str | None = None
+    """The budget that ended the run; None where none did."""
     used: int | float | str | None = None
+    """How much of that budget was used."""
     limit: int | float | str | None = None
+    """That budget's limit."""
     details: dict[str, Any] | None = None
+    """Facts of the reason. JSON values."""
     output: Any = None
+    """The structured answer, or the payload of the tool that ended the run. A JSON value."""
     wall_seconds: float = 0.0
+    """Seconds that the run was under way."""
 
 
 class MessageAdded(Event, frozen=True, kw_only=True, tag="message.added"):
+    """A message that the model did not write joined the conversation."""
+
     message: Message
+    """The message."""
     source: Literal["task", "steer", "runtime", "import"] = "task"
+    """Where it came from: the run's `task`, a person who steered the run, the `runtime` itself, or an `import`."""
     message_id: str | None = None
     """The inbox message that brought it, so that it is added once."""
 
 
 class RepeatNoticed(Event, frozen=True, kw_only=True, tag="repeat.noticed"):
+    """The model has proposed the same call again."""
+
     tool: str
+    """Name of the tool."""
     digest: str
+    """Of tool and canonical arguments: equal calls have equal digests."""
     count: int
+    """How often in a row."""
 
 
 class BudgetWarned(Event, frozen=True, kw_only=True, tag="budget.warned"):
+    """A run nears one of its limits."""
+
     budget: str
+    """Name of the budget, such as `max_tool_calls`."""
     used: int | float | str
+    """How much of it is used."""
     limit: int | float | str
+    """The limit itself."""
 
 
 class BudgetReached(Event, frozen=True, kw_only=True, tag="budget.reached"):
+    """A limit has been reached. The run ends, or asks the model for its closing answer."""
+
     budget: str
+    """Name of the budget, such as `max_tool_calls`."""
     used: int | float | str
+    """How much of it is used."""
     limit: int | float | str
+    """The limit itself."""
     profile: str | None = None
+    """The agent's profile, such as `research`; None without one."""
 
 
 class HistoryRepaired(Event, frozen=True, kw_only=True, tag="history.repaired"):
+    """The messages of a request were repaired so that the provider accepts them; the store is unchanged."""
+
     repairs: tuple[str, ...] = ()
+    """Each repair, in one sentence."""
 
 
 class ContextCompacted(Event, frozen=True, kw_only=True, tag="context.compacted"):

@@ -30,7 +30,9 @@ class SessionChanged(Event, frozen=True, kw_only=True, tag="session.changed"):
     moved_to: str = ""
     """Where the session goes on from now on; empty where it was not moved."""
     by: str = ""
+    """Who changed it, such as a user's name; empty where nobody is named."""
     reason: str = ""
+    """Why, in one sentence; empty without one."""
 
 
 class SessionForked(Event, frozen=True, kw_only=True, tag="session.forked"):
@@ -38,7 +40,9 @@ class SessionForked(Event, frozen=True, kw_only=True, tag="session.forked"):
 
     is_of_run: ClassVar[bool] = False
     parent_id: str
+    """The session that it was forked from."""
     parent_seq: int
+    """Number of the last event that the two share."""
 
 
 class SessionSpawned(Event, frozen=True, kw_only=True, tag="session.spawned"):
@@ -46,12 +50,17 @@ class SessionSpawned(Event, frozen=True, kw_only=True, tag="session.spawned"):
 
     is_of_run: ClassVar[bool] = False
     parent_id: str
+    """The session whose call this one carries out."""
     parent_seq: int
     """The parent's last event at that time."""
     parent_run: str
+    """Run of that call."""
     parent_step: int
+    """Step of that call."""
     parent_call: str
+    """Id of that call."""
     tool: str
+    """Name of the tool."""
     root_id: str = ""
     """The session at the top, whose run a person resumes."""
 
@@ -61,6 +70,7 @@ class SessionMarked(Event, frozen=True, kw_only=True, tag="session.marked"):
 
     is_of_run: ClassVar[bool] = False
     name: str
+    """Name of the mark."""
 
 
 class SessionRewound(Event, frozen=True, kw_only=True, tag="session.rewound"):
@@ -70,6 +80,7 @@ class SessionRewound(Event, frozen=True, kw_only=True, tag="session.rewound"):
     to: int
     """The last event whose messages the model still sees."""
     mark: str | None = None
+    """Name of the mark, where one was given."""
     effects: tuple[str, ...] = ()
     """Calls after that point which may have changed the world."""
 
@@ -79,6 +90,8 @@ class JournalDegraded(Event, frozen=True, kw_only=True, tag="journal.degraded"):
 
     is_live: ClassVar[bool] = True
     is_over: bool = False
+    """Whether the store is back."""
     waiting: int = 0
     """Events that are not stored yet."""
     message: str = ""
+    """What happened, in one sentence."""

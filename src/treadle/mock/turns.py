@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from treadle.errors import ConfigurationError
+from treadle.fields import Documented
 from treadle.messages import Finish, Usage
 
 __all__ = [
@@ -37,7 +38,7 @@ class Waitable(Protocol):
     async def wait(self) -> object: ...
 
 
-class ScriptedCall(msgspec.Struct, frozen=True, kw_only=True):
+class ScriptedCall(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """One call that a scripted model proposes. `call(...)` makes it.
 
     Example:
@@ -46,13 +47,14 @@ class ScriptedCall(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    """Name of the tool."""
     arguments: str = "{}"
     """The raw text, which need not be JSON."""
     id: str | UnsetType | None = UNSET
     """Unset for the next of call_1, call_2, ...; None to send no id at all."""
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class Turn(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """One scripted response.
 
     Example:

@@ -5,13 +5,14 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from treadle.fields import Documented
 from treadle.messages import Message, Usage
 from treadle.ports.policies import SessionView
 
 __all__ = ["CheckView", "Compactable", "Compaction", "Compactor", "Compiler", "RequestNeed", "RequestView"]
 
 
-class RequestNeed(msgspec.Struct, frozen=True, kw_only=True):
+class RequestNeed(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """What one request is made for. Each attempt of a step has a request of its own."""
 
     model: str = ""
@@ -19,6 +20,7 @@ class RequestNeed(msgspec.Struct, frozen=True, kw_only=True):
     window: int | None = None
     """Tokens that the model takes, its response included; None where nobody knows."""
     step: int = 0
+    """Number of the step, from 1."""
     attempt: int = 1
     """From 1, in this step."""
     reason: Literal["step", "retry", "overflow"] = "step"
@@ -49,7 +51,7 @@ class Compiler(Protocol):
         ...
 
 
-class Compaction(msgspec.Struct, frozen=True, kw_only=True):
+class Compaction(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Something shorter in place of some messages, for good. Recorded as `context.compacted`."""
 
     tier: str

@@ -6,20 +6,23 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from treadle.events import AnyEvent, JournalDegraded, SessionStatus
+from treadle.fields import Documented
 from treadle.state import Approval, InboxMessage
 
 __all__ = ["Degradation", "HasClock", "HasOverview", "Journal", "Lease", "SessionFilter", "SessionInfo"]
 
 
-class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
+class SessionInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """One line of a journal's list of sessions."""
 
     id: str
+    """Id of the session."""
     phase: str
     """What became of its last run: active (none yet), running, paused, stopped, completed, failed; or deleted."""
     head: int
     """Number of its last event."""
     updated_at: float
+    """When it last changed, in seconds since 1970."""
     task: str = ""
     """The first words of the first task."""
     status: SessionStatus = "active"
@@ -37,7 +40,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.updated_at!r} {self.id}"
 
 
-class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
+class SessionFilter(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Which sessions a list names: those for which every condition that is set holds."""
 
     phases: tuple[str, ...] = ()
@@ -45,14 +48,17 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
     statuses: tuple[SessionStatus, ...] = ()
     """What people have made of the session."""
     without_deleted: bool = False
+    """Whether deleted sessions are left out."""
     parent_id: str | None = None
     """Forks of this session, and sessions that carry out its calls."""
     tenant: str | None = None
+    """`tenant` of the session's metadata; None for sessions of every tenant."""
     since: float | None = None
     """Changed at this time or later, in seconds since 1970."""
     text: str = ""
     """Held by the id or the first words of the task, in capital or small letters."""
     limit: int | None = None
+    """The most sessions that are listed; None for all."""
     after: str = ""
     """`cursor` of the last session of the list before."""
 

@@ -8,6 +8,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from treadle.errors import ModelError
+from treadle.fields import Documented
 from treadle.messages import Finish, Message, Part, ToolCall, Usage
 from treadle.tools import JsonObject
 
@@ -44,25 +45,32 @@ class Pricing(Protocol):
         ...
 
 
-class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+class ToolSpec(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """What a model is told of one tool."""
 
     name: str
+    """Name of the tool."""
     description: str
+    """What it does, for the model."""
     parameters: JsonObject
+    """JSON Schema of its arguments."""
 
 
 ToolChoice: TypeAlias = str
 """`auto`, `required`, `none`, or a tool's name: that tool must be called."""
 
 
-class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ModelRequest(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """One request to a model, in neutral words."""
 
     messages: tuple[Message, ...]
+    """The conversation, as the compiler made it."""
     instructions: str | None = None
+    """The system prompt; None without one."""
     tools: tuple[ToolSpec, ...] = ()
+    """The tools that are offered."""
     tool_choice: ToolChoice = "auto"
+    """`auto`, `none`, `required` or the name of a tool."""
     output_schema: JsonObject | None = None
     """JSON Schema of the final answer; None for free text."""
     parallel_tool_calls: bool = True
@@ -70,23 +78,26 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     raise_output_limit: bool = False
     """Whether the output limit has cut a response of this run: an adapter that sets that limit by itself then sets a larger one."""
     session_id: str = ""
+    """The session that asks; providers may route by it."""
     model: str = ""
     """The model that it was made for: one made of several asks this one. Empty for whichever."""
 
 
-class TextDelta(msgspec.Struct, frozen=True, tag="text", gc=False):
+class TextDelta(msgspec.Struct, Documented, frozen=True, tag="text", gc=False):
     """A piece of the answer."""
 
     text: str
+    """The piece."""
 
 
-class ThinkingDelta(msgspec.Struct, frozen=True, tag="thinking", gc=False):
+class ThinkingDelta(msgspec.Struct, Documented, frozen=True, tag="thinking", gc=False):
     """A piece of the model's reasoning."""
 
     text: str
+    """The piece."""
 
 
-class CallReady(msgspec.Struct, frozen=True, tag="call", gc=False):
+class CallReady(msgspec.Struct, Documented, frozen=True, tag="call", gc=False):
     """A call whose arguments are complete while the response may still stream.
 
     Yielded in call order and for none before all earlier ones, and equal to the call in the final message. A call that the
@@ -94,14 +105,18 @@ class CallReady(msgspec.Struct, frozen=True, tag="call", gc=False):
     """
 
     call: ToolCall
+    """The call."""
 
 
-class DecisionFailure(msgspec.Struct, frozen=True, kw_only=True):
+class DecisionFailure(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Why a driver gave up on the model's decision. The step fails with it, and the run ends."""
 
     reason: Literal["extraction", "validation"]
+    """`extraction`: the decision could not be read; `validation`: it was not accepted."""
     message: str
+    """What is wrong, in one sentence."""
     details: tuple[JsonObject, ...] = ()
+    """Every violation, as JSON objects."""
     attempts: int = 1
     """Responses that were looked at, the last included."""
 
@@ -111,11 +126,13 @@ class DecisionFailure(msgspec.Struct, frozen=True, kw_only=True):
         return f"decision_{self.reason}"
 
 
-class ModelEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
+class ModelEnd(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="end"):
     """The terminal part: the whole message. Without it a response is incomplete, never final."""
 
     parts: tuple[Part, ...]
+    """Everything that the model said, in order."""
     finish: Finish = Finish.UNKNOWN
+    """Why the response ended, in neutral words."""
     usage: Usage | None = None
     """None when the server sent none."""
     cut_calls: frozenset[str] = frozenset()
@@ -146,10 +163,11 @@ class ModelEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
         return self.finish is Finish.UNKNOWN and self.finish_reason is not None
 
 
-class RequestFailed(msgspec.Struct, frozen=True, kw_only=True, tag="request_failed"):
+class RequestFailed(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="request_failed"):
     """A request of the driver failed, and the step goes on without it. Recorded as `model.failed`; what it used is counted."""
 
     error: ModelError
+    """What the request failed with."""
 
 
 def tell_counted(cut: BaseException, usage: Usage | None) -> None:
@@ -166,7 +184,7 @@ def told_counted(cut: BaseException) -> Usage | None:
 _COUNTED = "counted"
 
 
-class ResponseSetAside(msgspec.Struct, frozen=True, kw_only=True, tag="set_aside"):
+class ResponseSetAside(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="set_aside"):
     """A whole response that is not the step's own message; the driver asks again.
 
     Yielded by drivers before they send their next request: what it used is counted at once, so that limits hold. Where a
@@ -178,9 +196,11 @@ class ResponseSetAside(msgspec.Struct, frozen=True, kw_only=True, tag="set_aside
     message: str = ""
     """What the model is told of a decision that was not accepted."""
     parts: tuple[Part, ...] = ()
+    """Everything that the model said, in order."""
     usage: Usage | None = None
     """None when the server sent none."""
     attempt: int = 1
+    """Number of the attempt, from 1."""
     fallback: ModelEnd | None = None
     """What ends the step where no further request is allowed; None to end the run at its limit."""
 

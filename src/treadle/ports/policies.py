@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from treadle.fields import Documented
 from treadle.messages import Message, ToolCall
 from treadle.state import SessionState
 from treadle.tools import CheckedCall, ToolResult
@@ -26,12 +27,15 @@ class DecisionKind(StrEnum):
     """The call may run in a sandbox only; denied where there is none."""
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class Decision(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """The word on one call, with the rule that spoke and its reason."""
 
     kind: DecisionKind | Literal["allow", "deny", "ask", "sandbox"]
+    """`allow`, `deny`, `ask` or `sandbox`."""
     rule: str = ""
+    """Name of the rule that decided."""
     reason: str = ""
+    """Why, in one sentence; empty without one."""
 
 
 class SessionView(Protocol):

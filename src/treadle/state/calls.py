@@ -13,6 +13,7 @@ from treadle.events import (
     ToolStarted,
     ToolSuspended,
 )
+from treadle.fields import Documented
 from treadle.messages import Result, ToolCall
 from treadle.state.doubts import Doubt, doubt_of
 from treadle.tools import JsonObject, ToolResult
@@ -23,22 +24,33 @@ BUDGET_EXCEEDED = "budget_exceeded"
 """Code of a call that was not run because the tool call budget was used up."""
 
 
-class Approval(msgspec.Struct, frozen=True, kw_only=True):
+class Approval(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """A request for consent to exactly one call."""
 
     id: str
+    """Id of the request: `session.answer(approval.id, "allow")`."""
     session_id: str
+    """The session that asks."""
     call_id: str
+    """Id of the call."""
     tool: str
+    """Name of the tool."""
     arguments: JsonObject
+    """The arguments, as a JSON object."""
     digest: str
     """Of session, call, tool, arguments, effect and the tool's schema: what the consent is bound to."""
     effect: Effect
+    """What the call does to the world."""
     requested_at: float
+    """When consent was requested, in seconds since 1970."""
     expires_at: float
+    """When the request expires, in seconds since 1970."""
     rule: str = ""
+    """Name of the rule that decided."""
     reason: str = ""
+    """Why consent is needed; empty without a reason."""
     answer: ApprovalAnswered | None = None
+    """The person's answer; None while it waits."""
     replaces: str = ""
     """The first request for this consent, where its answer could not be used: the edited arguments did not fit."""
     root_id: str = ""
@@ -53,14 +65,19 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
         return given <= self.expires_at
 
 
-class CallState(msgspec.Struct, kw_only=True):
+class CallState(msgspec.Struct, Documented, kw_only=True):
     """How far one call has come."""
 
     call: ToolCall
+    """The call as the model proposed it."""
     position: int
+    """Place of the call in its response."""
     decision: CallDecided | None = None
+    """Its decision; None before it."""
     approval: Approval | None = None
+    """Its request for consent; None without one."""
     started: ToolStarted | None = None
+    """Its last start; None before it."""
     starts: int = 0
     """How often it has started: more than once where a process died in it."""
     suspended: ToolSuspended | None = None
@@ -68,6 +85,7 @@ class CallState(msgspec.Struct, kw_only=True):
     inputs: tuple[ToolInput, ...] = ()
     """What people have given it while it waited, in order."""
     result: ToolResult | None = None
+    """Its result; None before it."""
     resolution: ToolResolved | None = None
     """How it ended, as a person has said since it last started."""
 
@@ -85,13 +103,17 @@ class CallState(msgspec.Struct, kw_only=True):
         return self.started.digest if self.started is not None else ""
 
 
-class ChildState(msgspec.Struct, kw_only=True):
+class ChildState(msgspec.Struct, Documented, kw_only=True):
     """A session that carries out a call of this run."""
 
     session_id: str
+    """The child's session."""
     call_id: str
+    """The call that it carries out."""
     tool: str
+    """Name of the tool."""
     status: str = "running"
+    """`running`, `paused`, `completed`, `stopped` or `failed`."""
     spent: Spent = Spent()
     """What of its spending is in this run's own."""
 
@@ -101,23 +123,32 @@ class ChildState(msgspec.Struct, kw_only=True):
         return self.status not in ("running", "paused")
 
 
-class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
+class CallRecord(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """One line of a report's list of calls."""
 
     id: str
+    """Id of the call."""
     name: str
+    """Name of the tool."""
     status: str
+    """Status of its result, such as `ok` or `denied`."""
     attempts: int
+    """Times the tool was started."""
     duration_seconds: float
+    """Seconds that the call took."""
 
 
-class Denial(msgspec.Struct, frozen=True, kw_only=True):
+class Denial(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """One line of a report's list of denials."""
 
     call_id: str
+    """Id of the call."""
     tool: str
+    """Name of the tool."""
     rule: str
+    """Name of the rule that decided."""
     reason: str
+    """Why it was denied."""
 
 
 def asks_of(state: CallState) -> tuple[ApprovalRequested, ...]:

@@ -4,6 +4,7 @@ import msgspec
 
 from treadle.effects import Effect
 from treadle.events import MessageAdded, ToolResolved, ToolStarted
+from treadle.fields import Documented
 from treadle.messages import ToolCall, user_message
 from treadle.tools import CheckedCall, JsonObject, business_key
 
@@ -15,14 +16,19 @@ IN_DOUBT = "in doubt"
 _SHOWN_CHARS = 50_000
 
 
-class Doubt(msgspec.Struct, frozen=True, kw_only=True):
+class Doubt(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """A call that has started, may have changed the world, and of which nobody knows how it ended."""
 
     call_id: str
+    """Id of the call."""
     session_id: str
+    """The session of the call."""
     tool: str
+    """Name of the tool."""
     arguments: JsonObject
+    """The arguments, as a JSON object."""
     effect: Effect
+    """What the call does to the world."""
     key: str
     """The idempotency key that the tool was given: what its service may know the call by."""
     business_key: str = ""

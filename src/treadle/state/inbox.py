@@ -5,6 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from treadle.events import ToolSuspended
+from treadle.fields import Documented
 from treadle.tools import JsonObject
 
 __all__ = [
@@ -20,7 +21,7 @@ __all__ = [
 ]
 
 
-class InboxMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+class InboxMessage(msgspec.Struct, Documented, frozen=True, kw_only=True, tag_field="kind"):
     """Something that another process left for a session. Each kind is a class of its own."""
 
     id: str
@@ -42,9 +43,13 @@ class LeftAnswer(InboxMessage, frozen=True, kw_only=True, tag="answer"):
     """A person's answer to a request for consent."""
 
     approval_id: str = ""
+    """Id of the request for consent."""
     answer: Literal["allow", "deny"] = "deny"
+    """`allow` or `deny`."""
     reason: str = ""
+    """Why, in one sentence; empty without one."""
     approved_by: str = "person"
+    """Who answered, such as a user's name."""
     at: float | None = None
     """When it was given, in seconds since 1970, by the store's clock where it has one."""
     arguments: JsonObject | None = None
@@ -55,6 +60,7 @@ class LeftMessage(InboxMessage, frozen=True, kw_only=True, tag="message"):
     """Words for the model."""
 
     text: str = ""
+    """The text."""
 
 
 class LeftCancellation(InboxMessage, frozen=True, kw_only=True, tag="cancel"):
@@ -68,9 +74,11 @@ class LeftInput(InboxMessage, frozen=True, kw_only=True, tag="input"):
     """What a suspended call waits for. Its tool finds it in `ToolContext.inputs`."""
 
     call_id: str = ""
+    """Id of the call that waits."""
     value: Any = None
     """Any JSON value."""
     by: str = "person"
+    """Who did it, such as a user's name."""
     at: float | None = None
     """When it was given, in seconds since 1970, by the store's clock where it has one."""
 
@@ -79,14 +87,18 @@ class LeftMode(InboxMessage, frozen=True, kw_only=True, tag="mode"):
     """A change of mode. It is stored; no run acts on it yet, and it stays in the inbox."""
 
     mode: str = ""
+    """The new mode."""
     by: str = "person"
+    """Who did it, such as a user's name."""
 
 
 class LeftUnknown(InboxMessage, frozen=True, kw_only=True, tag=""):
     """A message of a kind that a newer Treadle knows. It stays in the inbox."""
 
     stored_kind: str = ""
+    """Its kind, as it is stored."""
     stored_body: JsonObject = {}
+    """Its fields, as they are stored."""
 
     @property
     def kind(self) -> str:

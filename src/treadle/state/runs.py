@@ -6,6 +6,7 @@ import msgspec
 
 from treadle.budgets import Spent
 from treadle.events import RunFinished, RunPaused, RunResumed, RunStarted
+from treadle.fields import Documented
 from treadle.messages import Usage
 from treadle.state.calls import CallRecord, ChildState, Denial
 from treadle.tools import JsonObject
@@ -15,22 +16,31 @@ __all__ = ["RunState"]
 RunPhase = Literal["running", "paused", "stopped", "completed", "failed"]
 
 
-class RunState(msgspec.Struct, kw_only=True):
+class RunState(msgspec.Struct, Documented, kw_only=True):
     """One task's run: what it has used, done and become. Starts at zero with each new task."""
 
     id: str
+    """Id of the run."""
     task: str
+    """The task."""
     phase: RunPhase = "running"
+    """`running`, `paused`, `stopped`, `completed` or `failed`."""
     reason: str | None = None
+    """Why it paused or ended; None while it runs."""
     profile: str | None = None
+    """The agent's profile, such as `research`; None without one."""
     budget: JsonObject | None = None
+    """Its limits, by name; None for those of the agent."""
     deadline: float | None = None
     """Seconds since 1970 at which the run must have ended."""
     spent: Spent = Spent()
+    """What it has used so far."""
     calls: list[CallRecord] = msgspec.field(default_factory=list)
+    """Its calls that have a result, in order."""
     children: dict[str, ChildState] = msgspec.field(default_factory=dict)
     """By session id."""
     denials: list[Denial] = msgspec.field(default_factory=list)
+    """Its calls that were denied."""
     text: str = ""
     """The last text that the model gave."""
     origin: JsonObject | None = None
@@ -54,7 +64,9 @@ class RunState(msgspec.Struct, kw_only=True):
     acts: dict[str, Spent] = msgspec.field(default_factory=dict)
     """What was charged so far for each act beside its own steps that goes on."""
     segment_at: float = 0.0
+    """When it was started or last resumed, in seconds since 1970."""
     last_at: float = 0.0
+    """When its last event was recorded, in seconds since 1970."""
 
     @classmethod
     def begun(cls, event: RunStarted, *, first_message: int) -> Self:

@@ -1,4 +1,4 @@
-"""Doubles for tests of agents: a scripted model, a strict provider on loopback, clocks and faults. Patches nothing."""
+"""Doubles for tests of agents: a scripted model, a strict provider on loopback, contexts for tools, clocks and faults. Patches nothing."""
 
 from treadle.mock import (
     Gate,
@@ -18,10 +18,12 @@ from treadle.mock import (
 )
 from treadle.mock.model import ScriptedModel, call, text
 from treadle.testing.clocks import FakeClock, FixedRandomness
+from treadle.testing.contexts import FakeToolContext, tool_context
 from treadle.testing.faults import FaultyJournal, FaultyModel
 
 __all__ = [
     "FakeClock",
+    "FakeToolContext",
     "FaultyJournal",
     "FaultyModel",
     "FixedRandomness",
@@ -42,4 +44,5 @@ __all__ = [
     "load_script",
     "parse_script",
     "text",
+    "tool_context",
 ]

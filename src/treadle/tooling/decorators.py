@@ -1,26 +1,38 @@
-"""Decorators: `@tool`, which makes a Tool of a typed Python function. Runs nothing, and decides nothing about a call."""
+"""Decorators: `@tool`, which makes a tool of a typed Python function. Runs nothing, and decides nothing about a call."""
 
 import difflib
+import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import FrameType, FunctionType, MethodType
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, overload
 
 import msgspec
 
 from treadle.effects import Effect
 from treadle.errors import InvalidArguments, ToolDefinitionError
+from treadle.redaction import redacted_logger
+from treadle.tooling.callables import FunctionTool, MethodTool, is_method
 from treadle.tools import JsonObject, Permission, Subject, Tool, ToolContext
 
+if TYPE_CHECKING:
+    from treadle.tooling.functions import FunctionSchema
+
 __all__ = ["tool"]
+
+logger = redacted_logger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 Function: TypeAlias = Callable[..., Any]  # the author's own signature: `describe` reads it
 EffectWord: TypeAlias = Effect | Literal["read", "idempotent", "keyed", "unsafe"]
 EffectOf: TypeAlias = Callable[[JsonObject], Effect | str]
 
 
-class _Words(TypedDict, total=False):
-    """What may be said of a tool beside its function; `Tool` says what each means."""
+class _Options(TypedDict):
+    """The options of a tool beside its function; `Tool` says what each means."""
 
     effect: EffectWord | EffectOf
     timeout: float | None
@@ -39,21 +51,93 @@ class _Words(TypedDict, total=False):
     subjects: Callable[[JsonObject], Mapping[str, Subject]] | None
 
 
-@overload
-def tool(function: Function, /, *, name: str | None = None, **words: Unpack[_Words]) -> Tool: ...
+def _with_suggestions(decorated: Decorated) -> Decorated:
+    """Answer a misspelt option with the one that was meant."""
+    known = [name for name in inspect.signature(decorated).parameters if name != "function"]
+
+    @functools.wraps(decorated)
+    def checked(*function: Any, **options: Any) -> Any:  # Any: the signature that people see is the decorated one's
+        if unknown := sorted(set(options) - set(known)):
+            raise ToolDefinitionError(_unknown_options(unknown, known))
+        return decorated(*function, **options)
+
+    return checked  # type: ignore[return-value]  # it takes what the decorated one takes
 
 
 @overload
-def tool(*, name: str | None = None, **words: Unpack[_Words]) -> Callable[[Function], Tool]: ...
-
-
 def tool(
-    function: Function | None = None, /, *, name: str | None = None, **words: Unpack[_Words]
-) -> Tool | Callable[[Function], Tool]:
-    """Make a tool of a function: its signature is the schema, its docstring the description.
+    function: Callable[P, R],
+    /,
+    *,
+    name: str | None = None,
+    effect: EffectWord | EffectOf = Effect.UNSAFE,
+    timeout: float | None = 120.0,
+    retries: int | None = None,
+    resources: Callable[[JsonObject], Mapping[str, str]] | None = None,
+    check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None,
+    key: Callable[[JsonObject], Any] | None = None,
+    permission: Permission | None = None,
+    result_limit: int | None = None,
+    visible: bool | Callable[[Any], bool] = True,
+    guidance: str | None = None,
+    ends_run: bool = False,
+    polling: bool = False,
+    interrupt: Literal["cancel", "block"] = "cancel",
+    examples: Sequence[JsonObject] = (),
+    subjects: Callable[[JsonObject], Mapping[str, Subject]] | None = None,
+) -> FunctionTool[P, R]: ...
 
-    The return annotation is the output contract. A parameter annotated `ToolContext` is injected, and the model never sees
-    it. The tool's `run(arguments, ctx)` calls the function, so that a test may do so as well. The words are those of `Tool`.
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    effect: EffectWord | EffectOf = Effect.UNSAFE,
+    timeout: float | None = 120.0,
+    retries: int | None = None,
+    resources: Callable[[JsonObject], Mapping[str, str]] | None = None,
+    check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None,
+    key: Callable[[JsonObject], Any] | None = None,
+    permission: Permission | None = None,
+    result_limit: int | None = None,
+    visible: bool | Callable[[Any], bool] = True,
+    guidance: str | None = None,
+    ends_run: bool = False,
+    polling: bool = False,
+    interrupt: Literal["cancel", "block"] = "cancel",
+    examples: Sequence[JsonObject] = (),
+    subjects: Callable[[JsonObject], Mapping[str, Subject]] | None = None,
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+
+
+@_with_suggestions
+def tool(
+    function: Function | None = None,
+    /,
+    *,
+    name: str | None = None,
+    effect: EffectWord | EffectOf = Effect.UNSAFE,
+    timeout: float | None = 120.0,
+    retries: int | None = None,
+    resources: Callable[[JsonObject], Mapping[str, str]] | None = None,
+    check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None,
+    key: Callable[[JsonObject], Any] | None = None,
+    permission: Permission | None = None,
+    result_limit: int | None = None,
+    visible: bool | Callable[[Any], bool] = True,
+    guidance: str | None = None,
+    ends_run: bool = False,
+    polling: bool = False,
+    interrupt: Literal["cancel", "block"] = "cancel",
+    examples: Sequence[JsonObject] = (),
+    subjects: Callable[[JsonObject], Mapping[str, Subject]] | None = None,
+) -> Any:
+    """Make a tool of a typed function. The function stays callable with its own signature.
+
+    The signature becomes the schema, the docstring the description, the return annotation the output contract. A parameter
+    annotated `ToolContext` is injected, and the model never sees it. The result is a `Tool`: pass it to `Agent(tools=...)`.
+    Calling it calls the function itself, as a unit test does; `tool.run(arguments, ctx)` calls it as the runtime does.
+    On a method, `thing.method` is the tool that is bound to `thing`.
 
     Example:
         @tool(effect="read")
@@ -65,20 +149,58 @@ def tool(
             \"\"\"
 
     Args:
-        function: The function; left out when there are words to say.
+        function: The function or bound method; left out when options are given, as in the example.
         name: What the model calls it; None for the function's own name.
-        **words: effect, timeout, retries, resources, check, key, permission, result_limit, visible, guidance, ends_run,
-            polling, interrupt, examples, subjects.
+        effect: What a call does to the world: `read`, `idempotent`, `keyed`, `unsafe`, or a function of the arguments that
+            returns one of these.
+        timeout: Seconds that one attempt may take; None for the run's own limit only.
+        retries: Attempts beyond the first, where the effect allows any; None for the budget's.
+        resources: A function of the arguments that returns what a call touches, such as `{"file:/a": "write"}`. Calls on
+            different things may run in parallel.
+        check: An async function of (arguments, ctx) that finds out whether a call of unknown outcome was done: it returns
+            `Done(value)`, `NotDone` or `Unknown`. It needs a `timeout`.
+        key: A function of the arguments that returns what a call is about, such as an invoice's number: a JSON value.
+            A call with the key of a call in doubt asks a person first.
+        permission: `allow`, `ask` or `deny`, where no policy decides; None for the effect's default.
+        result_limit: Characters of a result that the model sees, where that is less than the budget's.
+        visible: Whether the tool is offered, or a function of the session's view that decides before each request.
+        guidance: Longer advice for the model, placed in the instructions.
+        ends_run: Whether a successful result ends the run, with its value as the output.
+        polling: Whether the model is meant to call it repeatedly until something has happened: this never counts as
+            repetition.
+        interrupt: What cancelling the run does to a call under way: `cancel` cuts it off, `block` waits for it up to its
+            time limit.
+        examples: Arguments of good calls, shown to the model.
+        subjects: A function of the arguments that returns what some of them name once they are resolved, such as
+            `{"path": Subject(names=("src/a.py",))}`: policies match that.
 
     Raises:
-        ToolDefinitionError: It cannot be described to a model, or a word is wrong.
+        ToolDefinitionError: An option is invalid, or the function cannot be described to a model: it has `*args`, or a
+            parameter that no JSON Schema describes. A missing docstring, and a parameter with no annotation, default or
+            description, are allowed and logged as warnings.
     """
-    known = _Words.__annotations__
-    if unknown := sorted(set(words) - set(known)):
-        raise ToolDefinitionError(_unknown_options(unknown, ["name", *known]))
+    options = _Options(
+        effect=effect,
+        timeout=timeout,
+        retries=retries,
+        resources=resources,
+        check=check,
+        key=key,
+        permission=permission,
+        result_limit=result_limit,
+        visible=visible,
+        guidance=guidance,
+        ends_run=ends_run,
+        polling=polling,
+        interrupt=interrupt,
+        examples=examples,
+        subjects=subjects,
+    )
+    frame = inspect.currentframe()
+    around = frame.f_back if frame is not None else None  # of the function that checks the options
     if function is not None:
-        return _made(function, inspect.currentframe(), name, words)
-    return lambda decorated: _made(decorated, inspect.currentframe(), name, words)
+        return _made(function, around, name, options)
+    return lambda decorated: _made(decorated, inspect.currentframe(), name, options)
 
 
 def _unknown_options(unknown: Sequence[str], known: Sequence[str]) -> str:
@@ -87,27 +209,55 @@ def _unknown_options(unknown: Sequence[str], known: Sequence[str]) -> str:
     return f"@tool does not know {', '.join(unknown)}.{hint} Its options are: {', '.join(known)}."
 
 
-def _made(function: Function, frame: FrameType | None, name: str | None, words: _Words) -> Tool:
+def _made(function: Function, frame: FrameType | None, name: str | None, options: _Options) -> Any:
+    _refuse_what_is_no_function(function)
+    localns = _locals_around(function, frame)
+    if is_method(function):
+        return MethodTool(function, lambda bound: _tool_of(bound, localns, name, options))
+    return _tool_of(function, localns, name, options)[0]
+
+
+def _tool_of(
+    function: Function, localns: Mapping[str, Any], name: str | None, options: _Options
+) -> "tuple[FunctionTool[..., Any], FunctionSchema]":
     # Pydantic is loaded with the first typed tool: `import treadle` must stay cheap (design section 8).
     from treadle.tooling.functions import describe, run_of  # noqa: PLC0415 - as said above
 
-    _refuse_what_is_no_function(function)
-    schema = describe(function, localns=_locals_around(function, frame))
+    schema = describe(function, localns=localns)
     own = schema.name if name is None else name
     if own == "<lambda>":
         raise ToolDefinitionError("A lambda has no name for the model. Pass name=, or write a function.")
-    made = Tool(
+    made = FunctionTool[..., Any](
         name=own,
         description=schema.description,
         parameters=schema.parameters,
         output_schema=schema.output_schema,
+        function=function,
         run=run_of(function, schema),
         convert=schema.convert,
-        **words,
+        **options,
     )
     _refuse_wrong_words(made)
     _check_contract(made)
-    return made
+    _report_missing_words(made, schema)
+    return made, schema
+
+
+def _report_missing_words(made: Tool, schema: "FunctionSchema") -> None:
+    if not made.description:
+        logger.warning(
+            "Tool %r has no description, so the model must guess from its name what it does. Add a docstring: "
+            '"""What it does, and when to use it."""',
+            made.name,
+        )
+    for name in schema.unexplained:
+        logger.warning(
+            "Tool %r: parameter %r has no annotation, no default and no description, so the model may pass any JSON value. "
+            "Annotate it, such as `%s: str`.",
+            made.name,
+            name,
+            name,
+        )
 
 
 def _locals_around(function: Function, frame: FrameType | None) -> Mapping[str, Any]:
@@ -116,7 +266,11 @@ def _locals_around(function: Function, frame: FrameType | None) -> Mapping[str, 
     plain = inspect.unwrap(function)
     if caller is None or not isinstance(plain, FunctionType) or plain.__globals__ is not caller.f_globals:
         return {}
-    return caller.f_locals
+    is_class_body = not caller.f_code.co_flags & inspect.CO_OPTIMIZED and caller.f_locals is not caller.f_globals
+    outer = caller.f_back if is_class_body else None
+    if outer is None or outer.f_globals is not caller.f_globals:
+        return caller.f_locals
+    return {**outer.f_locals, **caller.f_locals}
 
 
 def _refuse_what_is_no_function(function: Function) -> None:

@@ -44,6 +44,8 @@ class FunctionSchema(msgspec.Struct, frozen=True, kw_only=True):
     """The parameter that gets the ToolContext."""
     positional: tuple[str, ...]
     """Parameters that can only be passed by position, in order."""
+    unexplained: tuple[str, ...]
+    """Parameters with no annotation, no default and no description: the model does not know what to pass."""
     convert: Callable[[JsonObject], JsonObject]
     """Turns checked JSON arguments into Python values, all defaults included. Raises InvalidArguments."""
 
@@ -78,6 +80,11 @@ def describe(function: Callable[..., Any], *, localns: Mapping[str, Any] | None 
         output_schema=_output_schema(name, hints.get("return", Any)),
         context_parameter=context,
         positional=tuple(key for key, one in parameters.items() if one.kind is one.POSITIONAL_ONLY),
+        unexplained=tuple(
+            key
+            for key, one in parameters.items()
+            if key not in hints and one.default is one.empty and key not in documented
+        ),
         convert=_Converter(model, list(fields), schema["properties"]),
     )
 
@@ -175,7 +182,7 @@ def _parts(hint: Annotation) -> Iterator[Annotation]:
 
 
 def _context_parameter(tool: str, names: Sequence[str], hints: Mapping[str, Annotation]) -> str | None:
-    found = [name for name in names if any(part is ToolContext for part in _parts(hints.get(name)))]
+    found = [name for name in names if any(ToolContext in (part, _origin(part)) for part in _parts(hints.get(name)))]
     if len(found) > 1:
         raise ToolDefinitionError(f"Tool {tool!r}: {found[0]!r} and {found[1]!r} are both a ToolContext. Keep one.")
     return found[0] if found else None

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from treadle.errors import ConfigurationError, InvalidArguments, shown
+from treadle.fields import Documented
 from treadle.ports import ToolSpec
 from treadle.tools import JsonObject
 from treadle.validation import NotJson, parse_arguments
@@ -23,7 +24,7 @@ _MAX_CANDIDATES = 50
 _FENCE = re.compile(r"```(?:json)?[ \t]*\n(?P<inside>.*?)```", re.DOTALL | re.IGNORECASE)
 
 
-class ReActDecision(msgspec.Struct, frozen=True, kw_only=True):
+class ReActDecision(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """One decision of the model.
 
     Example:

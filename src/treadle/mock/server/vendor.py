@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TextIO, TypeAlias
 
 import msgspec
 
+from treadle.fields import Documented
 from treadle.mock.dialects.answers import Answer, Dialect, HasHead, Piece, Refusal
 from treadle.mock.script import Script, load_script, turn_of
 from treadle.mock.server.connection import Received
@@ -25,7 +26,7 @@ Playable: TypeAlias = Script | Sequence[TurnLike | Mapping[str, Any]] | Path | R
 _NextTurn: TypeAlias = Callable[[JsonObject], Awaitable[Turn]]
 
 
-class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedRequest(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """One request that came, refused ones included.
 
     Example:
@@ -34,7 +35,9 @@ class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     method: str
+    """HTTP method, such as `POST`."""
     path: str
+    """Path of the URL, with its query."""
     headers: dict[str, str]
     """By lower-case name."""
     raw: bytes

@@ -1,0 +1,130 @@
+"""Contexts: what a tool may know of its call while it runs. Forms and frozen values; runs and decides nothing."""
+
+from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
+from typing_extensions import TypeVar
+
+from treadle.effects import Effect
+from treadle.fields import Documented
+from treadle.messages import Message, ToolCall
+
+__all__ = ["ActionDecision", "JsonObject", "SessionSnapshot", "ToolContext"]
+
+JsonObject: TypeAlias = dict[str, Any]  # Any: JSON of strangers, checked against a schema before it is used
+
+Deps_co = TypeVar("Deps_co", covariant=True, default=Any)
+"""The type of the application's own object."""
+
+
+class ToolContext(Protocol[Deps_co]):
+    """What a tool may know of its call. A parameter annotated with it is injected, and the model never sees it.
+
+    Example:
+        @tool(effect="read")
+        async def find_order(number: int, ctx: ToolContext[Database]) -> Order:
+            \"\"\"Find an order.\"\"\"
+            return await ctx.deps.find(number)          # a Database, for type checkers and editors
+    """
+
+    @property
+    def call(self) -> ToolCall:
+        """The call that triggered this execution, with its raw arguments."""
+        ...
+
+    @property
+    def idempotency_key(self) -> str:
+        """Stable for one logical call over attempts, resumes and processes. Pass it to the service."""
+        ...
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first attempt."""
+        ...
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the run has asked this call to stop. A blocking tool should look now and then."""
+        ...
+
+    @property
+    def deps(self) -> Deps_co:
+        """The application's own object, as passed to `run(deps=...)`."""
+        ...
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:  # Any: JSON
+        """What people have given this call while it was suspended, in order: see `Suspended` and `Session.input`."""
+        ...
+
+    @property
+    def facts(self) -> JsonObject:
+        """What tools have remembered in this session so far, by name: see `ToolOutput.facts`. A copy."""
+        ...
+
+    @property
+    def session(self) -> "SessionSnapshot":
+        """The session as it stands: frozen values, nothing of it can be changed."""
+        ...
+
+    async def decide(
+        self,
+        action: str,
+        arguments: JsonObject,
+        *,
+        effect: Effect | Literal["read", "idempotent", "keyed", "unsafe"] = Effect.UNSAFE,
+    ) -> "ActionDecision":
+        """Ask the permission engine about an action of the tool's own, before it is carried out. The decision is recorded.
+
+        The policy, its rules and the interceptors look at it as at a call of that name: of the agent's tool, where one has
+        it, else of a tool with this effect. No person is asked. Carry it out only if `kind` is "allow".
+
+        Example:
+            decision = await ctx.decide("delete", {"path": path})
+            if decision.kind == "allow":
+                os.remove(path)
+
+        Args:
+            effect: What the action does to the world, where no tool of the agent has its name.
+
+        Returns:
+            A `treadle.ports.Decision`, with `kind`, `rule` and `reason`.
+
+        Raises:
+            ConfigurationError: The action has no name, or its arguments are not a JSON object.
+        """
+        ...
+
+    def progress(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
+        """Tell people how far the call is. Never sent to the model."""
+        ...
+
+
+class ActionDecision(Protocol):
+    """The word on an action of a tool's own."""
+
+    @property
+    def kind(self) -> str:
+        """allow, deny, ask or sandbox."""
+        ...
+
+    @property
+    def rule(self) -> str:
+        """Which rule spoke."""
+        ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+class SessionSnapshot(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """What a tool may read of its session."""
+
+    id: str
+    """Id of the session."""
+    run_id: str
+    """Id of the run."""
+    step: int
+    """Number of the step, from 1."""
+    messages: tuple[Message, ...]
+    """The conversation so far."""

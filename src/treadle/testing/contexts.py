@@ -1,0 +1,127 @@
+"""Contexts: a ToolContext for unit tests of tools, without an agent or a run. It records what the tool does with it."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any, Generic, Literal
+
+import msgspec
+from typing_extensions import TypeVar
+
+from treadle.canonical import find_unencodable
+from treadle.contexts import JsonObject, SessionSnapshot
+from treadle.effects import Effect
+from treadle.errors import ConfigurationError, shown
+from treadle.events import ToolProgress
+from treadle.fields import Documented
+from treadle.messages import Message, ToolCall
+from treadle.ports import Decision
+
+__all__ = ["FakeToolContext", "tool_context"]
+
+Deps = TypeVar("Deps", default=Any)
+DecisionWord = Literal["allow", "deny", "ask", "sandbox"]
+
+
+def tool_context(
+    deps: Deps | None = None,
+    *,
+    tool: str = "tool",
+    arguments: JsonObject | None = None,
+    call_id: str = "call_1",
+    idempotency_key: str = "key_1",
+    attempt: int = 1,
+    cancelled: bool = False,
+    inputs: Sequence[Any] = (),
+    facts: JsonObject | None = None,
+    messages: Sequence[Message] = (),
+    decisions: Mapping[str, Decision | DecisionWord] | None = None,
+) -> "FakeToolContext[Deps]":
+    """Make the `ctx` of a tool for its unit test.
+
+    Example:
+        >>> import asyncio
+        >>> async def find_customer(number, ctx):
+        ...     return ctx.deps[number]
+        >>> asyncio.run(find_customer(7, tool_context({7: "Ada"})))
+        'Ada'
+
+    Args:
+        deps: What the tool reads as `ctx.deps`.
+        tool: Name of the tool that is called.
+        arguments: The arguments of `ctx.call`; None for none.
+        call_id: Id of `ctx.call`.
+        idempotency_key: What the tool passes to its service.
+        attempt: 1 for the first attempt.
+        cancelled: Whether the run has asked the call to stop. A test may change `ctx.cancelled` while the tool runs.
+        inputs: What people have given the call while it was suspended.
+        facts: What tools have remembered in this session.
+        messages: The conversation, as `ctx.session.messages`.
+        decisions: The answers of `ctx.decide`, by action; every other action is allowed.
+
+    Raises:
+        ConfigurationError: The arguments are not a JSON object.
+    """
+    given = {} if arguments is None else arguments
+    if not isinstance(given, dict) or find_unencodable(given) is not None:
+        raise ConfigurationError(f"arguments must be a JSON object; got {shown(given)}.")
+    return FakeToolContext(
+        deps=deps,  # type: ignore[arg-type]  # a tool that takes deps is given them by its test
+        call=ToolCall(id=call_id, name=tool, arguments=msgspec.json.encode(given).decode()),
+        idempotency_key=idempotency_key,
+        attempt=attempt,
+        cancelled=cancelled,
+        inputs=tuple(inputs),
+        facts=facts or {},
+        session=SessionSnapshot(id="session", run_id="run", step=1, messages=tuple(messages)),
+        decisions=decisions or {},
+    )
+
+
+class FakeToolContext(msgspec.Struct, Documented, Generic[Deps], kw_only=True, eq=False):
+    """A `ToolContext` that a test has made with `tool_context`, and what the tool has done with it.
+
+    Example:
+        >>> ctx = tool_context()
+        >>> ctx.progress("half way", done=1, total=2)
+        >>> ctx.progress_events[0].message
+        'half way'
+    """
+
+    deps: Deps
+    """The application's own object."""
+    call: ToolCall
+    """The call, with its raw arguments."""
+    idempotency_key: str
+    """Stable for one logical call."""
+    attempt: int
+    """1 for the first attempt."""
+    cancelled: bool
+    """Whether the run has asked this call to stop. A test may set it."""
+    inputs: tuple[Any, ...]
+    """What people have given the call while it was suspended."""
+    facts: JsonObject
+    """What tools have remembered in this session."""
+    session: SessionSnapshot
+    """The session as it stands."""
+    decisions: Mapping[str, Decision | DecisionWord]
+    """The answers of `decide`, by action; every other action is allowed."""
+    progress_events: list[ToolProgress] = []
+    """What the tool has reported, in order."""
+    asked_actions: list[tuple[str, JsonObject]] = []
+    """Each action that the tool has asked about, with its arguments, in order."""
+
+    async def decide(
+        self,
+        action: str,
+        arguments: JsonObject,
+        *,
+        effect: Effect | Literal["read", "idempotent", "keyed", "unsafe"] = Effect.UNSAFE,
+    ) -> Decision:
+        """Return the test's decision on an action, and record that it was asked for."""
+        self.asked_actions.append((action, deepcopy(arguments)))
+        found = self.decisions.get(action, "allow")
+        return found if isinstance(found, Decision) else Decision(kind=found, rule="test")
+
+    def progress(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
+        """Record how far the tool says it is."""
+        self.progress_events.append(ToolProgress(call_id=self.call.id, message=message, done=done, total=total))

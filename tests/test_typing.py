@@ -1,0 +1,59 @@
+"""What type checkers say of the public face: clean samples, and wrong ones that both mypy and pyright must refuse.
+
+`mypy` itself checks the samples in `make lint`; here both checkers look at them, and at tests/typing/refused.py line by line.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from house import PROJECT
+
+SAMPLES = sorted(path for path in (PROJECT / "tests/typing").glob("*.py") if path.name != "refused.py")
+REFUSED = PROJECT / "tests/typing/refused.py"
+
+
+def run(*command: str) -> str:
+    tool = Path(sys.executable).with_name(command[0])
+    ran = subprocess.run([tool, *command[1:]], cwd=PROJECT, capture_output=True, text=True, timeout=300)
+    assert ran.returncode in (0, 1), ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def mypy_errors(*paths: Path, cache: Path) -> set[tuple[str, int, str]]:
+    options = ("--no-error-summary", "--no-incremental", f"--cache-dir={cache}", "--show-error-codes")
+    found = re.findall(r"^(.+?):(\d+): error: (.*)$", run("mypy", *options, *map(str, paths)), re.MULTILINE)
+    return {(Path(name).name, int(line), message) for name, line, message in found}
+
+
+def pyright_errors(*paths: Path) -> set[tuple[str, int, str]]:
+    told = json.loads(run("pyright", "--outputjson", "--pythonpath", sys.executable, *map(str, paths)))
+    found = [one for one in told["generalDiagnostics"] if one["severity"] in ("error", "warning")]
+    assert told["summary"]["filesAnalyzed"] == len(paths)
+    return {(Path(one["file"]).name, one["range"]["start"]["line"] + 1, one["message"]) for one in found}
+
+
+def marked() -> set[int]:
+    lines = REFUSED.read_text(encoding="utf-8").splitlines()
+    return {number for number, line in enumerate(lines, 1) if "  # refused: " in line}
+
+
+@pytest.mark.row("M-TYPES")
+def test_both_checkers_accept_every_sample_in_strict_mode(tmp_path):
+    assert len(SAMPLES) >= 3
+    assert pyright_errors(*SAMPLES) == set()
+    assert mypy_errors(*SAMPLES, cache=tmp_path) == set()
+
+
+@pytest.mark.row("M-TYPES")
+def test_mypy_refuses_each_wrong_line_and_no_other(tmp_path):
+    assert {line for _, line, _ in mypy_errors(REFUSED, cache=tmp_path)} == marked()
+
+
+@pytest.mark.row("M-TYPES")
+def test_pyright_refuses_each_wrong_line_and_no_other():
+    assert {line for _, line, _ in pyright_errors(REFUSED)} == marked()

@@ -1,0 +1,92 @@
+"""What a type checker must refuse: each line with `# refused` is an error for mypy and for pyright, and no other line is one.
+
+Never run. tests/test_typing.py compares what the checkers say with the marks.
+"""
+
+import msgspec
+
+from treadle import Agent, Budget, RunResult, Session, Tool, ToolContext, tool
+from treadle.testing import ScriptedModel, text, tool_context
+
+model = ScriptedModel([text("hello")])
+
+
+class Invoice(msgspec.Struct, frozen=True):
+    number: int
+
+
+class Database:
+    def find(self, number: int) -> str:
+        return str(number)
+
+
+@tool
+def double(number: int) -> int:
+    """Double a number."""
+    return 2 * number
+
+
+@tool(effect="read")
+async def find(number: int, ctx: ToolContext[Database]) -> str:
+    """Find an invoice."""
+    ctx.deps.missing(number)  # refused: a Database has no such method
+    ctx.deps.find("seven")  # refused: find takes an int
+    ctx.attempt = 3  # refused: read only
+    return ctx.deps.find(number)
+
+
+class Ledger:
+    @tool
+    def balance(self, account: int) -> str:
+        """Return the balance of an account."""
+        return str(account)
+
+
+double("four")  # refused: an int
+double()  # refused: number is missing
+double(4, 5)  # refused: one parameter
+double(number=4, other=5)  # refused: no such parameter
+halved: str = double(4)  # refused: an int comes back
+Ledger().balance("seven")  # refused: an int
+Ledger().balance(7, 8)  # refused: one parameter beside self
+
+tool(effect="harmless")  # refused: no such effect
+tool(tries=3)  # refused: no such option
+tool(timeout="10 seconds")  # refused: a number
+tool(double, retries="many")  # refused: an int
+tool(3)  # refused: no function
+
+agent: Agent[Database, Invoice] = Agent(model, tools=[double, find], output=Invoice)
+wrong: Agent[Database, Invoice] = Agent(model, output=str)  # refused: another answer
+Agent[Database, Invoice](model, output=str)  # refused: another answer
+Agent(model, output=3)  # refused: no type
+Agent(model, tools=[len])  # refused: a function that is no tool
+Agent(model, tools=double)  # refused: a list
+Agent(model, on_limit="explode")  # refused: no such value
+Agent(model, max_turns=3)  # refused: an option of Budget
+Agent(model, budget=Budget(max_turns=3))  # refused: a misspelt limit
+Agent(model, subscribers=[double])  # refused: a subscriber takes an event
+
+
+async def runs(session: Session) -> None:
+    result = await agent.run("Find it", deps="a text")  # refused: a Database
+    await agent.resume(session, deps=3)  # refused: a Database
+    agent.stream("Find it", deps=Ledger())  # refused: a Database
+    await agent.resume("session-7")  # refused: a Session
+    result.output.number  # refused: None after an abnormal stop
+    if result.output is not None:
+        result.output.total  # refused: no such field
+    number: int = result.output  # refused: an Invoice
+    other: RunResult[str] = result  # refused: an Invoice
+    result.session.answers()  # refused: no such method
+    result.session.answer("approval_1", "perhaps")  # refused: allow or deny
+    await find(7, tool_context(Ledger()))  # refused: a Database
+    await find(7)  # refused: ctx is missing
+    async with agent.stream("Find it") as run:
+        async for piece in run.text():
+            piece.seq  # refused: a text
+        run.result.output.total  # refused: no such field
+
+
+def calls(raw: Tool) -> None:
+    raw(4)  # refused: a plain Tool cannot be called
