@@ -36,6 +36,7 @@ NOUNS = (
     "messages",
     "effects",
     "canonical",
+    "commands",
     "budgets",
     "tools",
     "contexts",

@@ -29,7 +29,7 @@ _FACE = (
         "tools",
         "Tools",
         "Make tools, and what a tool gets and returns.",
-        ("tools", "tooling", "effects", "toolsets", "hooks", "state.Suspended"),
+        ("tools", "tooling", "effects", "toolsets", "hooks", "sandboxes", "commands", "state.Suspended"),
     ),
     ("policies", "Policies", "Who decides whether a call may run.", ("permissions", "ports")),
     ("sessions", "Sessions", "Conversations that last.", ("sessions", "state", "resolve.archives", "resolve.sessions")),

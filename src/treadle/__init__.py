@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from treadle.errors import NothingToResume as NothingToResume
     from treadle.errors import Rejected as Rejected
     from treadle.errors import RunCompleted as RunCompleted
+    from treadle.errors import SandboxUnavailable as SandboxUnavailable
     from treadle.errors import SessionConflict as SessionConflict
     from treadle.errors import SessionError as SessionError
     from treadle.errors import SessionExists as SessionExists
@@ -75,6 +76,12 @@ if TYPE_CHECKING:
     from treadle.resolve.archives import expire_sessions as expire_sessions
     from treadle.resolve.archives import import_session as import_session
     from treadle.resolve.archives import list_doubts as list_doubts
+    from treadle.sandboxes.confinement import Confinement as Confinement
+    from treadle.sandboxes.processes import ProcessResult as ProcessResult
+    from treadle.sandboxes.processes import run_process as run_process
+    from treadle.sandboxes.runners import Bubblewrap as Bubblewrap
+    from treadle.sandboxes.runners import Landlock as Landlock
+    from treadle.sandboxes.runners import find_sandbox as find_sandbox
     from treadle.sessions.explanation import Explanation as Explanation
     from treadle.sessions.session import Session as Session
     from treadle.state import Approval as Approval
@@ -100,8 +107,6 @@ if TYPE_CHECKING:
     from treadle.toolsets.files import writing_tools as writing_tools
     from treadle.toolsets.http_answers import http_rejection as http_rejection
     from treadle.toolsets.operations import operation as operation
-    from treadle.toolsets.shell.processes import ProcessResult as ProcessResult
-    from treadle.toolsets.shell.processes import run_process as run_process
 
 _HOMES = {
     "Agent": "agents.agent",
@@ -109,9 +114,11 @@ _HOMES = {
     "Agents": "agents.registry",
     "Approval": "state",
     "ApprovalExpired": "errors",
+    "Bubblewrap": "sandboxes.runners",
     "Budget": "budgets",
     "CheckedCall": "tools",
     "ClearResults": "context.compaction",
+    "Confinement": "sandboxes.confinement",
     "ConfigurationError": "errors",
     "CurrentTrace": "context.compilers",
     "Decision": "ports",
@@ -128,6 +135,7 @@ _HOMES = {
     "Injected": "context.compilers",
     "InvalidArguments": "errors",
     "JournalError": "errors",
+    "Landlock": "sandboxes.runners",
     "Message": "messages",
     "ModelError": "errors",
     "NativeDriver": "drivers.native",
@@ -136,7 +144,7 @@ _HOMES = {
     "NotDone": "tools",
     "NothingToResume": "errors",
     "Price": "budgets",
-    "ProcessResult": "toolsets.shell.processes",
+    "ProcessResult": "sandboxes.processes",
     "ReActDecision": "drivers.react",
     "ReActDriver": "drivers.react",
     "RecordingModel": "providers.recorded",
@@ -148,6 +156,7 @@ _HOMES = {
     "RunCompleted": "errors",
     "RunResult": "engine.reports",
     "ScriptedDriver": "drivers.scripted",
+    "SandboxUnavailable": "errors",
     "Sections": "context.compilers",
     "Session": "sessions.session",
     "SessionConflict": "errors",
@@ -185,6 +194,7 @@ _HOMES = {
     "exit_code": "stops",
     "expire_sessions": "resolve.archives",
     "file_tools": "toolsets.files",
+    "find_sandbox": "sandboxes.runners",
     "first_of": "permissions.policies",
     "http_rejection": "toolsets.http_answers",
     "import_session": "resolve.archives",
@@ -195,7 +205,7 @@ _HOMES = {
     "open_session": "resolve",
     "operation": "toolsets.operations",
     "resolve_model": "resolve",
-    "run_process": "toolsets.shell.processes",
+    "run_process": "sandboxes.processes",
     "tool": "tooling.decorators",
     "with_fallback": "resolve",
     "writing_tools": "toolsets.files",

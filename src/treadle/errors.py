@@ -26,6 +26,7 @@ TreadleError
 │   └── NoSuchPoint             no point to fork from or rewind to: a call is open there, or there is none
 ├── JournalError                the store failed: full, read-only, corrupt, newer than this program
 │   └── IntentNotStored         a call that changes the world may not start: that cannot be stored
+├── SandboxUnavailable          a sandbox is required, and this machine has none that can hold what was asked for
 ├── ModelError                  a model call failed
 │   ├── ModelUnavailable        transient: may be retried (429, 5xx, connection, stall)
 │   ├── IncompleteStream        the stream ended without its terminal event; may be retried
@@ -69,6 +70,7 @@ __all__ = [
     "NothingToResume",
     "Rejected",
     "RunCompleted",
+    "SandboxUnavailable",
     "SessionConflict",
     "SessionError",
     "SessionExists",
@@ -158,6 +160,10 @@ class ToolNameConflict(ConfigurationError):
 
 class ToolDefinitionError(ConfigurationError):
     """A tool that cannot be described to a model: an annotation without a schema, a schema that is none."""
+
+
+class SandboxUnavailable(TreadleError):
+    """A sandbox is required, and this machine has none that can hold what was asked for. Nothing was run."""
 
 
 class SessionError(TreadleError):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.toolsets import process_guard
+from treadle.sandboxes import process_guard
 from treadle.toolsets.shell import run_process
 
 _PROGRAM = """

@@ -1,0 +1,1 @@
+"""Sandboxes: run a program as it is, so that nothing of it outlives its call, or confined. Decides nothing."""

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import IO, Self
 
 from treadle.errors import Rejected
-from treadle.toolsets import process_guard
+from treadle.sandboxes import process_guard
 from treadle.toolsets.files.root import refusal, shown
 
 __all__ = ["Matcher", "matching", "weight"]

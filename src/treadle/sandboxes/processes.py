@@ -8,29 +8,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
+from treadle.commands import ProcessResult
 from treadle.errors import shown
-from treadle.fields import Documented
-from treadle.toolsets import process_guard
+from treadle.sandboxes import process_guard
 
 __all__ = ["ProcessResult", "clean_environment", "run_process"]
 
 _TERM_SECONDS = 0.1
 """How long a program that was told to end may take before it is killed: a call that was cut has 0.2 seconds in all."""
-
-
-class ProcessResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """How a program ended. An exit code that is not 0 is a result, not an error."""
-
-    exit_code: int
-    """Negative: the signal that ended it."""
-    stdout: str
-    """What the program wrote to its standard output."""
-    stderr: str
-    """What it wrote to its standard error."""
-    is_shortened: bool = False
-    """Whether more was written than is kept here: the middle is left out then."""
 
 
 async def run_process(

@@ -1,0 +1,116 @@
+"""What a confined program may reach and use up: folders, network, time, memory, processes, disk. Values only."""
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from treadle.errors import ConfigurationError, NamedOptions, shown
+from treadle.fields import Documented
+
+__all__ = ["SYSTEM_FOLDERS", "Confinement"]
+
+SYSTEM_FOLDERS = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store",
+    "/etc/alternatives", "/etc/bash.bashrc", "/etc/ca-certificates", "/etc/group", "/etc/hosts", "/etc/ld.so.cache", "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d", "/etc/localtime", "/etc/magic", "/etc/mime.types", "/etc/nsswitch.conf", "/etc/passwd", "/etc/pki",
+    "/etc/protocols", "/etc/services", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/terminfo", "/etc/timezone",
+)  # fmt: skip
+"""What programs need of a system to run. No secrets: `/etc/shadow`, host keys and the homes of people are not among them."""
+
+_PROTECTED = (
+    ".git/config",
+    ".git/hooks",
+    ".gitmodules",
+    ".treadle",
+    ".mcp.json",
+    ".agents",
+    ".claude",
+    ".vscode",
+    ".husky",
+)
+
+
+class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
+    """What a confined program may reach and use up. Everything else is closed to it.
+
+    Example:
+        Confinement(writable=("build",), memory_bytes=2_000_000_000)
+    """
+
+    writable: tuple[str, ...] = ()
+    """Folders that it may read and change. Their protected files (hooks, settings of this and other programs) stay read-only."""
+    readable: tuple[str, ...] = ()
+    """Folders and files that it may read, beside those of the system and this Python."""
+    protected: tuple[str, ...] = _PROTECTED
+    """Names below each writable folder that stay read-only where they exist."""
+    network: bool = False
+    """Whether it may use the network: all of it, the machine's own services too."""
+    cpu_seconds: float | None = 300.0
+    """Processor time of each of its processes; None for no limit."""
+    memory_bytes: int | None = 2 << 30
+    """Memory of each of its processes, and of all together where the system can count that; None for no limit."""
+    max_processes: int | None = 128
+    """Processes and threads at one moment; None for no limit."""
+    max_file_bytes: int | None = 1 << 30
+    """Size of each file that it writes; None for no limit."""
+    temporary_bytes: int = 256 << 20
+    """Room in its own `/tmp`, which ends with it. Landlock has no folder of its own to offer: the limit holds for bubblewrap alone."""
+    max_output_bytes: int = 1_000_000
+    """Bytes of each of its outputs that are kept: the beginning and the end."""
+
+    def __post_init__(self) -> None:
+        for name in ("writable", "readable", "protected"):
+            value = getattr(self, name)
+            if isinstance(value, str) or not all(isinstance(one, str) and one and "\0" not in one for one in value):
+                raise ConfigurationError(f"Confinement: {name} must be a list of paths; got {shown(value)}.")
+        for name in (
+            "cpu_seconds",
+            "memory_bytes",
+            "max_processes",
+            "max_file_bytes",
+            "temporary_bytes",
+            "max_output_bytes",
+        ):
+            value = getattr(self, name)
+            is_optional = name not in ("temporary_bytes", "max_output_bytes")
+            if (value is None and is_optional) or (
+                isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+            ):
+                continue
+            raise ConfigurationError(f"Confinement: {name} must be a positive number; got {shown(value)}.")
+
+    def writable_folders(self) -> tuple[str, ...]:
+        """Return the writable folders from `/`, links resolved.
+
+        Raises:
+            ConfigurationError: One does not exist.
+        """
+        return tuple(_existing(self.writable, "writable"))
+
+    def readable_places(self) -> tuple[str, ...]:
+        """Return all that may be read, from `/`, links resolved: the system's, this Python's and what was named.
+
+        Raises:
+            ConfigurationError: A named one does not exist.
+        """
+        python = (sys.prefix, sys.base_prefix, str(Path(os.path.realpath(sys.executable)).parent))
+        own = [one for one in (*SYSTEM_FOLDERS, *python) if os.path.lexists(one)]
+        return tuple(dict.fromkeys([*own, *_existing(self.readable, "readable")]))
+
+    def protected_places(self) -> tuple[str, ...]:
+        """Return what stays read-only in the writable folders, as far as it exists."""
+        found = (f"{folder}/{name}" for folder in self.writable_folders() for name in self.protected)
+        return tuple(one for one in found if Path(one).exists())
+
+
+def _existing(paths: Iterable[str], name: str) -> list[str]:
+    found = []
+    for path in paths:
+        real = os.path.realpath(path)
+        if not Path(real).exists():
+            raise ConfigurationError(f"Confinement: the {name} path {shown(path)} does not exist.")
+        found.append(real)
+    return found

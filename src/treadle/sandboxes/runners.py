@@ -1,0 +1,287 @@
+"""The sandboxes: bubblewrap, and Landlock with a filter of system calls. Each runs a command confined, or not at all."""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from treadle.commands import Command, ProcessResult, Runner
+from treadle.errors import SandboxUnavailable
+from treadle.sandboxes import groups, launcher
+from treadle.sandboxes.confinement import Confinement
+from treadle.sandboxes.processes import clean_environment, run_process
+
+__all__ = ["Bubblewrap", "Landlock", "find_sandbox", "refusals"]
+
+_LAUNCHER = str(Path(launcher.__file__).resolve())
+_TMP, _HOME = "/tmp", "/tmp/home"  # noqa: S108 - the program's own, which nobody else sees
+_SYSTEM_PYTHON = "/usr/bin/python3"
+"""Starts the launcher where our own Python is closed to the user that we have become since we started."""
+_HANDED_DOWN = ("LANG", "LANGUAGE", "TERM", "TZ")
+_NAMESPACES = shlex.split(
+    "--die-with-parent --new-session --unshare-user --uid 1000 --gid 1000 --unshare-pid --unshare-ipc --unshare-uts "
+    "--unshare-cgroup-try --hostname sandbox --cap-drop ALL"
+)
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_REFUSALS = ("Read-only file system", "Permission denied", "Operation not permitted", "Network is unreachable", "No such device",
+             "Could not resolve host", "Temporary failure in name resolution", "Resource temporarily unavailable", "Cannot fork", "Cannot allocate memory",
+             "MemoryError", "No space left on device", "File too large", "PermissionError")  # fmt: skip
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """What is started for a confined command: the launcher with its plan, the sandbox's own program, the command."""
+
+    plan: dict[str, object]
+    program: tuple[str, ...]
+    cwd: str
+    env: dict[str, str]
+
+
+class _Confined:
+    """What both sandboxes share: limits, control groups, the launcher, and what becomes of its failures."""
+
+    name = ""
+
+    def __init__(self, confinement: Confinement | None) -> None:
+        self.confinement = confinement or Confinement()
+        self._places = _Places.of(self.confinement)
+
+    async def run(self, command: Command) -> ProcessResult:
+        """Run a command confined, to its end. Being cancelled ends it and all that it has started.
+
+        Raises:
+            OSError: It cannot be run confined. It was not run at all then.
+        """
+        launch, about = self.launch(command), self.confinement
+        with self._groups() as joined:
+            result = await run_process(
+                _arguments(launch, joined),
+                stdin=command.stdin,
+                cwd=launch.cwd,
+                env=launch.env,
+                max_bytes=about.max_output_bytes,
+            )
+        _raise_for(result.exit_code, result.stderr)
+        return result
+
+    def launch(self, command: Command) -> Launch:
+        """Return what is started for a command."""
+        raise NotImplementedError
+
+    def problem(self) -> str | None:
+        """Say why this sandbox cannot run even `true` here; None if it can. Takes some 50 ms."""
+        launch = self.launch(Command(arguments=("true",)))
+        try:
+            with self._groups() as joined:
+                done = subprocess.run(  # noqa: S603 - our own arguments
+                    _arguments(launch, joined),
+                    cwd=launch.cwd,
+                    env=launch.env,
+                    capture_output=True,
+                    text=True,
+                    timeout=10,
+                    check=False,
+                )
+            _raise_for(done.returncode, done.stderr)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        return None if done.returncode == 0 else f"`true` ended with status {done.returncode}."
+
+    @contextmanager
+    def _groups(self) -> Iterator[dict[str, str]]:
+        about = self.confinement
+        with groups.group(max_processes=about.max_processes, memory_bytes=about.memory_bytes) as joined:
+            if about.max_processes is not None and os.geteuid() == 0 and "pids" not in joined:
+                raise OSError(
+                    "The number of processes cannot be limited: for root it takes a control group, and none can be made here. "
+                    "Run as another user, or pass Confinement(max_processes=None)."
+                )
+            yield joined
+
+
+class Bubblewrap(_Confined):
+    """Runs commands in namespaces of their own, made by the program `bwrap`: own processes, network, `/tmp`, and view of the files.
+
+    Example:
+        agent = Agent("openai:gpt-5-mini", tools=tools, sandbox=Bubblewrap(Confinement(writable=("build",))))
+
+    Raises:
+        SandboxUnavailable: `bwrap` is not installed.
+        ConfigurationError: A folder of the confinement does not exist.
+    """
+
+    name = "bubblewrap"
+
+    def __init__(self, confinement: Confinement | None = None) -> None:
+        super().__init__(confinement)
+        program = shutil.which("bwrap")
+        if program is None:
+            raise SandboxUnavailable("The program bwrap is not installed. Install the package bubblewrap.")
+        self._program = program
+        self._options = _bwrap_options(program)
+
+    def launch(self, command: Command) -> Launch:
+        """Return what is started for a command."""
+        about, places = self.confinement, self._places
+        found = [self._program, *_NAMESPACES]
+        found += self._options
+        found += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"] if about.network else ["--unshare-net"]
+        for place in places.readable:
+            found += _bound(place)
+        found += shlex.split(f"--proc /proc --dev /dev --size {about.temporary_bytes} --tmpfs {_TMP} --dir {_HOME}")
+        for place in places.writable:
+            found += ["--bind", place, place]
+        for place in places.protected:
+            found += ["--ro-bind", place, place]
+        found += ["--chdir", _folder(command, places), "--clearenv"]
+        for name, value in _environment(command, places, home=_HOME, temporary=_TMP).items():
+            found += ["--setenv", name, value]
+        plan: dict[str, object] = {"limits": _limits(about)}
+        return Launch(plan=plan, program=(*found, "--", *command.arguments), cwd="/", env={"PATH": os.defpath})
+
+
+class Landlock(_Confined):
+    """Runs commands under Landlock, which closes files, and a filter of system calls, which closes the network and ways around.
+
+    It needs no program and no namespace, only a kernel with Landlock (Linux 5.13 or newer). It hides less than bubblewrap: the program
+    runs as the same user, and has no `/tmp` of its own: its `TMPDIR` and `HOME` are the first writable folder.
+
+    Raises:
+        SandboxUnavailable: The kernel has no Landlock, or it cannot hold what was asked for.
+        ConfigurationError: A folder of the confinement does not exist.
+    """
+
+    name = "landlock"
+
+    def __init__(self, confinement: Confinement | None = None) -> None:
+        super().__init__(confinement)
+        if sys.platform != "linux" or not launcher.landlock_abi():
+            raise SandboxUnavailable(
+                "This system has no Landlock: it needs Linux 5.13 or newer, with Landlock enabled."
+            )
+        if self._places.protected:
+            raise SandboxUnavailable(
+                f"Landlock cannot keep {self._places.protected[0]} read-only in a writable folder. Install the package bubblewrap, "
+                "make another folder writable, or pass Confinement(protected=())."
+            )
+
+    def launch(self, command: Command) -> Launch:
+        """Return what is started for a command."""
+        about, places = self.confinement, self._places
+        readable = [*places.readable, *(["/etc/resolv.conf"] if about.network else [])]
+        landlock = {"readable": readable, "writable": places.writable, "devices": _DEVICES, "network": about.network}
+        home = places.writable[0] if places.writable else "/"
+        return Launch(
+            plan={"limits": _limits(about), "landlock": landlock},
+            program=command.arguments,
+            cwd=_folder(command, places),
+            env=_environment(command, places, home=home, temporary=home),
+        )
+
+
+def find_sandbox(confinement: Confinement | None = None) -> Runner:
+    """Return the best sandbox of this machine: bubblewrap, else Landlock. What it returns has run a program, which takes some 50 ms.
+
+    Example:
+        agent = Agent("openai:gpt-5-mini", tools=tools, sandbox=find_sandbox(Confinement(writable=(".",))))
+
+    Raises:
+        SandboxUnavailable: There is none. The message says what is missing for each.
+        ConfigurationError: A folder of the confinement does not exist.
+    """
+    problems: list[str] = []
+    for kind in (Bubblewrap, Landlock):
+        try:
+            sandbox = kind(confinement)
+            problem = sandbox.problem()
+        except SandboxUnavailable as error:
+            problem = str(error)
+        else:
+            if problem is None:
+                return sandbox
+        problems.append(f"{kind.name}: {problem}")
+    raise SandboxUnavailable(f"A sandbox is required but unavailable. {' '.join(problems)}")
+
+
+def refusals(result: ProcessResult) -> tuple[str, ...]:
+    """Return the lines in which a program that failed says that something was closed to it.
+
+    A sandbox cannot know why a program ended; these are the words that the system has for what a sandbox refuses.
+    """
+    if result.exit_code == 0:
+        return ()
+    lines = (line.strip() for line in f"{result.stderr}\n{result.stdout}".splitlines())
+    return tuple(dict.fromkeys(line[:300] for line in lines if any(one in line for one in _REFUSALS)))[:5]
+
+
+class _Places(msgspec.Struct, frozen=True):
+    readable: tuple[str, ...]
+    writable: tuple[str, ...]
+    protected: tuple[str, ...]
+
+    @staticmethod
+    def of(about: Confinement) -> "_Places":
+        return _Places(about.readable_places(), about.writable_folders(), about.protected_places())
+
+    def hold(self, path: str) -> bool:
+        """Whether a path can be read inside."""
+        real = os.path.realpath(path)
+        return any(real == one or real.startswith(f"{one.rstrip('/')}/") for one in (*self.readable, *self.writable))
+
+
+def _bwrap_options(program: str) -> list[str]:
+    """Return the options that only newer versions have."""
+    try:
+        told = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=10, check=False).stdout  # noqa: S603 - a fixed program
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SandboxUnavailable(f"The program {program} does not start: {error}.") from error
+    return ["--disable-userns"] if "--disable-userns" in told else []
+
+
+def _bound(place: str) -> list[str]:
+    """Show a place as it is: a link as a link, so that `/bin` leads to `/usr/bin` inside too."""
+    return (
+        ["--symlink", str(Path(place).readlink()), place] if Path(place).is_symlink() else ["--ro-bind", place, place]
+    )
+
+
+def _folder(command: Command, places: _Places) -> str:
+    if command.cwd is not None:
+        return os.path.realpath(command.cwd)
+    return places.writable[0] if places.writable else "/"
+
+
+def _environment(command: Command, places: _Places, *, home: str, temporary: str) -> dict[str, str]:
+    if command.env is not None:
+        return dict(command.env)
+    own = {name: value for name, value in clean_environment().items() if name in _HANDED_DOWN or name.startswith("LC_")}
+    path = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return {"PATH": os.pathsep.join(one for one in path if places.hold(one)), **own, "HOME": home, "TMPDIR": temporary}
+
+
+def _limits(about: Confinement) -> dict[str, int]:
+    limits = {"CPU": about.cpu_seconds, "AS": about.memory_bytes, "FSIZE": about.max_file_bytes}
+    if os.geteuid() != 0:
+        limits["NPROC"] = about.max_processes  # does not bind root: a control group does
+    return {name: max(1, int(value)) for name, value in limits.items() if value is not None}
+
+
+def _arguments(launch: Launch, joined: dict[str, str]) -> list[str]:
+    plan = json.dumps({**launch.plan, "groups": list(joined.values())})
+    python = sys.executable if os.access(sys.executable, os.X_OK) else _SYSTEM_PYTHON
+    return [python, "-I", "-S", _LAUNCHER, plan, *launch.program]
+
+
+def _raise_for(exit_code: int, stderr: str) -> None:
+    """Raise for a command that was not started, because it could not be confined."""
+    if exit_code == launcher.FAILED and stderr.startswith(launcher.MARK):
+        raise OSError(stderr.removeprefix(launcher.MARK).strip())
+    if exit_code == 1 and stderr.startswith("bwrap: ") and "execvp" not in stderr:
+        raise OSError(stderr.strip())

@@ -1,0 +1,310 @@
+"""Sandboxes: what a confined program cannot reach or use up, on the real kernel, as root and as another user."""
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from treadle.commands import Command, ProcessResult
+from treadle.errors import ConfigurationError, SandboxUnavailable
+from treadle.sandboxes import launcher
+from treadle.sandboxes.confinement import Confinement
+from treadle.sandboxes.runners import Bubblewrap, Landlock, find_sandbox, refusals
+
+PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
+NOBODY = 65534
+
+KINDS = {
+    "bubblewrap": pytest.param(
+        Bubblewrap, marks=pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
+    ),
+    "landlock": pytest.param(
+        Landlock, marks=pytest.mark.skipif(not launcher.landlock_abi(), reason="the kernel has no Landlock")
+    ),
+}
+Kind = type[Bubblewrap] | type[Landlock]
+
+
+@pytest.fixture(params=list(KINDS.values()), ids=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    return found
+
+
+@pytest.fixture
+def run(kind: Kind, tmp_path: Path) -> Callable[..., ProcessResult]:
+    """Run a line of shell confined, with one writable folder, `tmp_path / "w"`."""
+    (tmp_path / "w").mkdir()
+
+    def ask(script: str, **settings: object) -> ProcessResult:
+        confinement = Confinement(**{"writable": (str(tmp_path / "w"),), "memory_bytes": 600_000_000, **settings})  # type: ignore[arg-type]  # wrong on purpose
+        return asyncio.run(kind(confinement).run(Command(arguments=("/bin/sh", "-c", script))))
+
+    return ask
+
+
+def test_a_program_reads_the_system_and_works_in_its_folder(run: Callable[..., ProcessResult], tmp_path: Path):
+    done = run(f"echo x > out && cat out && {PYTHON} -c 'print(6 * 7)' && pwd && echo oops >&2; exit 3")
+
+    assert (done.exit_code, done.stdout, done.stderr) == (3, f"x\n42\n{tmp_path / 'w'}\n", "oops\n")
+    assert (tmp_path / "w/out").read_text() == "x\n"
+
+
+@pytest.mark.parametrize("path", ["/etc/shadow", "/proc/{parent}/environ", "{secret}", "/dev/mem", "/sys/kernel/notes"])
+def test_what_was_not_named_cannot_be_read(run: Callable[..., ProcessResult], tmp_path: Path, path: str):
+    (tmp_path / "secret").write_text("canary")
+    where = path.format(parent=os.getpid(), secret=tmp_path / "secret")
+    done = run(f"cat {where}; ls {tmp_path}/secret; ln -s {where} link; cat link; ln {where} hard; cat hard")
+
+    assert done.exit_code != 0
+    assert "canary" not in done.stdout
+    assert "treadle" not in done.stdout
+
+
+def test_nothing_outside_the_writable_folder_can_be_changed(run: Callable[..., ProcessResult], tmp_path: Path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/file").write_text("old")
+    done = run(
+        f"echo x > {tmp_path}/other/file; rm {tmp_path}/other/file; mv {tmp_path}/other w2; echo x > /usr/evil; echo x > /etc/passwd; "
+        f"mkdir {tmp_path}/new; ln -s {tmp_path}/other l; echo x > l/file; chmod 777 {tmp_path}/other/file; exit 1"
+    )
+
+    assert done.exit_code == 1
+    assert (tmp_path / "other/file").read_text() == "old"
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["other", "w"]
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
+def test_protected_files_in_a_writable_folder_stay_as_they_are(tmp_path: Path):
+    (tmp_path / ".git/hooks").mkdir(parents=True)
+    (tmp_path / ".git/config").write_text("old")
+    sandbox = Bubblewrap(Confinement(writable=(str(tmp_path),)))
+    script = "echo x > .git/hooks/pre-commit; echo x > .git/config; mv .git/hooks .git/h2; rm -rf .git/config; echo y > .git/index; exit 1"
+    done = asyncio.run(sandbox.run(Command(arguments=("/bin/sh", "-c", script))))
+
+    assert (tmp_path / ".git/config").read_text() == "old"
+    assert list((tmp_path / ".git/hooks").iterdir()) == []
+    assert (tmp_path / ".git/index").exists()
+    assert "Read-only" in refusals(done)[0]
+
+
+def test_landlock_says_that_it_cannot_protect_a_file_in_a_writable_folder(tmp_path: Path):
+    (tmp_path / ".git/hooks").mkdir(parents=True)
+
+    with pytest.raises(SandboxUnavailable, match="read-only in a writable folder"):
+        Landlock(Confinement(writable=(str(tmp_path),)))
+
+
+CONNECTS = """
+import socket, sys
+kinds = [(socket.AF_INET, socket.SOCK_STREAM), (socket.AF_INET6, socket.SOCK_STREAM), (socket.AF_INET, socket.SOCK_DGRAM)]
+for family, kind in kinds:
+    try:
+        one = socket.socket(family, kind)
+        one.settimeout(5)
+        one.connect(("127.0.0.1" if family == socket.AF_INET else "::1", int(sys.argv[1])))
+        one.send(b"x")
+        print("sent", family, kind)
+    except OSError as error:
+        print("refused", error.errno)
+try:
+    one = socket.socket(socket.AF_UNIX)
+    one.connect(sys.argv[2])
+    print("sent unix")
+except OSError as error:
+    print("refused", error.errno)
+"""
+
+
+def test_there_is_no_network_and_no_socket_of_the_machine(run: Callable[..., ProcessResult], tmp_path: Path):
+    (tmp_path / "w/connects.py").write_text(CONNECTS)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as local:
+        local.bind(str(tmp_path / "socket"))
+        local.listen()
+        server.setblocking(False)
+        done = run(f"{PYTHON} connects.py {server.getsockname()[1]} {tmp_path / 'socket'}")
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+    lines = [line.split()[0] for line in done.stdout.splitlines()]
+    assert lines.count("refused") >= 3
+    assert "sent unix" not in done.stdout
+
+
+def test_a_network_that_is_allowed_works(kind: Kind, tmp_path: Path):
+    (tmp_path / "connects.py").write_text(CONNECTS)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        command = Command(arguments=(PYTHON, "connects.py", str(server.getsockname()[1]), "/nowhere"))
+        done = asyncio.run(kind(Confinement(writable=(str(tmp_path),), network=True)).run(command))
+
+    assert "sent 2 1" in done.stdout
+
+
+def test_memory_files_and_processes_are_bounded(run: Callable[..., ProcessResult]):
+    memory = run(f"{PYTHON} -c 'bytearray(2_000_000_000)'")
+    file = run("head -c 3000000 /dev/zero > big", max_file_bytes=1_000_000)
+    forks = run("i=0; while [ $i -lt 60 ]; do sleep 20 & i=$((i+1)); done; echo all", max_processes=20)
+    spin = run("while :; do :; done", cpu_seconds=1)
+
+    assert "MemoryError" in memory.stderr
+    assert file.exit_code != 0
+    assert "all" not in forks.stdout
+    assert spin.exit_code != 0
+    assert all(map(refusals, (memory, file, forks)))
+
+
+ESCAPES = """
+import os, sys, time
+for number in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            open(sys.argv[1], "w")  # holds the FIFO until it ends
+            time.sleep(60)
+        os._exit(0)
+open("ready", "w").close()
+"""
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="takes a control group: Landlock cannot end what left its process group without one"
+)
+def test_nothing_of_a_program_outlives_it(run: Callable[..., ProcessResult], tmp_path: Path):
+    (tmp_path / "w/escapes.py").write_text(ESCAPES)
+    os.mkfifo(tmp_path / "w/held")
+    reader = os.open(tmp_path / "w/held", os.O_RDONLY | os.O_NONBLOCK)
+    run(f"{PYTHON} escapes.py held")
+    os.set_blocking(reader, True)
+
+    while os.read(reader, 10):
+        pass
+    os.close(reader)
+
+
+def test_being_cancelled_ends_the_program(kind: Kind, tmp_path: Path):
+    fifo = tmp_path / "held"
+    os.mkfifo(fifo)
+
+    async def cancelled() -> None:
+        script = (
+            f'exec {PYTHON} -c \'import time; held = open("held", "w"); held.write("x"); held.flush(); time.sleep(60)\''
+        )
+        sandbox = kind(Confinement(writable=(str(tmp_path),)))
+        running = asyncio.create_task(sandbox.run(Command(arguments=("/bin/sh", "-c", script))))
+        reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        os.set_blocking(reader, True)
+        while not await asyncio.to_thread(os.read, reader, 1):
+            pass
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        while await asyncio.to_thread(os.read, reader, 1):
+            pass
+        os.close(reader)
+
+    asyncio.run(cancelled())
+
+
+PRINTS_ALL = """
+import asyncio, sys
+from treadle.commands import Command
+from treadle.sandboxes.confinement import Confinement
+from treadle.sandboxes.runners import Bubblewrap, Landlock
+sandbox = {"bubblewrap": Bubblewrap, "landlock": Landlock}[sys.argv[1]](Confinement(writable=(sys.argv[2],)))
+command = Command(arguments=("/bin/sh", "-c", "env; cat /proc/self/environ; cat /proc/1/environ; cat /proc/$PPID/environ"))
+print(asyncio.run(sandbox.run(command)).stdout)
+"""
+
+
+def test_the_environment_is_clean(kind: Kind, tmp_path: Path):
+    canary = {**os.environ, "OPENAI_API_KEY": "sk-canary"}
+    done = subprocess.run(
+        [sys.executable, "-c", PRINTS_ALL, kind.name, str(tmp_path)],
+        env=canary,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+    assert "HOME=" in done.stdout
+    assert "canary" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["unshare -r id", "mount -t tmpfs none /tmp", "chroot / id", "nsenter -t 1 -m id", "dmesg"],
+)
+def test_ways_around_are_closed(run: Callable[..., ProcessResult], program: str):
+    assert run(program).exit_code != 0
+
+
+def test_a_program_that_does_not_exist_is_told_apart_from_a_sandbox_that_fails(run: Callable[..., ProcessResult]):
+    assert run("no-such-program").exit_code == 127
+    with pytest.raises(ConfigurationError, match="does not exist"):
+        run("true", readable=("/no/such/folder",))
+
+
+def test_what_the_machine_has_is_found():
+    sandbox = find_sandbox()
+
+    assert asyncio.run(sandbox.run(Command(arguments=("true",)))).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"memory_bytes": 0}, {"writable": "/tmp"}, {"cpu_seconds": "1"}, {"max_processes": -1}, {"readable": ("",)}],
+)
+def test_a_confinement_of_wrong_values_is_refused(settings: dict[str, object]):
+    with pytest.raises(ConfigurationError, match="Confinement"):
+        Confinement(**settings)  # type: ignore[arg-type]  # wrong on purpose
+
+
+AS_NOBODY = textwrap.dedent(
+    """
+    import asyncio, json, os, sys
+    from treadle.commands import Command
+    from treadle.sandboxes.confinement import Confinement
+    from treadle.sandboxes.runners import Bubblewrap, Landlock
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+    kind = {"bubblewrap": Bubblewrap, "landlock": Landlock}[sys.argv[1]]
+    sandbox = kind(Confinement(writable=(sys.argv[2],), max_processes=20, memory_bytes=600_000_000))
+    scripts = ["echo x > out; cat out", "cat /etc/shadow", "echo x > ../evil",
+               "i=0; while [ $i -lt 60 ]; do sleep 20 & i=$((i+1)); done; echo all"]
+    async def main():
+        return [await sandbox.run(Command(arguments=("/bin/sh", "-c", one))) for one in scripts]
+    print(json.dumps([(one.exit_code, one.stdout, one.stderr) for one in asyncio.run(main())]))
+    """
+)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="our Python may be closed to others")
+def test_it_holds_for_another_user_too(kind: Kind, tmp_path: Path):
+    place = tmp_path / "w"
+    place.mkdir()
+    os.chown(place, NOBODY, NOBODY)
+    for folder in (tmp_path, *tmp_path.parents):
+        if str(folder).startswith("/tmp/") and str(folder) != "/tmp":
+            folder.chmod(folder.stat().st_mode | 0o055)
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, kind.name, str(place)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    works, shadow, outside, forks = json.loads(done.stdout or done.stderr[-500:])
+
+    assert works[:2] == [0, "x\n"]
+    assert shadow[0] != 0
+    assert not (tmp_path / "evil").exists(), outside
+    assert "all" not in forks[1]
