@@ -32,7 +32,7 @@ class Bodied:
 
     @property
     def is_stream(self) -> bool:
-        return self.status == 200 and "stream" in self.path.rpartition("/")[2].lower()
+        return self.status == 200 and "stream" in self.path.rpartition("/")[2].lower().rpartition(":")[2]
 
     def with_body(self, body: str) -> Exchange:
         """Return the exchange with its body as text, for an oracle."""
@@ -118,7 +118,7 @@ def _is_cut(one: Bodied) -> bool:
 
 def text_of(one: Bodied) -> str:
     """Return an answer as Anthropic's dialect writes it: without what Bedrock puts around its events."""
-    if not one.is_stream:
+    if not one.content.startswith(b"\0"):
         return one.content.decode()
     payloads = [json.loads(payload) for _, payload in frames(one.content)]
     held = [base64.b64decode(payload["bytes"]).decode() for payload in payloads if "bytes" in payload]

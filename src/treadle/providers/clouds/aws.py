@@ -223,9 +223,9 @@ class AwsSignatures:
             found = self._found or self._first()
             frozen = found.get_frozen_credentials() if found is not None else None
         except passing as exc:
-            raise ModelUnavailable(f"AWS credentials cannot be had at the moment: {type(exc).__name__}.") from exc
+            raise ModelUnavailable(f"AWS cannot check the login at the moment ({type(exc).__name__}).") from exc
         except lasting as exc:
-            raise ModelRejected(f"AWS credentials cannot be had: {exc} {self.advice}") from exc
+            raise ModelRejected(f"AWS refuses the login ({exc}). {self.advice}") from exc
         if frozen is None:
             raise ModelRejected(f"No AWS credentials were found. {self.advice}")
         self._found = found

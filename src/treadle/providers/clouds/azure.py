@@ -135,5 +135,5 @@ class _Entra:
             raise ModelUnavailable("The server that gives Entra tokens cannot be reached.") from exc
         except (refused.AzureError, ValueError, OSError) as exc:
             said = " ".join(str(exc).split())[:200]
-            raise ModelRejected(f"Entra gives no token: {said} {_ADVICE}") from None
+            raise ModelRejected(f"Entra refuses the login ({said}). {_ADVICE}") from None
         return Token(value=token.token, expires_at=float(token.expires_on))

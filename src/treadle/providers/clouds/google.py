@@ -205,4 +205,4 @@ def _refusal(exc: Any) -> ModelError:
     if getattr(exc, "retryable", False):
         return ModelUnavailable("The server that gives Google tokens is not well at the moment.")
     said = next((arg for arg in exc.args if isinstance(arg, str)), type(exc).__name__)
-    return ModelRejected(f"Google refuses to give a token: {' '.join(said.split())[:200]} {_ADVICE}")
+    return ModelRejected(f"Google refuses the login ({' '.join(said.split())[:200]}). {_ADVICE}")
