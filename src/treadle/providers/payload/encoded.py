@@ -27,6 +27,14 @@ class _Body(NamedTuple):
     """Drops the body when the message dies."""
 
 
+class _Known(ref[Message]):
+    """A message that was encoded, and its bytes. One object and no closure: the collector looks at each that a session keeps."""
+
+    __slots__ = ("encoded", "key")
+    key: int
+    encoded: bytes
+
+
 class EncodedMessages:
     """The bytes of each message, made at first sight and dropped with the message.
 
@@ -41,13 +49,19 @@ class EncodedMessages:
 
     def __init__(self, encode: Callable[[Message], bytes]) -> None:
         self._encode = encode
-        self._known: dict[int, tuple[ref[Message], bytes]] = {}
+        self._known: dict[int, _Known] = {}
         self._bodies: dict[str, _Body] = {}
+        known = self._known
+
+        def forget(one: ref[Message]) -> None:
+            known.pop(one.key, None)  # type: ignore[attr-defined]  # a _Known, as all of these
+
+        self._forget = forget
 
     def pieces(self, messages: Iterable[Message]) -> list[bytes]:
         """Return the bytes of each message, in order, without those that come to nothing."""
         known = self._known
-        found = [known[id(message)][1] if id(message) in known else self._add(message) for message in messages]
+        found = [known[id(message)].encoded if id(message) in known else self._add(message) for message in messages]
         return [piece for piece in found if piece]
 
     def body(self, head: bytes, messages: Sequence[Message], *, session_id: str) -> bytes:
@@ -79,11 +93,11 @@ class EncodedMessages:
         return ref(first, lambda _: bodies.pop(session_id, None))
 
     def _add(self, message: Message) -> bytes:
-        encoded = self._encode(message)
-        key, known = id(message), self._known
+        one = _Known(message, self._forget)
+        one.key, one.encoded = id(message), self._encode(message)
         # The entry goes before the id can be used again: callbacks run while the message dies.
-        known[key] = (ref(message, lambda _: known.pop(key, None)), encoded)
-        return encoded
+        self._known[one.key] = one
+        return one.encoded
 
 
 def to_json(value: Any) -> bytes:
