@@ -4,10 +4,9 @@ Three kinds of secrets are found: values that this process uses itself (`remembe
 a private key, and fields by name such as `password=...`.
 """
 
-from treadle.redaction.known_values import KNOWN, MARK, remember, without_known
+from treadle.redaction.known_values import KNOWN, MARK, remember, scrubbed, without_known
 from treadle.redaction.logs import redacted_logger, shown_error
 from treadle.redaction.names import is_secret_name, known, secrets_of_address
-from treadle.redaction.records import scrubbed
 from treadle.redaction.redactor import Redactor
 
 __all__ = [
