@@ -195,14 +195,25 @@ RESULTS: dict[str, Callable[[], Any]] = {
 }
 
 
+_TYPED = ", typed"
+TYPES: dict[str, Any] = {
+    "a million objects": {"type": "array", "items": {"$ref": "#/$defs/A"}, "$defs": {"A": {"type": "object", "properties": {"a": {"type": "integer"}}}}},
+    "a tree of a million": {"type": "array"},
+    "a million fields": {"type": "object", "additionalProperties": {"type": "string"}},
+    "a million integers": {"type": "array", "items": {"type": "integer"}},
+}  # fmt: skip
+"""What some of them promise: a schema looks at each value."""
+
+
 async def _return(watch: Watch, result: str, _: str) -> str:
     from treadle import Agent, Budget, Rejected, Tool
     from treadle.testing import ScriptedModel, call, text
     from treadle.tools import Media, ToolOutput
 
-    value = RESULTS[result]()
+    made, is_typed = [RESULTS[result.removesuffix(_TYPED)]()], result.endswith(_TYPED)
 
     async def run(arguments: Any, ctx: Any) -> Any:
+        value = made.pop()  # nobody else holds it: that it is freed is part of what it costs
         if isinstance(value, BaseException):
             raise value
         if value == "rejected":
@@ -212,7 +223,7 @@ async def _return(watch: Watch, result: str, _: str) -> str:
         return value
 
     produce = Tool(name="produce", description="Return it.", parameters={"type": "object"}, effect="read", run=run,
-                   output_schema=None)  # fmt: skip
+                   output_schema=TYPES[result.removesuffix(_TYPED)] if is_typed else None)  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         from treadle import open_session
 
@@ -379,6 +390,7 @@ SCENARIOS: dict[str, tuple[Callable[[Watch, str, str], Any], str, str]] = {
     **{name: (_ask, name, "") for name in BODIES},
     **{f"{name}, gzip": (_ask, name, "gzip") for name in ("comments", "blank events", "small events", "brackets")},
     **{name: (_return, name, "") for name in RESULTS},
+    **{f"{name}{_TYPED}": (_return, f"{name}{_TYPED}", "") for name in TYPES},
     **{name: (_work_on, name, "") for name in FILES},
     **{f"redaction: {name}": (_redact, name, "") for name in REDACTED},
     **{name: (_open_long, name, "") for name in JOURNALS},

@@ -1,6 +1,7 @@
 """Large results: whole in the journal, bounded for the model, and never a reason to hold the event loop."""
 
 import asyncio
+import enum
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle import Agent, Budget, Rejected, tool
+from treadle import Agent, Budget, Rejected, Tool, tool
 from treadle.testing import ScriptedModel, call, text
 from treadle.validation.plain import NotData, Walk
 
@@ -36,6 +37,68 @@ def test_the_pieces_of_a_text_are_the_text_of_the_value(value, times):
 
     assert data == large
     assert json.loads(b"".join(pieces)) == large
+
+
+@given(JSON, st.sampled_from([1, 5, 40]), st.integers(1, 60))
+def test_a_text_that_is_written_while_the_value_is_converted_is_the_same_text(value, times, text_from):
+    large: Any = {"many": [value] * times, "long": "é\n" * 100, "one": value, "deep": {"er": [{"a": value}] * 3}}
+    walk = Walk(large, text_from=text_from)
+    for _ in walk.steps():
+        pass
+    whole = b"".join(walk.encoded())
+
+    assert json.loads(whole) == large
+    assert walk.is_text or len(whole) < 2 * text_from + 1 or walk.data == large
+    assert not walk.is_text or len(whole.decode()) >= 2 * text_from - 1
+
+
+class Twice(enum.Enum):
+    ONE = "3"
+
+
+@pytest.mark.parametrize("odd", [Twice.ONE, 3], ids=["twice", "no text"])
+def test_a_key_is_looked_at_also_where_only_the_text_is_kept(odd):
+    walk = Walk({**{str(number): 1 for number in range(100)}, odd: 1}, text_from=10)
+
+    with pytest.raises(NotData, match="has the key '3' twice" if odd is Twice.ONE else "has a key that is a int"):
+        for _ in walk.steps():
+            pass
+
+
+async def test_a_number_that_no_reader_takes_is_found_in_a_long_list_too():
+    @tool(effect="read")
+    async def produce():
+        """Return it."""
+        return [*range(60_000), 10**5000]
+
+    model = ScriptedModel([call("produce"), text("done")])
+    result = await Agent(model, tools=[produce]).run("go")
+
+    assert [one.status for one in result.tool_calls] == ["unexpected_result_shape"]
+    assert "$[60000] is an integer of more than 4300 digits" in str(model.requests[1].messages[-1])
+
+
+@pytest.mark.row("N10")
+@pytest.mark.parametrize("limit", [None, 60_001, 70_000, 200_000])
+async def test_a_heavy_result_is_whole_where_it_fits_and_a_preview_where_it_does_not(limit):
+    value = [1] * 35_000  # 70,001 characters
+
+    def run(arguments: Any, ctx: Any) -> Any:
+        return value
+
+    produce = Tool(name="produce", description="Return it.", parameters={"type": "object"}, effect="read", run=run)
+    model = ScriptedModel([call("produce"), text("done")])
+    result = await Agent(model, tools=[produce], budget=Budget(max_tool_result_chars=limit)).run("go")
+
+    (finished,) = [event for event in await result.session.events() if event.type == "tool.finished"]
+    if limit is None or limit > 70_001:
+        assert finished.result.data == value
+        assert json.loads(finished.result.content) == value
+    else:
+        shown = json.loads(finished.result.content)
+        assert shown["total_chars"] == 70_001
+        assert len(finished.result.content) <= limit
+        assert json.loads(await result.session.ledger.journal.blob(finished.result.artifact)) == value
 
 
 @pytest.mark.row("N10")

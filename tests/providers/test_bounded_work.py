@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import json
 import zlib
 
 import pytest
@@ -201,3 +202,21 @@ async def test_a_response_of_more_calls_than_anybody_means_is_refused_and_a_thou
             else:
                 parts = [part async for part in model.stream(ASK)]
                 assert len(parts[-1].parts) == count
+
+
+@pytest.mark.row("N10", "PF26")
+@pytest.mark.parametrize("where", ["id", "name"])
+async def test_a_call_with_a_name_of_megabytes_is_refused_and_a_long_one_is_not(where):
+    for length, is_refused in ((90_000, False), (200_000, True)):
+        call = {"index": 0, "id": "c", "function": {"name": "look", "arguments": "{}"}}
+        (call if where == "id" else call["function"])[where] = "n" * length
+        whole = {"choices": [{"message": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+        streamed = {"choices": [{"delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+        for body in (json.dumps(whole).encode(), b"data: " + json.dumps(streamed).encode() + b"\n\ndata: [DONE]\n\n"):
+            async with serving(answer(body)) as server:
+                model = resolve_model("openai-chat:m", base_url=server.url, api_key="k")
+                if is_refused:
+                    with pytest.raises(ModelResponseInvalid, match="have more than 100000 characters"):
+                        [part async for part in model.stream(ASK)]
+                else:
+                    assert [part async for part in model.stream(ASK)][-1].parts

@@ -28,9 +28,10 @@ from treadle import (
     open_session,
 )
 from treadle.errors import shown
-from treadle.events import SessionChanged
+from treadle.events import ModelFinished, RunStarted, SessionChanged
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
+from treadle.messages import Message, Text
 from treadle.ports import Journal
 from treadle.testing import ScriptedModel, text
 
@@ -280,3 +281,20 @@ def test_any_value_is_shown_in_few_characters() -> None:
     assert shown(_Mute()) == "<_Mute>"
     assert "bits" in shown(10**5000)
     assert len(shown({"a": [1] * 1000}, 60)) == 60
+
+
+@pytest.mark.row("ST07")
+@pytest.mark.unchecked("its events contradict each other on purpose")
+async def test_events_that_contradict_each_other_are_one_clear_error_wherever_they_are_read(tmp_path: Path) -> None:
+    journal = await open_journal(tmp_path / "agent.db")
+    finished = ModelFinished(
+        session_id="s", seq=2, at=2.0, cost="much", message=Message(role="assistant", parts=(Text("a"),))
+    )
+    await journal.adopt("s", [RunStarted(session_id="s", seq=1, at=1.0, task="go"), finished], state="running")
+
+    with pytest.raises(JournalError, match=r"session 's' contradict each other at event 2 \(model.finished\)"):
+        async with open_session(journal, id="s"):
+            pass
+    assert await expire_sessions(journal, before=1e12) == ()
+    assert await list_doubts(journal) == ()
+    await journal.close()

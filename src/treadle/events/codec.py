@@ -25,6 +25,7 @@ from treadle.events.calls import (
     ToolStarted,
     ToolSuspended,
 )
+from treadle.events.long_texts import decode_slowly
 from treadle.events.models import DecisionRejected, ModelDelta, ModelDiscarded, ModelFailed, ModelFinished, ModelStarted
 from treadle.events.runs import (
     BudgetReached,
@@ -100,6 +101,8 @@ _encoder = msgspec.json.Encoder()
 
 
 _decoder = msgspec.json.Decoder(AnyEvent)
+_LARGE = 1024 * 1024
+"""Characters from which on an event is decoded in slices."""
 
 
 def encode_event(event: Event) -> bytes:
@@ -134,7 +137,12 @@ def decode_event(body: bytes | str) -> AnyEvent:
     Raises:
         msgspec.DecodeError: It is no event that this version knows.
     """
-    event: AnyEvent = _decoder.decode(body)
+    event: AnyEvent
+    if len(body) < _LARGE:
+        event = _decoder.decode(body)
+    else:
+        value = decode_slowly(body if isinstance(body, str) else body.decode())
+        event = msgspec.convert(value, AnyEvent)
     return event
 
 

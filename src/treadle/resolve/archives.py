@@ -1,10 +1,11 @@
 """Archives: bring exported sessions into a journal, and let old ones go. Looks into no session's run."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import msgspec
 
+from treadle.concurrency.collecting import full_collections_put_off
 from treadle.concurrency.threads import Threads
 from treadle.errors import ConfigurationError, JournalError, SessionHeld, shown
 from treadle.events import SessionChanged
@@ -17,7 +18,7 @@ from treadle.sessions.checkpoints import fold
 from treadle.sessions.resolving import doubts_of
 from treadle.sessions.session import Session
 from treadle.sessions.transfer import Parcel, unpack
-from treadle.state import UNREADABLE, Doubt, SessionState, is_cancelled, unreadable, waiting_approvals
+from treadle.state import Doubt, SessionState, is_cancelled, unreadable, waiting_approvals
 
 __all__ = ["expire_sessions", "import_session", "list_doubts"]
 
@@ -66,6 +67,11 @@ async def import_session(
         checked_id(id)
     read = partial(_arrived, taken, id, take_open=take_open, at=at)
     is_long = sum(map(len, taken)) > _MANY_CHARS
+    with full_collections_put_off():
+        return await _taken_in(journal, read, is_long=is_long)
+
+
+async def _taken_in(journal: Journal, read: Callable[[], tuple[Parcel, str]], *, is_long: bool) -> str:
     parcel, phase = await _threads.submit(read) if is_long else read()  # or its stored results are large
     for content in parcel.blobs.values():  # first: bytes that nobody names do no harm
         await journal.put_blob(content)
@@ -146,7 +152,7 @@ async def expire_sessions(
                 if not even_open and await _waits(journal, session):
                     continue
                 await session.delete(purge=purge)
-        except (SessionHeld, *UNREADABLE) as error:
+        except (SessionHeld, JournalError) as error:
             logger.info("Session %r stays: %s", info.id, error)
             continue
         gone.append(info.id)
@@ -194,6 +200,6 @@ async def list_doubts(journal: Journal) -> tuple[Doubt, ...]:
             continue
         try:
             found += await doubts_of(journal, fold(info.id, await journal.read(info.id)))
-        except UNREADABLE as error:
+        except JournalError as error:
             logger.warning("%s", unreadable(info.id, error))
     return tuple(found)

@@ -19,7 +19,7 @@ from treadle.events import (
     ToolResolved,
     ToolStarted,
 )
-from treadle.state import SessionState
+from treadle.state import SessionState, add_up
 from treadle.tools import CallStatus, ToolResult
 
 __all__ = [
@@ -75,11 +75,12 @@ class Rewind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fold(session_id: str, events: Iterable[AnyEvent]) -> SessionState:
-    """Add up a session's events."""
-    state = SessionState(session_id)
-    for event in events:
-        state.apply(event)
-    return state
+    """Add up a session's events.
+
+    Raises:
+        JournalError: They contradict each other.
+    """
+    return add_up(SessionState(session_id), events)
 
 
 async def take_in(state: SessionState, events: Sequence[AnyEvent]) -> SessionState:
@@ -87,9 +88,8 @@ async def take_in(state: SessionState, events: Sequence[AnyEvent]) -> SessionSta
     for start in range(0, len(events), _EVENTS_A_TURN):
         if start:
             await asyncio.sleep(0)
-        for event in events[start : start + _EVENTS_A_TURN]:
-            if event.seq > state.head:  # else somebody else has taken it in meanwhile
-                state.apply(event)
+        part = events[start : start + _EVENTS_A_TURN]
+        add_up(state, (event for event in part if event.seq > state.head))  # others may have taken some in meanwhile
     return state
 
 
@@ -111,7 +111,7 @@ def find_point(
     _check_kinds(at, step=step, message=message)
     state, points = SessionState(session_id), []
     for event in events:
-        state.apply(event)
+        add_up(state, (event,))
         points.append(_Point(event, state))
     match at, step, message:
         case (str(name), _, _):
@@ -219,10 +219,15 @@ def _effect(call_id: str, started: ToolStarted, result: ToolResult | None, *, is
     return EffectRecord(call_id=call_id, tool=started.tool, effect=started.effect, status=status.value)
 
 
+_NAMING = frozenset({ToolFinished, ContractViolated})
+
+
 def artifacts_of(events: Iterable[AnyEvent]) -> tuple[str, ...]:
     """Return the digests of the stored bytes that the events name, each once."""
     found: dict[str, None] = {}
     for event in events:
+        if type(event) not in _NAMING:  # nearly all of them, and there may be very many
+            continue
         match event:
             case ToolFinished(result=ToolResult(artifact=str(digest))) | ContractViolated(artifact=str(digest)):
                 found[digest] = None

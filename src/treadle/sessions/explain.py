@@ -44,7 +44,7 @@ from treadle.sessions.explanation import (
     Tried,
     Used,
 )
-from treadle.state import SessionState
+from treadle.state import SessionState, add_up
 
 __all__ = ["explain"]
 
@@ -60,7 +60,7 @@ def explain(session_id: str, events: Iterable[AnyEvent], children: Sequence[Expl
     events = tuple(events)
     state, reading = SessionState(session_id), _Reading()
     for event in events:
-        state.apply(event)
+        add_up(state, (event,))
         reading.take(event)
         reading.count(state)
     return _redacted(_explanation(events, state, reading, children))

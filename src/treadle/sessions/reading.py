@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
+from treadle.concurrency.collecting import full_collections_put_off
 from treadle.concurrency.threads import Threads
 from treadle.concurrency.turns import in_turns
 from treadle.events import AnyEvent, ChildStarted, MessageAdded, ModelFinished, ToolFinished
@@ -22,8 +23,13 @@ _MANY_CHARS = 200_000
 
 async def explained(journal: Journal, session_id: str) -> Explanation:
     """Return the explanation of a session, and of those that carried out its calls."""
+    with full_collections_put_off():
+        return await _explained(journal, session_id)
+
+
+async def _explained(journal: Journal, session_id: str) -> Explanation:
     events = await journal.read(session_id)
-    children = [await explained(journal, child_id) for child_id in _children_in(events)]
+    children = [await _explained(journal, child_id) for child_id in _children_in(events)]
     if not _is_long(events):
         return explain(session_id, events, children)
     explanation: Explanation = await _threads.submit(partial(explain, session_id, events, children))

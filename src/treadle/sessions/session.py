@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from treadle.canonical import find_unencodable
+from treadle.concurrency.collecting import full_collections_put_off
 from treadle.errors import (
     ApprovalExpired,
     ConfigurationError,
@@ -366,7 +367,8 @@ class Session(HeldSession):
         """
         if redactor is not None and not isinstance(redactor, Redactor):
             raise ConfigurationError(f"redactor is a Redactor, or None for exact lines; got {shown(redactor)}.")
-        return await exported(await maintenance.parcel_of(self.ledger), redactor)
+        with full_collections_put_off():
+            return await exported(await maintenance.parcel_of(self.ledger), redactor)
 
     async def move(self, to: str, *, by: str = "person", reason: str = "") -> Sequence[bytes]:
         """Close the session here, durably, and return it as lines of JSON, for `import_session` at the place where it goes on.

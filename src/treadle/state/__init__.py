@@ -3,6 +3,7 @@
 Not a store: it holds nothing that the events and the inbox do not say.
 """
 
+from treadle.state.adding_up import add_up
 from treadle.state.calls import BUDGET_EXCEEDED, Approval, CallRecord, CallState, ChildState, Denial, streak_key
 from treadle.state.compactions import ShownMessage, compacted
 from treadle.state.doubts import IN_DOUBT, Doubt, is_equal, resolution_message
@@ -21,7 +22,6 @@ from treadle.state.runs import RunState
 from treadle.state.session import SessionState
 from treadle.state.suspension import Suspended
 from treadle.state.waiting import (
-    UNREADABLE,
     answer_id,
     applies_to,
     instant,
@@ -33,7 +33,6 @@ from treadle.state.waiting import (
 __all__ = [
     "BUDGET_EXCEEDED",
     "IN_DOUBT",
-    "UNREADABLE",
     "Approval",
     "CallRecord",
     "CallState",
@@ -51,6 +50,7 @@ __all__ = [
     "SessionState",
     "ShownMessage",
     "Suspended",
+    "add_up",
     "answer_id",
     "applies_to",
     "compacted",

@@ -3,16 +3,11 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from treadle.errors import JournalError
 from treadle.state.calls import Approval
 from treadle.state.inbox import InboxMessage, LeftAnswer, LeftCancellation
 from treadle.state.session import SessionState
 
-__all__ = ["UNREADABLE", "answer_id", "applies_to", "instant", "is_cancelled", "unreadable", "waiting_approvals"]
-
-
-UNREADABLE = (JournalError, AssertionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What reading and adding up a damaged session may raise: it is left out of a list, and hides no other."""
+__all__ = ["answer_id", "applies_to", "instant", "is_cancelled", "unreadable", "waiting_approvals"]
 
 
 def answer_id(approval: Approval) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from treadle.canonical import find_unencodable
-from treadle.concurrency.turns import in_turns
+from treadle.concurrency.turns import Keep, in_turns
 from treadle.effects import Effect
 from treadle.errors import InvalidArguments, InvalidJson, ToolDefinitionError, ToolNameConflict
 from treadle.ports import SessionView, ToolSpec
@@ -37,6 +37,7 @@ class Plain(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool returned, as JSON data."""
 
     data: Any = None
+    """None where only its text is kept, too."""
     problem: str | None = None
     """What keeps it from being that; then there is no data."""
     walk: "Walk | None" = None
@@ -144,12 +145,19 @@ class Toolbox:
         found: list[dict[str, Any]] = []
         if plain.walk is None:
             return schema.check_result(plain.data)
-        has_whole_floats = plain.walk.has_whole_floats
-        await in_turns(schema.checking_result(plain.data, found, has_whole_floats=has_whole_floats))
+        checking = schema.checking_result(
+            plain.data, found, has_whole_floats=plain.walk.has_whole_floats, is_heavy=plain.is_heavy
+        )
+        await in_turns(checking)
         return found
 
-    async def plain(self, value: Any) -> "Plain":
-        """Return a tool's value as plain JSON, or what keeps it from being that. Gives others turns while it works."""
+    async def plain(self, value: Any, *, text_from: int | None = None, keep: Keep | None = None) -> "Plain":
+        """Return a tool's value as plain JSON, or what keeps it from being that. Gives others turns while it works.
+
+        Args:
+            text_from: Values from which on only its JSON text is kept; None to keep all as data.
+            keep: Is given what a large value holds, a slice at a time, so that not all of it is freed at once.
+        """
         if (
             type(value) in _ATOMS
             and (type(value) is not str or len(value) <= _SHORT)
@@ -157,7 +165,7 @@ class Toolbox:
         ):
             return Plain(data=value)
         validation = _validation()
-        walk = validation.Walk(value)
+        walk = validation.Walk(value, text_from=text_from, keep=keep)
         try:
             await in_turns(walk.steps())
             if not walk.is_heavy:  # else the encoder is asked when the text is made

@@ -3,12 +3,14 @@
 import dataclasses
 import datetime as dt
 import decimal
+import math
 import sys
 import uuid
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from enum import Enum
+from itertools import islice
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -28,6 +30,12 @@ _HEAVY = 20_000
 """Weight of what is encoded without a pause: a value weighs 1, and so do 16 characters."""
 _LIGHT = 64
 """Weight up to which none is noted down."""
+_FEW = 64
+"""Items or fields up to which a list or object is freed at once, with what they hold."""
+_LONG_NUMBER = 2**63
+"""From which on a number is looked at closely."""
+_Keep: TypeAlias = Callable[[tuple[Any, ...]], None]
+_NOTHING: Any = object()
 _ATOMS = frozenset({int, bool, type(None)})
 
 
@@ -55,15 +63,32 @@ class NotData(Exception):
 class Walk:
     """The conversion of one value. Drive `steps` to its end; it pauses after each slice of the work.
 
+    A copy of a million objects is a million objects more for the garbage collector to look at, and to free at once: each holds up all
+    threads. So where only the text of a large value will be used, it is written while the value is converted.
+
     Example:
         walk = Walk(value)
         for _ in walk.steps(): ...
         walk.data
+
+    Args:
+        max_values: Values that it may hold.
+        text_from: Values from which on only the JSON text of a list or object is kept; None to keep all as values.
+        keep: Is given what a large value and its copy hold, a slice at a time, so that not all of it is freed at once.
     """
 
-    def __init__(self, value: Any, *, max_values: int = _MAX_VALUES) -> None:
+    def __init__(
+        self,
+        value: Any,
+        *,
+        max_values: int = _MAX_VALUES,
+        text_from: int | None = None,
+        keep: _Keep | None = None,
+    ) -> None:
         self.data: Any = None
-        """The value as plain JSON, once all steps are done."""
+        """The value as plain JSON, once all steps are done; None where only its text is kept."""
+        self.is_text = False
+        """Whether only the JSON text of the value is kept, because it holds so much."""
         self.values = 0
         """How many values it holds."""
         self.chars = 0
@@ -72,6 +97,11 @@ class Walk:
         """Whether a float such as 3.0 is among them."""
         self._value = value
         self._max_values = max_values
+        self._text_from = text_from
+        self._keep = keep
+        self._write_at = math.inf if text_from is None else text_from
+        """The number of values at which the list or object at hand is written."""
+        self._pieces: list[bytes] = []
         self._pause_at = _SLICE
         self._weights: dict[int, int] = {}
         """By the id of a list or dict in `data`."""
@@ -91,13 +121,17 @@ class Walk:
         Raises:
             NotData: Part of it has no such form.
         """
-        self.data = yield from self._plain(self._value, _MAX_DEPTH)
+        plain = yield from self._plain(self._value, _MAX_DEPTH)
+        if isinstance(plain, _Writing):
+            self._pieces, self.is_text = plain.whole(), True
+        else:
+            self.data = plain
 
-    def encoded(self) -> Generator[bytes]:
+    def encoded(self) -> Iterable[bytes]:
         """Give the JSON text of the data in pieces, each of which is a slice of the work."""
-        return self._pieces(self.data)
+        return self._pieces if self.is_text else self._written(self.data)
 
-    def _pieces(self, data: Any) -> Generator[bytes]:
+    def _written(self, data: Any) -> Generator[bytes]:
         if isinstance(data, str) and len(data) > _LONG_TEXT:
             yield b'"'
             for start in range(0, len(data), _LONG_TEXT):
@@ -113,14 +147,14 @@ class Walk:
                 else:
                     ((name, item),) = fields.items()
                     yield msgspec.json.encode(name) + b":"
-                    yield from self._pieces(item)
+                    yield from self._written(item)
             yield b"}"
         elif isinstance(data, list) and self._weighs(data) > _HEAVY:
             yield b"["
             for number, group in enumerate(self._groups(data)):
                 if number:
                     yield b","
-                yield from self._pieces(group[0]) if len(group) == 1 else (msgspec.json.encode(group)[1:-1],)
+                yield from self._written(group[0]) if len(group) == 1 else (msgspec.json.encode(group)[1:-1],)
             yield b"]"
         else:
             yield msgspec.json.encode(data)
@@ -161,6 +195,8 @@ class Walk:
         self.values += values
         if self.values < self._pause_at:
             return False
+        if self._keep is not None:
+            self._keep(())  # there is much to look at, whatever is kept of it
         self._pause_at = self.values + _SLICE
         if self.values > self._max_values:
             raise NotData(f" has more than {self._max_values} values")
@@ -179,49 +215,101 @@ class Walk:
             case None | str() | float() | int():
                 return self._scalar(value)
             case Mapping():
-                return (yield from self._object(_items_of(value), depth))
+                return (yield from self._object(_items_of(value), depth, source=value))
             case list() | tuple():
                 return (yield from self._array(value, depth))
             case _:
                 return (yield from self._of_class(value, depth))
 
-    def _array(self, items: list[Any] | tuple[Any, ...], depth: int) -> Generator[None, None, list[Any]]:
+    def _array(self, items: list[Any] | tuple[Any, ...], depth: int) -> Generator[None, None, "list[Any] | _Writing"]:
         plain: list[Any] = []
         before = self._weight
+        writing: _Writing | None = None
+        holding = self._holding(len(items))
         for start in range(0, len(items), _SLICE):
             part = items[start : start + _SLICE]
-            if set(map(type, part)) <= _ATOMS:
+            if set(map(type, part)) <= _ATOMS and not any(map(_is_long_number, part)):
                 plain += part
                 if self._is_due(len(part)):
                     yield
+                if holding is not None:
+                    holding.add_many(part)
                 continue
             for index, item in enumerate(part, start):
                 try:
-                    plain.append((yield from self._plain(item, depth - 1)))
+                    made = yield from self._plain(item, depth - 1)
                 except NotData as error:
                     raise error.within(f"[{index}]") from error.__cause__
-        self._note_weight(plain, before)
-        return plain
+                if self.values < self._write_at and not isinstance(made, _Writing):
+                    plain.append(made)
+                else:
+                    writing = writing or _Writing(b"[]")
+                    yield from self._write(writing, plain, made)
+                if holding is not None:
+                    holding.add(item, made)
+        if writing is None:
+            self._note_weight(plain, before)
+            return plain
+        yield from self._write(writing, plain)
+        return writing
 
-    def _object(self, items: Iterable[tuple[Any, Any]], depth: int) -> Generator[None, None, dict[str, Any]]:
+    def _object(
+        self, items: Iterable[tuple[Any, Any]], depth: int, *, source: Mapping[Any, Any] | None = None
+    ) -> Generator[None, None, "dict[str, Any] | _Writing"]:
         plain: dict[str, Any] = {}
         before = self._weight
+        writing: _Writing | None = None
+        holding = self._holding(0 if source is None else len(source))
         for key, item in items:
-            text = key.value if isinstance(key, Enum) else key
-            if not isinstance(text, str):
-                raise NotData(f" has a key that is a {type(key).__name__}, not text")
-            try:
-                name = str(self._scalar(text))
-            except NotData as error:
-                raise error.within(", in a key,") from None
-            if name in plain:
+            name = self._name(key)
+            if name in plain or (writing is not None and writing.holds(name)):
                 raise NotData(f" has the key {shown(name, 200)} twice")
             try:
-                plain[name] = yield from self._plain(item, depth - 1)
+                made = yield from self._plain(item, depth - 1)
             except NotData as error:
                 raise error.within(f".{name[:200]}") from error.__cause__
-        self._note_weight(plain, before)
-        return plain
+            if self.values < self._write_at and not isinstance(made, _Writing):
+                plain[name] = made
+            else:
+                writing = writing or _Writing(b"{}", has_names=not (yield from _has_text_keys(source)))
+                yield from self._write(writing, plain, made, name)
+            if holding is not None:
+                holding.add((key, item), made)
+        if writing is None:
+            self._note_weight(plain, before)
+            return plain
+        yield from self._write(writing, plain)
+        return writing
+
+    def _holding(self, items: int) -> "_Holding | None":
+        return None if self._keep is None or items <= _FEW else _Holding(self, self._keep)
+
+    def _name(self, key: Any) -> str:
+        text = key.value if isinstance(key, Enum) else key
+        if not isinstance(text, str):
+            raise NotData(f" has a key that is a {type(key).__name__}, not text")
+        try:
+            return str(self._scalar(text))
+        except NotData as error:
+            raise error.within(", in a key,") from None
+
+    def _write(
+        self, writing: "_Writing", plain: list[Any] | dict[str, Any], made: Any = _NOTHING, name: str | None = None
+    ) -> Generator[None]:
+        """Write what was converted of a list or object, and empty it."""
+        if plain:
+            pieces: list[bytes] = []
+            self._weights[id(plain)] = _HEAVY + 1  # nobody knows yet, and it may hold megabytes
+            for piece in self._written(plain):
+                pieces.append(piece)
+                yield
+            writing.add(pieces[1:-1], plain if isinstance(plain, dict) else ())
+            plain.clear()
+        if made is not _NOTHING:
+            pieces = made.whole() if isinstance(made, _Writing) else list(self._written(made))
+            writing.add(pieces, () if name is None else (name,), field=name)
+        if self._text_from is not None:
+            self._write_at = self.values + self._text_from
 
     def _long_text(self, text: str) -> Generator[None, None, str]:
         plain = str.__str__(text)
@@ -276,6 +364,60 @@ class Walk:
         return (yield from self._object(fields, depth))
 
 
+class _Holding:
+    """What one list or object holds, on its way to whoever keeps it: nothing of a small one, and of a large one slice by slice."""
+
+    __slots__ = ("_held", "_keep", "_mark", "_walk")
+
+    def __init__(self, walk: Walk, keep: _Keep) -> None:
+        self._walk = walk
+        self._keep = keep
+        self._mark = walk.values
+        self._held: list[Any] | None = None
+
+    def add(self, item: Any, made: Any) -> None:
+        if self._held is not None:
+            self._held += (item, made)
+        if self._walk.values - self._mark > _SLICE:
+            if self._held:
+                self._keep(tuple(self._held))
+            self._held, self._mark = [], self._walk.values
+
+    def add_many(self, items: Iterable[Any]) -> None:
+        self._keep((*(self._held or ()), *items))
+        self._held, self._mark = [], self._walk.values
+
+
+class _Writing:
+    """The JSON text of a list or object that is too large to be kept as values, in pieces."""
+
+    def __init__(self, brackets: bytes, *, has_names: bool = False) -> None:
+        self._brackets = brackets
+        self._pieces: list[bytes] = []
+        self._names: set[str] | None = set() if has_names else None
+        """Those of the fields that are in it, where a key could come twice."""
+
+    def holds(self, name: str) -> bool:
+        return self._names is not None and name in self._names
+
+    def add(self, pieces: list[bytes], names: Iterable[str], *, field: str | None = None) -> None:
+        """Add further items or fields.
+
+        Args:
+            field: The name of the one field whose value the pieces are.
+        """
+        if self._pieces:
+            self._pieces.append(b",")
+        if field is not None:
+            self._pieces.append(msgspec.json.encode(field) + b":")
+        self._pieces += pieces
+        if self._names is not None:
+            self._names.update(names)
+
+    def whole(self) -> list[bytes]:
+        return [self._brackets[:1], *self._pieces, self._brackets[1:]]
+
+
 def data_of(value: Any) -> Any:  # Any: whatever a tool's author returns; JSON data goes out
     """Return a tool's value as plain JSON data: new objects, lists, texts, numbers, true, false and null.
 
@@ -289,6 +431,22 @@ def data_of(value: Any) -> Any:  # Any: whatever a tool's author returns; JSON d
     for _ in walk.steps():
         pass
     return walk.data
+
+
+def _has_text_keys(source: Mapping[Any, Any] | None) -> Generator[None, None, bool]:
+    """Whether no key can come twice: the mapping is a dict, and all keys are texts."""
+    if type(source) is not dict:
+        return False
+    keys = iter(source)
+    while kinds := set(map(type, islice(keys, _SLICE))):
+        if kinds != {str}:
+            return False
+        yield
+    return True
+
+
+def _is_long_number(value: int | None) -> bool:
+    return value is not None and not -_LONG_NUMBER < value < _LONG_NUMBER
 
 
 def _items_of(value: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:

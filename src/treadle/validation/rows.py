@@ -1,14 +1,16 @@
 """Rows: one violation in the form that models and people are told. Builds them; decides none."""
 
+import re
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
-__all__ = ["Row", "bounded", "field_path", "row"]
+__all__ = ["Row", "bounded", "field_path", "placed", "row"]
 
 Row: TypeAlias = dict[str, Any]  # Any: the offending value, JSON of strangers
 
+_INDEX = re.compile(r"\[(\d+)\]")
 _VALUE_CHARS = 200
 _LONGEST_INTEGER_BITS = 14_000
 """About 4,200 digits: what Python turns into text without a limit being raised."""
@@ -30,6 +32,21 @@ def field_path(parts: Sequence[str | int]) -> str:
         else:
             path += f"[{msgspec.json.encode(part[:_VALUE_CHARS]).decode()}]"
     return path
+
+
+def placed(found: Row, path: Sequence[str | int], start: int) -> Row:
+    """Return the violation of a part of a value as one of the whole.
+
+    Args:
+        path: Where the part is.
+        start: The index of its first item, where it is some items of a list.
+    """
+    field = found["field"]
+    if start and (index := _INDEX.match(field)):
+        field = f"[{int(index[1]) + start}]{field[index.end() :]}"
+    within = field_path(path)
+    dot = "." if within and field and not field.startswith("[") else ""
+    return {**found, "field": f"{within}{dot}{field}"}
 
 
 def bounded(value: Any) -> Any:

@@ -14,8 +14,9 @@ from treadle.errors import ToolDefinitionError
 from treadle.tools import JsonObject
 from treadle.validation.compiling import Validator, compiled
 from treadle.validation.defaults import Defaults, declaring, definitions
+from treadle.validation.parts import divided
 from treadle.validation.references import lookup, resolved
-from treadle.validation.rows import Row, bounded, field_path, row
+from treadle.validation.rows import Row, bounded, field_path, placed, row
 from treadle.validation.shapes import phrase
 
 __all__ = ["Schema"]
@@ -77,12 +78,36 @@ class Schema:
             pass
         return found
 
-    def checking_result(self, value: Any, found: list[Row], *, has_whole_floats: bool = True) -> Generator[None]:
+    def checking_result(
+        self, value: Any, found: list[Row], *, has_whole_floats: bool = True, is_heavy: bool = False
+    ) -> Generator[None]:
         """Check a tool's result in slices, and add its violations to `found`.
 
         Args:
             has_whole_floats: Whether the value may hold a float such as 3.0.
+            is_heavy: Whether it holds so much that it is divided, where the schema allows that. Then the violations of the first
+                part that has any are all that is told.
         """
+        if is_heavy:
+            yield from self._checking_parts(value, found, has_whole_floats=has_whole_floats)
+        else:
+            yield from self._checking(value, found, has_whole_floats=has_whole_floats)
+
+    def _checking_parts(self, value: Any, found: list[Row], *, has_whole_floats: bool) -> Generator[None]:
+        known: dict[int, tuple[Any, Schema]] = {}  # by the identity of a schema, which is kept so that no other gets it
+        for part in divided(self._schema, value):
+            if id(part.schema) not in known:
+                whole = part.schema if isinstance(part.schema, dict) else {"allOf": [part.schema]}
+                known[id(part.schema)] = part.schema, Schema(whole, where="part of a schema")
+            rows: list[Row] = []
+            _, gate = known[id(part.schema)]
+            yield from gate.checking_result(part.value, rows, has_whole_floats=has_whole_floats)
+            if rows:
+                found += [placed(row, part.path, part.start) for row in rows]
+                return
+            yield
+
+    def _checking(self, value: Any, found: list[Row], *, has_whole_floats: bool) -> Generator[None]:
         yield from self._violating(value, found)
         if found or not self._may_want_integers or not has_whole_floats:
             return

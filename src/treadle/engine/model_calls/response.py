@@ -8,6 +8,7 @@ from functools import partial
 import msgspec
 
 from treadle.budgets import Meter, Spent
+from treadle.concurrency.pieces import Pieces
 from treadle.engine.model_calls.naming import Collected, ResponseCalls
 from treadle.engine.model_calls.texts import encodable, encodable_call, encodable_part
 from treadle.engine.model_calls.usage import add_costs, cost_of, estimate, format_cost
@@ -15,7 +16,7 @@ from treadle.engine.rules.endings import limit_stop
 from treadle.engine.tool_calls.early import EarlyCalls, Offers
 from treadle.errors import IncompleteStream, ModelError
 from treadle.events import DecisionRejected, ModelDelta, ModelFailed, ModelFinished
-from treadle.messages import Message, Part, Text, Thinking, ToolCall, Usage
+from treadle.messages import Message, Part, Text, ToolCall, Usage
 from treadle.ports import (
     BoundDriver,
     CallReady,
@@ -78,7 +79,9 @@ class ResponseCollector:
         self._turns = 0
         self._usage = Usage()
         self._cost: Decimal | None = Decimal(0)
-        self._streamed: list[Part] = []  # what the server has sent of the response that is under way
+        # What the server has sent of the response that is under way.
+        self._said = Pieces()
+        self._called: list[ToolCall] = []
         self._counted: Usage | None = None  # what the server had counted when we cut it off
 
     async def receive(self, driver: BoundDriver) -> None:
@@ -101,7 +104,8 @@ class ResponseCollector:
                         self._turns += 1
                         await self._tell_failure(part)
                     case ResponseSetAside():
-                        self._streamed.clear()
+                        self._said.clear()
+                        self._called.clear()
                         await self._set_aside(part)
                         if self.stop is not None or self.end is not None:
                             break
@@ -177,11 +181,10 @@ class ResponseCollector:
         """Tell a piece of what the model says. Return whether it is the first that somebody hears."""
         words = encodable(part.text)
         is_first = self._first_at is None
+        self._said.add(words)
         if type(part) is TextDelta:
-            self._streamed.append(Text(words))
             self._delta(ModelDelta(step=self.step, text=words))
         else:
-            self._streamed.append(Thinking(text=words))
             self._delta(ModelDelta(step=self.step, thinking=words))
         return is_first and bool(self._ledger.subscribers)
 
@@ -194,7 +197,7 @@ class ResponseCollector:
     def _ready(self, call: ToolCall) -> None:
         position = self._calls.early_count
         call = encodable_call(call)
-        self._streamed.append(msgspec.structs.replace(call, id=""))
+        self._called.append(msgspec.structs.replace(call, id=""))
         named = self._calls.ready(call)
         if named is None:
             return
@@ -242,9 +245,10 @@ class ResponseCollector:
         told = self._counted if error is None else error.usage
         if told is None and not has_begun:
             return (self._usage, self._cost) if self._turns else (None, None)
-        ours = estimate(self.request, _joined(self._streamed))
+        said = [Text("".join(self._said))] if self._said else []
+        ours = estimate(self.request, (*said, *self._called))
         usage = ours if told is None else told
-        if usage.output_tokens < ours.output_tokens and self._streamed:  # counted before the model spoke
+        if usage.output_tokens < ours.output_tokens and (said or self._called):  # counted before the model spoke
             usage = msgspec.structs.replace(usage, output_tokens=ours.output_tokens, estimated=True)
         price = self._model.price if error is None or error.price is None else error.price
         return self._usage + usage, add_costs(self._cost, cost_of(price, usage))
@@ -253,13 +257,6 @@ class ResponseCollector:
 async def _close(stream: AsyncIterator[ModelPart]) -> None:
     if isinstance(stream, AsyncGenerator):
         await stream.aclose()
-
-
-def _joined(parts: list[Part]) -> list[Part]:
-    """Return what was streamed with its pieces put together: an estimate counts what wraps each part too."""
-    said = "".join(part.text for part in parts if isinstance(part, Text | Thinking))
-    calls = [part for part in parts if isinstance(part, ToolCall)]
-    return [*([Text(said)] if said else []), *calls]
 
 
 def _text(parts: tuple[Part, ...]) -> str:

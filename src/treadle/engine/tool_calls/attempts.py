@@ -101,6 +101,7 @@ class Attempts:
                 result = await self._failed(call, error, attempt, started=started, begun=begun)
             else:
                 result = await self._contract.returned(call, value)
+                value = None  # a large one is let go of in slices
             break
         seconds = round(clock.monotonic() - started, 6)
         result = msgspec.structs.replace(result, attempts=attempt, duration_seconds=seconds)

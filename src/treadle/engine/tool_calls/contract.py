@@ -8,7 +8,7 @@ import msgspec
 
 from treadle.canonical import copied
 from treadle.concurrency.threads import Threads
-from treadle.concurrency.turns import in_turns
+from treadle.concurrency.turns import Keep, LettingGo, in_turns
 from treadle.engine.rules.bounds import bound, bound_encoded
 from treadle.engine.rules.failures import describe
 from treadle.engine.rules.outputs import fault_of, output_of
@@ -25,6 +25,7 @@ __all__ = ["Contract"]
 _threads = Threads()
 _MANY_BYTES = 1024 * 1024
 _SLICE_CHARS = 1024 * 1024
+_MANY_VALUES = 25_000
 
 
 class Contract:
@@ -42,9 +43,17 @@ class Contract:
         self._max_chars = max_chars
 
     async def returned(self, call: CheckedCall, value: Any) -> ToolResult:
-        """Return the result of a call whose tool returned a value."""
+        """Return the result of a call whose tool returned a value. Whoever holds that lets go of it then."""
+        if isinstance(value, str | int | float | None):
+            return await self._of_returned(call, value, None)
+        with LettingGo() as holding:
+            return await self._of_returned(call, value, holding.keep)
+
+    async def _of_returned(self, call: CheckedCall, value: Any, keep: Keep | None) -> ToolResult:
         output, problem = output_of(value)
-        plain = await self._toolbox.plain(output.data)
+        has_schema = call.tool.output_schema is not None or call.tool.error_schema is not None
+        text_from = None if has_schema else _text_from(self.limit(call))  # a schema looks at values
+        plain = await self._toolbox.plain(output.data, text_from=text_from, keep=keep)
         problem = problem or plain.problem or fault_of(output)
         if problem is not None:
             row = {"field": "", "constraint": "plain JSON", "value": problem}
@@ -60,7 +69,7 @@ class Contract:
 
     async def rejected(self, call: CheckedCall, body: Any, code: str | None) -> ToolResult:
         """Return the result of a call that its service refused: the service's own body, unchanged (F04)."""
-        plain = await self._toolbox.plain(body)
+        plain = await self._toolbox.plain(body, text_from=_text_from(self.limit(call)))
         if plain.problem is not None:
             plain = Plain(data=describe(Rejected(body)))
         return await self._refused(call, plain, code)
@@ -111,7 +120,7 @@ class Contract:
 
     async def unfinished(self, call: CheckedCall, error: Unfinished) -> ToolResult:
         """Return the result of a call that ended without a value, and that says itself what became of it."""
-        plain = await self._toolbox.plain(error.body)
+        plain = await self._toolbox.plain(error.body, text_from=_text_from(self.limit(call)))
         told = None if plain.problem is not None else await self._told(call, plain)
         acted = error.may_have_acted
         result = failed_result(
@@ -156,6 +165,11 @@ class Contract:
             extra={"may_have_acted": acted},
         )
         return msgspec.structs.replace(result, artifact=artifact)
+
+
+def _text_from(limit: int | None) -> int | None:
+    """Return how many values a result must hold that is surely longer than the limit: each is two characters at least."""
+    return None if limit is None else max(limit // 2 + 2, _MANY_VALUES)
 
 
 async def _without_keys(content: bytes) -> bytes:

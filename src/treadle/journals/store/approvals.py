@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from treadle.errors import JournalError
 from treadle.ports import Journal
 from treadle.redaction import redacted_logger
-from treadle.state import UNREADABLE, Approval, SessionState, is_cancelled, unreadable
+from treadle.state import Approval, SessionState, add_up, is_cancelled, unreadable
 from treadle.state import waiting_approvals as waiting_of
 
 __all__ = ["waiting_approvals"]
@@ -21,12 +22,10 @@ async def waiting_approvals(journal: Journal) -> Sequence[Approval]:
     for info in await journal.sessions():
         if info.phase not in ("paused", "running"):
             continue
-        state = SessionState(info.id)
         messages = await journal.inbox(info.id)  # first: what a run takes in meanwhile is then in the events too
         try:
-            for event in await journal.read(info.id):
-                state.apply(event)
-        except UNREADABLE as error:
+            state = add_up(SessionState(info.id), await journal.read(info.id))
+        except JournalError as error:
             logger.warning("%s", unreadable(info.id, error))
             continue
         if state.pending_approvals() and not await _is_withdrawn(journal, state):
@@ -40,8 +39,7 @@ async def _is_withdrawn(journal: Journal, state: SessionState) -> bool:
     while state.caller is not None:
         above = SessionState(state.caller.parent_id)
         messages = await journal.inbox(above.id)
-        for event in await journal.read(above.id):
-            above.apply(event)
+        add_up(above, await journal.read(above.id))
         if is_cancelled(above, messages):
             return True
         state = above

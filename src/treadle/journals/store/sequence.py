@@ -106,10 +106,12 @@ def tenant_of(events: Sequence[AnyEvent]) -> str | None:
     return None
 
 
+_LINKS = (SessionForked, SessionSpawned)
+
+
 def parent_of(events: Sequence[AnyEvent]) -> tuple[str, int] | None:
     """Return the session and event that these events were forked from, the last time, or whose call they carry out."""
-    links = SessionForked | SessionSpawned
-    forks = [(event.parent_id, event.parent_seq) for event in events if isinstance(event, links)]
+    forks = [(event.parent_id, event.parent_seq) for event in events if isinstance(event, _LINKS)]
     return forks[-1] if forks else None
 
 

@@ -75,13 +75,13 @@ class AnswerBlock(ContentBlock):
             self._citations += _objects_of([delta.citation])
         self.add_arguments(text_or_nothing(delta.partial_json))
         if said := text_or_nothing(delta.thinking):
-            self._said.append(said)
+            self._said.add(said)
             return [ThinkingDelta(said)]
         if said := text_or_nothing(delta.text):
-            self._said.append(said)
+            self._said.add(said)
             return [TextDelta(said)]
         if said := text_or_nothing(delta.content):
-            self._said.append(said)
+            self._said.add(said)
         return []
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from treadle.concurrency.pieces import Pieces
 from treadle.errors import ModelResponseInvalid
 from treadle.messages import Media, Opaque, Part, Text, Thinking, ToolCall
 from treadle.ports import CallReady, ModelPart, TextDelta, ThinkingDelta
@@ -49,7 +50,7 @@ class GeminiParts:
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
         self._whole: list[Part] = []
-        self._words: list[str] = []
+        self._words = Pieces()
         self._is_thought = False
         self._calls = 0
         self.size = 0
@@ -114,7 +115,7 @@ class GeminiParts:
         if signature is not None or is_thought is not self._is_thought:
             self._close_words()
         self._is_thought = is_thought
-        self._words.append(words)
+        self._words.add(words)
         if signature is not None:
             self._close_words(signature)
         if not words:
@@ -125,7 +126,7 @@ class GeminiParts:
         if not self._words:
             return
         words = "".join(self._words)
-        self._words = []
+        self._words = Pieces()
         self._whole.append(
             Thinking(text=words, signature=signature) if self._is_thought else Text(words, signature=signature)
         )

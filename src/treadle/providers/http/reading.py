@@ -24,6 +24,8 @@ _MAX_CHARS = 4 * 1024 * 1024
 _MAX_BLANKS = 1024 * 1024
 """Blank bytes before an answer: some servers send them to keep the connection."""
 
+_MAX_NAME_CHARS = 100_000
+"""Of the name and the id of one call: nobody writes such a name, and each record of the call repeats it."""
 _MAX_CALLS = 1024
 """Calls that one response may propose."""
 
@@ -123,6 +125,7 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
             body = head + await answer.read_rest(max_bytes=_MAX_WHOLE_BYTES)
             await answer.give_turn(len(body))
             for part in _take_whole(body, answer, response):
+                _check_call(part, answer)
                 yield part
         else:
             events, calls = response.frames(), 0
@@ -131,7 +134,7 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
                 await answer.give_turn(len(found[0]) if found else 0)  # the first may be longer than the piece
                 for data in found:
                     for part in response.add(data):
-                        calls += type(part) is CallReady
+                        calls += _check_call(part, answer)
                         yield part
                 _check_calls(calls, answer)
                 piece = await _next(answer, response)
@@ -180,7 +183,10 @@ def _take_whole(body: bytes, answer: Answer, response: Response) -> list[ModelPa
 
 
 def _check_size(end: ModelEnd, answer: Answer) -> None:
-    _check_calls(sum(isinstance(part, ToolCall) for part in end.parts), answer)
+    calls = [part for part in end.parts if isinstance(part, ToolCall)]
+    _check_calls(len(calls), answer)
+    for call in calls:
+        _check_name(call, answer)
     if sum(len(part.text) for part in end.parts if isinstance(part, Text | Thinking)) > _MAX_CHARS:
         raise ModelResponseInvalid(f"{answer.endpoint.shown} sent a response of more than {_MAX_CHARS} characters.")
 
@@ -189,6 +195,22 @@ def _check_calls(calls: int, answer: Answer) -> None:
     if calls > _MAX_CALLS:
         raise ModelResponseInvalid(
             f"{answer.endpoint.shown} sent a response of more than {_MAX_CALLS} calls. None of them was executed."
+        )
+
+
+def _check_call(part: ModelPart, answer: Answer) -> bool:
+    """Return whether a part is a call."""
+    if type(part) is not CallReady:
+        return False
+    _check_name(part.call, answer)
+    return True
+
+
+def _check_name(call: ToolCall, answer: Answer) -> None:
+    if len(call.name) + len(call.id) > _MAX_NAME_CHARS:
+        raise ModelResponseInvalid(
+            f"{answer.endpoint.shown} sent a call whose name and id have more than {_MAX_NAME_CHARS} characters. "
+            "It was not executed."
         )
 
 

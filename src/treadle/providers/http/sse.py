@@ -11,7 +11,7 @@ from treadle.errors import ModelResponseInvalid
 
 __all__ = ["MAX_EVENT_BYTES", "SseReader"]
 
-MAX_EVENT_BYTES = 10 * 1024 * 1024
+MAX_EVENT_BYTES = 8 * 1024 * 1024
 """Bytes of one event: more than any honest event holds, less than hurts."""
 
 MAX_BARREN_BYTES = 4 * 1024 * 1024
@@ -52,10 +52,16 @@ class SseReader:
         pending += chunk
         if self._is_at_start and not self._skip_byte_order_mark():
             return []
-        if pending.find(b"\n\n", searched) < 0:
+        if (end := pending.find(b"\n\n", searched)) < 0:
             self._check_size(len(pending) - 1)
             return []
-        *blocks, rest = bytes(pending).split(b"\n\n")
+        rest: bytes | bytearray
+        if pending.rfind(b"\n\n") == end:  # one event, and it may be large
+            with memoryview(pending) as whole:
+                blocks = [bytes(whole[:end])]
+            rest = pending[end + 2 :]
+        else:
+            *blocks, rest = bytes(pending).split(b"\n\n")
         # The rest is shorter than this chunk, so all copying stays linear in what was read.
         self._pending = bytearray(rest)
         self._check_size(max(len(rest) - 1, *map(len, blocks)))

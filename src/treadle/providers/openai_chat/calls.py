@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from treadle.canonical import text_key
+from treadle.concurrency.pieces import Pieces
 from treadle.messages import ToolCall
 from treadle.providers.payload.arguments import ObjectEnd
 from treadle.providers.payload.lenient import arguments_text, call_arguments, text_or_nothing
@@ -48,7 +49,7 @@ class CallSlot:
         self.id = ""
         self.name = ""
         self.signature: str | None = None
-        self.pieces: list[str] = []
+        self.pieces = Pieces()
         self.end = ObjectEnd()
         self.is_begun_again = False
         """Whether its id and name came once more after its end, so that further arguments repeat it."""
@@ -68,7 +69,7 @@ class CallSlot:
         return self.name, text_key("".join(self.pieces))
 
     def add(self, text: str) -> None:
-        self.pieces.append(text)
+        self.pieces.add(text)
         self.end.feed(text)
 
     def call(self, names: Mapping[str, str], schemas: Mapping[str, Mapping[str, Any]]) -> ToolCall:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from treadle.concurrency.pieces import Pieces
 from treadle.tools import JsonObject
 
 __all__ = ["ReasoningDetails"]
@@ -15,7 +16,7 @@ class ReasoningDetails:
 
     def __init__(self) -> None:
         self._details: list[JsonObject] = []
-        self._pieces: list[str] = []
+        self._pieces = Pieces()
 
     def add(self, pieces: Any, *, is_whole: bool) -> None:
         """Take the details of one delta, or of a whole message. What is none is passed over."""
@@ -28,7 +29,7 @@ class ReasoningDetails:
             else:
                 self._details[-1] |= {name: value for name, value in piece.items() if value is not None}
             if isinstance(said := piece.get(_WORDS.get(str(piece.get("type")), "")), str):
-                self._pieces.append(said)
+                self._pieces.add(said)
 
     def whole(self) -> list[JsonObject]:
         self._close()

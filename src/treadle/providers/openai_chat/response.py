@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from treadle.concurrency.pieces import Pieces
 from treadle.errors import ModelResponseInvalid
 from treadle.messages import Finish, Part, Text, Thinking, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDelta
@@ -77,8 +78,8 @@ class ChatResponse(Response):
     def __init__(self, names: Mapping[str, str], *, schemas: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self._names = names
         self._schemas = schemas or {}
-        self._text: list[str] = []
-        self._thinking: list[str] = []
+        self._text = Pieces()
+        self._thinking = Pieces()
         self._details: ReasoningDetails | None = None
         self._is_refused = False
         self._has_begun = False
@@ -207,7 +208,7 @@ class ChatResponse(Response):
 
     def _take_words(self, delta: _Delta, parts: list[ModelPart], *, is_whole: bool) -> None:
         if thought := _thinking(delta):
-            self._thinking.append(thought)
+            self._thinking.add(thought)
             parts.append(ThinkingDelta(thought))
         if delta.reasoning_details:
             self._details = self._details or ReasoningDetails()
@@ -215,7 +216,7 @@ class ChatResponse(Response):
         if delta.refusal is not None and (text_or_nothing(delta.refusal) or delta.refusal is True):
             self._is_refused = True
         if said := _said(delta):
-            self._text.append(said)
+            self._text.add(said)
             parts.append(TextDelta(said))
 
     def _ready(self) -> list[ModelPart]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from treadle.concurrency.pieces import Pieces
 from treadle.errors import ModelRejected, ModelResponseInvalid
 from treadle.messages import Finish, Part, ToolCall, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDelta
@@ -181,14 +182,14 @@ class ResponsesResponse(Response):
             case "response.reasoning_summary_part.added" if event.summary_index:
                 self._think(slot, "\n\n", parts)
             case "response.function_call_arguments.delta":
-                slot.arguments.append(text_or_nothing(event.delta))
+                slot.arguments.add(text_or_nothing(event.delta))
             case "response.function_call_arguments.done" if isinstance(event.arguments, str):
-                slot.arguments = [event.arguments]
+                slot.arguments = Pieces([event.arguments])
 
     def _say(self, slot: Slot, said: str, parts: list[ModelPart]) -> None:
         if said:
             slot.has_said = True
-            slot.text.append(said)
+            slot.text.add(said)
             parts.append(TextDelta(said))
 
     def _think(self, slot: Slot, thought: str, parts: list[ModelPart]) -> None:

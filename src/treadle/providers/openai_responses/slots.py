@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from treadle.canonical import text_key
+from treadle.concurrency.pieces import Pieces
 from treadle.providers.openai_responses.items import Item, message_text
 from treadle.providers.payload.lenient import text_or_nothing
 
@@ -34,8 +35,8 @@ class Slot:
         self.number = number
         """Its place among the items, in the order in which they came."""
         self.item = Item(value={})
-        self.text: list[str] = []
-        self.arguments: list[str] = []
+        self.text = Pieces()
+        self.arguments = Pieces()
         self.has_said = False
         self.has_thought = False
         self.is_done = False

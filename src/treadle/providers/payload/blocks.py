@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 from treadle.canonical import text_key
+from treadle.concurrency.pieces import Pieces
 from treadle.messages import ToolCall
 from treadle.ports import CallReady, ModelPart, TextDelta, ThinkingDelta
 from treadle.providers.payload.arguments import ObjectEnd
@@ -31,8 +32,8 @@ class ContentBlock:
         """Whether its end came."""
         self.is_doubtful = False
         """Whether it may have been cut, although it looks whole."""
-        self._said: list[str] = []
-        self._arguments: list[str] = []
+        self._said = Pieces()
+        self._arguments = Pieces()
         self._object = ObjectEnd()
 
     @property
@@ -56,14 +57,14 @@ class ContentBlock:
     def add_arguments(self, piece: str) -> None:
         """Take a piece of a call's arguments."""
         if piece:
-            self._arguments.append(piece)
+            self._arguments.add(piece)
             self._object.feed(piece)
 
     def say(self, words: str) -> list[ModelPart]:
         """Take a piece of what the block says."""
         if not words:
             return []
-        self._said.append(words)
+        self._said.add(words)
         return self._delta(words)
 
     def begin(self) -> list[ModelPart]:
