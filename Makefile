@@ -113,11 +113,12 @@ bench-rivals: $(STAMP)  ## Measure other libraries beside Treadle; RIVALS="--qui
 	$(BIN)/python benchmarks/rivals.py $(RIVALS)
 
 .PHONY: soak
-soak: $(STAMP)  ## Simulate LIVES lives from seeds, then kill real processes for SOAK_SECONDS
+soak: $(STAMP)  ## Simulate LIVES lives from seeds, kill real processes for SOAK_SECONDS, change 20,000 answers of each new dialect
 	PYTHONPATH=tests $(BIN)/python -m simulator --lives $(LIVES) --workers $(WORKERS) --pairs
 	$(BIN)/python benchmarks/soak.py --seconds $(SOAK_SECONDS)
 	$(BIN)/python benchmarks/soak.py --store postgres --seconds $(SOAK_SECONDS)
 	TREADLE_SOAK=1 $(BIN)/python -m pytest -q tests/durability/test_clocks_apart.py
+	TREADLE_MUTATIONS=20000 $(BIN)/python -m pytest -q tests/providers/test_mutated_clouds.py
 	TREADLE_BYTES=400 TREADLE_STRIDE=1 $(BIN)/python -m pytest -q tests/journals/test_feet.py tests/journals/test_postgres_silent.py -k "changed_byte or any_statement"
 
 .PHONY: simulate
