@@ -5,8 +5,9 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
+from test_damage import DAMAGE
 
-from treadle import Agent, Tool, ToolContext, ToolOutput, resolve_model, tool
+from treadle import Agent, Price, Tool, ToolContext, ToolOutput, resolve_model, tool, with_fallback
 from treadle.errors import ConfigurationError, ModelResponseInvalid
 from treadle.messages import Finish, Media, Message, Opaque, Text, Thinking, ToolCall, Usage, user_message
 from treadle.mock.dialects.event_stream import event_frame
@@ -427,3 +428,64 @@ async def test_claude_at_invoke_gets_its_body_without_model_and_with_its_version
     assert not {"model", "stream"} & sent.body.keys()
     assert "anthropic-version" not in sent.headers
     assert sent.headers["authorization"] == "Bearer k"
+
+
+@pytest.mark.row("P-INVOKE")
+async def test_betas_of_a_header_become_a_field_of_the_body() -> None:
+    async with MockProvider(["hi"]) as provider:
+        headers = {"Anthropic-Beta": "one, two", "X-Team": "a"}
+        model = resolve_model(f"bedrock-claude:{CLAUDE}", base_url=provider.base_url, api_key="k", headers=headers)
+        result = await Agent(model).run("go")
+
+    [sent] = provider.requests
+    assert (result.text, sent.body["anthropic_beta"]) == ("hi", ["one", "two"])
+    assert ("anthropic-beta" in sent.headers, sent.headers["x-team"]) == (False, "a")
+
+
+# --- damage
+
+
+@pytest.mark.row("P-CONVERSE")
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_damaged_arguments_are_invalid_and_nothing_runs(damage: bytes, is_streamed: bool) -> None:
+    ran: list[Any] = []
+
+    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+        ran.append(arguments)
+        return "paid"
+
+    pay = Tool(
+        name="pay", description="Pay.", parameters={"type": "object"}, effect="unsafe", permission="allow", run=run
+    )
+    arguments = json.dumps({"to": "xDAMAGEy"})
+    if is_streamed:
+        grow = json.dumps({"contentBlockIndex": 0, "delta": {"toolUse": {"input": arguments}}})
+        content = (
+            events(
+                ("contentBlockStart", {"contentBlockIndex": 0, "start": {"toolUse": {"toolUseId": "a", "name": "pay"}}})
+            )
+            + event_frame("contentBlockDelta", grow.encode().replace(b"DAMAGE", damage))
+            + events(("contentBlockStop", {"contentBlockIndex": 0}), ("messageStop", {"stopReason": "tool_use"}))
+        )
+    else:
+        use = {"toolUse": {"toolUseId": "a", "name": "pay", "input": json.loads(arguments)}}
+        content = whole(use, stop="tool_use").replace(b"DAMAGE", damage)
+    async with MockProvider([Turn(body=content), "done"]) as provider:
+        model = resolve_model("bedrock:m", base_url=provider.base_url, api_key="k", stream=is_streamed)
+        result = await Agent(model, tools=[pay]).run("go")
+
+    assert (result.text, [record.status for record in result.tool_calls], ran) == ("done", ["invalid_json"], [])
+
+
+@pytest.mark.row("P-CONVERSE")
+async def test_a_throttled_model_hands_over_and_both_are_priced() -> None:
+    dear, cheap = Price(input=3, output=15), Price(input=1, output=4)
+    usage = Usage(input_tokens=1000, output_tokens=10, cached_input_tokens=400, cache_written_tokens=100)
+    async with MockProvider([Turn(status=429, error="Too many requests"), Turn(text="hi", usage=usage)]) as provider:
+        first = resolve_model("bedrock:one", base_url=provider.base_url, api_key="k", price=dear)
+        second = resolve_model("bedrock-claude:two", base_url=provider.base_url, api_key="k", price=cheap)
+        result = await Agent(with_fallback(first, second, failures=1)).run("go")
+
+    assert (result.text, result.messages[-1].origin) == ("hi", "bedrock-claude:two")
+    assert result.spent.cost == cheap.cost(usage)

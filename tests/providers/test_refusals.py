@@ -19,6 +19,7 @@ BLOCKED = {
     "error": {"type": "invalid_request_error", "message": "Output blocked by content filtering policy"},
 }
 GEMINI = {"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "Blocked: your input was flagged."}}
+BEDROCK = {"message": "The model returned the following errors: Output blocked by content filtering policy"}
 FAILED = {
     "type": "response.failed",
     "response": {"status": "failed", "output": [], "error": {"code": "bio_policy", "message": "no"}},
@@ -40,7 +41,15 @@ def stream(*events: Any) -> bytes:
 @pytest.mark.parametrize("is_streamed", [True, False])
 @pytest.mark.parametrize(
     ("name", "error"),
-    [("openai-chat", FILTERED), ("azure", FILTERED), ("openai", FLAGGED), ("anthropic", BLOCKED), ("gemini", GEMINI)],
+    [
+        ("openai-chat", FILTERED),
+        ("azure", FILTERED),
+        ("openai", FLAGGED),
+        ("anthropic", BLOCKED),
+        ("gemini", GEMINI),
+        ("bedrock", BEDROCK),
+        ("bedrock-claude", BEDROCK),
+    ],
 )
 async def test_a_request_that_a_policy_forbids_ends_the_run_as_refused(
     name: str, error: Any, is_streamed: bool

@@ -6,7 +6,18 @@ from urllib.parse import unquote
 
 __all__ = ["is_secret_name", "known", "secrets_of_address"]
 
-_NAMES = frozenset({"authorization", "bearer", "cookie", "passphrase", "passwd", "proxyauthorization", "setcookie"})
+_NAMES = frozenset(
+    {
+        "authorization",
+        "awsbearertokenbedrock",
+        "bearer",
+        "cookie",
+        "passphrase",
+        "passwd",
+        "proxyauthorization",
+        "setcookie",
+    }
+)
 _QUERY_NAMES = frozenset({"auth", "code", "key", "sig", "signature", "subscription-key"})
 _ENDINGS = ("auth", "password", "secret", "apikey", "accesskey", "secretkey", "privatekey", "token", "credentials")
 _USERINFO = re.compile(r"""://([^\s/@"'<>\\]{1,512})@""")

@@ -22,6 +22,8 @@ __all__ = ["Anthropic", "Timeouts"]
 
 _VERSION = "2023-06-01"
 
+_BETA = "anthropic-beta"
+
 _MAX_PAUSES = 8
 """How often one response is let go on after the vendor paused it."""
 
@@ -71,6 +73,8 @@ class Anthropic:
         """The dialect and model, such as `anthropic:claude-sonnet-4-5`."""
         self.price: Final = price
         """What it costs, or None when nobody knows."""
+        if door.is_framed:
+            headers, options = _with_betas(headers or {}, options or {})
         self._server = Server(
             base_url,
             _path(base_url),
@@ -125,6 +129,13 @@ def _joined(first: ModelEnd, second: ModelEnd) -> ModelEnd:
     if first.usage is not None or second.usage is not None:
         usage = (first.usage or Usage()) + (second.usage or Usage())
     return msgspec.structs.replace(second, parts=(*first.parts, *second.parts), usage=usage)
+
+
+def _with_betas(headers: Mapping[str, str], options: Mapping[str, Any]) -> tuple[Mapping[str, str], Mapping[str, Any]]:
+    """Move the betas that are switched on into the body: Bedrock does not read them in a header."""
+    betas = [beta.strip() for name, value in headers.items() if name.lower() == _BETA for beta in str(value).split(",")]
+    rest = {name: value for name, value in headers.items() if name.lower() != _BETA}
+    return rest, {"anthropic_beta": betas, **options} if betas else options
 
 
 def _path(base_url: str) -> str:
