@@ -34,6 +34,8 @@ NOUNS = (
     "errors",
     "fields",
     "messages",
+    "decisions",
+    "commands",
     "effects",
     "canonical",
     "commands",

@@ -325,8 +325,10 @@ class _Reader:
 
     def _tool_started(self, event: ToolStarted) -> None:
         call = self._call(event)
-        if call.decision != "allow":
+        if call.decision != "allow" and not (call.decision == "sandbox" and event.sandbox):
             self._broken(event, f"{event.tool} started although it was decided as {call.decision}")
+        if event.decision not in ("", call.decision):
+            self._broken(event, f"{event.tool} started by {event.decision} although it was decided as {call.decision}")
         if call.finished is not None:
             self._broken(event, f"{event.tool} started after its result")
         if event.early:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from treadle.budgets import Budget as Budget
     from treadle.budgets import Guards as Guards
     from treadle.budgets import Price as Price
+    from treadle.commands import Command as Command
+    from treadle.commands import ProcessResult as ProcessResult
     from treadle.context.compaction import ClearResults as ClearResults
     from treadle.context.compaction import Summarize as Summarize
     from treadle.context.compaction import Tiers as Tiers
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from treadle.context.compilers import WholeHistory as WholeHistory
     from treadle.context.compilers import Window as Window
     from treadle.contexts import ToolContext as ToolContext
+    from treadle.decisions import Decision as Decision
     from treadle.drivers.native import NativeDriver as NativeDriver
     from treadle.drivers.react import ReActDecision as ReActDecision
     from treadle.drivers.react import ReActDriver as ReActDriver
@@ -63,7 +66,6 @@ if TYPE_CHECKING:
     from treadle.permissions.policies import default_decision as default_decision
     from treadle.permissions.policies import deny as deny
     from treadle.permissions.policies import first_of as first_of
-    from treadle.ports import Decision as Decision
     from treadle.providers.http.endpoint import Timeouts as Timeouts
     from treadle.providers.recorded import RecordingModel as RecordingModel
     from treadle.providers.recorded import ReplayModel as ReplayModel
@@ -77,7 +79,6 @@ if TYPE_CHECKING:
     from treadle.resolve.archives import import_session as import_session
     from treadle.resolve.archives import list_doubts as list_doubts
     from treadle.sandboxes.confinement import Confinement as Confinement
-    from treadle.sandboxes.processes import ProcessResult as ProcessResult
     from treadle.sandboxes.processes import run_process as run_process
     from treadle.sandboxes.runners import Bubblewrap as Bubblewrap
     from treadle.sandboxes.runners import Landlock as Landlock
@@ -119,9 +120,10 @@ _HOMES = {
     "CheckedCall": "tools",
     "ClearResults": "context.compaction",
     "Confinement": "sandboxes.confinement",
+    "Command": "commands",
     "ConfigurationError": "errors",
     "CurrentTrace": "context.compilers",
-    "Decision": "ports",
+    "Decision": "decisions",
     "Done": "tools",
     "EXIT_NOT_STORED": "stops",
     "Doubt": "state",
@@ -144,7 +146,7 @@ _HOMES = {
     "NotDone": "tools",
     "NothingToResume": "errors",
     "Price": "budgets",
-    "ProcessResult": "sandboxes.processes",
+    "ProcessResult": "commands",
     "ReActDecision": "drivers.react",
     "ReActDriver": "drivers.react",
     "RecordingModel": "providers.recorded",

@@ -5,11 +5,13 @@ from typing import Any, Literal, Protocol, TypeAlias
 import msgspec
 from typing_extensions import TypeVar
 
+from treadle.commands import Runner
+from treadle.decisions import Decision
 from treadle.effects import Effect
 from treadle.fields import Documented
 from treadle.messages import Message, ToolCall
 
-__all__ = ["ActionDecision", "JsonObject", "SessionSnapshot", "ToolContext"]
+__all__ = ["JsonObject", "SessionSnapshot", "ToolContext"]
 
 JsonObject: TypeAlias = dict[str, Any]  # Any: JSON of strangers, checked against a schema before it is used
 
@@ -30,6 +32,16 @@ class ToolContext(Protocol[Deps_co]):
     @property
     def call(self) -> ToolCall:
         """The call that triggered this execution, with its raw arguments."""
+        ...
+
+    @property
+    def decision(self) -> Decision:
+        """The decision by which the call runs: its rule, scope and mode, who decided, and the arguments where they were changed."""
+        ...
+
+    @property
+    def runner(self) -> Runner | None:
+        """The sandbox that the call was decided to run in; None where it may run as it is: see `Tool.sandbox`."""
         ...
 
     @property
@@ -73,7 +85,7 @@ class ToolContext(Protocol[Deps_co]):
         arguments: JsonObject,
         *,
         effect: Effect | Literal["read", "idempotent", "keyed", "unsafe"] = Effect.UNSAFE,
-    ) -> "ActionDecision":
+    ) -> Decision:
         """Ask the permission engine about an action of the tool's own, before it is carried out. The decision is recorded.
 
         The policy, its rules and the interceptors look at it as at a call of that name: of the agent's tool, where one has
@@ -87,9 +99,6 @@ class ToolContext(Protocol[Deps_co]):
         Args:
             effect: What the action does to the world, where no tool of the agent has its name.
 
-        Returns:
-            A `treadle.ports.Decision`, with `kind`, `rule` and `reason`.
-
         Raises:
             ConfigurationError: The action has no name, or its arguments are not a JSON object.
         """
@@ -98,23 +107,6 @@ class ToolContext(Protocol[Deps_co]):
     def progress(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
         """Tell people how far the call is. Never sent to the model."""
         ...
-
-
-class ActionDecision(Protocol):
-    """The word on an action of a tool's own."""
-
-    @property
-    def kind(self) -> str:
-        """allow, deny, ask or sandbox."""
-        ...
-
-    @property
-    def rule(self) -> str:
-        """Which rule spoke."""
-        ...
-
-    @property
-    def reason(self) -> str: ...
 
 
 class SessionSnapshot(msgspec.Struct, Documented, frozen=True, kw_only=True):

@@ -6,14 +6,15 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from treadle.canonical import MAX_SCHEMA_VALUES, find_unencodable
-from treadle.contexts import ActionDecision, JsonObject, SessionSnapshot, ToolContext
+from treadle.commands import Command
+from treadle.contexts import JsonObject, SessionSnapshot, ToolContext
+from treadle.decisions import Decision
 from treadle.effects import CallStatus, Effect
 from treadle.errors import NamedOptions, ToolDefinitionError, shown
 from treadle.fields import Documented
 from treadle.messages import Media, ToolCall
 
 __all__ = [
-    "ActionDecision",
     "CallStatus",
     "CheckedCall",
     "Done",
@@ -198,6 +199,11 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     resumes: bool = False
     """Whether a call that broke off goes on when it is started again with the same key, because what it does is recorded by
     itself: an agent's session, a workflow. Such a call is never in doubt, and when it is told to stop its end is waited for."""
+    sandbox: Callable[[JsonObject], Command] | Literal["runner"] | None = None
+    """How a call runs where it is decided as `sandbox`; None where it cannot, and is denied then.
+
+    A function of the arguments returns the command that the sandbox runs in its place: its `ProcessResult` is the result then.
+    `"runner"` promises that all the tool does outside of its process goes through `ctx.runner`, wherever that is not None."""
     examples: Sequence[JsonObject] = ()
     """Arguments of good calls, shown to the model."""
     subjects: Callable[[JsonObject], Mapping[str, "Subject"]] | None = None
@@ -261,6 +267,11 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
         for word, flag in flags:
             if not isinstance(flag, bool):
                 raise ToolDefinitionError(f"Tool {self.name!r}: {word} must be true or false; got {shown(flag)}.")
+        if self.sandbox not in (None, "runner") and not callable(self.sandbox):
+            raise ToolDefinitionError(
+                f"Tool {self.name!r}: sandbox must be 'runner' or a function of the arguments that returns a Command; "
+                f"got {shown(self.sandbox)}."
+            )
         if not isinstance(self.examples, list | tuple) or not all(isinstance(one, dict) for one in self.examples):
             raise ToolDefinitionError(
                 f"Tool {self.name!r}: examples must be a list of arguments, each an object; got {shown(self.examples)}."
@@ -353,6 +364,9 @@ class CheckedCall(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Of tool and canonical arguments: equal calls have equal digests."""
     key: str
     """The idempotency key."""
+    decision: Decision | None = None
+    """The decision by which it runs. A policy sees the one so far here: its own, when it is asked about what it changed; or the
+    recorded one of a call that goes on after a pause or a crash. None where nothing is decided yet."""
 
     @property
     def id(self) -> str:

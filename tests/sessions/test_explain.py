@@ -166,7 +166,8 @@ def test_the_trace_has_every_field_that_a_reader_needs() -> None:
     assert about["tried"] == [
         {
             "call_id": "c1", "tool": "pay", "run_id": "r1", "step": 1, "arguments": '{"amount": 1}', "decided": "", "digest": "d1",
-            "effect": "keyed", "decision": "allow", "rule": "kim", "reason": "", "status": "ok", "attempts": 1, "late": "",
+            "effect": "keyed", "decision": "allow", "rule": "kim", "reason": "", "scope": "", "by": "",
+            "mode": "", "status": "ok", "attempts": 1, "late": "",
         }
     ]  # fmt: skip
     assert about["runs"] == [

@@ -125,9 +125,9 @@ async def test_looking_for_a_cancellation_consumes_nothing_and_has_the_rest_read
     clock, journal = FakeClock(), Counting()
     async with open_session(journal, id="s", clock=clock) as session:
         inbox = Inbox(session.ledger)
-        assert not await inbox.sees_cancel()
+        assert not await inbox.look()
         await journal.put("s", said("m1"))
-        assert not await inbox.sees_cancel()
+        assert not await inbox.look()
         assert [message.id for message in await journal.inbox("s")] == ["m1"]
         before = journal.looks
         await inbox.read()
@@ -197,7 +197,7 @@ async def test_a_look_for_a_cancellation_keeps_no_reader_from_what_has_arrived()
         inbox = Inbox(session.ledger, is_empty=True)
         await journal.put("s", said("m1"))
         inbox.nudge()
-        look = asyncio.ensure_future(inbox.sees_cancel())
+        look = asyncio.ensure_future(inbox.look())
         await journal.asked.wait()
         await inbox.read()
         found = await texts(session)

@@ -124,7 +124,7 @@ async def test_a_call_of_an_agent_that_is_a_tool_is_given_its_input_by_the_sessi
 async def test_what_no_run_understands_yet_stays_in_the_inbox() -> None:
     journal = MemoryJournal()
     await pause(journal)
-    left = [LeftMode(id="mode", mode="plan"), LeftUnknown(id="new", stored_kind="vote", stored_body={"for": "red"})]
+    left = [LeftMode(id="mode", mode="dream"), LeftUnknown(id="new", stored_kind="vote", stored_body={"for": "red"})]
     for message in left:
         await journal.put("s", message)
     async with open_session(journal, id="s") as session:

@@ -89,8 +89,8 @@ BUGS = (
     Bug(
         "an action of a tool's own is allowed whatever policy says",
         "engine/tool_calls/actions.py",
-        "return Decision(kind=DecisionKind(event.decision)",
-        "return Decision(kind=DecisionKind.ALLOW",
+        "kind=DecisionKind(event.decision)",
+        "kind=DecisionKind.ALLOW",
     ),
     Bug("the calls of one response may take for ever", "engine/rules/batch_time.py", "return self.seconds is not None and self.left == 0.0", "return False"),
     Bug(

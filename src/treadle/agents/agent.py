@@ -13,6 +13,7 @@ from treadle.agents.children import carry_out
 from treadle.agents.run import Run
 from treadle.budgets import Budget, Deadline, Guards
 from treadle.canonical import digest
+from treadle.commands import Runner
 from treadle.context.compilers import compiler_for
 from treadle.effects import Effect
 from treadle.engine.lifecycle import Lifecycle
@@ -57,6 +58,8 @@ class Agent(Generic[Deps, Output]):
         name: By which `Agents` finds it when a session's run goes on in another process.
         tools: Tools made by `@tool` or `Tool(...)`; their names are unique.
         policy: Decides on each call; without one, reads are allowed and everything else asks.
+        sandbox: Where calls run that the policy decides as `sandbox`, by the form that their tools declare for it. Without
+            one, or without a form, such a call is denied: it never runs bare.
         driver: How a step is obtained from the model; without one, what the model's capabilities ask for: native tool
             calling, or ReAct for a model that takes no tools.
         budget: The ten limits of one run.
@@ -100,6 +103,7 @@ class Agent(Generic[Deps, Output]):
         instructions: str | None = None,
         tools: Sequence[Tool] = (),
         policy: Policy | None = None,
+        sandbox: Runner | None = None,
         driver: Driver | None = None,
         budget: Budget | None = None,
         profile: str | None = None,
@@ -120,13 +124,11 @@ class Agent(Generic[Deps, Output]):
         interceptors: Sequence[Interceptor] = (),
     ) -> None:
         _check_values(model, instructions=instructions, budget=budget, guards=guards, profile=profile)
-        _check_ports(history, policy=policy, driver=driver, compiler=compiler, compactor=compactor)
-        _check_listeners(subscribers, interceptors)
+        _check_ports(history, policy=policy, sandbox=sandbox, driver=driver, compiler=compiler, compactor=compactor)
         _check_words(on_limit=on_limit, unpriced=unpriced, in_doubt=in_doubt)
         self._model = model
         self._toolbox = Toolbox(_checked(tools), parallel_hint=parallel_hint)
         self._toolbox.compile()
-        _check_choice(tool_choice, self._toolbox)
         self._spec = AgentSpec(
             name=_checked_name(name),
             fingerprint={},
@@ -134,12 +136,13 @@ class Agent(Generic[Deps, Output]):
             instructions=instructions,
             instructions_digest=_digest_of(instructions),
             policy=policy,
+            sandbox=sandbox,
             driver=driver if driver is not None or isinstance(model, str) else driver_for(model),
             budget=budget or Budget(),
             profile=profile,
             compiler=compiler or compiler_for(history),
             compactor=compactor,
-            tool_choice=tool_choice,
+            tool_choice=_checked_choice(tool_choice, self._toolbox),
             output=None if output is None else _typed(output),
             guards=guards or Guards(),
             on_limit=on_limit,
@@ -148,8 +151,8 @@ class Agent(Generic[Deps, Output]):
             approval_seconds=_checked_seconds("approval_seconds", approval_seconds),
             batch_seconds=None if batch_seconds is None else _checked_seconds("batch_seconds", batch_seconds),
             done_when=_checked_condition(done_when),
-            subscribers=tuple(subscribers),
-            interceptors=tuple(interceptors),
+            subscribers=_checked_subscribers(subscribers),
+            interceptors=_checked_interceptors(interceptors),
         )
         self._found: Model | None = None
 
@@ -351,10 +354,11 @@ class Agent(Generic[Deps, Output]):
         return spec
 
 
-def _check_choice(choice: str, toolbox: Toolbox) -> None:
+def _checked_choice(choice: str, toolbox: Toolbox) -> str:
     names = [tool.name for tool in toolbox]
     if choice not in ("auto", "none", "required") and choice not in names:
         raise ConfigurationError(f"tool_choice {shown(choice)} is neither auto, none, required nor one of {names}.")
+    return choice
 
 
 _LONGEST_SECONDS = 100 * 366 * 86400.0
@@ -376,9 +380,12 @@ def _check_values(model: object, *, instructions: object, budget: object, guards
     _require_type("profile", profile, str)
 
 
-def _check_ports(history: str, *, policy: object, driver: object, compiler: object, compactor: object) -> None:
+def _check_ports(
+    history: str, *, policy: object, sandbox: object, driver: object, compiler: object, compactor: object
+) -> None:
     for word, value, method in (
         ("policy", policy, "decide"),
+        ("sandbox", sandbox, "run"),
         ("driver", driver, "bind"),
         ("compiler", compiler, "compile"),
         ("compactor", compactor, "is_due"),
@@ -390,15 +397,20 @@ def _check_ports(history: str, *, policy: object, driver: object, compiler: obje
         raise ConfigurationError("Give compiler= or history=, not both: each says what the model sees.")
 
 
-def _check_listeners(subscribers: Sequence[object], interceptors: Sequence[object]) -> None:
+def _checked_subscribers(subscribers: Sequence[Subscriber]) -> tuple[Subscriber, ...]:
     _require_list("subscribers", subscribers)
-    _require_list("interceptors", interceptors)
     for one in subscribers:
         if not callable(one) or inspect.iscoroutinefunction(one):
             raise ConfigurationError(f"A subscriber is a plain function of the event, not async; got {shown(one)}.")
+    return tuple(subscribers)
+
+
+def _checked_interceptors(interceptors: Sequence[Interceptor]) -> tuple[Interceptor, ...]:
+    _require_list("interceptors", interceptors)
     for one in interceptors:
         _require("interceptors", one, "before")
         _require("interceptors", one, "after")
+    return tuple(interceptors)
 
 
 def _check_words(*, on_limit: object, unpriced: object, in_doubt: object) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from treadle.budgets import Meter, Spent
+from treadle.commands import Runner
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.loop import Loop
 from treadle.engine.model_calls.asides import Asides, CheckView
@@ -24,11 +25,11 @@ from treadle.engine.tool_calls.execution import Execution
 from treadle.engine.tool_calls.invocation import Invoker
 from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
-from treadle.permissions.policies import under
 from treadle.ports import Interceptor, Model, Policy, SessionView
 from treadle.sessions.inbox import Inbox
 from treadle.sessions.session import Session
 from treadle.sessions.views import ReadOnlyView
+from treadle.state import SessionState
 from treadle.tooling.toolbox import Toolbox
 
 __all__ = ["Host", "assemble"]
@@ -46,13 +47,16 @@ class Host:
         self, about: AgentSpec, session: Session, *, meter: Meter, interrupt: Interrupt, above: "Host | None"
     ) -> None:
         self.session = session
-        self.view = ReadOnlyView(session)
+        self.top: SessionState = session.state if above is None else above.top
+        """The state of the session that a person runs: its mode holds for all that carry out its calls."""
+        self.view = ReadOnlyView(session, mode=lambda: self.top.mode)
         """The session as policies, conditions and drivers are shown it."""
         self.meter = meter
         self.interrupt = interrupt
         own = () if about.policy is None else (about.policy,)
         self.policies: tuple[Policy, ...] = own if above is None else (*own, *above.policies)
         self.interceptors: tuple[Interceptor, ...] = about.interceptors + (() if above is None else above.interceptors)
+        self.sandbox: Runner | None = about.sandbox or (None if above is None else above.sandbox)
         self.in_doubt: InDoubt | None = about.in_doubt or (None if above is None else above.in_doubt)
         self.warns_of_price = about.unpriced == "warn"
         self._begun = session.clock.monotonic()
@@ -78,8 +82,9 @@ class Host:
         """Return an agent as it is when this run calls it: nothing is allowed that is forbidden here."""
         return msgspec.structs.replace(
             about,
-            policy=under(about.policy, self.policies),
+            policies_above=self.policies,
             interceptors=about.interceptors + self.interceptors,
+            sandbox=about.sandbox or self.sandbox,
             in_doubt=about.in_doubt or self.in_doubt,
         )
 
@@ -144,7 +149,15 @@ def assemble(
 def _execution(about: AgentSpec, host: Host, asides: Asides, deps: Any) -> Execution:
     """Return what carries the calls of a run out."""
     ledger, interrupt, toolbox, view = host.session.ledger, host.interrupt, about.toolbox, host.view
-    checker = Checker(toolbox=toolbox, policy=about.policy, interceptors=about.interceptors, session=view)
+    checker = Checker(
+        toolbox=toolbox,
+        policy=about.policy,
+        above=about.policies_above,
+        interceptors=about.interceptors,
+        session=view,
+        top=host.top,
+        sandbox=about.sandbox,
+    )
     attempts = _attempts(about, host, checker, deps)
     recovery = Recovery(
         ledger=ledger,
@@ -186,6 +199,7 @@ def _attempts(about: AgentSpec, host: Host, checker: Checker, deps: Any) -> Atte
         abandoned=host.session.abandoned,
         batch_time=BatchTime(ledger.clock, about.batch_seconds),
         decide=Actions(ledger=ledger, checker=checker).decide,
+        sandbox=about.sandbox,
         host=host,
     )
     return Attempts(

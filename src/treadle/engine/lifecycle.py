@@ -15,7 +15,7 @@ from treadle.engine.loop import Loop
 from treadle.engine.reports import RunResult, conclude
 from treadle.engine.rules.endings import time_stop
 from treadle.engine.spec import AgentSpec
-from treadle.errors import ConfigurationError, JournalError, shown
+from treadle.errors import ConfigurationError, JournalError, SessionConflict, shown
 from treadle.events import MessageAdded, RunResumed, RunStarted, Subscriber
 from treadle.messages import Message, user_message
 from treadle.ports import Model
@@ -187,7 +187,10 @@ class Lifecycle:
             self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message=loss), is_urgent=True)
 
     def _look(self) -> None:
-        """Something was left for the session: a cancellation cuts into what is under way, all else waits for the step."""
+        """Something was left for the session: a cancellation cuts into what is under way, a change of mode holds at once.
+
+        All else waits for the step.
+        """
         if self._inbox is not None:
             self._inbox.nudge()
             look = asyncio.ensure_future(self._take_cancel(self._inbox))
@@ -196,9 +199,9 @@ class Lifecycle:
 
     async def _take_cancel(self, inbox: Inbox) -> None:
         try:
-            if await inbox.sees_cancel():
+            if await inbox.look():
                 self.cancel()
-        except JournalError:
+        except (JournalError, SessionConflict):
             inbox.nudge()
             logger.warning("The inbox could not be read; the run looks again after its step", exc_info=True)
 

@@ -7,6 +7,7 @@ import msgspec
 
 from treadle.budgets import Budget, Guards
 from treadle.canonical import digest
+from treadle.commands import Runner
 from treadle.events import Subscriber
 from treadle.ports import CheckView, Compactor, Compiler, Driver, Interceptor, Policy
 from treadle.tooling.toolbox import Toolbox
@@ -36,6 +37,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     instructions_digest: str
     """What tells changed instructions from those before, without repeating either; empty for none."""
     policy: Policy | None
+    sandbox: Runner | None
+    """Where calls run that were decided to run in a sandbox; None where there is none."""
     driver: Driver | None
     """None as long as the model has not been asked which it needs."""
     budget: Budget
@@ -53,6 +56,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     done_when: DoneWhen | None
     subscribers: tuple[Subscriber, ...]
     interceptors: tuple[Interceptor, ...]
+    policies_above: tuple[Policy, ...] = ()
+    """Policies of the runs that called it: each can only tighten what its own one says."""
 
 
 def fingerprint_of(about: AgentSpec, model: str) -> dict[str, str]:

@@ -39,6 +39,7 @@ from treadle.events.runs import (
 )
 from treadle.events.sessions import (
     JournalDegraded,
+    ModeChanged,
     SessionChanged,
     SessionForked,
     SessionMarked,
@@ -64,6 +65,7 @@ __all__ = [
     "HistoryRepaired",
     "JournalDegraded",
     "MessageAdded",
+    "ModeChanged",
     "ModelDelta",
     "ModelDiscarded",
     "ModelFailed",

@@ -52,6 +52,16 @@ class CallDecided(Event, frozen=True, kw_only=True, tag="call.decided"):
     """The arguments that were decided on, where they differ from the model's."""
     early: bool = False
     """Whether it was decided while the model's response was still streaming."""
+    scope: str = ""
+    """Where the rule comes from, such as `project` or `agent`: see `treadle.Decision`."""
+    by: str = ""
+    """Who decided."""
+    mode: str = ""
+    """The session's mode at that time."""
+    message: str = ""
+    """Words of the decision for the model."""
+    interrupt: bool = False
+    """Whether the run stops for a person because of it."""
 
 
 class ActionDecided(Event, frozen=True, kw_only=True, tag="action.decided"):
@@ -73,6 +83,9 @@ class ActionDecided(Event, frozen=True, kw_only=True, tag="action.decided"):
     """What the action does to the world."""
     digest: str = ""
     """Of action and canonical arguments; empty for an action whose arguments are refused."""
+    scope: str = ""
+    by: str = ""
+    mode: str = ""
 
 
 class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval.requested"):
@@ -113,6 +126,8 @@ class ApprovalAnswered(Event, frozen=True, kw_only=True, tag="approval.answered"
     """Edited arguments, or None for those that were asked about."""
     given_at: float | None = None
     """When the person gave the answer, by the store's clock where it has one. `at` is when a run took it in."""
+    interrupt: bool = False
+    """Whether the person, who denies the call, wants the run to stop."""
 
 
 class ToolStarted(Event, frozen=True, kw_only=True, tag="tool.started"):
@@ -140,6 +155,14 @@ class ToolStarted(Event, frozen=True, kw_only=True, tag="tool.started"):
     """What the tool's `key` says that the call is about, such as an invoice; empty without one."""
     timeout: float | None = None
     """Seconds that the tool gave this attempt: after a crash a request of it may act for so long. None for no limit."""
+    decision: str = ""
+    """The decision by which it runs: allow, or sandbox. Empty in journals of before there was more than one."""
+    rule: str = ""
+    scope: str = ""
+    by: str = ""
+    mode: str = ""
+    sandbox: str = ""
+    """Name of the sandbox that it runs in; empty for a call that runs as it is."""
 
 
 class ToolSuspended(Event, frozen=True, kw_only=True, tag="tool.suspended"):

@@ -41,6 +41,7 @@ from treadle.events.runs import (
 )
 from treadle.events.sessions import (
     JournalDegraded,
+    ModeChanged,
     SessionChanged,
     SessionForked,
     SessionMarked,
@@ -57,6 +58,7 @@ AnyEvent: TypeAlias = (
     | RunResumed
     | RunFinished
     | MessageAdded
+    | ModeChanged
     | ModelStarted
     | ModelDelta
     | ModelFinished

@@ -2,11 +2,13 @@
 
 from typing import ClassVar, Literal, TypeAlias
 
+from treadle.decisions import DEFAULT_MODE, Mode
 from treadle.events.base import Event
 from treadle.tools import JsonObject
 
 __all__ = [
     "JournalDegraded",
+    "ModeChanged",
     "SessionChanged",
     "SessionForked",
     "SessionMarked",
@@ -33,6 +35,17 @@ class SessionChanged(Event, frozen=True, kw_only=True, tag="session.changed"):
     """Who changed it, such as a user's name; empty where nobody is named."""
     reason: str = ""
     """Why, in one sentence; empty without one."""
+
+
+class ModeChanged(Event, frozen=True, kw_only=True, tag="mode.changed"):
+    """A person has changed the session's mode: how much happens in it without a question. It holds for decisions from now on."""
+
+    is_of_run: ClassVar[bool] = False
+    mode: Mode
+    before: Mode = DEFAULT_MODE
+    by: str = "person"
+    message_id: str = ""
+    """The inbox message that brought it: it is taken in once."""
 
 
 class SessionForked(Event, frozen=True, kw_only=True, tag="session.forked"):

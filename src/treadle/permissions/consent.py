@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+import msgspec
+
 from treadle.canonical import copied, digest
 from treadle.events import ApprovalAnswered, ApprovalRequested
 from treadle.ports import Decision, DecisionKind, SessionView
@@ -12,6 +14,7 @@ __all__ = [
     "action_digest",
     "answer_in_doubt",
     "answer_of",
+    "asked_instead",
     "covers",
     "equals_doubt",
     "has_started_before",
@@ -20,8 +23,10 @@ __all__ = [
     "is_asked_about",
     "is_denied",
     "may_be_repeated",
+    "recorded_decision",
     "request",
     "ruled",
+    "still_boxed",
     "unfit_edit",
     "was_reported_twice",
 ]
@@ -82,12 +87,54 @@ def answer_in_doubt(state: CallState, call: CheckedCall, session_id: str) -> Lit
     return answer.answer if covers(state, call, session_id) else None
 
 
-def ruled(decision: Decision, kind: DecisionKind, approval: Approval) -> Decision:
-    """Return a person's decision in the place of the policy's. It cannot lift what the policy forbids."""
-    if decision.kind in (DecisionKind.DENY, DecisionKind.SANDBOX):
+def ruled(decision: Decision, approval: Approval) -> Decision:
+    """Return a person's decision in the place of the policy's. It cannot lift what the policy forbids, nor its sandbox."""
+    answer = approval.answer
+    assert answer is not None
+    if decision.kind == DecisionKind.DENY or (decision.kind == DecisionKind.SANDBOX and answer.answer == "allow"):
         return decision
-    reason = "" if approval.answer is None else approval.answer.reason
-    return Decision(kind=kind, rule=f"approval {approval.id}", reason=reason)
+    allowed = DecisionKind.SANDBOX if decision.consent == "sandbox" else DecisionKind.ALLOW
+    return msgspec.structs.replace(
+        decision,
+        kind=allowed if answer.answer == "allow" else DecisionKind.DENY,
+        rule=f"approval {approval.id}",
+        reason=answer.reason,
+        scope="call",
+        by=answer.approved_by,
+        interrupt=answer.interrupt,
+    )
+
+
+# --- what was decided before
+
+
+def recorded_decision(state: CallState) -> Decision | None:
+    """Return the decision on a call that its session has recorded, before a pause or a crash; None where there is none."""
+    decided = state.decision
+    if decided is None or decided.decision not in set(DecisionKind):
+        return None
+    return Decision(
+        kind=DecisionKind(decided.decision),
+        rule=decided.rule,
+        reason=decided.reason,
+        scope=decided.scope,
+        by=decided.by,
+        mode=decided.mode,
+        arguments=copied(decided.arguments),
+        message=decided.message,
+        interrupt=decided.interrupt,
+    )
+
+
+def still_boxed(decision: Decision, state: CallState) -> Decision:
+    """Keep a call in the sandbox that has started there: what is decided anew after a crash can only be stricter."""
+    started = state.started
+    if started is None or started.decision != DecisionKind.SANDBOX:
+        return decision
+    if decision.kind == DecisionKind.ALLOW:
+        box = {"kind": DecisionKind.SANDBOX, "rule": started.rule, "scope": started.scope, "by": started.by}
+        return msgspec.structs.replace(decision, **box)
+    return msgspec.structs.replace(decision, consent="sandbox")
 
 
 # --- the question
@@ -138,6 +185,20 @@ def _is_about_doubt(approval: Approval | None) -> bool:
 
 
 # --- why a person is asked about what a policy allows
+
+
+def asked_instead(decision: Decision, question: Decision) -> Decision:
+    """Return the question in the place of a decision that lets the call run. Consent to it lifts nothing else of the decision."""
+    is_boxed = decision.kind == DecisionKind.SANDBOX or decision.consent == "sandbox"
+    return msgspec.structs.replace(
+        question,
+        scope="runtime",
+        by="runtime",
+        mode=decision.mode,
+        arguments=decision.arguments,
+        message=decision.message,
+        consent="sandbox" if is_boxed else "allow",
+    )
 
 
 def has_started_before() -> Decision:

@@ -7,11 +7,11 @@ import posixpath
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from treadle.canonical import copied
+from treadle.canonical import copied, find_unencodable
 from treadle.errors import ConfigurationError, shown
 from treadle.ports import Decision, DecisionKind, Policy, SessionView
 from treadle.tools import CheckedCall, Subject
@@ -28,8 +28,8 @@ __all__ = [
     "failed_policy",
     "first_of",
     "held_to_port",
+    "opinion",
     "stricter",
-    "under",
 ]
 
 APPROVAL_LIFETIME_SECONDS = 7 * 24 * 3600.0
@@ -230,11 +230,12 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
     kind: DecisionKind
     rules: tuple[Rule, ...]
     reason: str = ""
+    scope: str = "agent"
 
     def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
         for rule in self.rules:
             if rule.matches(call, loosens=self.kind == DecisionKind.ALLOW):
-                return Decision(kind=self.kind, rule=f"{self.kind} {rule.text}", reason=self.reason)
+                return Decision(kind=self.kind, rule=f"{self.kind} {rule.text}", reason=self.reason, scope=self.scope)
         return None
 
 
@@ -252,50 +253,40 @@ class FirstOf(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
-class Under(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent's own word, and those of the agents that called it. The strictest holds: a caller can only forbid more."""
-
-    own: Policy | None
-    above: tuple[Policy, ...]
-
-    async def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
-        word = await decide(self.own, call, session)
-        for policy in self.above:
-            other = await _opinion(policy, call, session)
-            word = word if other is None else stricter(word, other)
-        return word
-
-
-def under(own: Policy | None, above: Sequence[Policy]) -> Policy | None:
-    """Return the policy of an agent that others called: its own, and theirs where they have an opinion."""
-    return Under(own=own, above=tuple(above)) if above else own
-
-
-def allow(*names: str) -> NamedPolicy:
+def allow(*names: str, scope: str = "agent") -> NamedPolicy:
     """Allow the named tools (rules: `tool`, `fs_*`, `tool(key=glob)`).
 
     Example:
         Agent(model, tools=[pay], policy=allow("pay"))
+
+    Args:
+        scope: Where the rules come from, for the record, such as `project`.
     """
-    return _named(DecisionKind.ALLOW, names, "")
+    return _named(DecisionKind.ALLOW, names, scope)
 
 
-def deny(*names: str, reason: str = "") -> NamedPolicy:
+def deny(*names: str, reason: str = "", scope: str = "agent") -> NamedPolicy:
     """Deny the named tools; the reason reaches the model.
 
     Example:
         Agent(model, tools=[rm], policy=deny("rm", reason="This session is read only."))
+
+    Args:
+        scope: As in `allow`.
     """
-    return _named(DecisionKind.DENY, names, reason)
+    return _named(DecisionKind.DENY, names, scope, reason)
 
 
-def ask(*names: str) -> NamedPolicy:
+def ask(*names: str, scope: str = "agent") -> NamedPolicy:
     """Ask a person before each call of the named tools.
 
     Example:
         Agent(model, tools=[fetch], policy=ask("fetch"))
+
+    Args:
+        scope: As in `allow`.
     """
-    return _named(DecisionKind.ASK, names, "")
+    return _named(DecisionKind.ASK, names, scope)
 
 
 def first_of(*policies: Policy) -> FirstOf:
@@ -310,17 +301,17 @@ def first_of(*policies: Policy) -> FirstOf:
     return FirstOf(policies=policies)
 
 
-def _named(kind: DecisionKind, names: Sequence[str], reason: str) -> NamedPolicy:
+def _named(kind: DecisionKind, names: Sequence[str], scope: str, reason: str = "") -> NamedPolicy:
     if not names:
         raise ConfigurationError(f"{kind}() needs at least one tool's name, or '*' for every tool.")
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise ConfigurationError(f"{kind}() takes the names of tools as text; got {shown(wrong[0])}.")
-    return NamedPolicy(kind=kind, rules=tuple(Rule.parse(name) for name in names), reason=reason)
+    return NamedPolicy(kind=kind, rules=tuple(Rule.parse(name) for name in names), reason=reason, scope=scope)
 
 
 async def decide(policy: Policy | None, call: CheckedCall, session: SessionView) -> Decision:
     """Decide on a call: the policy's word, else the tool author's, else the effect's default."""
-    if policy is not None and (decision := await _opinion(policy, call, session)) is not None:
+    if policy is not None and (decision := await opinion(policy, call, session)) is not None:
         return decision
     return default_decision(call)
 
@@ -328,11 +319,14 @@ async def decide(policy: Policy | None, call: CheckedCall, session: SessionView)
 def default_decision(call: CheckedCall) -> Decision:
     """Return what is decided on a call where no policy has an opinion: the tool author's word, else the effect's default."""
     if call.tool.permission is not None:
-        return Decision(kind=DecisionKind(call.tool.permission), rule=f"tool {call.name} permission")
-    return _READ_DEFAULT if call.effect.is_read else Decision(kind=DecisionKind.ASK, rule=f"default for {call.effect}")
+        rule = f"tool {call.name} permission"
+        return Decision(kind=DecisionKind(call.tool.permission), rule=rule, scope="tool", by="tool")
+    if call.effect.is_read:
+        return _READ_DEFAULT
+    return Decision(kind=DecisionKind.ASK, rule=f"default for {call.effect}", scope="default", by="default")
 
 
-async def _opinion(policy: Policy, call: CheckedCall, session: SessionView) -> Decision | None:
+async def opinion(policy: Policy, call: CheckedCall, session: SessionView) -> Decision | None:
     """Return what a policy says; None where it has no opinion."""
     try:
         answer = policy.decide(call, session)
@@ -347,25 +341,60 @@ async def _opinion(policy: Policy, call: CheckedCall, session: SessionView) -> D
 def failed_policy(error: BaseException) -> Decision:
     """Return the decision where a policy raised."""
     reason = f"The policy failed ({type(error).__name__}); nothing is run without its decision."
-    return Decision(kind=DecisionKind.DENY, rule="policy raised", reason=reason)
+    return Decision(kind=DecisionKind.DENY, rule="policy raised", reason=reason, scope="runtime", by="runtime")
 
 
-def held_to_port(decision: Any, who: str) -> Decision:  # Any: whatever a policy or an interceptor answered
-    """Return a decision that can be recorded: what is no decision allows nothing, and words become text."""
+def held_to_port(decision: Any, who: str, *, scope: str = "agent") -> Decision:  # Any: whatever was answered
+    """Return a decision that can be recorded: what is no decision allows nothing, and words become text.
+
+    Args:
+        who: Who answered, such as `policy`.
+        scope: What holds where the decision names no scope.
+    """
     kind = decision.kind if isinstance(decision, Decision) else None
     if not isinstance(kind, str) or kind not in set(DecisionKind):
-        reason = f"The {who} answered with a {type(decision).__name__} that is no Decision."
-        return Decision(kind=DecisionKind.DENY, rule=f"{who} broke its contract", reason=reason)
-    return Decision(kind=DecisionKind(kind), rule=_words(decision.rule) or who, reason=_words(decision.reason))
+        return _broken(who, f"The {who} answered with a {type(decision).__name__} that is no Decision.")
+    arguments = decision.arguments
+    if arguments is not None and (not isinstance(arguments, dict) or find_unencodable(arguments) is not None):
+        return _broken(who, f"The {who} changed the arguments to what is no JSON object.")
+    if not isinstance(decision.interrupt, bool) or decision.consent not in ("allow", "sandbox"):
+        return _broken(who, f"The {who} answered with a Decision whose interrupt or consent is invalid.")
+    return Decision(
+        kind=DecisionKind.DENY if decision.interrupt else DecisionKind(kind),
+        rule=_words(decision.rule) or who,
+        reason=_words(decision.reason),
+        scope=_words(decision.scope) or scope,
+        by=_words(decision.by) or who,
+        arguments=copied(arguments),
+        message=_words(decision.message),
+        interrupt=decision.interrupt,
+        consent=decision.consent,
+    )
+
+
+def _broken(who: str, reason: str) -> Decision:
+    return Decision(
+        kind=DecisionKind.DENY, rule=f"{who} broke its contract", reason=reason, scope="runtime", by="runtime"
+    )
 
 
 def _words(value: Any) -> str:
     return "" if value is None else str(value).encode("utf-8", "replace").decode()
 
 
-_READ_DEFAULT = Decision(kind=DecisionKind.ALLOW, rule="default for read")
+_READ_DEFAULT = Decision(kind=DecisionKind.ALLOW, rule="default for read", scope="default", by="default")
 
 
 def stricter(one: Decision, other: Decision) -> Decision:
-    """Return the stricter of two decisions; the first of equals."""
-    return other if _STRICTNESS[DecisionKind(other.kind)] > _STRICTNESS[DecisionKind(one.kind)] else one
+    """Return the stricter of two decisions, the first of equals. Consent to an `ask` never lifts the sandbox of the other one."""
+    first, second = one, other
+    if _STRICTNESS[DecisionKind(other.kind)] > _STRICTNESS[DecisionKind(one.kind)]:
+        first, second = other, one
+    if first.kind == DecisionKind.DENY:
+        return first if first.interrupt or not second.interrupt else second
+    is_boxed = second.kind == DecisionKind.SANDBOX or "sandbox" in (first.consent, second.consent)
+    consent: Literal["allow", "sandbox"] = "sandbox" if is_boxed else "allow"
+    message = first.message or second.message
+    if (consent, message) == (first.consent, first.message):
+        return first
+    return msgspec.structs.replace(first, consent=consent, message=message)

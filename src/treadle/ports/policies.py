@@ -1,41 +1,14 @@
 """The ports to what users decide on calls: policies and interceptors; and the view of a session that they are given."""
 
 from collections.abc import Awaitable
-from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Protocol
 
-import msgspec
-
-from treadle.fields import Documented
+from treadle.decisions import Decision, DecisionKind, Mode
 from treadle.messages import Message, ToolCall
 from treadle.state import SessionState
 from treadle.tools import CheckedCall, ToolResult
 
 __all__ = ["Decision", "DecisionKind", "Interceptor", "Policy", "SessionView"]
-
-
-class DecisionKind(StrEnum):
-    """What may become of a call."""
-
-    ALLOW = "allow"
-    """The call runs."""
-    DENY = "deny"
-    """The call does not run; the model reads the reason."""
-    ASK = "ask"
-    """A person is asked; the run pauses."""
-    SANDBOX = "sandbox"
-    """The call may run in a sandbox only; denied where there is none."""
-
-
-class Decision(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """The word on one call, with the rule that spoke and its reason."""
-
-    kind: DecisionKind | Literal["allow", "deny", "ask", "sandbox"]
-    """`allow`, `deny`, `ask` or `sandbox`."""
-    rule: str = ""
-    """Name of the rule that decided."""
-    reason: str = ""
-    """Why, in one sentence; empty without one."""
 
 
 class SessionView(Protocol):
@@ -47,13 +20,21 @@ class SessionView(Protocol):
     def messages(self) -> tuple[Message, ...]: ...
     @property
     def state(self) -> SessionState: ...
+    @property
+    def mode(self) -> Mode:
+        """How much it lets happen without a question: of a session that carries out a call of another, that one's."""
+        ...
 
 
 class Policy(Protocol):
     """Turns a valid call into a decision, before anything runs."""
 
     def decide(self, call: CheckedCall, session: SessionView) -> "Decision | Awaitable[Decision | None] | None":
-        """Return the decision, or None for no opinion. One that raises denies the call."""
+        """Return the decision, or None for no opinion. One that raises denies the call.
+
+        A decision may carry other arguments. They are validated, and the policy is asked again, about the call with them: its
+        answer so far is `call.decision` then. The call runs once the policy leaves the arguments as they are.
+        """
         ...
 
 

@@ -15,10 +15,14 @@ from treadle.state import Approval, InboxMessage, LeftAnswer, SessionState, inst
 __all__ = ["check_answer", "find_suspended", "inbox_of", "store_time", "why_not_waiting"]
 
 
-def check_answer(answer: object, *, reason: object, arguments: object, by: object) -> None:
-    """Raise ConfigurationError where the answer, its reason, its arguments or its author is invalid."""
+def check_answer(answer: object, *, reason: object, arguments: object, interrupt: object, by: object) -> None:
+    """Raise ConfigurationError where the answer, its reason, its arguments, its interrupt or its author is invalid."""
     if not isinstance(answer, str) or answer not in ("allow", "deny"):
         raise ConfigurationError(f"An approval is answered with 'allow' or 'deny'; got {shown(answer)}.")
+    if interrupt is not False and (interrupt is not True or answer != "deny"):
+        raise ConfigurationError(
+            f"interrupt is true or false, and goes with 'deny' only; got {shown(interrupt)} with {shown(answer)}."
+        )
     if arguments is not None and not isinstance(arguments, dict):
         raise ConfigurationError(f"Edited arguments are one object, by name; got {shown(arguments)}.")
     if (fault := find_unencodable(arguments)) is not None:

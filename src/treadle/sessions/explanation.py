@@ -52,6 +52,12 @@ class Tried(msgspec.Struct, Documented, kw_only=True):
     """Name of the rule that decided; None before it is decided."""
     reason: str = ""
     """Why, in one sentence; empty without one."""
+    scope: str = ""
+    """Where the rule comes from; empty in journals of before that was recorded."""
+    by: str = ""
+    """Who decided."""
+    mode: str = ""
+    """The session's mode when it was decided."""
     status: str | None = None
     """Of its result; None where there is none yet."""
     attempts: int = 0

@@ -1,8 +1,10 @@
 """Inbox: what other processes left for a session, turned into facts. Reads the inbox; writes only through the ledger."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
-from treadle.events import AnyEvent, ApprovalAnswered, MessageAdded, ToolInput
+from treadle.decisions import MODES
+from treadle.events import AnyEvent, ApprovalAnswered, MessageAdded, ModeChanged, ToolInput
 from treadle.messages import user_message
 from treadle.sessions.ledger import Ledger
 from treadle.state import (
@@ -35,6 +37,7 @@ class Inbox:
         self._ledger = ledger
         self._every = every_seconds
         self._next = ledger.clock.monotonic() + every_seconds if is_empty else 0.0
+        self._taking = asyncio.Lock()  # a change of mode is taken in once, by whoever looks first
 
     def nudge(self) -> None:
         """Look at once next time: something has just been left."""
@@ -53,6 +56,7 @@ class Inbox:
             return False
         self._next = now + self._every
         left = await self._ledger.journal.inbox(self._ledger.state.id)
+        await self._take_modes(left)
         waiting = [message for message in left if not isinstance(message, LeftMode | LeftUnknown)]
         if self._ledger.state.has_open_calls and any(isinstance(message, LeftMessage) for message in waiting):
             # Invariant: nothing comes between calls and their results, so a message waits for those of the open step.
@@ -68,16 +72,33 @@ class Inbox:
         await self._consume(message.id for message in waiting if message.id not in cancels)
         return bool(cancels)
 
-    async def sees_cancel(self) -> bool:
-        """Return whether somebody asked to cancel this run, in the middle of whatever is under way. Consumes nothing.
+    async def look(self) -> bool:
+        """Take in a change of mode, in the middle of whatever is under way. Return whether somebody asked to cancel this run.
 
-        A `read` beside it asks the store itself: what this look finds, it does not take in.
+        All else stays for the next `read`, which asks the store itself.
         """
         waiting = await self._ledger.journal.inbox(self._ledger.state.id)
+        await self._take_modes(waiting)
         cancels = [message for message in waiting if applies_to(message, self._ledger.run_id)]
-        if len(waiting) > len(cancels):
+        if any(not isinstance(message, LeftMode) and message not in cancels for message in waiting):
             self.nudge()
         return bool(cancels)
+
+    async def _take_modes(self, left: Sequence[InboxMessage]) -> None:
+        """Record changes of mode, in the order in which they were left: the last one holds."""
+        known = [message for message in left if isinstance(message, LeftMode) and message.mode in MODES]
+        if not known:
+            return
+        async with self._taking:
+            state, events = self._ledger.state, list[AnyEvent]()
+            before = state.mode
+            for message in known:
+                if message.id not in state.message_ids:
+                    mode = next(mode for mode in MODES if mode == message.mode)
+                    events.append(ModeChanged(mode=mode, before=before, by=message.by, message_id=message.id))
+                    before = mode
+            await self._ledger.record(*events, durable=True)
+        await self._consume(message.id for message in known)
 
     async def drop_cancels(self, *, but_of: str | None = None) -> None:
         """Consume the cancellations: their runs have ended. A cancellation holds until then, over crashes and pauses.
@@ -122,6 +143,7 @@ def _answered(message: LeftAnswer, waiting: Sequence[Approval]) -> ApprovalAnswe
         approved_by=message.approved_by,
         arguments=message.arguments,
         given_at=message.at,
+        interrupt=message.interrupt,
     )
 
 

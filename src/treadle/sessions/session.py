@@ -10,6 +10,7 @@ import msgspec
 
 from treadle.canonical import find_unencodable
 from treadle.concurrency.collecting import full_collections_put_off
+from treadle.decisions import MODES, Mode
 from treadle.errors import (
     ApprovalExpired,
     ConfigurationError,
@@ -37,6 +38,7 @@ from treadle.state import (
     LeftCancellation,
     LeftInput,
     LeftMessage,
+    LeftMode,
     answer_id,
     input_id,
     instant,
@@ -58,6 +60,15 @@ class Session(HeldSession):
     @property
     def messages(self) -> tuple[Message, ...]:
         return self.state.transcript
+
+    @property
+    def mode(self) -> Mode:
+        """How much happens in it without a question: `ask` where nobody has changed it.
+
+        A change that no run has taken in yet is known to the object that made it.
+        """
+        left = [message.mode for message in self._left if isinstance(message, LeftMode)]
+        return next((mode for mode in MODES if mode in left[-1:]), self.state.mode)
 
     def approvals(self) -> Approvals:
         """Return the requests for consent that wait for an answer; await it to look into the journal again first."""
@@ -83,6 +94,7 @@ class Session(HeldSession):
         *,
         reason: str = "",
         arguments: JsonObject | None = None,
+        interrupt: bool = False,
         by: str = "person",
     ) -> None:
         """Answer a request for consent, from this or any other process. `resume` then goes on.
@@ -91,6 +103,7 @@ class Session(HeldSession):
 
         Args:
             arguments: Edited arguments for the call, validated like the model's own. Where they do not fit, the request waits again.
+            interrupt: With a denial: `resume` stops the run then, and starts no other call of the response.
             by: Who answers, for the record.
 
         Raises:
@@ -99,7 +112,7 @@ class Session(HeldSession):
             UnknownApproval: Nothing by that id waits, or it has been answered: the first answer wins, and the message names it.
         """
         maintenance.check_text("approval_id", approval_id)
-        answering.check_answer(answer, reason=reason, arguments=arguments, by=by)
+        answering.check_answer(answer, reason=reason, arguments=arguments, interrupt=interrupt, by=by)
         await self.refresh()
         maintenance.check_here(self.state)
         approval = await self._find_waiting(approval_id)
@@ -117,6 +130,7 @@ class Session(HeldSession):
             approved_by=by,
             at=at,
             arguments=arguments,
+            interrupt=interrupt,
         )
         asks = approval.session_id  # this session, or one that carries out a call of it
         if not await self.journal.put(asks, message):
@@ -207,6 +221,31 @@ class Session(HeldSession):
         maintenance.check_here(self.state)
         message = LeftMessage(id="m_" + self.randomness.token(), text=text)
         await self.journal.put(self.id, message)
+
+    async def set_mode(self, mode: Mode, *, by: str = "person") -> None:
+        """Change how much happens without a question, from this or any other process. It holds for what is decided from now on.
+
+        A run that is under way takes it in at once; one that is paused, and each new one, before it decides anything.
+        `plan`: nothing runs but what only reads. `ask`: what no rule allows is asked about. `accept-edits`: as `ask`, so far.
+        `deny-unlisted`: what no rule speaks of is denied. `bypass`: nobody is asked; what is denied stays denied.
+
+        Args:
+            by: Who changes it, for the record.
+
+        Raises:
+            ConfigurationError: There is no such mode.
+            SessionNotActive: The session carries out a call of another: change the mode of that one.
+            SessionMoved: The session goes on elsewhere.
+        """
+        if mode not in MODES:
+            raise ConfigurationError(f"A session's mode is one of {', '.join(MODES)}; got {shown(mode)}.")
+        maintenance.check_text("by", by)
+        await self.refresh()
+        maintenance.check_here(self.state)
+        self.check_own()
+        message = LeftMode(id="mode_" + self.randomness.token(), mode=mode, by=by)
+        await self.journal.put(self.id, message)
+        self._left = (*self._left, message)
 
     async def input(self, call_id: str, value: Any, *, by: str = "person") -> None:  # Any: JSON
         """Give a suspended call what it waits for, from this or any other process. `resume` then starts it again.

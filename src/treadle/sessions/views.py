@@ -1,11 +1,12 @@
 """Views: what policies, compilers, tools and `visible=` are shown of a session. Reads; whatever is done to it changes nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import msgspec
 
 from treadle.canonical import copied
+from treadle.decisions import Mode
 from treadle.messages import Message, Opaque, Part, Thinking
 from treadle.ports import RequestNeed, SessionView
 from treadle.state import CallRecord, Denial, SessionState
@@ -14,10 +15,15 @@ __all__ = ["CompiledView", "ReadOnlyMessages", "ReadOnlyView"]
 
 
 class ReadOnlyView:
-    """A `SessionView` whose state is a copy: it is made when it is first asked for, and anew when events have come since."""
+    """A `SessionView` whose state is a copy: it is made when it is first asked for, and anew when events have come since.
 
-    def __init__(self, session: SessionView) -> None:
+    Args:
+        mode: Returns the mode that holds; None where that is the session's own.
+    """
+
+    def __init__(self, session: SessionView, *, mode: Callable[[], Mode] | None = None) -> None:
         self.__session = session
+        self.__mode = mode
         self.__state: SessionState | None = None
         self.__messages = ReadOnlyMessages()
 
@@ -28,6 +34,10 @@ class ReadOnlyView:
     @property
     def messages(self) -> tuple[Message, ...]:
         return self.__messages.of(self.__session.messages)
+
+    @property
+    def mode(self) -> Mode:
+        return self.__session.state.mode if self.__mode is None else self.__mode()
 
     @property
     def has_empty_messages(self) -> bool:
@@ -64,6 +74,10 @@ class CompiledView:
     def messages(self) -> tuple[Message, ...]:
         live = self.__live
         return self.__messages.of(live.shown) if live.compactions.made else self.__whole.messages
+
+    @property
+    def mode(self) -> Mode:
+        return self.__whole.mode
 
     @property
     def has_empty_messages(self) -> bool:

@@ -54,6 +54,8 @@ class LeftAnswer(InboxMessage, frozen=True, kw_only=True, tag="answer"):
     """When it was given, in seconds since 1970, by the store's clock where it has one."""
     arguments: JsonObject | None = None
     """Edited arguments; None for those that were asked about."""
+    interrupt: bool = False
+    """Whether the run is to stop, with a denial."""
 
 
 class LeftMessage(InboxMessage, frozen=True, kw_only=True, tag="message"):
@@ -84,10 +86,10 @@ class LeftInput(InboxMessage, frozen=True, kw_only=True, tag="input"):
 
 
 class LeftMode(InboxMessage, frozen=True, kw_only=True, tag="mode"):
-    """A change of mode. It is stored; no run acts on it yet, and it stays in the inbox."""
+    """A change of the session's mode. A run that is under way takes it in at once, another one when it begins or goes on."""
 
     mode: str = ""
-    """The new mode."""
+    """One of `treadle.decisions.MODES`. A message with another mode, of a newer Treadle, stays in the inbox."""
     by: str = "person"
     """Who did it, such as a user's name."""
 

@@ -17,6 +17,7 @@ from treadle.events import (
     ContextCompacted,
     DecisionRejected,
     MessageAdded,
+    ModeChanged,
     ModelDiscarded,
     ModelFailed,
     ModelFinished,
@@ -304,6 +305,11 @@ class SessionState(Standing):
             merged = {**self.metadata, **event.metadata}
             self.metadata = {key: value for key, value in merged.items() if value is not None}
 
+    def _mode_changed(self, event: ModeChanged) -> None:
+        self.mode = event.mode
+        if event.message_id:
+            self.message_ids.add(event.message_id)
+
     def _session_forked(self, event: SessionForked) -> None:
         self.parent_id, self.parent_seq = event.parent_id, event.parent_seq
         self.caller = None
@@ -349,6 +355,7 @@ class SessionState(Standing):
         ContextCompacted: _context_compacted,
         DecisionRejected: _decision_rejected,
         MessageAdded: _message_added,
+        ModeChanged: _mode_changed,
         ModelDiscarded: _model_discarded,
         ModelFailed: _model_failed,
         ModelFinished: _model_finished,

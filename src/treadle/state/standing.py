@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 
+from treadle.decisions import DEFAULT_MODE, Mode
 from treadle.events import ApprovalRequested, CallDecided, SessionSpawned, SessionStatus, ToolResolved
 from treadle.messages import Message
 from treadle.state.calls import Approval, CallRecord, CallState, approval_of, asks_of, call_record, only_reads
@@ -51,6 +52,8 @@ class Standing:
         self.parent_seq: int | None = None
         self.caller: SessionSpawned | None = None
         """The call of another session that this one carries out; None for a session that people run."""
+        self.mode: Mode = DEFAULT_MODE
+        """How much happens in it without a question."""
         self.facts = Facts()
         """What tools remember in the session."""
         self.compactions = Compactions()

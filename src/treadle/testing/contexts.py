@@ -8,6 +8,7 @@ import msgspec
 from typing_extensions import TypeVar
 
 from treadle.canonical import find_unencodable
+from treadle.commands import Runner
 from treadle.contexts import JsonObject, SessionSnapshot
 from treadle.effects import Effect
 from treadle.errors import ConfigurationError, shown
@@ -35,6 +36,8 @@ def tool_context(
     facts: JsonObject | None = None,
     messages: Sequence[Message] = (),
     decisions: Mapping[str, Decision | DecisionWord] | None = None,
+    decision: Decision | None = None,
+    runner: Runner | None = None,
 ) -> "FakeToolContext[Deps]":
     """Make the `ctx` of a tool for its unit test.
 
@@ -57,6 +60,8 @@ def tool_context(
         facts: What tools have remembered in this session.
         messages: The conversation, as `ctx.session.messages`.
         decisions: The answers of `ctx.decide`, by action; every other action is allowed.
+        decision: The decision by which the call runs; None for one that allows it.
+        runner: The sandbox that the call was decided to run in.
 
     Raises:
         ConfigurationError: The arguments are not a JSON object.
@@ -74,6 +79,8 @@ def tool_context(
         facts=facts or {},
         session=SessionSnapshot(id="session", run_id="run", step=1, messages=tuple(messages)),
         decisions=decisions or {},
+        decision=decision or Decision(kind="allow", rule="test"),
+        runner=runner,
     )
 
 
@@ -105,6 +112,10 @@ class FakeToolContext(msgspec.Struct, Documented, Generic[Deps], kw_only=True, e
     """The session as it stands."""
     decisions: Mapping[str, Decision | DecisionWord]
     """The answers of `decide`, by action; every other action is allowed."""
+    decision: Decision
+    """The decision by which the call runs."""
+    runner: Runner | None = None
+    """The sandbox that the call was decided to run in; None where it may run as it is."""
     progress_events: list[ToolProgress] = []
     """What the tool has reported, in order."""
     asked_actions: list[tuple[str, JsonObject]] = []

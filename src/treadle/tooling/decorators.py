@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict,
 
 import msgspec
 
+from treadle.commands import Command
 from treadle.effects import Effect
 from treadle.errors import InvalidArguments, ToolDefinitionError
 from treadle.redaction import redacted_logger
@@ -49,6 +50,7 @@ class _Options(TypedDict):
     interrupt: Literal["cancel", "block"]
     examples: Sequence[JsonObject]
     subjects: Callable[[JsonObject], Mapping[str, Subject]] | None
+    sandbox: Callable[[JsonObject], Command] | Literal["runner"] | None
 
 
 def _with_suggestions(decorated: Decorated) -> Decorated:
@@ -85,6 +87,7 @@ def tool(
     interrupt: Literal["cancel", "block"] = "cancel",
     examples: Sequence[JsonObject] = (),
     subjects: Callable[[JsonObject], Mapping[str, Subject]] | None = None,
+    sandbox: Callable[[JsonObject], Command] | Literal["runner"] | None = None,
 ) -> FunctionTool[P, R]: ...
 
 
@@ -107,6 +110,7 @@ def tool(
     interrupt: Literal["cancel", "block"] = "cancel",
     examples: Sequence[JsonObject] = (),
     subjects: Callable[[JsonObject], Mapping[str, Subject]] | None = None,
+    sandbox: Callable[[JsonObject], Command] | Literal["runner"] | None = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 
 
@@ -131,6 +135,7 @@ def tool(
     interrupt: Literal["cancel", "block"] = "cancel",
     examples: Sequence[JsonObject] = (),
     subjects: Callable[[JsonObject], Mapping[str, Subject]] | None = None,
+    sandbox: Callable[[JsonObject], Command] | Literal["runner"] | None = None,
 ) -> Any:
     """Make a tool of a typed function. The function stays callable with its own signature.
 
@@ -173,6 +178,8 @@ def tool(
         examples: Arguments of good calls, shown to the model.
         subjects: A function of the arguments that returns what some of them name once they are resolved, such as
             `{"path": Subject(names=("src/a.py",))}`: policies match that.
+        sandbox: How a call runs where it is decided as `sandbox`: a function of the arguments that returns the `Command` that
+            runs in its place, or `runner` where the function runs all that it does through `ctx.runner`. None: it cannot.
 
     Raises:
         ToolDefinitionError: An option is invalid, or the function cannot be described to a model: it has `*args`, or a
@@ -195,6 +202,7 @@ def tool(
         interrupt=interrupt,
         examples=examples,
         subjects=subjects,
+        sandbox=sandbox,
     )
     frame = inspect.currentframe()
     around = frame.f_back if frame is not None else None  # of the function that checks the options

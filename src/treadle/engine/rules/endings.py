@@ -7,14 +7,17 @@ from typing import Any
 import msgspec
 
 from treadle.budgets import LimitReached
+from treadle.decisions import Decision
 from treadle.events import ModelFinished, RunFinished, RunPaused
 from treadle.messages import Finish
 from treadle.state import Approval, CallState
 from treadle.stops import Status, Stop, StopReason
+from treadle.tools import CheckedCall
 
 __all__ = [
     "answer_stop",
     "ended_event",
+    "interrupted_stop",
     "is_turn_or_call_limit",
     "limit_notice",
     "limit_stop",
@@ -106,6 +109,14 @@ def waiting_stop(approvals: Sequence[Approval], suspended: Sequence[CallState] =
     names = ", ".join(f"{approval.tool} ({approval.id})" for approval in approvals)
     how = "Allow it with session.answer(id, 'allow') or `treadle approve ID`, then resume."
     return Stop(reason=StopReason.APPROVAL_REQUIRED, message=f"Waiting for approval of {names}. {how}")
+
+
+def interrupted_stop(call: CheckedCall, decision: Decision) -> Stop:
+    """Return the end of a run that a decision on one of its calls has stopped for a person."""
+    words = decision.message or decision.reason
+    message = f"The run stopped for a person: {call.name} was denied{f': {words}' if words else '.'}"
+    details = {"call_id": call.id, "tool": call.name, "rule": decision.rule, "by": decision.by}
+    return Stop(reason=StopReason.CANCELLED, message=message, details=details)
 
 
 def ended_event(stop: Stop, *, text: str, profile: str | None, wall_seconds: float) -> RunFinished | RunPaused:

@@ -46,7 +46,14 @@ class Actions:
             await self._ledger.record(event, durable=event.effect is not Effect.READ)
         except IntentNotStored:
             return _NOT_STORED
-        return Decision(kind=DecisionKind(event.decision), rule=event.rule, reason=event.reason)
+        return Decision(
+            kind=DecisionKind(event.decision),
+            rule=event.rule,
+            reason=event.reason,
+            scope=event.scope,
+            by=event.by,
+            mode=event.mode,
+        )
 
     def _is_open(self, call: CheckedCall) -> bool:
         """Whether the call has no result yet: nothing is decided for one that has ended, or that the run has left behind."""
@@ -75,11 +82,15 @@ def _event(
         reason=decision.reason,
         effect=effect,
         digest=digest,
+        scope=decision.scope,
+        by=decision.by,
+        mode=decision.mode,
     )
 
 
 def _refusal(refused: Refused) -> Decision:
-    return Decision(kind=DecisionKind.DENY, rule=refused.rule, reason=refused.result.message or "")
+    reason = refused.result.message or ""
+    return Decision(kind=DecisionKind.DENY, rule=refused.rule, reason=reason, scope="runtime", by="runtime")
 
 
 def _check(action: object, arguments: object) -> None:
@@ -96,14 +107,15 @@ def _never(arguments: object, ctx: object) -> None:
 
 
 _ANY: JsonObject = {"type": "object"}
-_ENDED = Decision(kind=DecisionKind.DENY, rule="call has ended", reason="The call that asks has ended.")
-_NOT_STORED = Decision(
-    kind=DecisionKind.DENY,
-    rule="journal unavailable",
-    reason="The journal cannot be written, and nothing is changed without a record.",
-)
-_REWRITTEN = Decision(
-    kind=DecisionKind.DENY,
-    rule="interceptor changed the arguments",
-    reason="An interceptor changed the arguments of this action. Change the action itself, then ask again.",
+
+
+def _no(rule: str, reason: str) -> Decision:
+    return Decision(kind=DecisionKind.DENY, rule=rule, reason=reason, scope="runtime", by="runtime")
+
+
+_ENDED = _no("call has ended", "The call that asks has ended.")
+_NOT_STORED = _no("journal unavailable", "The journal cannot be written, and nothing is changed without a record.")
+_REWRITTEN = _no(
+    "arguments changed",
+    "A policy or an interceptor changed the arguments of this action. Change the action itself, then ask again.",
 )

@@ -55,8 +55,16 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
 
     call: CheckedCall
     decision: Decision
-    is_rewritten: bool = False
-    """Whether an interceptor or approver changed the model's arguments."""
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether a policy, an interceptor or an approver changed the model's arguments."""
+        return self.decision.arguments is not None
+
+    @property
+    def may_run(self) -> CheckedCall:
+        """The call with the decision by which it runs."""
+        return msgspec.structs.replace(self.call, decision=self.decision)
 
     @property
     def proposed(self) -> ToolCall:
@@ -76,7 +84,12 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
             key=self.call.key,
             position=self.call.position,
             early=early,
-            arguments=copied(self.call.arguments) if self.is_rewritten else None,
+            arguments=copied(self.decision.arguments),
+            scope=self.decision.scope,
+            by=self.decision.by,
+            mode=self.decision.mode,
+            message=self.decision.message,
+            interrupt=self.decision.interrupt,
         )
 
 

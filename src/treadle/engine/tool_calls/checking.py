@@ -7,14 +7,18 @@ from collections.abc import Sequence
 import msgspec
 
 from treadle.canonical import copied, digest, encoded, find_unencodable, idempotency_key
+from treadle.commands import Runner
+from treadle.decisions import DEFAULT_MODE, Mode
 from treadle.engine.rules.failures import pass_interrupts
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.batch import Checked, Decided, Refused
 from treadle.errors import InvalidArguments, InvalidJson
 from treadle.messages import ToolCall
-from treadle.permissions.policies import decide, default_decision, failed_policy, held_to_port, stricter
+from treadle.permissions.modes import in_mode
+from treadle.permissions.policies import decide, default_decision, failed_policy, held_to_port, opinion, stricter
 from treadle.ports import Decision, DecisionKind, Interceptor, Policy, SessionView
 from treadle.redaction import redacted_logger
+from treadle.state import SessionState
 from treadle.tooling.toolbox import Toolbox
 from treadle.tools import CheckedCall, JsonObject, Tool, ToolResult
 
@@ -24,21 +28,52 @@ logger = redacted_logger(__name__)
 
 _LONG_ARGUMENTS = 16 * 1024
 """Characters."""
+_MOST_CHANGES = 8
+"""How often a policy may change the arguments of one call before that is taken for a fault of the policy's."""
 
 
 class Checker:
-    """The first half of the pipeline, in one order: look up > parse > validate > intercept > decide (V05)."""
+    """The first half of the pipeline, in one order: look up > parse > validate > intercept > decide (V05).
+
+    Args:
+        above: The policies of the runs that called this one.
+        top: The state of the session that a person runs: its mode holds.
+        sandbox: Where calls run that are decided to.
+    """
 
     def __init__(
-        self, *, toolbox: Toolbox, policy: Policy | None, interceptors: Sequence[Interceptor], session: SessionView
+        self,
+        *,
+        toolbox: Toolbox,
+        policy: Policy | None,
+        above: Sequence[Policy],
+        interceptors: Sequence[Interceptor],
+        session: SessionView,
+        top: SessionState,
+        sandbox: Runner | None = None,
     ) -> None:
         self._toolbox = toolbox
         self._policy = policy
+        self._above = above
         self._interceptors = interceptors
         self._session = session
         self._session_id = session.id
-        self.may_wait = policy is not None or bool(interceptors) or toolbox.validates
+        self._top = top
+        self._sandbox = sandbox
+        self._has_policy = policy is not None or bool(above)
+        self.may_wait = self._has_policy or bool(interceptors) or toolbox.validates
         """Whether a check may take its time, because somebody else's code has a say in it."""
+
+    @property
+    def mode(self) -> Mode:
+        """The session's mode as it stands."""
+        return self._top.mode
+
+    def may_start(self, decided: Decided) -> bool:
+        """Whether a decision lets the call run: as it is, or in a sandbox that is there and that its tool has a form for."""
+        kind = decided.decision.kind
+        is_boxed = kind == DecisionKind.SANDBOX and self._sandbox is not None and decided.call.tool.sandbox is not None
+        return kind == DecisionKind.ALLOW or is_boxed
 
     async def check(
         self,
@@ -47,61 +82,107 @@ class Checker:
         position: int,
         step: int,
         edited: JsonObject | None = None,
+        recorded: Decision | None = None,
         otherwise: Tool | None = None,
     ) -> Checked:
         """Return the decided call, or why it can never run. Never raises for what the model wrote.
 
         Args:
             edited: Arguments that an approver put in the place of the model's; checked like any others.
+            recorded: What was decided on the call before a pause or a crash: a policy's change of its arguments stays the same.
             otherwise: What the call means where no tool has its name; None to refuse it.
         """
+        place = _Place(position=position, step=step, otherwise=otherwise)
         try:
-            proposed = proposed if edited is None else _edited(proposed, edited)
-            call = await self._fitting(proposed, position=position, step=step, otherwise=otherwise)
-            blocked, changed = await self._intercept(proposed) if self._interceptors else (None, proposed)
-            if changed is not proposed:
-                call = await self._fitting(changed, position=position, step=step, otherwise=otherwise)
+            call = await self._fitting(proposed if edited is None else _edited(proposed, edited), place)
+            asked = call.digest if edited is None else await self._digest(proposed, place)
+            blocked, changed = await self._intercept(call.call) if self._interceptors else (None, call.call)
+            if changed is not call.call:
+                call = await self._fitting(changed, place)
+            if self._has_policy or blocked is not None:
+                decision, call = await self._judge(call, blocked, recorded, place)
+            else:
+                decision = default_decision(call)
         except _Unfit as unfit:
             return unfit.refused(position)
-        decision = blocked
-        if decision is None or decision.kind != DecisionKind.DENY:
-            own = await self._decide(call)
-            decision = own if decision is None else stricter(own, decision)
-        return Decided(call=call, decision=decision, is_rewritten=changed is not proposed or edited is not None)
+        mode = self._top.mode
+        if mode != DEFAULT_MODE:
+            decision = in_mode(mode, decision, call)
+        arguments = copied(call.arguments) if call.digest != asked else None
+        if (decision.mode, decision.arguments) != (mode, arguments):
+            decision = msgspec.structs.replace(decision, mode=mode, arguments=arguments)
+        return Decided(call=call, decision=decision)
+
+    async def _judge(
+        self, call: CheckedCall, word: Decision | None, recorded: Decision | None, place: "_Place"
+    ) -> tuple[Decision, CheckedCall]:
+        """Ask the policies, and again about arguments that one puts in the place of the model's, until all leave them.
+
+        Each answer can only tighten those before it: nobody allows a call by changing what somebody else has decided on.
+
+        Args:
+            word: What hooks have said; None where they left it to the policies.
+        """
+        decision = word
+        call = call if recorded is None else msgspec.structs.replace(call, decision=recorded)
+        kept = None if recorded is None else recorded.arguments
+        for _ in range(_MOST_CHANGES):
+            before = call.digest
+            for policy in (self._policy, *self._above):
+                if decision is not None and decision.kind == DecisionKind.DENY:
+                    return decision, call
+                own = await self._decide(policy, call, is_above=policy is not self._policy)
+                if own is None:
+                    continue
+                changed = own.arguments if own.arguments is None or kept is None else kept
+                own = own if changed is None else msgspec.structs.replace(own, arguments=None)
+                decision = own if decision is None else stricter(decision, own)
+                if changed is not None and decision.kind != DecisionKind.DENY:
+                    fitted = await self._fitting(_edited(call.call, changed), place)
+                    call = call if fitted.digest == call.digest else msgspec.structs.replace(fitted, decision=decision)
+            if call.digest == before and decision is not None:
+                return decision, call
+        return _UNSETTLED, call
 
     async def refusal(self, proposed: ToolCall, *, position: int, step: int) -> Refused | None:
         """Return why a call can never run; None where it could. Nobody is asked whether it may."""
         try:
-            await self._fitting(proposed, position=position, step=step)
+            await self._fitting(proposed, _Place(position=position, step=step))
         except _Unfit as unfit:
             return unfit.refused(position)
         return None
 
-    async def _decide(self, call: CheckedCall) -> Decision:
-        if self._policy is None:
+    async def _decide(self, policy: Policy | None, call: CheckedCall, *, is_above: bool) -> Decision | None:
+        """Return what a policy says; of one above None where it has no opinion."""
+        if policy is None:
             return default_decision(call)
         # A copy: what a policy does to the arguments must not reach the tool past their validation.
         arguments = copied(call.arguments)
         values = arguments if call.tool.convert is None else call.tool.convert(copied(call.arguments))
         shown = msgspec.structs.replace(call, arguments=arguments, values=values)
         try:
-            return await decide(self._policy, shown, self._session)
+            return await (opinion if is_above else decide)(policy, shown, self._session)
         except asyncio.CancelledError as error:
             pass_interrupts(error)
             return failed_policy(error)  # it raised this by itself
 
-    async def _fitting(
-        self, proposed: ToolCall, *, position: int, step: int, otherwise: Tool | None = None
-    ) -> CheckedCall:
+    async def _digest(self, proposed: ToolCall, place: "_Place") -> str:
+        """Return what tells the model's own call from others; empty where that can no longer run."""
+        try:
+            return (await self._fitting(proposed, place)).digest
+        except _Unfit:
+            return ""
+
+    async def _fitting(self, proposed: ToolCall, place: "_Place") -> CheckedCall:
         """Return the call with its tool and valid arguments. Raises _Unfit where it has none."""
-        tool = self._toolbox.find(proposed.name, self._session) or otherwise
+        tool = self._toolbox.find(proposed.name, self._session) or place.otherwise
         if tool is None:
             raise _Unfit(refusals.unknown_tool(proposed, self._toolbox.near(proposed.name, self._session)))
         parsed = self._parse(proposed)
         is_long = len(proposed.arguments) > _LONG_ARGUMENTS
         if is_long:  # others have a turn of the event loop between two looks at them
             await asyncio.sleep(0)
-        arguments = parsed if tool is otherwise else self._complete(tool, proposed, parsed)
+        arguments = parsed if tool is place.otherwise else self._complete(tool, proposed, parsed)
         if is_long:
             await asyncio.sleep(0)
         try:
@@ -124,9 +205,9 @@ class Checker:
             arguments=arguments,
             values=values,
             effect=tool.effect_of(copied(arguments) if callable(tool.effect) else arguments),
-            position=position,
+            position=place.position,
             digest=digest([tool.name, canonical]),
-            key=idempotency_key(self._session_id, step, position, tool.name, canonical),
+            key=idempotency_key(self._session_id, place.step, place.position, tool.name, canonical),
         )
 
     def _parse(self, proposed: ToolCall) -> JsonObject:
@@ -155,13 +236,38 @@ class Checker:
                 pass_interrupts(error)
                 reason = f"{name} failed before the call ({type(error).__name__})."
                 logger.warning("%s", reason, exc_info=True)
-                return Decision(kind=DecisionKind.DENY, rule="interceptor raised", reason=reason), proposed
+                raised = Decision(
+                    kind=DecisionKind.DENY, rule="interceptor raised", reason=reason, scope="hook", by=name
+                )
+                return raised, proposed
             if not isinstance(answer, ToolCall) or not isinstance(answer.arguments, str):
-                word = held_to_port(answer, f"interceptor {name}")
-                strictest = word if strictest is None else stricter(strictest, word)
+                word = held_to_port(answer, f"interceptor {name}", scope="hook")
+                if word.arguments is not None and word.kind != DecisionKind.DENY:
+                    proposed = _edited(proposed, word.arguments)
+                if word.kind != DecisionKind.ALLOW:  # none can allow: that is the policy's
+                    word = msgspec.structs.replace(word, arguments=None)
+                    strictest = word if strictest is None else stricter(strictest, word)
             elif answer.arguments != proposed.arguments:
                 proposed = msgspec.structs.replace(proposed, arguments=answer.arguments)
         return strictest, proposed
+
+
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where in its session a call is proposed."""
+
+    position: int
+    step: int
+    otherwise: Tool | None = None
+    """What the call means where no tool has its name."""
+
+
+_UNSETTLED = Decision(
+    kind=DecisionKind.DENY,
+    rule="policy never settles",
+    reason=f"The policy has changed the arguments {_MOST_CHANGES} times, each time to others. Have it leave what it has changed.",
+    scope="runtime",
+    by="runtime",
+)
 
 
 class _Unfit(Exception):

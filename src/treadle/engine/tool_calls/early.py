@@ -16,7 +16,7 @@ from treadle.engine.tool_calls.batch import Checked, Decided
 from treadle.engine.tool_calls.checking import Checker
 from treadle.engine.tool_calls.finishing import Finisher
 from treadle.engine.tool_calls.slots import Held
-from treadle.events import AnyEvent, ModelDiscarded, ToolStarted
+from treadle.events import AnyEvent, ModelDiscarded
 from treadle.messages import ToolCall
 from treadle.ports import DecisionKind
 from treadle.redaction import redacted_logger
@@ -114,21 +114,9 @@ class EarlyCalls:
 
     async def _start(self, proposed: ToolCall, decided: Decided, slot: Held, *, step: int, attempt: int) -> None:
         """Record the start and begin. What was begun stays whole though the response, and we with it, be cancelled."""
-        call = decided.call
-        finisher = Finisher(run_id=self._ledger.run_id, step=step, last_id="")
-        started = ToolStarted(
-            step=step,
-            call_id=proposed.id,
-            tool=proposed.name,
-            key=call.key,
-            execution_id=finisher.execution_of(proposed.id),
-            position=call.position,
-            effect=call.effect,
-            early=True,
-            attempt=attempt,
-            call=proposed,
-            digest=call.digest,
-        )
+        call = decided.may_run
+        finisher = Finisher(run_id=self._ledger.run_id, step=step, last_id="", state=self._ledger.state)
+        started = finisher.started(call, early=proposed, attempt=attempt)
         running = _Running(proposed=proposed, call=call)
         self._current[proposed.id] = running
         record = (decided.event(early=True, step=step), started)
@@ -171,9 +159,13 @@ class EarlyCalls:
         return running.call
 
     def checked(self, proposed: ToolCall) -> Checked | None:
-        """Return what was found of this call while it streamed, so that no policy is asked twice about one call."""
-        known = self._checked.pop(proposed.id, None)
-        return known[1] if known is not None and known[0] == proposed else None
+        """Return what was found of this call while it streamed, so that no policy is asked twice about one call.
+
+        What was decided in another mode holds no longer.
+        """
+        known, checked = self._checked.pop(proposed.id, (None, None))
+        is_stale = isinstance(checked, Decided) and checked.decision.mode != self._checker.mode
+        return checked if known == proposed and not is_stale else None
 
     def take(self, call: CheckedCall) -> CheckedCall | None:
         """Return an early call of a discarded response that is equal to this one; each answers once."""

@@ -27,7 +27,7 @@ from treadle.sessions.ledger import Ledger
 from treadle.sessions.settling import abandoned, end_children, may_have_acted, unknown_outcome
 from treadle.state import CallState, Suspended
 from treadle.stops import Stop, StopReason
-from treadle.tools import CheckedCall, ToolResult, business_key
+from treadle.tools import CheckedCall, ToolResult
 
 __all__ = ["Execution"]
 
@@ -64,7 +64,7 @@ class Execution:
         self._interrupt = interrupt
         self._conditions = conditions
         self._result_chars = result_chars
-        self._finisher = Finisher(run_id="", step=0, last_id="")
+        self._finisher = Finisher(run_id="", step=0, last_id="", state=ledger.state)
         self._done: Stop | None = None
         self._in_doubt: frozenset[str] = frozenset()
         self._suspended: dict[str, CallState] = {}
@@ -105,6 +105,7 @@ class Execution:
             run_id=self._ledger.run_id,
             step=batch.step,
             last_id=batch.calls[-1].call.id,
+            state=self._ledger.state,
             notice=batch.notice,
             result_chars=self._result_chars,
         )
@@ -186,17 +187,7 @@ class Execution:
         state = self._ledger.state.open.get(call.id)
         if state is not None and state.started is not None and (state.suspended is not None or call.tool.resumes):
             return ToolResumed(call_id=call.id, tool=call.name, key=call.key)
-        return ToolStarted(
-            call_id=call.id,
-            tool=call.name,
-            key=call.key,
-            execution_id=self._finisher.execution_of(call.id),
-            position=call.position,
-            effect=call.effect,
-            digest=call.digest,
-            business_key="" if call.effect.is_read else business_key(call.tool, call.arguments) or "",
-            timeout=None if call.effect.is_read else call.tool.timeout,
-        )
+        return self._finisher.started(call, sandbox=self._invoker.sandbox)
 
     async def _carry_out(self, call: CheckedCall, slot: Held) -> None:
         """Carry out a call that is recorded as started, and give back its slot once it has ended."""

@@ -8,20 +8,24 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
+
 from treadle.canonical import copied
+from treadle.commands import Command, Runner
 from treadle.concurrency.threads import Threads
+from treadle.decisions import Decision, DecisionKind
 from treadle.effects import Effect
 from treadle.engine.interrupts import Interrupt, wait_at_most
 from treadle.engine.rules.batch_time import BatchTime
 from treadle.engine.rules.failures import Cut, contained, describe, kept_inside
 from treadle.engine.rules.scheduling import conflicts
+from treadle.errors import SandboxUnavailable, TreadleError
 from treadle.events import ToolLate, ToolProgress
 from treadle.messages import Message, ToolCall
-from treadle.ports import Decision
 from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.views import ReadOnlyMessages
-from treadle.tools import CheckedCall, JsonObject, SessionSnapshot, ToolContext
+from treadle.tools import CallStatus, CheckedCall, JsonObject, SessionSnapshot, ToolContext, Unfinished
 
 __all__ = ["GRACE_SECONDS", "Abandoned", "CallContext", "Invoker"]
 
@@ -44,9 +48,19 @@ class CallContext:
     """What one attempt of one call may know: the `ToolContext` that tools are given."""
 
     def __init__(
-        self, call: CheckedCall, attempt: int, deps: Any, ledger: Ledger, decide: Decide, host: object = None
+        self,
+        call: CheckedCall,
+        attempt: int,
+        deps: Any,
+        ledger: Ledger,
+        decide: Decide,
+        *,
+        sandbox: Runner | None = None,
+        host: object = None,
     ) -> None:
         self._decide = decide
+        self.decision = call.decision or Decision(kind=DecisionKind.ALLOW)
+        self.runner = sandbox if self.decision.kind == DecisionKind.SANDBOX else None
         self.host = host
         """The run of the call, for a tool that is an agent; its kind is known to `assembly.py`."""
         self._call = call
@@ -114,6 +128,7 @@ class Invoker:
         host: The run itself, as a tool that is an agent sees it.
         batch_time: What the calls of one response may take together.
         decide: Decides on what a tool is about to do by itself.
+        sandbox: Where calls run that were decided to; None where there is none, and no such call starts.
     """
 
     def __init__(
@@ -125,8 +140,10 @@ class Invoker:
         abandoned: Abandoned,
         batch_time: BatchTime,
         decide: Decide,
+        sandbox: Runner | None = None,
         host: object = None,
     ) -> None:
+        self.sandbox = sandbox
         self.batch_time = batch_time
         self._decide = decide
         self._host = host
@@ -144,7 +161,7 @@ class Invoker:
             Cut: The time was up or the run was interrupted; the call has been told to stop.
             BaseException: Whatever the tool raised.
         """
-        context = CallContext(call, attempt, self._deps, self._ledger, self._decide, self._host)
+        context = self._context(call, attempt, self._host)
         self.batch_time.begin()
         clock, limit = self._ledger.clock, self.batch_time.within(call.tool.timeout)
         begun = clock.monotonic()
@@ -159,9 +176,14 @@ class Invoker:
         self, check: Callable[[JsonObject, ToolContext], Awaitable[Any]], call: CheckedCall, attempt: int
     ) -> Any:
         """Ask a tool's `check` about a call, within the tool's own limit. Raises as `call` does."""
-        context = CallContext(call, attempt, self._deps, self._ledger, self._decide)
+        context = self._context(call, attempt, None)
         answer = _awaited(check, copied(call.arguments), context)
         return await self._watched(_task(call, context, answer), call.tool.timeout)
+
+    def _context(self, call: CheckedCall, attempt: int, host: object) -> CallContext:
+        return CallContext(
+            call, attempt, self._deps, self._ledger, self._decide, sandbox=self.sandbox, host=host
+        )  # fmt: skip
 
     def is_running_on(self, call: CheckedCall) -> bool:
         """Whether an earlier attempt of this call was given up and has not ended."""
@@ -181,6 +203,11 @@ class Invoker:
     def _start(self, call: CheckedCall, context: CallContext, attempt: int) -> "_Underway":
         """Start the tool: a coroutine function as a task, any other function in a thread. Each gets its own arguments (TF7)."""
         tool = call.tool
+        if context.decision.kind == DecisionKind.SANDBOX:
+            if context.runner is None or tool.sandbox is None:  # what is to run in a sandbox never runs bare
+                raise TreadleError(f"{tool.name} was to run in a sandbox, and there is none or no form for it.")
+            if tool.sandbox != "runner":
+                return _task(call, context, _in_sandbox(context.runner, tool.sandbox, copied(call.arguments)))
         if tool.convert is None:
             values = copied(call.arguments)
         else:
@@ -279,6 +306,15 @@ async def _end_of(one: _Underway) -> None:
 
 def _task(call: CheckedCall, context: CallContext, running: Awaitable[Any]) -> _Underway:
     return _Underway(call, context, asyncio.get_running_loop().create_task(contained(running)))
+
+
+async def _in_sandbox(runner: Runner, form: Callable[[JsonObject], Command], arguments: JsonObject) -> Any:
+    """Run the command that a tool names for a call in the place of its function."""
+    try:
+        return msgspec.to_builtins(await runner.run(form(arguments)))
+    except SandboxUnavailable as error:  # nothing was run
+        message = f"It may run in a sandbox only: {error}"
+        raise Unfinished(CallStatus.DENIED, message, code="sandbox_unavailable", may_have_acted=False) from error
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

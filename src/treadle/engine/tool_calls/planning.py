@@ -10,6 +10,7 @@ import msgspec
 
 from treadle.effects import Effect
 from treadle.engine.interrupts import Interrupt
+from treadle.engine.rules.endings import interrupted_stop
 from treadle.engine.rules.tries import Repetition, Tries
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.batch import Batch, Checked, Decided, Plan, Refused
@@ -64,6 +65,9 @@ class Planner:
                 await asyncio.sleep(0)  # others have a turn: a batch may have a thousand calls
             found.append(await self._look(batch, unstarted, state))
             unstarted += state.started is None
+        if (interrupting := next((one for one in found if one.interrupts), None)) is not None:
+            self._stop_for_person(plan, found, interrupting)
+            return plan
         repetition = self._repetition(found)
         if repetition is not None and repetition.is_over:
             self._stop_repeating(plan, found, repetition)
@@ -122,19 +126,19 @@ class Planner:
         if checked is None or answer is None or isinstance(checked, Refused):
             return checked
         if answer.answer == "deny":
-            return _ruled(checked, DecisionKind.DENY, state)
+            return _ruled(checked, state)
         if not consent.covers(state, checked.call, self._ledger.state.id):
             return checked  # given too late, or for another action: it is asked about again
         if answer.arguments is None:
-            return _ruled(checked, DecisionKind.ALLOW, state)
+            return _ruled(checked, state)
         return await self._edited(checked, answer.arguments, state, batch)
 
     def _like_doubt(self, checked: Checked | None, state: CallState) -> Checked | None:
         """Ask a person about a call that equals one in doubt: run under a new key, it could act a second time."""
-        if not isinstance(checked, Decided) or checked.decision.kind != DecisionKind.ALLOW or state.started is not None:
+        if not isinstance(checked, Decided) or not _lets_run(checked.decision) or state.started is not None:
             return checked
-        decision = self._equals_doubt(checked.call)
-        return checked if decision is None else msgspec.structs.replace(checked, decision=decision)
+        question = self._equals_doubt(checked.call)
+        return checked if question is None else _asked_instead(checked, question)
 
     def _equals_doubt(self, call: CheckedCall) -> Decision | None:
         if call.effect not in (Effect.KEYED, Effect.UNSAFE):
@@ -150,9 +154,8 @@ class Planner:
             state = self._ledger.state.open.get(call.id)
             if state is None or state.started is not None or consent.is_allowed(state):
                 continue
-            if (decision := self._equals_doubt(call)) is not None:
-                is_rewritten = state.decision is not None and state.decision.arguments is not None
-                decided = Decided(call=call, decision=decision, is_rewritten=is_rewritten)
+            if (question := self._equals_doubt(call)) is not None and call.decision is not None:
+                decided = _asked_instead(Decided(call=call, decision=call.decision), question)
                 asked[call.id] = [decided.event(), self._request(state, decided)]
         return asked
 
@@ -160,11 +163,10 @@ class Planner:
         """Return the call with the arguments that a person has put in the place of the model's."""
         edited = await self._checked(state, batch, edited=arguments)
         if isinstance(edited, Refused):
-            decision = consent.unfit_edit(edited.result.message or "")
-            return msgspec.structs.replace(asked, decision=decision)
+            return _asked_instead(asked, consent.unfit_edit(edited.result.message or ""))
         if edited is None or edited.proposed.arguments != _raw(arguments):
             return edited  # an interceptor made it another action than the one consented to
-        return _ruled(edited, DecisionKind.ALLOW, state)
+        return _ruled(edited, state)
 
     async def _checked(self, state: CallState, batch: Batch, *, edited: JsonObject | None = None) -> Checked | None:
         """Check a call. A policy or an interceptor that hangs does not outlive an interrupt."""
@@ -176,11 +178,15 @@ class Planner:
             return Refused(result=result, position=state.position)
         if edited is None and (known := self._early.checked(state.call)) is not None:
             return known
-        checking = self._checker.check(state.call, position=state.position, step=batch.step, edited=edited)
+        is_new = edited is not None or state.decision is None
+        recorded = None if is_new else consent.recorded_decision(state)
+        checking = self._checker.check(
+            state.call, position=state.position, step=batch.step, edited=edited, recorded=recorded
+        )
         if not self._checker.may_wait:
-            return await checking
+            return _still_boxed(await checking, state)
         with self._interrupt.cancel_scope():
-            return await checking
+            return _still_boxed(await checking, state)
         return None
 
     def _route(self, plan: Plan, found: "_Found", count: int, nth: int) -> None:
@@ -203,17 +209,21 @@ class Planner:
         return None
 
     def _carry_out_decision(self, plan: Plan, found: "_Found", decided: Decided, nth: int) -> None:
-        state = found.state
+        state, may_start = found.state, self._checker.may_start(decided)
         match decided.decision.kind:
-            case DecisionKind.ALLOW | DecisionKind.ASK if found.key and self._is_once_too_often(decided, nth):
+            case kind if (
+                (may_start or kind == DecisionKind.ASK) and found.key and self._is_once_too_often(decided, nth)
+            ):
                 self._refuse_repeat(plan, found, refusals.too_often_words(state.call.name, nth - 1), nth)
-            case DecisionKind.ALLOW:
+            case _ if may_start:
                 plan.events.append(decided.event())
-                kept = None if plan.acts else self._early.take(decided.call)
+                kept = (
+                    None if plan.acts or decided.decision.kind != DecisionKind.ALLOW else self._early.take(decided.call)
+                )
                 if kept is not None:
                     plan.adopted.append((state.call, kept))
                 else:
-                    plan.ready.append(decided.call)
+                    plan.ready.append(decided.may_run)
                     plan.acts = plan.acts or not decided.call.effect.is_read
             case DecisionKind.ASK:
                 plan.events.append(decided.event())
@@ -223,6 +233,19 @@ class Planner:
             case _:
                 result = refusals.denied(state, decided.call, decided.decision)
                 plan.events.extend((decided.event(), plan.finisher.finished(result)))
+
+    def _stop_for_person(self, plan: Plan, found: "Sequence[_Found]", interrupting: "_Found") -> None:
+        """End the run because a decision says so: what has started early ends, and nothing else starts."""
+        for one in found:
+            checked = one.checked
+            is_denied = isinstance(checked, Decided) and checked.decision.kind == DecisionKind.DENY
+            if one.early is not None or one.skipped is not None or isinstance(checked, Refused) or is_denied:
+                self._route(plan, one, 1, 1)
+            else:
+                self._refuse(plan, refusals.interrupted(one.state, interrupting.state.call), one.state.position)
+        decided = interrupting.checked
+        assert isinstance(decided, Decided)
+        plan.stop = interrupted_stop(decided.call, decided.decision)
 
     # --- repetition
 
@@ -300,6 +323,11 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
     """Its result, where it may not start whatever it is."""
 
     @property
+    def interrupts(self) -> bool:
+        """Whether its decision stops the run for a person."""
+        return isinstance(self.checked, Decided) and self.checked.decision.interrupt
+
+    @property
     def is_invalid(self) -> bool:
         checked = self.checked
         return isinstance(checked, Refused) and checked.result.status is not CallStatus.UNKNOWN_TOOL
@@ -311,11 +339,25 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
         return self.checked.call.digest if isinstance(self.checked, Decided) else ""
 
 
-def _ruled(decided: Decided, kind: DecisionKind, state: CallState) -> Decided:
+def _ruled(decided: Decided, state: CallState) -> Decided:
     """Put a person's word in the place of the policy's. It cannot lift what the policy forbids."""
     approval = state.approval
     assert approval is not None
-    return msgspec.structs.replace(decided, decision=consent.ruled(decided.decision, kind, approval))
+    return msgspec.structs.replace(decided, decision=consent.ruled(decided.decision, approval))
+
+
+def _lets_run(decision: Decision) -> bool:
+    return decision.kind in _RUNNING
+
+
+def _asked_instead(decided: Decided, question: Decision) -> Decided:
+    return msgspec.structs.replace(decided, decision=consent.asked_instead(decided.decision, question))
+
+
+def _still_boxed(checked: Checked, state: CallState) -> Checked:
+    if state.started is None or not isinstance(checked, Decided):
+        return checked
+    return msgspec.structs.replace(checked, decision=consent.still_boxed(checked.decision, state))
 
 
 def _doubted(checked: Checked | None, state: CallState, batch: Batch) -> Checked | None:
@@ -325,19 +367,20 @@ def _doubted(checked: Checked | None, state: CallState, batch: Batch) -> Checked
         return checked
     if not isinstance(checked, Decided) or checked.call.effect.is_read:
         return checked
-    if checked.decision.kind != DecisionKind.ALLOW:
-        return checked
-    return msgspec.structs.replace(checked, decision=consent.may_be_repeated())
+    return _asked_instead(checked, consent.may_be_repeated()) if _lets_run(checked.decision) else checked
 
 
 def _unchanged(checked: Checked | None, state: CallState) -> Checked | None:
     """Refuse a call that was allowed before, where what would start now is not what was allowed."""
     decided = state.decision
-    if not isinstance(checked, Decided) or decided is None or decided.decision != DecisionKind.ALLOW:
+    if not isinstance(checked, Decided) or decided is None or decided.decision not in _RUNNING:
         return checked
     if decided.digest in ("", checked.call.digest) or decided.arguments is not None:
         return checked  # a person's or an interceptor's arguments are compared where they are put in
     return Refused(result=refusals.changed(state), position=state.position)
+
+
+_RUNNING = (DecisionKind.ALLOW, DecisionKind.SANDBOX)
 
 
 def _raw(arguments: JsonObject) -> str:

@@ -89,11 +89,16 @@ class Recovery:
             return None
         answer = consent.answer_of(state)
         edited = None if answer is None else answer.arguments
-        checked = await self._checker.check(state.call, position=state.position, step=step, edited=edited)
-        if not isinstance(checked, Decided) or checked.decision.kind in (DecisionKind.DENY, DecisionKind.SANDBOX):
+        recorded = None if edited is not None else consent.recorded_decision(state)
+        checked = await self._checker.check(
+            state.call, position=state.position, step=step, edited=edited, recorded=recorded
+        )
+        if not isinstance(checked, Decided):
             return None
         assert state.started is not None
-        return checked if checked.call.key == state.started.key else None
+        decided = msgspec.structs.replace(checked, decision=consent.still_boxed(checked.decision, state))
+        may_run = decided.decision.kind == DecisionKind.ASK or self._checker.may_start(decided)
+        return decided if may_run and decided.call.key == state.started.key else None
 
     async def _resolve(self, state: CallState, decided: Decided, finisher: Finisher) -> bool:
         """Find out about a call in doubt: ask the tool, else a person, else tell the model. Return whether to run it."""
@@ -103,7 +108,7 @@ class Recovery:
         if allowed == "deny":
             await self._tell(state, finisher)
             return False
-        answer = await self._ask_tool(state, decided.call)
+        answer = await self._ask_tool(state, decided.may_run)
         if isinstance(answer, ToolResult):
             await self._ledger.record(finisher.finished(answer))
             return False

@@ -23,6 +23,7 @@ __all__ = [
     "discarded",
     "forbidden_by",
     "forbidden_by_response",
+    "interrupted",
     "invalid_arguments",
     "invalid_json",
     "not_storable",
@@ -148,11 +149,23 @@ def denied(state: CallState, call: CheckedCall, decision: Decision) -> ToolResul
     if may_have_acted(state):
         return unknown_outcome(state.call)
     if decision.kind == DecisionKind.SANDBOX:
-        message = f"{call.name} may run in a sandbox only, and none is available here."
+        why = "it has no form that a sandbox can run" if call.tool.sandbox is None else "none is available here"
+        message = f"{call.name} may run in a sandbox only, and {why}."
         return failed_result(call, CallStatus.DENIED, message, code="sandbox_unavailable")
-    message = f"{call.name} was denied{f': {decision.reason}' if decision.reason else '.'}"
-    extra = {"reason": decision.reason, "rule": decision.rule}
+    words = decision.message or decision.reason
+    message = f"{call.name} was denied{f': {words}' if words else '.'}"
+    extra = {"reason": words, "rule": decision.rule}
     return failed_result(call, CallStatus.DENIED, message, code="permission_denied", extra=extra)
+
+
+def interrupted(state: CallState, by: ToolCall) -> ToolResult:
+    """The decision on another call of its response has stopped the run for a person.
+
+    Args:
+        by: That call.
+    """
+    message = f"Not executed: the run stopped for a person, at the call of {by.name} beside it."
+    return unstarted(state, CallStatus.SKIPPED, message, "run_stopped")
 
 
 def changed(state: CallState) -> ToolResult:

@@ -1,0 +1,60 @@
+"""Decisions: the word on one call, with all that travels with it to the attempt, the events and the reports. Values only."""
+
+from enum import StrEnum
+from typing import Any, Literal, TypeAlias, get_args
+
+import msgspec
+
+from treadle.fields import Documented
+
+__all__ = ["DEFAULT_MODE", "MODES", "Decision", "DecisionKind", "Mode"]
+
+Mode: TypeAlias = Literal["plan", "ask", "accept-edits", "deny-unlisted", "bypass"]
+"""How much a session lets happen without a question. A person changes it, also while a run is under way."""
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+DEFAULT_MODE: Mode = "ask"
+
+
+class DecisionKind(StrEnum):
+    """What may become of a call."""
+
+    ALLOW = "allow"
+    """The call runs."""
+    DENY = "deny"
+    """The call does not run; the model reads the reason."""
+    ASK = "ask"
+    """A person is asked; the run pauses."""
+    SANDBOX = "sandbox"
+    """The call runs in the agent's sandbox only, by the form that its tool declares for that; denied without one."""
+
+
+class Decision(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """The word on one call, with the rule that spoke and its reason.
+
+    Example:
+        Decision(kind="allow", arguments={**call.arguments, "dry_run": True}, message="Dry runs only today.")
+    """
+
+    kind: DecisionKind | Literal["allow", "deny", "ask", "sandbox"]
+    """`allow`, `deny`, `ask` or `sandbox`."""
+    rule: str = ""
+    """Name of the rule that decided."""
+    reason: str = ""
+    """Why, for people. The model reads it too where the call is denied."""
+    scope: str = ""
+    """Where the rule comes from: `session`, `project`, `user`, `managed`, `agent` (its code), `tool` (its author), `default`,
+    `runtime`, `hook`, or `call`: a person's consent to this one call."""
+    by: str = ""
+    """Who decided: `policy`, `tool`, `default`, `runtime`, a hook or a person by name."""
+    mode: str = ""
+    """The session's mode when it was decided. The runtime fills it in."""
+    arguments: dict[str, Any] | None = None
+    """Arguments in the place of the model's, whole; None to leave them. They are validated and decided on like the model's own,
+    and the model is told of them with the result."""
+    message: str = ""
+    """Words for the model: in the place of the reason where the call is denied, else beside its result."""
+    interrupt: bool = False
+    """Whether the run stops for a person. The call is denied then, and the others of its response do not start."""
+    consent: Literal["allow", "sandbox"] = "allow"
+    """What a person's consent makes of an `ask`: the call runs as it is, or in the sandbox."""

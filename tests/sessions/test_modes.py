@@ -1,0 +1,183 @@
+"""Modes: a person changes how much happens without a question, from any process, also while a run is under way."""
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from invariants import check_session
+from pipeline_tools import Recorder, act, content, read, statuses, tool_of, types
+from treadle import Agent, ConfigurationError, Decision, allow, ask, deny, open_session
+from treadle.decisions import MODES
+from treadle.errors import SessionNotActive
+from treadle.journals.memory import MemoryJournal
+from treadle.testing import Gate, ScriptedModel, Turn, call, text
+
+CHANGE = """
+import asyncio, sys
+from treadle import open_session
+
+async def main():
+    async with open_session(sys.argv[1], id="s") as session:
+        await session.set_mode("plan", by="ada")
+
+asyncio.run(main())
+"""
+
+
+def agent_of(*calls: Any, recorder: Any, **words: Any) -> Agent:
+    tools = [read(recorder), act(recorder, "listed", permission=None), act(recorder, "pay", permission=None)]
+    return Agent(ScriptedModel([list(calls), text("Done.")]), tools=tools, **words)
+
+
+async def ran_in(mode: Any, **words: Any) -> Any:
+    recorder = Recorder()
+    async with open_session(MemoryJournal(), id="s") as session:
+        if mode is not None:
+            await session.set_mode(mode)
+        agent = agent_of(call("look"), call("listed"), call("pay"), recorder=recorder, **words)
+        result = await agent.run("go", session=session)
+        await check_session(session)
+        return [(one.decision, one.mode) for one in await types(result, "call.decided")]
+
+
+@pytest.mark.row("R-MODE")
+@pytest.mark.parametrize(
+    ("mode", "kinds"),
+    [
+        (None, ["allow", "allow", "ask"]),
+        ("ask", ["allow", "allow", "ask"]),
+        ("accept-edits", ["allow", "allow", "ask"]),
+        ("plan", ["allow", "deny", "deny"]),
+        ("deny-unlisted", ["allow", "allow", "deny"]),
+        ("bypass", ["allow", "allow", "allow"]),
+    ],
+)
+async def test_a_mode_says_what_becomes_of_a_call_and_stands_in_its_decision(mode, kinds):
+    assert await ran_in(mode, policy=allow("listed")) == [(kind, mode or "ask") for kind in kinds]
+
+
+async def test_no_mode_lifts_a_denial_or_a_question_of_a_hook():
+    class Asks:
+        def before(self, call):
+            return Decision(kind="ask", reason="sure?")
+
+        def after(self, call, result):
+            return result
+
+    for mode in MODES:
+        assert (await ran_in(mode, policy=deny("pay")))[2][0] == "deny"
+    assert [kind for kind, _ in await ran_in("bypass", interceptors=[Asks()])] == ["ask"] * 3
+
+
+@pytest.mark.row("R-MODE")
+async def test_a_policy_and_a_tool_see_the_mode():
+    seen, recorder = [], Recorder()
+
+    class Looks:
+        def decide(self, call, session):
+            seen.append(session.mode)
+            return Decision(kind="allow")
+
+    async with open_session(MemoryJournal(), id="s") as session:
+        await session.set_mode("bypass")
+        assert session.mode == "bypass"
+        await agent_of(call("pay"), recorder=recorder, policy=Looks()).run("go", session=session)
+        assert (session.mode, session.state.mode) == ("bypass", "bypass")
+
+    assert (seen, recorder.contexts[0].decision.mode) == (["bypass"], "bypass")
+
+
+@pytest.mark.row("R-MODE")
+async def test_another_process_changes_the_mode_of_a_run_under_way(tmp_path):
+    place = str(tmp_path / "agent.db")
+    recorder, gate = Recorder(), Gate()
+    changed = asyncio.Event()
+    tools = [act(recorder, "pay", permission=None)]
+    turn = Turn(calls=(call("pay"),), gate=gate, hold_after_call=0)
+    model = ScriptedModel([turn, text("Done.")])
+
+    def watch(event):
+        if event.type == "mode.changed":
+            changed.set()
+
+    async with open_session(place, id="s") as session:
+        run = asyncio.create_task(
+            Agent(model, tools=tools, policy=allow("pay"), subscribers=[watch]).run("go", session=session)
+        )
+        while not session.is_running:
+            await asyncio.sleep(0)
+        done = await asyncio.to_thread(
+            subprocess.run, [sys.executable, "-c", CHANGE, place], capture_output=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        await asyncio.wait_for(changed.wait(), 30)  # in the middle of a response, and without a step in between
+        gate.open()
+        result = await run
+        await check_session(session)
+        [event] = await types(result, "mode.changed")
+
+    assert (statuses(result), recorder.runs) == (["denied"], 0)
+    assert "plan mode" in content(result)["message"]
+    assert (event.mode, event.before, event.by) == ("plan", "ask", "ada")
+
+
+@pytest.mark.row("R-MODE")
+async def test_the_last_of_several_changes_holds_and_stays_over_runs_forks_and_stores():
+    journal = MemoryJournal()
+    recorder = Recorder()
+    async with open_session(journal, id="s") as session:
+        for mode in ("plan", "bypass", "deny-unlisted"):
+            await session.set_mode(mode)
+        result = await agent_of(call("pay"), recorder=recorder).run("go", session=session)
+        assert [one.mode for one in await types(result, "mode.changed")] == ["plan", "bypass", "deny-unlisted"]
+        assert await journal.inbox("s") == ()
+        forked = await session.fork(id="other")
+        assert forked.mode == "deny-unlisted"
+    async with open_session(journal, id="s") as session:
+        assert session.mode == "deny-unlisted"
+        result = await agent_of(call("pay"), recorder=recorder).run("more", session=session)
+    assert (statuses(result)[-1], recorder.runs) == ("denied", 0)
+
+
+@pytest.mark.row("R-MODE")
+async def test_a_paused_run_goes_on_in_the_mode_that_it_was_given_since():
+    for mode, expected in (("plan", ["denied"]), ("bypass", ["ok"])):
+        recorder = Recorder()
+        async with open_session(MemoryJournal(), id="s") as session:
+            agent = agent_of(call("pay"), recorder=recorder)
+            paused = await agent.run("go", session=session)
+            assert paused.reason == "approval_required"
+            await session.set_mode(mode)
+            done = await agent.resume(session)
+            await check_session(session)
+        assert (statuses(done), recorder.runs) == (expected, expected.count("ok"))
+
+
+@pytest.mark.row("R-MODE")
+async def test_the_mode_of_the_session_on_top_holds_for_the_agents_that_carry_out_its_calls():
+    recorder, journal = Recorder(), MemoryJournal()
+    child = Agent(ScriptedModel([call("pay"), text("ok")]), tools=[tool_of(recorder, "pay")], policy=ask("pay"))
+    lead = Agent(
+        ScriptedModel([call("clerk", task="pay"), text("Done.")]),
+        tools=[child.as_tool("clerk", "Pays.", effect="read")],
+    )
+    async with open_session(journal, id="s") as session:
+        await session.set_mode("plan")
+        done = await lead.run("go", session=session)
+        [below] = [event.child_id for event in await session.events() if event.type == "child.started"]
+    assert (done.completed, recorder.runs) == (True, 0)
+    async with open_session(journal, id=below) as session:
+        [decided] = [event for event in await session.events() if event.type == "call.decided"]
+        assert (decided.decision, decided.mode) == ("deny", "plan")
+        with pytest.raises(SessionNotActive):
+            await session.set_mode("bypass")
+
+
+@pytest.mark.parametrize("mode", ["dream", "", None, 3, ["plan"]])
+async def test_a_mode_that_there_is_not_is_refused(mode):
+    async with open_session(MemoryJournal(), id="s") as session:
+        with pytest.raises(ConfigurationError, match="one of plan, ask, accept-edits"):
+            await session.set_mode(mode)
