@@ -16,7 +16,9 @@ __all__ = [
     "Status",
     "Stop",
     "StopReason",
+    "StopSignal",
     "exit_code",
+    "merged",
 ]
 
 EXIT_USAGE = 2
@@ -155,6 +157,40 @@ _FOR_READERS: dict[StopReason, str] = {
 }
 
 
+_PRIORITIES = {
+    StopReason.CANCELLED: 100,
+    StopReason.TASK_DENIED: 95,
+    StopReason.MODEL_ERROR: 85,
+    StopReason.INCOMPLETE_STREAM: 85,
+    StopReason.CONTEXT_OVERFLOW: 85,
+    StopReason.REFUSED: 80,
+    StopReason.TOOL_UNAVAILABLE: 75,
+    StopReason.REPEATED_TOOL_CALL: 70,
+    StopReason.DONE_CONDITION_SATISFIED: 60,
+    StopReason.REPEATED_FAILURES: 50,
+    StopReason.INVALID_CALL_LIMIT: 50,
+    StopReason.OUTPUT_TRUNCATED: 45,
+    StopReason.STEP_LIMIT_REACHED: 30,
+    StopReason.BUDGET_EXCEEDED: 30,
+}
+"""Of several signals at once, the one with the highest number decides; the first of equals. Others have 10."""
+
+
+class StopSignal(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults=True):
+    """One of the reasons that ended a run at the same time."""
+
+    reason: str
+    """The stop reason."""
+    message: str
+    """What happened, in one sentence."""
+    priority: int
+    """Of several at once, the highest decides."""
+    budget: str | None = None
+    """The budget that is used up; None where none is."""
+    details: dict[str, Any] | None = None
+    """Facts of the reason. JSON values."""
+
+
 class Stop(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """The end of a run: the reason, and the facts that a report shows."""
 
@@ -170,6 +206,42 @@ class Stop(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """What was under way when the run was cancelled."""
     output: Any = None
     """The payload of a tool that ends the run: a JSON value."""
+    priority: int | None = None
+    """Of several signals at once, the highest decides; None for the reason's own."""
+    also: tuple["Stop", ...] = ()
+    """Other signals that ended the run at the same time, those of the highest priority first."""
+
+    @property
+    def rank(self) -> int:
+        """Its priority: its own, or its reason's."""
+        return _PRIORITIES.get(self.reason, 10) if self.priority is None else self.priority
+
+    @property
+    def signals(self) -> tuple[StopSignal, ...]:
+        """All signals that ended the run, itself first."""
+        return tuple(
+            StopSignal(
+                reason=one.reason.value,
+                message=one.message,
+                priority=one.rank,
+                budget=None if one.reached is None else one.reached.budget,
+                details=one.details,
+            )
+            for one in (self, *self.also)
+        )
+
+
+def merged(*stops: Stop | None) -> Stop | None:
+    """Return the signal with the highest priority, the first of equals, with the others beside it; None for none."""
+    found: list[Stop] = []
+    for stop in stops:
+        for one in () if stop is None else (msgspec.structs.replace(stop, also=()), *stop.also):
+            if one not in found:
+                found.append(one)
+    if len(found) < 2:
+        return next((stop for stop in stops if stop is not None), None)
+    first, *others = sorted(found, key=lambda one: -one.rank)
+    return msgspec.structs.replace(first, also=tuple(others))
 
 
 def exit_code(reason: StopReason, signal: int | None = None, *, is_in_doubt: bool = False) -> int:

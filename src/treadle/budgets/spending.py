@@ -208,6 +208,20 @@ class Meter:
                 return found
         return None
 
+    def all_reached(self, spent: Spent) -> tuple[LimitReached, ...]:
+        """Return every limit, here or above, that leaves no room for another model call; the one of `reached` comes first."""
+        has_called = bool(spent.tool_calls or spent.uncovered_calls)
+        found = [
+            meter.first_reached((count,))
+            for meter, total in self._tree(spent)
+            for count in (
+                ("max_model_turns", total.model_turns),
+                ("max_tool_calls", total.tool_calls if has_called else None),
+                *_consumption(total),
+            )
+        ]
+        return tuple(one for one in found if one is not None)
+
     def exhausted(self, spent: Spent) -> LimitReached | None:
         """Return the first spent limit but turns and calls: those leave room for the closing request."""
         for meter, total in self._tree(spent):

@@ -19,6 +19,8 @@ class Interrupt:
 
     def __init__(self, clock: Clock) -> None:
         self.stop: Stop | None = None
+        self.signals: list[Stop] = []
+        """Everything that was to end the run, in order; the first is `stop`."""
         self._clock = clock
         self._is_urgent = False
         self._on_trip: dict[Callable[[], None], None] = {}  # ordered: a run replays the same way in every process
@@ -38,6 +40,7 @@ class Interrupt:
     def trip(self, stop: Stop, *, is_urgent: bool = False) -> None:
         """End the run for this reason. The first reason stays."""
         self._is_urgent = self._is_urgent or is_urgent
+        self.signals.append(stop)
         if self.stop is None:
             self.stop = stop
             for act in tuple(self._on_trip):

@@ -29,7 +29,7 @@ from treadle.messages import user_message
 from treadle.sessions.inbox import Inbox
 from treadle.sessions.ledger import Ledger
 from treadle.state import CallState, RunState
-from treadle.stops import Stop, StopReason
+from treadle.stops import Stop, StopReason, merged
 
 __all__ = ["Loop"]
 
@@ -88,7 +88,7 @@ class Loop:
             return ended
         reached = self._meter.reached(self._run.spent)
         if reached is not None and not self._may_close(reached):
-            return limit_stop(reached)
+            return merged(*map(limit_stop, self._meter.all_reached(self._run.spent)))
         async with self._early:  # calls that start while the model still speaks end with the step
             proposal = await self._propose(closing=reached is not None)
             if isinstance(proposal, Stop):
@@ -146,6 +146,8 @@ class Loop:
         )
         stop = await self._execution.execute(batch)
         state = self._ledger.state
+        if stop is not None and reached is not None and not is_closing:
+            return merged(stop, limit_stop(reached))
         return stop or (waiting_stop(state.pending_approvals(), state.suspended) if state.has_open_calls else None)
 
     def _may_close(self, reached: LimitReached) -> bool:
@@ -157,7 +159,9 @@ class Loop:
     # --- the end
 
     async def _stop(self, stop: Stop) -> Stop:
-        """Record the end of the run. Every ending passes here, once."""
+        """Record the end of the run. Every ending passes here, once; what else was to end it is kept beside it."""
+        if stop in self._interrupt.signals:
+            stop = merged(*self._interrupt.signals) or stop
         if stop.reason is StopReason.CANCELLED and stop.phase is None:
             stop = msgspec.structs.replace(stop, phase=self._phase)
         events: list[AnyEvent] = [] if self._answer is None else [self._answer]

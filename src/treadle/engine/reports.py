@@ -110,6 +110,7 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
             "completed": self.completed,
             "next_safe_action": self.next_safe_action,
             "message": self.message,
+            "signals": [msgspec.to_builtins(one) for one in self.stop.signals],
             "details": self.stop.details,
             "phase": self.stop.phase,
             "budget": reached.budget if reached else None,

@@ -6,6 +6,7 @@ import msgspec
 
 from treadle.events.base import Event
 from treadle.messages import Message, Usage
+from treadle.stops import StopSignal
 from treadle.tools import JsonObject
 
 __all__ = [
@@ -104,6 +105,8 @@ class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):
     """The structured answer, or the payload of the tool that ended the run. A JSON value."""
     wall_seconds: float = 0.0
     """Seconds that the run was under way."""
+    signals: tuple[StopSignal, ...] = ()
+    """All reasons that ended it at the same time, the deciding one first; empty where there was only one."""
 
 
 class MessageAdded(Event, frozen=True, kw_only=True, tag="message.added"):

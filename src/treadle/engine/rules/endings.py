@@ -26,6 +26,8 @@ __all__ = [
     "waiting_stop",
 ]
 
+_TIME_PRIORITY = 90
+"""Time cuts into whatever is under way: but for a person, nothing stands above it."""
 _WORDS = {"max_model_turns": "Model turn", "max_tool_calls": "Tool call"}
 
 
@@ -62,7 +64,7 @@ def time_stop(reached: LimitReached, *, deadline: float | None) -> Stop:
     Args:
         deadline: That deadline, in seconds since 1970; None where the budget came first.
     """
-    stop = limit_stop(reached)
+    stop = msgspec.structs.replace(limit_stop(reached), priority=_TIME_PRIORITY)
     if deadline is None:
         return stop
     instant = datetime.fromtimestamp(deadline, UTC).isoformat(timespec="seconds")
@@ -137,4 +139,5 @@ def ended_event(stop: Stop, *, text: str, profile: str | None, wall_seconds: flo
         details=stop.details,
         output=stop.output,
         wall_seconds=wall_seconds,
+        signals=stop.signals if stop.also else (),
     )

@@ -148,13 +148,14 @@ class Tries:
         if one.keys:
             self._last.append(one)
 
-    def stop(self) -> Stop | None:
-        """Return the end of the run where its last responses have reached a limit of failures or invalid calls."""
+    def stops(self) -> tuple[Stop, ...]:
+        """Return the ends of the run where its last responses have reached limits of failures or invalid calls."""
+        reached = []
         for trouble in _TROUBLES if self._in_trouble else ():
             found, limit = self._in_trouble.get(trouble.guard), getattr(self._guards, trouble.guard)
             if found is not None and limit is not None and found.count >= limit:
-                return found.stop(limit)
-        return None
+                reached.append(found.stop(limit))
+        return tuple(reached)
 
 
 class _Row(msgspec.Struct):

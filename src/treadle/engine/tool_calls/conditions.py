@@ -16,7 +16,7 @@ from treadle.engine.tool_calls.batch import Batch
 from treadle.ports import CheckView
 from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
-from treadle.stops import Stop, StopReason
+from treadle.stops import Stop, StopReason, merged
 from treadle.tooling.toolbox import Toolbox
 from treadle.tools import CallStatus, Done, ToolResult
 
@@ -119,16 +119,21 @@ class Conditions:
         self._looks_back = False
         return self._done.ended_by([call.result for call in self._ledger.state.open.values()])
 
-    async def after(self, batch: Batch) -> Stop | None:
-        """Return the end of a run that is done by its user's own condition, or that a guard stops."""
-        guarded = self._guarded()
-        if batch.proposal is not None and batch.proposal.finished.closing:
-            return guarded
-        return await self._done.stop() or self._interrupt.stop or guarded
+    async def after(self, batch: Batch, *stops: Stop | None) -> Stop | None:
+        """Return the end of a run that is done by its user's own condition, or that a guard stops: every such signal.
 
-    def _guarded(self) -> Stop | None:
-        """Count the finished batch as a try. Return the stop of a guard that it has tripped."""
+        Args:
+            stops: What ends it already; its user is not asked then.
+        """
+        guarded = self._guarded()
+        is_closing = batch.proposal is not None and batch.proposal.finished.closing
+        is_over = is_closing or any(stop is not None for stop in stops)
+        done = None if is_over else await self._done.stop()
+        return merged(*self._interrupt.signals, *stops, done, *guarded)
+
+    def _guarded(self) -> tuple[Stop, ...]:
+        """Count the finished batch as a try. Return the stops of the guards that it has tripped."""
         if self._ledger.state.has_open_calls:
-            return None
+            return ()
         self._tries.add(self._ledger.state.answered)
-        return self._tries.stop()
+        return self._tries.stops()

@@ -88,7 +88,7 @@ class Execution:
         await self._run(batch, plan)
         await self._adopt(plan.adopted)
         self._batch_time.end()
-        stop = self._interrupt.stop or plan.stop or self._done or await self._conditions.after(batch)
+        stop = await self._conditions.after(batch, self._interrupt.stop, plan.stop, self._done)
         if stop is not None:  # nobody is asked any more: what waited for a person ends with the run
             await self._leave([state.call for state in self._ledger.state.unanswered])
         await end_children(self._ledger)  # nothing that carries out a call outlives it
