@@ -32,7 +32,7 @@ def _table(heads: Row, rows: Iterable[Row]) -> str:
 
 def _cell(text: str) -> str:
     """Return a text that holds no border of a cell: within code a bar is no border."""
-    return re.sub(r"(`[^`]*`)|\\|", lambda match: match[1] or "\\\\|", " ".join(text.split()))
+    return re.sub(r"(`[^`]*`)|\|", lambda match: match[1] or r"\|", " ".join(text.split()))
 
 
 def _code(text: object) -> str:

@@ -248,6 +248,8 @@ def exit_code(reason: StopReason, signal: int | None = None, *, is_in_doubt: boo
     """Return the documented exit code. A cancelled run's is 128 plus the signal, where there was one.
 
     Args:
+        reason: Why the run ended.
+        signal: The number of the signal that cancelled it, or None.
         is_in_doubt: Whether a call of the session is in doubt: a completed run ends with a code of its own then.
     """
     if is_in_doubt and reason.is_completed:

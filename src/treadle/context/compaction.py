@@ -87,7 +87,14 @@ class Summarize:
 
 
 class Tiers:
-    """Several compactors, the cheapest first: the first that finds something shorter has done it."""
+    """Several compactors, the cheapest first: the first that finds something shorter has done it.
+
+    Args:
+        compactors: At least one.
+
+    Raises:
+        ConfigurationError: None was given.
+    """
 
     def __init__(self, *compactors: Compactor) -> None:
         if not compactors:

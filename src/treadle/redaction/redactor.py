@@ -51,6 +51,11 @@ class Redactor:
     ) -> "Redactor":
         """Return a redactor for a program with this environment, whose secrets are hidden from now on: see `remember`.
 
+        Args:
+            environment: Variables of the process, such as `os.environ`; the values of secret ones are hidden.
+            patterns: Secrets of your own: literal texts with at most one `*` each.
+            is_on: Whether well-known forms and fields are hidden too; else only the values of the environment.
+
         Raises:
             ConfigurationError: A pattern is invalid.
         """

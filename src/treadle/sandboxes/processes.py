@@ -37,6 +37,8 @@ async def run_process(
 
     Args:
         arguments: The program and its arguments; no shell reads them.
+        stdin: What the program reads from its standard input; None for nothing.
+        cwd: The folder that it starts in; None for ours.
         env: Its whole environment; None for a clean one: path, home, user, locale, time zone and temporary directory of
             ours, and nothing that may hold a key. Pass `{**clean_environment(), "NAME": value}` to add to it.
         max_bytes: Bytes kept of each output: its beginning and its end. What is between them is read and left out.

@@ -102,6 +102,9 @@ class Session(HeldSession):
         The answer counts from now on, however late a run takes it in.
 
         Args:
+            approval_id: As `approvals()` lists it.
+            answer: `allow` or `deny`.
+            reason: Why; the model reads it where the call is denied.
             arguments: Edited arguments for the call, validated like the model's own. Where they do not fit, the request waits again.
             interrupt: With a denial: `resume` stops the run then, and starts no other call of the response.
             by: Who answers, for the record.

@@ -1,0 +1,121 @@
+"""The reference and the pages that people wrote: every public name and every parameter is explained."""
+
+import inspect
+import re
+from collections.abc import Iterator
+
+import griffe
+import msgspec
+import pytest
+
+import treadle
+from house import PACKAGE, PROJECT, all_names, module_name
+from manual import texts
+from manual.names import documented, find, pages
+from treadle import Agent, Tool, tool
+
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in (PROJECT / "docs").glob("*.md")}
+REFERENCE = texts.reference()
+
+
+def nouns() -> list[str]:
+    """Return the public modules: the files at the root, and the folders that are one noun."""
+    files = [path for path in PACKAGE.glob("*.py") if path.name not in ("__init__.py", "__main__.py")]
+    folders = [PACKAGE / name / "__init__.py" for name in ("events", "ports", "state", "testing")]
+    return [module_name(path) for path in (*files, *folders) if all_names(path)]
+
+
+@pytest.mark.row("M-REFERENCE")
+def test_each_public_name_is_in_the_reference_once():
+    listed = [name for page in pages() for name in page.names]
+    homes = {find(name).path for name in documented()}
+    public = [f"{module}.{name}" for module in ("treadle", *nouns()) for name in all_names_of(module)]
+
+    assert len(listed) == len(set(listed))
+    assert [name for name in public if find(name).path not in homes] == []
+
+
+def all_names_of(module: str) -> list[str]:
+    path = PACKAGE.parent / module.replace(".", "/")
+    return all_names(path / "__init__.py" if path.is_dir() else path.with_suffix(".py")) or []
+
+
+@pytest.mark.row("M-REFERENCE")
+def test_each_public_name_has_a_sentence():
+    assert [name for name in documented() if not find(name).docstring] == []
+
+
+def described(function: griffe.Function) -> set[str]:
+    sections = function.docstring.parsed if function.docstring else []
+    return {
+        one.name.lstrip("*")
+        for section in sections
+        if section.kind is griffe.DocstringSectionKind.parameters
+        for one in section.value
+    }
+
+
+def parameters(owner: griffe.Object) -> Iterator[tuple[str, str]]:
+    """Yield each parameter of a function, or of a class's constructor and methods, that no docstring of the owner describes."""
+    functions = (
+        [owner]
+        if isinstance(owner, griffe.Function)
+        else [
+            member
+            for name, member in owner.members.items()
+            if isinstance(member, griffe.Function) and (name == "__init__" or not name.startswith("_"))
+        ]
+    )
+    known = described(owner).union(*map(described, functions)) if functions else set()
+    for function in functions:
+        for parameter in function.parameters:
+            name = parameter.name.lstrip("*")
+            if name not in ("self", "cls") and not name.startswith("_") and name not in known:
+                yield f"{owner.name}.{function.name}", name
+
+
+SEEN = re.compile(r"`[^`\n]*`|^.*=.*$", re.MULTILINE)
+WRITTEN = " ".join(found[0] for text in PAGES.values() for found in SEEN.finditer(text))
+
+
+@pytest.mark.row("M-REFERENCE")
+@pytest.mark.parametrize("name", sorted(treadle.__all__))
+def test_each_parameter_of_the_face_is_explained_in_its_docstring_or_shown_on_a_page(name):
+    one = find(f"treadle.{name}")
+
+    assert [(where, word) for where, word in parameters(one) if not re.search(rf"\b{word}\b", WRITTEN)] == []
+
+
+def first_cells(text: str) -> set[str]:
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    return {name for cell in rows for name in re.findall(r"`(\w+)`", cell)}
+
+
+@pytest.mark.row("M-REFERENCE")
+def test_the_page_of_agents_has_every_option_of_an_agent():
+    options = set(inspect.signature(Agent.__init__).parameters) - {"self"}
+
+    assert first_cells(PAGES["agents.md"].partition("## All options")[2]) == options
+
+
+@pytest.mark.row("M-REFERENCE")
+def test_the_page_of_tools_has_every_option_of_a_tool():
+    of_tool, _, of_struct = PAGES["writing-tools.md"].partition("## Options")[2].partition("`Tool(...)` makes a tool")
+    options = set(inspect.signature(tool).parameters) - {"function"}
+
+    assert first_cells(of_tool) == options
+    assert first_cells(of_struct.partition("\n## ")[0]) == set(Tool.__struct_fields__) - options
+
+
+@pytest.mark.row("M-REFERENCE")
+@pytest.mark.parametrize("path", [path for path in REFERENCE if "::: " not in REFERENCE[path]])
+def test_no_row_of_a_generated_table_lacks_its_meaning(path):
+    rows = [line for line in REFERENCE[path].splitlines() if line.startswith("| ")]
+
+    assert [row for row in rows if not row.rstrip("| ").strip() or row.split("|")[-2].strip() == ""] == []
+
+
+def test_the_reference_shows_the_constructor_of_a_struct():
+    text = texts.written_out("::: treadle.Budget\n")
+
+    assert f"max_model_turns: int | None = {msgspec.structs.fields(treadle.Budget)[0].default}" in text
