@@ -195,12 +195,12 @@ def configuration() -> str:
     layer = find("treadle.cli.input.config.Layer")
     hints = get_type_hints(Layer)
     top = [
-        (_code(key), _kind(hints[key]), "-", sentence(layer.members[key]), "no" if key in _NOT_FOR_PROJECTS else "yes")
+        (_code(key), _kind(hints[key]), sentence(layer.members[key]), "no" if key in _NOT_FOR_PROJECTS else "yes")
         for key in _KEYS
     ]
     parts = [
         "# Configuration keys\n\nThe files are TOML. [Configuration](../configuration.md) says where they are and which value holds.\n",
-        "## Top level\n\n" + _table((*heads[:2], "Default", "Meaning", "In a project's file"), top),
+        "## Top level\n\n" + _table((*heads[:2], "Meaning", "In a project's file"), top),
         "## [budget]\n\n" + _table(heads, _struct("treadle.budgets.Budget", Budget)),
         "## [guards]\n\n" + _table(heads, _struct("treadle.budgets.Guards", Guards)),
         "## [price]\n\nMoney per million tokens.\n\n" + _table(heads, _struct("treadle.budgets.Price", Price)),

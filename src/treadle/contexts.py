@@ -14,6 +14,7 @@ from treadle.messages import Message, ToolCall
 __all__ = ["JsonObject", "SessionSnapshot", "ToolContext"]
 
 JsonObject: TypeAlias = dict[str, Any]  # Any: JSON of strangers, checked against a schema before it is used
+"""A JSON object, as Python has it."""
 
 Deps_co = TypeVar("Deps_co", covariant=True, default=Any)
 """The type of the application's own object."""

@@ -95,6 +95,7 @@ class Result(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="result"
 
 
 Part: TypeAlias = Text | Thinking | ToolCall | Media | Opaque | Result
+"""One piece of a message."""
 
 
 class Message(msgspec.Struct, Documented, frozen=True, kw_only=True, weakref=True):

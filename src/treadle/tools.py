@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 Permission: TypeAlias = Literal["allow", "ask", "deny"]
+"""What a tool's author decides on its calls where no policy does."""
 
 
 class Done(msgspec.Struct, Documented, frozen=True):

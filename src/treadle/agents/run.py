@@ -190,7 +190,11 @@ class Run(Generic[Output]):
         self._life.stop(Stop(reason=reason, message=message))
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Have a function called with every event of this run, at once; to be said before the run begins."""
+        """Have a function called with every event of this run, at once. Call it before the run begins.
+
+        Args:
+            subscriber: Called in the event loop, so it must not block. What it raises is logged and changes nothing.
+        """
         self._life.subscribers.append(subscriber)
 
     def remember(self, origin: JsonObject) -> None:

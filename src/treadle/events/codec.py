@@ -94,9 +94,11 @@ AnyEvent: TypeAlias = (
     | SessionRewound
     | JournalDegraded
 )
+"""Every event that this version knows."""
 
 
 Subscriber: TypeAlias = Callable[[AnyEvent], None]
+"""A function that is called with each event. What it raises is logged and changes nothing."""
 
 
 _encoder = msgspec.json.Encoder()

@@ -206,6 +206,7 @@ class ResponseSetAside(msgspec.Struct, Documented, frozen=True, kw_only=True, ta
 
 
 ModelPart: TypeAlias = TextDelta | ThinkingDelta | CallReady | ModelEnd | RequestFailed | ResponseSetAside
+"""One piece of a response as it streams in."""
 
 
 class Model(Protocol):

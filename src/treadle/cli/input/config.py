@@ -51,14 +51,18 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of task, with limits of its own."""
 
     budget: dict[str, Any] = {}
+    """Limits of this kind of task, by the names of [budget]."""
     on_limit: OnLimit | None = None
+    """What happens at a turn or call limit."""
 
 
 class Redaction(msgspec.Struct, frozen=True, kw_only=True):
     """What is redacted in all that is shown, beyond what is by default."""
 
     enabled: bool | None = None
+    """Whether well-known forms and fields are hidden; `false` hides only the secret values of the environment."""
     patterns: tuple[str, ...] = ()
+    """Secrets of your own: literal texts with at most one `*` each."""
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,18 +74,31 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     owner: Owner = "person"
     """A project's layer may tighten what holds without it, and loosen nothing."""
     model: str | None = None
+    """The model, such as `openai-chat:gpt-5-mini`."""
     base_url: str | None = None
+    """The provider's address."""
     on_limit: OnLimit | None = None
+    """At a turn or call limit: ask the model for a summary, or only report."""
     on_approval: OnApproval | None = None
+    """What becomes of a call that needs a person."""
     approval_seconds: float | None = None
+    """How long a person may take to answer; 7 days without it."""
     budget: dict[str, Any] = {}
+    """The limits of a run: see [budget]."""
     profiles: dict[str, Profile] = {}
+    """Kinds of tasks with limits of their own: see [profiles.NAME]."""
     guards: dict[str, Any] = {}
+    """Limits on behaviour that makes no progress: see [guards]."""
     price: Price | None = None
+    """What the model costs: see [price]."""
     tools: tuple[str, ...] | None = None
+    """Built-in tools by name, Python files, or `module:attribute`."""
     allow: tuple[str, ...] = ()
+    """Rules of calls that are allowed."""
     deny: tuple[str, ...] = ()
+    """Rules of calls that are denied; a denial wins."""
     redaction: Redaction = Redaction()
+    """What is hidden in all that is shown: see [redaction]."""
 
 
 def read_layer(path: Path, owner: Owner) -> Layer:
