@@ -62,6 +62,7 @@ _MODULES = (
         (
             "treadle.budgets",
             "treadle.canonical",
+            "treadle.commands",
             "treadle.contexts",
             "treadle.effects",
             "treadle.errors",

@@ -112,6 +112,9 @@ class Bubblewrap(_Confined):
     Example:
         agent = Agent("openai:gpt-5-mini", tools=tools, sandbox=Bubblewrap(Confinement(writable=("build",))))
 
+    Args:
+        confinement: What the commands may reach and use up; None for no writable folder and no network.
+
     Raises:
         SandboxUnavailable: `bwrap` is not installed.
         ConfigurationError: A folder of the confinement does not exist.
@@ -153,6 +156,9 @@ class Landlock(_Confined):
     It needs no program and no namespace, only a kernel with Landlock (Linux 5.13 or newer). It hides less than bubblewrap: the program
     runs as the same user, and has no `/tmp` of its own: its `TMPDIR` and `HOME` are the first writable folder.
 
+    Args:
+        confinement: What the commands may reach and use up; None for no writable folder and no network.
+
     Raises:
         SandboxUnavailable: The kernel has no Landlock, or it cannot hold what was asked for.
         ConfigurationError: A folder of the confinement does not exist.
@@ -191,6 +197,9 @@ def find_sandbox(confinement: Confinement | None = None) -> Runner:
 
     Example:
         agent = Agent("openai:gpt-5-mini", tools=tools, sandbox=find_sandbox(Confinement(writable=(".",))))
+
+    Args:
+        confinement: What the commands may reach and use up; None for no writable folder and no network.
 
     Raises:
         SandboxUnavailable: There is none. The message says what is missing for each.
