@@ -66,6 +66,9 @@ if TYPE_CHECKING:
     from treadle.permissions.policies import default_decision as default_decision
     from treadle.permissions.policies import deny as deny
     from treadle.permissions.policies import first_of as first_of
+    from treadle.ports import OpenToolset as OpenToolset
+    from treadle.ports import Toolset as Toolset
+    from treadle.ports import ToolsetContext as ToolsetContext
     from treadle.providers.http.endpoint import Timeouts as Timeouts
     from treadle.providers.recorded import RecordingModel as RecordingModel
     from treadle.providers.recorded import ReplayModel as ReplayModel
@@ -107,7 +110,15 @@ if TYPE_CHECKING:
     from treadle.toolsets.files import file_tools as file_tools
     from treadle.toolsets.files import writing_tools as writing_tools
     from treadle.toolsets.http_answers import http_rejection as http_rejection
+    from treadle.toolsets.on_demand import OnDemand as OnDemand
     from treadle.toolsets.operations import operation as operation
+    from treadle.toolsets.reshaped import Filtered as Filtered
+    from treadle.toolsets.reshaped import Prefixed as Prefixed
+    from treadle.toolsets.reshaped import Renamed as Renamed
+    from treadle.toolsets.reshaped import RequireApproval as RequireApproval
+    from treadle.toolsets.reshaped import ToolList as ToolList
+    from treadle.toolsets.reshaped import VisibleWhen as VisibleWhen
+    from treadle.toolsets.shared import Shared as Shared
 
 _HOMES = {
     "Agent": "agents.agent",
@@ -119,19 +130,20 @@ _HOMES = {
     "Budget": "budgets",
     "CheckedCall": "tools",
     "ClearResults": "context.compaction",
-    "Confinement": "sandboxes.confinement",
     "Command": "commands",
     "ConfigurationError": "errors",
+    "Confinement": "sandboxes.confinement",
     "CurrentTrace": "context.compilers",
     "Decision": "decisions",
     "Done": "tools",
-    "EXIT_NOT_STORED": "stops",
     "Doubt": "state",
     "EXIT_IN_DOUBT": "stops",
+    "EXIT_NOT_STORED": "stops",
     "EXIT_SESSION_HELD": "stops",
     "EXIT_USAGE": "stops",
     "Effect": "effects",
     "Explanation": "sessions.explanation",
+    "Filtered": "toolsets.reshaped",
     "FunctionTool": "tooling.callables",
     "Guards": "budgets",
     "Injected": "context.compilers",
@@ -145,6 +157,9 @@ _HOMES = {
     "NoSuchPoint": "errors",
     "NotDone": "tools",
     "NothingToResume": "errors",
+    "OnDemand": "toolsets.on_demand",
+    "OpenToolset": "ports",
+    "Prefixed": "toolsets.reshaped",
     "Price": "budgets",
     "ProcessResult": "commands",
     "ReActDecision": "drivers.react",
@@ -153,12 +168,14 @@ _HOMES = {
     "Redacted": "context.compilers",
     "Redactor": "redaction",
     "Rejected": "errors",
+    "Renamed": "toolsets.reshaped",
     "ReplayModel": "providers.recorded",
+    "RequireApproval": "toolsets.reshaped",
     "Run": "agents.run",
     "RunCompleted": "errors",
     "RunResult": "engine.reports",
-    "ScriptedDriver": "drivers.scripted",
     "SandboxUnavailable": "errors",
+    "ScriptedDriver": "drivers.scripted",
     "Sections": "context.compilers",
     "Session": "sessions.session",
     "SessionConflict": "errors",
@@ -167,6 +184,7 @@ _HOMES = {
     "SessionHeld": "errors",
     "SessionMoved": "errors",
     "SessionNotActive": "errors",
+    "Shared": "toolsets.shared",
     "StopReason": "stops",
     "Subject": "tools",
     "Summarize": "context.compaction",
@@ -176,8 +194,11 @@ _HOMES = {
     "Tool": "tools",
     "ToolCall": "messages",
     "ToolContext": "contexts",
+    "ToolList": "toolsets.reshaped",
     "ToolOutput": "tools",
     "ToolResult": "tools",
+    "Toolset": "ports",
+    "ToolsetContext": "ports",
     "Transient": "errors",
     "TreadleError": "errors",
     "Unknown": "tools",
@@ -186,6 +207,7 @@ _HOMES = {
     "UnknownDoubt": "errors",
     "UnknownInput": "errors",
     "UnknownSession": "errors",
+    "VisibleWhen": "toolsets.reshaped",
     "WholeHistory": "context.compilers",
     "Window": "context.compilers",
     "allow": "permissions.policies",

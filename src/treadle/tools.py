@@ -185,6 +185,8 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     """
     permission: Permission | None = None
     """The author's decision where no policy speaks; None for the effect's default."""
+    requires_approval: bool | Callable[[Any], bool] = False
+    """Whether a person must allow each call though a policy allows it; a function of the CheckedCall, which asks if it raises."""
     result_limit: int | None = None
     """Characters of a result that the model is shown, where that is less than the budget's."""
     visible: bool | Callable[[Any], bool] = True
@@ -283,6 +285,8 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
             raise ToolDefinitionError(f"Tool {self.name!r}: visible must be true, false or a function.")
         if not callable(self.run):
             raise ToolDefinitionError(f"Tool {self.name!r}: run must be a function of (arguments, ctx).")
+        if not isinstance(self.requires_approval, bool) and not callable(self.requires_approval):
+            raise ToolDefinitionError(f"Tool {self.name!r}: requires_approval must be true, false or a function.")
         for word, function, given in (
             ("check", self.check, "(arguments, ctx)"),
             ("resources", self.resources, "the arguments"),

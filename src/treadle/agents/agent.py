@@ -1,7 +1,6 @@
 """Agent: an immutable description of who acts: model, tools, instructions, policy, budget. Runs nothing by itself."""
 
-import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, _SpecialForm
 
@@ -9,6 +8,20 @@ import msgspec
 from typing_extensions import TypeVar
 
 from treadle.agents.background import run_in_background
+from treadle.agents.checks import (
+    check_ports,
+    check_values,
+    check_words,
+    checked_choice,
+    checked_condition,
+    checked_interceptors,
+    checked_name,
+    checked_seconds,
+    checked_subscribers,
+    checked_task,
+    equipped,
+    require_type,
+)
 from treadle.agents.children import carry_out
 from treadle.agents.run import Run
 from treadle.budgets import Budget, Deadline, Guards
@@ -23,11 +36,9 @@ from treadle.errors import ConfigurationError, check_options, parameters_of, sho
 from treadle.events import Subscriber
 from treadle.messages import Message
 from treadle.permissions.policies import APPROVAL_LIFETIME_SECONDS
-from treadle.ports import Compactor, Compiler, Driver, Interceptor, Model, Policy
-from treadle.resolve import check_model_name, driver_for, memory_session, resolve_model
+from treadle.ports import Compactor, Compiler, Driver, Interceptor, Model, Policy, Toolset
+from treadle.resolve import driver_for, memory_session, resolve_model
 from treadle.sessions.session import Session
-from treadle.tooling.callables import MethodTool
-from treadle.tooling.toolbox import Toolbox
 from treadle.tools import JsonObject, Tool, ToolContext
 
 if TYPE_CHECKING:
@@ -56,7 +67,7 @@ class Agent(Generic[Deps, Output]):
     Args:
         model: A model, or its name such as `openai-chat:gpt-5-mini` or `demo`.
         name: By which `Agents` finds it when a session's run goes on in another process.
-        tools: Tools made by `@tool` or `Tool(...)`; their names are unique.
+        tools: Tools made by `@tool` or `Tool(...)`, and toolsets, which each run opens and closes; their names are unique.
         policy: Decides on each call; without one, reads are allowed and everything else asks.
         sandbox: Where calls run that the policy decides as `sandbox`, by the form that their tools declare for it. Without
             one, or without a form, such a call is denied: it never runs bare.
@@ -78,6 +89,7 @@ class Agent(Generic[Deps, Output]):
         batch_seconds: Seconds that the calls of one response may take together; None for each tool's own limit only. When
             they have passed, calls under way are cut off as by their own limit, those that wait are `skipped`, and every
             result that is there stays.
+        toolset_seconds: Seconds that a toolset may take to open, to list its tools, or to close.
         done_when: A function of the session that says when the work is done. It is asked after each batch of calls: with
             `Done(payload)` or True the run ends as `done_condition_satisfied`, and with False or None it goes on.
         unpriced: With max_total_cost and a model whose price nobody knows: `refuse` to run, or `warn` and run.
@@ -88,6 +100,8 @@ class Agent(Generic[Deps, Output]):
     Raises:
         ConfigurationError: Something in the description is wrong; the message says what to do.
     """
+
+    _found: Model | None = None
 
     if not TYPE_CHECKING:  # a type checker finds a misspelt option by the signature of __init__
 
@@ -101,7 +115,7 @@ class Agent(Generic[Deps, Output]):
         *,
         name: str | None = None,
         instructions: str | None = None,
-        tools: Sequence[Tool] = (),
+        tools: Sequence[Tool | Toolset] = (),
         policy: Policy | None = None,
         sandbox: Runner | None = None,
         driver: Driver | None = None,
@@ -119,20 +133,21 @@ class Agent(Generic[Deps, Output]):
         in_doubt: InDoubt | None = None,
         approval_seconds: float = APPROVAL_LIFETIME_SECONDS,
         batch_seconds: float | None = None,
+        toolset_seconds: float = 30.0,
         done_when: DoneWhen | None = None,
         subscribers: Sequence[Subscriber] = (),
         interceptors: Sequence[Interceptor] = (),
     ) -> None:
-        _check_values(model, instructions=instructions, budget=budget, guards=guards, profile=profile)
-        _check_ports(history, policy=policy, sandbox=sandbox, driver=driver, compiler=compiler, compactor=compactor)
-        _check_words(on_limit=on_limit, unpriced=unpriced, in_doubt=in_doubt)
+        check_values(model, instructions=instructions, budget=budget, guards=guards, profile=profile)
+        check_ports(history, policy=policy, sandbox=sandbox, driver=driver, compiler=compiler, compactor=compactor)
+        check_words(on_limit=on_limit, unpriced=unpriced, in_doubt=in_doubt)
         self._model = model
-        self._toolbox = Toolbox(_checked(tools), parallel_hint=parallel_hint)
-        self._toolbox.compile()
+        self._toolbox, toolsets = equipped(tools, parallel_hint=parallel_hint)
         self._spec = AgentSpec(
-            name=_checked_name(name),
-            fingerprint={},
+            name=checked_name(name),
             toolbox=self._toolbox,
+            toolsets=toolsets,
+            toolset_seconds=checked_seconds("toolset_seconds", toolset_seconds),
             instructions=instructions,
             instructions_digest=_digest_of(instructions),
             policy=policy,
@@ -142,19 +157,18 @@ class Agent(Generic[Deps, Output]):
             profile=profile,
             compiler=compiler or compiler_for(history),
             compactor=compactor,
-            tool_choice=_checked_choice(tool_choice, self._toolbox),
+            tool_choice=checked_choice(tool_choice, self._toolbox, toolsets),
             output=None if output is None else _typed(output),
             guards=guards or Guards(),
             on_limit=on_limit,
             unpriced=unpriced,
             in_doubt=in_doubt,
-            approval_seconds=_checked_seconds("approval_seconds", approval_seconds),
-            batch_seconds=None if batch_seconds is None else _checked_seconds("batch_seconds", batch_seconds),
-            done_when=_checked_condition(done_when),
-            subscribers=_checked_subscribers(subscribers),
-            interceptors=_checked_interceptors(interceptors),
+            approval_seconds=checked_seconds("approval_seconds", approval_seconds),
+            batch_seconds=checked_seconds("batch_seconds", batch_seconds) if batch_seconds is not None else None,
+            done_when=checked_condition(done_when),
+            subscribers=checked_subscribers(subscribers),
+            interceptors=checked_interceptors(interceptors),
         )
-        self._found: Model | None = None
 
     async def run(
         self,
@@ -215,7 +229,7 @@ class Agent(Generic[Deps, Output]):
             async with agent.stream("Compare Frodo and Sam") as run:
                 async for event in run: ...
         """
-        return self._run(_checked_task(task), session, deps, budget, deadline)
+        return self._run(checked_task(task), session, deps, budget, deadline)
 
     def stream_resume(
         self,
@@ -238,7 +252,7 @@ class Agent(Generic[Deps, Output]):
         budget: Budget | None,
         deadline: Deadline | None,
     ) -> Run[Output]:
-        _require_type("budget", budget, Budget)
+        require_type("budget", budget, Budget)
         if session is not None and not isinstance(session, Session):
             raise ConfigurationError(
                 f"session must be a Session; got {shown(session)}. Write: async with open_session(...) as session."
@@ -326,7 +340,13 @@ class Agent(Generic[Deps, Output]):
 
     @property
     def tools(self) -> tuple[Tool, ...]:
+        """The tools that it has by itself; those of its toolsets are known once a run has opened them."""
         return tuple(self._toolbox)
+
+    @property
+    def toolsets(self) -> tuple[Toolset, ...]:
+        """What each of its runs opens and closes."""
+        return self._spec.toolsets
 
     def check(self) -> None:
         """Compile every tool's contracts and find the model, without any request.
@@ -354,135 +374,6 @@ class Agent(Generic[Deps, Output]):
         return spec
 
 
-def _checked_choice(choice: str, toolbox: Toolbox) -> str:
-    names = [tool.name for tool in toolbox]
-    if choice not in ("auto", "none", "required") and choice not in names:
-        raise ConfigurationError(f"tool_choice {shown(choice)} is neither auto, none, required nor one of {names}.")
-    return choice
-
-
-_LONGEST_SECONDS = 100 * 366 * 86400.0
-_LONGEST_NAME = 200
-
-
-def _check_model(model: object) -> None:
-    if isinstance(model, str):
-        check_model_name(model)
-    else:
-        _require("model", model, "stream")
-
-
-def _check_values(model: object, *, instructions: object, budget: object, guards: object, profile: object) -> None:
-    _check_model(model)
-    _require_type("instructions", instructions, str)
-    _require_type("budget", budget, Budget)
-    _require_type("guards", guards, Guards)
-    _require_type("profile", profile, str)
-
-
-def _check_ports(
-    history: str, *, policy: object, sandbox: object, driver: object, compiler: object, compactor: object
-) -> None:
-    for word, value, method in (
-        ("policy", policy, "decide"),
-        ("sandbox", sandbox, "run"),
-        ("driver", driver, "bind"),
-        ("compiler", compiler, "compile"),
-        ("compactor", compactor, "is_due"),
-        ("compactor", compactor, "compact"),
-    ):
-        if value is not None:
-            _require(word, value, method)
-    if compiler is not None and history != "all":
-        raise ConfigurationError("Give compiler= or history=, not both: each says what the model sees.")
-
-
-def _checked_subscribers(subscribers: Sequence[Subscriber]) -> tuple[Subscriber, ...]:
-    _require_list("subscribers", subscribers)
-    for one in subscribers:
-        if not callable(one) or inspect.iscoroutinefunction(one):
-            raise ConfigurationError(f"A subscriber is a plain function of the event, not async; got {shown(one)}.")
-    return tuple(subscribers)
-
-
-def _checked_interceptors(interceptors: Sequence[Interceptor]) -> tuple[Interceptor, ...]:
-    _require_list("interceptors", interceptors)
-    for one in interceptors:
-        _require("interceptors", one, "before")
-        _require("interceptors", one, "after")
-    return tuple(interceptors)
-
-
-def _check_words(*, on_limit: object, unpriced: object, in_doubt: object) -> None:
-    _check_word("on_limit", on_limit, ("summarize", "report"))
-    _check_word("unpriced", unpriced, ("refuse", "warn"))
-    _check_word("in_doubt", in_doubt, ("ask", "tell", None))
-
-
-def _digest_of(instructions: str | None) -> str:
-    return "" if instructions is None else digest(instructions.encode("utf-8", "replace").decode())
-
-
-def _checked_name(name: str | None) -> str:
-    if name is None:
-        return ""
-    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
-        raise ConfigurationError(f"An agent's name has 1 to {_LONGEST_NAME} printable characters; got {shown(name)}.")
-    return name
-
-
-def _checked_condition(function: DoneWhen | None) -> DoneWhen | None:
-    if function is not None and not callable(function):
-        raise ConfigurationError(f"done_when must be a function of the session; got {shown(function)}.")
-    return function
-
-
-def _checked_seconds(word: str, value: object) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 < value <= _LONGEST_SECONDS:  # type: ignore[operator]  # a number, as was just seen
-        raise ConfigurationError(f"{word} must be a number of seconds above 0, at most 100 years; got {shown(value)}.")
-    return float(value)  # type: ignore[arg-type]  # as above
-
-
-def _check_word(word: str, value: object, known: Sequence[str | None]) -> None:
-    if value not in known:
-        raise ConfigurationError(f"{word} is {' or '.join(map(repr, known))}; got {shown(value)}.")
-
-
-def _require_list(word: str, value: object) -> None:
-    if not isinstance(value, Iterable):
-        raise ConfigurationError(f"{word} must be a list; got {shown(value)}.")
-
-
-def _require_type(word: str, value: object, kind: type) -> None:
-    if value is not None and not isinstance(value, kind):
-        raise ConfigurationError(f"{word} must be a {kind.__name__} or None; got {shown(value)}.")
-
-
-def _require(word: str, value: object, method: str) -> None:
-    # A port is whatever has its methods: told here, and not by an AttributeError in the middle of a run.
-    if not callable(getattr(value, method, None)):
-        raise ConfigurationError(f"{word} takes what has the method {method}(); got {shown(value)}.")
-
-
-def _checked_task(task: object) -> str | Message:
-    if not isinstance(task, str | Message):
-        raise ConfigurationError(f"The task must be a text or a Message; got {shown(task)}.")
-    return task
-
-
-def _checked(tools: Sequence[Tool]) -> Sequence[Tool]:
-    if isinstance(tools, Tool) or not isinstance(tools, Iterable):
-        raise ConfigurationError(f"tools must be a list of tools; got {shown(tools)}.")
-    for one in tools:
-        if isinstance(one, MethodTool):
-            name = one.__name__
-            raise ConfigurationError(f"{name} is a method: pass it with its object, such as tools=[thing.{name}].")
-        if not isinstance(one, Tool):
-            raise ConfigurationError(f"{shown(one)} is no Tool: decorate the function with @tool, or make a Tool(...).")
-    return tools
-
-
 def _typed(output: Any) -> "Typed":  # Any: a type or a JSON Schema
     from treadle.validation.typed import Typed  # noqa: PLC0415 - loads the validators on first use
 
@@ -494,3 +385,7 @@ def _opening(session: Session | None) -> Callable[[], Awaitable[Session]]:
         return session if session is not None else await memory_session()
 
     return opening
+
+
+def _digest_of(instructions: str | None) -> str:
+    return "" if instructions is None else digest(instructions.encode("utf-8", "replace").decode())

@@ -1,4 +1,4 @@
-"""Tool sources: from `--tools` to Tools: built-in names, Python files, module:attribute. Runs no tool."""
+"""Tool sources: from `--tools` to tools and toolsets: built-in names, Python files, module:attribute. Runs and opens nothing."""
 
 import difflib
 import importlib
@@ -10,18 +10,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from treadle import Tool, TreadleError, file_tools, writing_tools
+from treadle import Tool, Toolset, TreadleError, file_tools, writing_tools
 from treadle.cli.exits import UsageError
 from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.output.text import one_line
+from treadle.ports import is_toolset
 
 __all__ = ["load_tools"]
 
 _OURS = str(Path(__file__).parents[1])
 
 
-def load_tools(settings: Settings) -> tuple[Tool, ...]:
-    """Return the tools of a call of the program.
+def load_tools(settings: Settings) -> tuple[Tool | Toolset, ...]:
+    """Return the tools and toolsets of a call of the program.
 
     Raises:
         UsageError: A name is unknown, or a file cannot be loaded; with the line.
@@ -30,13 +31,14 @@ def load_tools(settings: Settings) -> tuple[Tool, ...]:
     if not settings.tools:
         return reading
     own = {tool.name: tool for tool in (*reading, *writing_tools(settings.root))}
-    found: dict[int, Tool] = {}  # by identity: one tool may be named twice, two tools of one name are a conflict
+    # By identity: one tool may be named twice, two tools of one name are a conflict.
+    found: dict[int, Tool | Toolset] = {}
     for source in settings.tools:
         found.update({id(tool): tool for tool in _load(source, own)})
     return tuple(found.values())
 
 
-def _load(source: ToolSource, own: dict[str, Tool]) -> Iterable[Tool]:
+def _load(source: ToolSource, own: dict[str, Tool]) -> Iterable[Tool | Toolset]:
     text = source.text.strip()
     if text.endswith(".py"):
         return _tools_of_file(source.folder / text)
@@ -55,7 +57,7 @@ def _own(name: str, own: dict[str, Tool]) -> Tool:
     )
 
 
-def _tools_of_file(path: Path) -> list[Tool]:
+def _tools_of_file(path: Path) -> list[Tool | Toolset]:
     if not path.is_file():
         raise UsageError(f"The tools file {path} is not there. Check the path of --tools.")
     spec = importlib.util.spec_from_file_location(f"treadle_tools_{path.stem}", path)
@@ -70,13 +72,13 @@ def _tools_of_file(path: Path) -> list[Tool]:
         raise
     except BaseException as exc:  # it is a stranger's code: even SystemExit must not end us silently
         raise _broken(str(path), exc) from exc
-    tools = [value for value in vars(module).values() if isinstance(value, Tool)]
+    tools = [value for value in vars(module).values() if isinstance(value, Tool) or is_toolset(value)]
     if not tools:
         raise UsageError(f"The tools file {path} holds no tool: decorate a function with @tool, or make a Tool(...).")
     return tools
 
 
-def _tools_of_attribute(text: str) -> list[Tool]:
+def _tools_of_attribute(text: str) -> list[Tool | Toolset]:
     name, _, attribute = text.partition(":")
     value: Any = _module(name, text)
     try:
@@ -86,7 +88,7 @@ def _tools_of_attribute(text: str) -> list[Tool]:
         raise UsageError(f"--tools {text}: module {name} has no {attribute!r}.") from exc
     tools = list(_tools_in(value))
     if not tools:
-        raise UsageError(f"--tools {text} is neither a Tool nor a list of Tools.")
+        raise UsageError(f"--tools {text} is neither a Tool, a toolset nor a list of them.")
     return tools
 
 
@@ -103,11 +105,11 @@ def _module(name: str, text: str) -> ModuleType:
         raise _broken(name, exc) from exc
 
 
-def _tools_in(value: object) -> Iterator[Tool]:
-    if isinstance(value, Tool):
+def _tools_in(value: object) -> Iterator[Tool | Toolset]:
+    if isinstance(value, Tool) or is_toolset(value):
         yield value
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        yield from (one for one in value if isinstance(one, Tool))
+        yield from (one for one in value if isinstance(one, Tool) or is_toolset(one))
 
 
 def _broken(name: str, error: BaseException) -> UsageError:

@@ -237,8 +237,16 @@ def exchanges_of(messages: Iterable[Message]) -> list[list[Message]]:
     return exchanges
 
 
-def instructions_with_guidance(instructions: str | None, tools: Iterable[Tool]) -> str | None:
-    """Return the instructions with the longer advice of each tool behind them, under the tool's name."""
+def instructions_with_guidance(
+    instructions: str | None, tools: Iterable[Tool], *, unavailable: Sequence[str] = ()
+) -> str | None:
+    """Return the instructions with the longer advice of each tool behind them, under the tool's name.
+
+    Args:
+        unavailable: Names of the toolsets whose tools are missing: the model would look for them.
+    """
     advice = [f"## {tool.name}\n{tool.guidance}" for tool in tools if tool.guidance]
+    if unavailable:
+        advice.append(f"These toolsets are unavailable now, and their tools are missing: {', '.join(unavailable)}.")
     parts = [instructions] if instructions else []
     return "\n\n".join(parts + advice) or None

@@ -13,6 +13,7 @@ from treadle.engine.model_calls.compacting import Compacting
 from treadle.engine.model_calls.proposal import Proposer
 from treadle.engine.model_calls.purse import Purse
 from treadle.engine.model_calls.requests import Requests
+from treadle.engine.offering import Offering
 from treadle.engine.rules.batch_time import BatchTime
 from treadle.engine.rules.tries import Tries
 from treadle.engine.spec import AgentSpec, InDoubt
@@ -25,12 +26,10 @@ from treadle.engine.tool_calls.execution import Execution
 from treadle.engine.tool_calls.invocation import Invoker
 from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
-from treadle.ports import Interceptor, Model, Policy, SessionView
+from treadle.ports import Interceptor, Model, Policy
 from treadle.sessions.inbox import Inbox
 from treadle.sessions.session import Session
-from treadle.sessions.views import ReadOnlyView
 from treadle.state import SessionState
-from treadle.tooling.toolbox import Toolbox
 
 __all__ = ["Host", "assemble"]
 
@@ -49,8 +48,6 @@ class Host:
         self.session = session
         self.top: SessionState = session.state if above is None else above.top
         """The state of the session that a person runs: its mode holds for all that carry out its calls."""
-        self.view = ReadOnlyView(session, mode=lambda: self.top.mode)
-        """The session as policies, conditions and drivers are shown it."""
         self.meter = meter
         self.interrupt = interrupt
         own = () if about.policy is None else (about.policy,)
@@ -59,7 +56,6 @@ class Host:
         self.sandbox: Runner | None = about.sandbox or (None if above is None else above.sandbox)
         self.in_doubt: InDoubt | None = about.in_doubt or (None if above is None else above.in_doubt)
         self.warns_of_price = about.unpriced == "warn"
-        self._begun = session.clock.monotonic()
         self._seconds_before = self.spent.wall_seconds
 
     @property
@@ -76,7 +72,7 @@ class Host:
 
     def seconds_left(self) -> float | None:
         """Return the running time that is left to the run; None for no limit."""
-        return self.meter.seconds_left(self._seconds_before + self.session.clock.monotonic() - self._begun)
+        return self.meter.seconds_left(self._seconds_before + self.session.clock.monotonic() - self.interrupt.begun)
 
     def rule(self, about: AgentSpec) -> AgentSpec:
         """Return an agent as it is when this run calls it: nothing is allowed that is forbidden here."""
@@ -94,6 +90,7 @@ def assemble(
     model: Model,
     session: Session,
     *,
+    offering: Offering,
     inbox: Inbox,
     interrupt: Interrupt,
     meter: Meter,
@@ -103,6 +100,7 @@ def assemble(
     """Return the loop of one run, with all that it needs.
 
     Args:
+        offering: Its tools.
         meter: Of what holds for this run.
         deps: What tools find in `ctx.deps`.
         above: The run that called this one.
@@ -113,13 +111,13 @@ def assemble(
     purse = Purse(meter, lambda: host.spent, interrupt)
     retries = meter.budget.max_retries_per_model_call
     asides = Asides(ledger=session.ledger, model=model, purse=purse, interrupt=interrupt, retries=retries)
-    execution = _execution(about, host, asides, deps)
-    view = host.view
-    driver = about.driver.bind(model, about.toolbox.visible(view), _Offer(about.toolbox, view))
+    execution = _execution(about, host, offering, asides, deps)
+    view = offering.session
+    driver = about.driver.bind(model, offering.current.tools, _Executor(offering))
     requests = Requests(
         about,
         ledger=session.ledger,
-        session=view,
+        offering=offering,
         is_parallel=meter.budget.max_parallel_tool_calls != 1,
         interrupt=interrupt,
         compacting=None if about.compactor is None else Compacting(about.compactor, asides, view),
@@ -146,19 +144,18 @@ def assemble(
     )
 
 
-def _execution(about: AgentSpec, host: Host, asides: Asides, deps: Any) -> Execution:
+def _execution(about: AgentSpec, host: Host, offering: Offering, asides: Asides, deps: Any) -> Execution:
     """Return what carries the calls of a run out."""
-    ledger, interrupt, toolbox, view = host.session.ledger, host.interrupt, about.toolbox, host.view
+    ledger, interrupt = host.session.ledger, host.interrupt
     checker = Checker(
-        toolbox=toolbox,
+        offering=offering,
         policy=about.policy,
         above=about.policies_above,
         interceptors=about.interceptors,
-        session=view,
         top=host.top,
         sandbox=about.sandbox,
     )
-    attempts = _attempts(about, host, checker, deps)
+    attempts = _attempts(about, host, offering, checker, deps)
     recovery = Recovery(
         ledger=ledger,
         checker=checker,
@@ -167,7 +164,7 @@ def _execution(about: AgentSpec, host: Host, asides: Asides, deps: Any) -> Execu
         in_doubt=about.in_doubt,
         approval_seconds=about.approval_seconds,
     )
-    tries = Tries(about.guards, polling=toolbox.polling)
+    tries = Tries(about.guards, polling=offering.polling)
     early = EarlyCalls(ledger=ledger, checker=checker, attempts=attempts, tries=tries)
     planner = Planner(
         ledger=ledger,
@@ -177,7 +174,8 @@ def _execution(about: AgentSpec, host: Host, asides: Asides, deps: Any) -> Execu
         tries=tries,
         approval_seconds=about.approval_seconds,
     )
-    done = DoneCondition(about.done_when, session=CheckView(host.session, asides), toolbox=toolbox, interrupt=interrupt)
+    view = CheckView(host.session, asides)
+    done = DoneCondition(about.done_when, session=view, offering=offering, interrupt=interrupt)
     return Execution(
         ledger=ledger,
         recovery=recovery,
@@ -190,7 +188,7 @@ def _execution(about: AgentSpec, host: Host, asides: Asides, deps: Any) -> Execu
     )
 
 
-def _attempts(about: AgentSpec, host: Host, checker: Checker, deps: Any) -> Attempts:
+def _attempts(about: AgentSpec, host: Host, offering: Offering, checker: Checker, deps: Any) -> Attempts:
     ledger = host.session.ledger
     invoker = Invoker(
         ledger=ledger,
@@ -204,7 +202,7 @@ def _attempts(about: AgentSpec, host: Host, checker: Checker, deps: Any) -> Atte
     )
     return Attempts(
         ledger=ledger,
-        toolbox=about.toolbox,
+        contracts=offering.contracts,
         interrupt=host.interrupt,
         invoker=invoker,
         budget=host.meter.budget,
@@ -212,12 +210,11 @@ def _attempts(about: AgentSpec, host: Host, checker: Checker, deps: Any) -> Atte
     )
 
 
-class _Offer:
+class _Executor:
     """What a driver may know of the executor."""
 
-    def __init__(self, toolbox: Toolbox, session: SessionView) -> None:
-        self._toolbox = toolbox
-        self._session = session
+    def __init__(self, offering: Offering) -> None:
+        self._offering = offering
 
     def offers(self, name: str) -> bool:
-        return self._toolbox.find(name, self._session) is not None
+        return self._offering.current.find(name) is not None

@@ -21,6 +21,8 @@ class Interrupt:
         self.stop: Stop | None = None
         self.signals: list[Stop] = []
         """Everything that was to end the run, in order; the first is `stop`."""
+        self.begun = clock.monotonic()
+        """When the run's time began to count, by the monotonic clock."""
         self._clock = clock
         self._is_urgent = False
         self._on_trip: dict[Callable[[], None], None] = {}  # ordered: a run replays the same way in every process
@@ -52,6 +54,10 @@ class Interrupt:
             self._on_trip[act] = None
         else:
             act()
+
+    def begin(self) -> None:
+        """Count the run's time from now."""
+        self.begun = self._clock.monotonic()
 
     def trip_after(self, seconds: float, stop: Stop) -> None:
         """End the run after so many seconds, unless it has ended by then."""

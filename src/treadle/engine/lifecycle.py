@@ -12,6 +12,7 @@ from treadle.concurrency.patience import CURRENT, Patience
 from treadle.engine.assembly import Host, assemble
 from treadle.engine.interrupts import Interrupt, wait_until_recorded
 from treadle.engine.loop import Loop
+from treadle.engine.offering import Offering
 from treadle.engine.reports import RunResult, conclude
 from treadle.engine.rules.endings import time_stop
 from treadle.engine.spec import AgentSpec
@@ -32,6 +33,7 @@ __all__ = ["Lifecycle"]
 
 logger = redacted_logger(__name__)
 
+_ROUNDING_SECONDS = 0.001
 _AFTER_CALLER_SECONDS = 1.0
 """How much longer a child may take than its caller, which cuts it at its own limit: that one end is told, and told once."""
 
@@ -131,13 +133,17 @@ class Lifecycle:
             if may_have_messages:
                 await inbox.drop_cancels(but_of=self._cancelled_run(session))
             await (self._resume(session) if self._task is None else self._start(session, self._task))
-            stop = await self._loop(session, inbox, interrupt, self._narrowed(session, budget)).run()
+            self._begin_time(session, interrupt, self._narrowed(session, budget))
+            async with self._offering(session, interrupt) as offering:
+                stop = await self._loop(session, inbox, interrupt, offering).run()
             await self._end_cancels(inbox, stop)
             await session.journal.flush()
             result = conclude(session.state, stop, session, has_price=self._model.price is not None)
             self.result = self._typed(result)
             return self.result
         finally:
+            if self._interrupt is not None:
+                self._interrupt.disarm()
             session.ledger.subscribers = []
             await self._end_looks()
             await session.release()
@@ -310,19 +316,35 @@ class Lifecycle:
     def _recorded_budget(self) -> dict[str, Any] | None:
         return None if self._own_budget is None else msgspec.to_builtins(self._own_budget)
 
-    def _loop(self, session: Session, inbox: Inbox, interrupt: Interrupt, budget: Budget) -> Loop:
+    def _begin_time(self, session: Session, interrupt: Interrupt, budget: Budget) -> None:
+        """Begin to count what the run spends, its time included, which cuts into whatever runs: a tool, a silent stream, a pause."""
         if (end := _too_late(session, budget)) is not None:
             interrupt.trip(end)
-        above = self._above
+        above, run = self._above, session.state.run
         self.meter = Meter(
             budget,
             spent=lambda: Spent() if session.state.run is None else session.state.run.spent,
             above=None if above is None else above.meter,
             charged=Spent if above is None else lambda: above.charged(session.id),
         )
+        interrupt.begin()
+        left = self.meter.seconds_left(Spent().wall_seconds if run is None else run.spent.wall_seconds)
+        if run is not None and left is not None and (limit := budget.max_wall_time_seconds) is not None:
+            reached = LimitReached(budget="max_wall_time_seconds", used=limit, limit=limit)
+            is_nearer = run.deadline is not None and run.deadline <= session.clock.now() + left + _ROUNDING_SECONDS
+            interrupt.trip_after(left, time_stop(reached, deadline=run.deadline if is_nearer else None))
+
+    def _offering(self, session: Session, interrupt: Interrupt) -> Offering:
+        """Return the tools of the run, whose toolsets are yet to be opened."""
+        top = session.state if self._above is None else self._above.top
+        view = ReadOnlyView(session, mode=lambda: top.mode)
+        return Offering(self._spec, ledger=session.ledger, session=view, interrupt=interrupt, deps=self._deps)
+
+    def _loop(self, session: Session, inbox: Inbox, interrupt: Interrupt, offering: Offering) -> Loop:
+        assert self.meter is not None
         return assemble(
-            self._spec, self._model, session,
-            inbox=inbox, interrupt=interrupt, meter=self.meter, deps=self._deps, above=above,
+            self._spec, self._model, session, offering=offering,
+            inbox=inbox, interrupt=interrupt, meter=self.meter, deps=self._deps, above=self._above,
         )  # fmt: skip
 
     def _typed(self, result: RunResult) -> RunResult:

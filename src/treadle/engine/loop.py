@@ -17,7 +17,6 @@ from treadle.engine.rules.endings import (
     is_turn_or_call_limit,
     limit_notice,
     limit_stop,
-    time_stop,
     waiting_stop,
 )
 from treadle.engine.spec import AgentSpec
@@ -32,8 +31,6 @@ from treadle.state import CallState, RunState
 from treadle.stops import Stop, StopReason, merged
 
 __all__ = ["Loop"]
-
-_ROUNDING_SECONDS = 0.001
 
 
 class Loop:
@@ -62,21 +59,16 @@ class Loop:
         self._closes = about.on_limit == "summarize"
         self._phase: Literal["model", "tool"] = "model"
         self._answer: ModelFinished | None = None
-        self._begun = ledger.clock.monotonic()
         assert ledger.state.run is not None
         self._run: RunState = ledger.state.run
         self._wall_before = self._run.spent.wall_seconds
 
     async def run(self) -> Stop:
         """Go on until the run ends, and record its end. What is to end it early trips the interrupt."""
-        self._limit_wall_time()
         stop: Stop | None = None
-        try:
-            while stop is None:
-                stop = await self._step()
-            return await self._stop(stop)
-        finally:
-            self._interrupt.disarm()
+        while stop is None:
+            stop = await self._step()
+        return await self._stop(stop)
 
     async def _step(self) -> Stop | None:
         """One model call and the results of all calls that it proposed. A step left half done goes on at execute."""
@@ -177,17 +169,5 @@ class Loop:
         await self._ledger.record(*events, ended, durable=True)
         return stop
 
-    # --- time
-
     def _wall_seconds(self) -> float:
-        return self._wall_before + self._ledger.clock.monotonic() - self._begun
-
-    def _limit_wall_time(self) -> None:
-        """Let the wall-time budget cut into whatever runs: a tool, a silent stream, a pause between attempts."""
-        left = self._meter.seconds_left(self._run.spent.wall_seconds)
-        limit = self._meter.budget.max_wall_time_seconds
-        if left is not None and limit is not None:
-            reached = LimitReached(budget="max_wall_time_seconds", used=limit, limit=limit)
-            deadline, now = self._run.deadline, self._ledger.clock.now()
-            is_nearer = deadline is not None and deadline <= now + left + _ROUNDING_SECONDS
-            self._interrupt.trip_after(left, time_stop(reached, deadline=deadline if is_nearer else None))
+        return self._wall_before + self._ledger.clock.monotonic() - self._interrupt.begun

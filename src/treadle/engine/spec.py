@@ -9,7 +9,7 @@ from treadle.budgets import Budget, Guards
 from treadle.canonical import digest
 from treadle.commands import Runner
 from treadle.events import Subscriber
-from treadle.ports import CheckView, Compactor, Compiler, Driver, Interceptor, Policy
+from treadle.ports import CheckView, Compactor, Compiler, Driver, Interceptor, Policy, Toolset
 from treadle.tooling.toolbox import Toolbox
 from treadle.tools import Done, Tool
 
@@ -30,9 +30,13 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     name: str
     """By which a registry finds it; empty for none."""
-    fingerprint: dict[str, str]
+    fingerprint: dict[str, str] = {}
     """What tells the agent from one that has changed, by part; empty for an agent without a name."""
     toolbox: Toolbox
+    """The tools that it has by itself."""
+    toolsets: tuple[Toolset, ...]
+    """What is opened for each of its runs."""
+    toolset_seconds: float
     instructions: str | None
     instructions_digest: str
     """What tells changed instructions from those before, without repeating either; empty for none."""
@@ -70,6 +74,7 @@ def fingerprint_of(about: AgentSpec, model: str) -> dict[str, str]:
         [tool.name, tool.description, tool.parameters, tool.output_schema, _effect(tool), tool.ends_run]
         for tool in about.toolbox
     ]
+    tools += [["toolset", toolset.name] for toolset in about.toolsets]
     answer = [None if about.output is None else about.output.schema, about.tool_choice]
     return {
         "model": model,

@@ -36,6 +36,8 @@ from treadle.events.runs import (
     RunPaused,
     RunResumed,
     RunStarted,
+    ToolsetFailed,
+    ToolsetListed,
 )
 from treadle.events.sessions import (
     JournalDegraded,
@@ -93,6 +95,8 @@ __all__ = [
     "ToolResumed",
     "ToolStarted",
     "ToolSuspended",
+    "ToolsetFailed",
+    "ToolsetListed",
     "decode_event",
     "encode_event",
     "event_object",

@@ -38,6 +38,8 @@ from treadle.events.runs import (
     RunPaused,
     RunResumed,
     RunStarted,
+    ToolsetFailed,
+    ToolsetListed,
 )
 from treadle.events.sessions import (
     JournalDegraded,
@@ -87,6 +89,8 @@ AnyEvent: TypeAlias = (
     | HistoryRepaired
     | ContextCompacted
     | DecisionRejected
+    | ToolsetListed
+    | ToolsetFailed
     | SessionChanged
     | SessionForked
     | SessionSpawned

@@ -20,6 +20,8 @@ __all__ = [
     "RunPaused",
     "RunResumed",
     "RunStarted",
+    "ToolsetFailed",
+    "ToolsetListed",
 ]
 
 
@@ -192,3 +194,24 @@ class ContextCompacted(Event, frozen=True, kw_only=True, tag="context.compacted"
     """What it used in all; charged to the run."""
     cost: str | None = "0"
     """Exact decimal; None where nobody knows."""
+
+
+class ToolsetListed(Event, frozen=True, kw_only=True, tag="toolset.listed"):
+    """A toolset was opened, or its tools have changed."""
+
+    toolset: str
+    tools: tuple[str, ...] = ()
+    """Names of all its tools that can be offered, visible now or not."""
+    refused: dict[str, str] = msgspec.field(default_factory=dict)
+    """Why others of its tools cannot be offered, by name."""
+
+
+class ToolsetFailed(Event, frozen=True, kw_only=True, tag="toolset.failed"):
+    """A toolset is unavailable. The run goes on without its tools."""
+
+    toolset: str
+    phase: Literal["open", "list", "run"] = "run"
+    """open: it could not be opened; list: it did not say which tools it has; run: it ended in the middle of the run."""
+    message: str = ""
+    tools: tuple[str, ...] = ()
+    """Names of the tools that are missing, as far as they are known."""

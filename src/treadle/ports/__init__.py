@@ -27,6 +27,7 @@ from treadle.ports.models import (
     window_of,
 )
 from treadle.ports.policies import Decision, DecisionKind, Interceptor, Policy, SessionView
+from treadle.ports.toolsets import OpenToolset, Toolset, ToolsetContext, is_toolset
 from treadle.ports.world import Clock, Randomness, Timer
 from treadle.state import InboxMessage as InboxMessage
 
@@ -59,6 +60,7 @@ __all__ = [
     "ModelEnd",
     "ModelPart",
     "ModelRequest",
+    "OpenToolset",
     "Policy",
     "Pricing",
     "Randomness",
@@ -74,7 +76,10 @@ __all__ = [
     "Timer",
     "ToolChoice",
     "ToolSpec",
+    "Toolset",
+    "ToolsetContext",
     "asked_model",
+    "is_toolset",
     "tell_counted",
     "told_counted",
     "window_of",

@@ -63,6 +63,10 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     """Responses in a row whose calls were cut off by the output limit."""
     acts: dict[str, Spent] = msgspec.field(default_factory=dict)
     """What was charged so far for each act beside its own steps that goes on."""
+    offered: tuple[str, ...] | None = None
+    """Names of the tools that the last request offered; None before the first."""
+    tool_owners: dict[str, str] = msgspec.field(default_factory=dict)
+    """The toolset that a tool belongs to, by the tool's name; an agent's own tools belong to none."""
     segment_at: float = 0.0
     """When it was started or last resumed, in seconds since 1970."""
     last_at: float = 0.0

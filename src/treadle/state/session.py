@@ -35,6 +35,7 @@ from treadle.events import (
     ToolInput,
     ToolResolved,
     ToolResumed,
+    ToolsetListed,
     ToolStarted,
     ToolSuspended,
 )
@@ -103,7 +104,12 @@ class SessionState(Standing):
             self.message_ids.add(event.message_id)
 
     def _model_started(self, event: ModelStarted) -> None:
-        self._running().model_retries += event.attempt > 1
+        run = self._running()
+        run.model_retries += event.attempt > 1
+        run.offered = event.tools
+
+    def _toolset_listed(self, event: ToolsetListed) -> None:
+        self._running().tool_owners |= dict.fromkeys(event.tools, event.toolset)
 
     def _model_failed(self, event: ModelFailed) -> None:
         if event.usage is not None:
@@ -375,6 +381,7 @@ class SessionState(Standing):
         ToolResumed: _tool_resumed,
         ToolStarted: _tool_started,
         ToolSuspended: _tool_suspended,
+        ToolsetListed: _toolset_listed,
     }
     _beside: ClassVar[dict[type[Any], Callable[["SessionState", Any], None]]] = {
         ContextCompacted: _context_compacted,

@@ -1,10 +1,10 @@
-"""Toolbox: the tools of one agent, with their compiled contracts. Looks up and checks; decides and runs nothing."""
+"""Toolbox: the tools of one agent, what of them one request offers, and their compiled contracts. Decides and runs nothing."""
 
 import asyncio
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from treadle.validation import Schema, Walk
 
-__all__ = ["PARALLEL_HINT", "Plain", "Toolbox"]
+__all__ = ["PARALLEL_HINT", "Contracts", "Offer", "Plain", "Source", "Toolbox", "is_visible", "spec_of"]
 
 PARALLEL_HINT = "This call is independent and may be issued in parallel with others."
 """What the descriptions of tools that only read say to the model (seed 000: it nudges towards batches)."""
@@ -57,56 +57,65 @@ class Plain(msgspec.Struct, frozen=True, kw_only=True):
         return pieces, sum(await in_turns(len(piece.decode()) for piece in pieces))
 
 
-class Toolbox:
-    """Immutable after construction; shared by all runs of an agent."""
+class Source(Protocol):
+    """Where a tool comes from that is not the agent's own."""
 
-    def __init__(self, tools: Iterable[Tool], *, parallel_hint: bool = False) -> None:
-        self._hints = parallel_hint
-        self._tools: dict[str, Tool] = {}
-        for tool in tools:
-            if tool.name in self._tools:
-                raise ToolNameConflict(f"Two tools are named {tool.name!r}. Rename one of them.")
-            self._tools[tool.name] = tool
-        self._schemas: dict[tuple[str, str], Schema | None] = {}
-        self._specs: dict[tuple[str, ...], tuple[ToolSpec, ...]] = {}
-        self._is_fixed = all(tool.visible is True for tool in self._tools.values())
-        self._sorted = tuple(self._tools[name] for name in sorted(self._tools))
-        self.polling = frozenset(tool.name for tool in self._sorted if tool.polling)
-        """Names of tools that are meant to be called again and again."""
-        self.ending = frozenset(tool.name for tool in self._sorted if tool.ends_run)
-        """Names of tools whose success ends the run."""
-        self.validates = any(tool.validate is not None for tool in self._sorted)
-        """Whether a tool checks its arguments by code of its own."""
+    @property
+    def name(self) -> str: ...
 
-    def __iter__(self) -> Iterator[Tool]:
-        return iter(self._sorted)
+    @property
+    def problem(self) -> str | None:
+        """Why its tools are unavailable; None while they are there."""
+        ...
 
-    def __len__(self) -> int:
-        return len(self._tools)
 
-    def find(self, name: str, session: SessionView) -> Tool | None:
-        """Return the tool by that exact name, if it is offered in this session."""
-        tool = self._tools.get(name)
-        return tool if tool is not None and _is_visible(tool, session) else None
+class Offer:
+    """The tools that one request offers. The calls of its response are judged by it, whatever has changed since.
 
-    def near(self, name: str, session: SessionView) -> list[str]:
+    Args:
+        tools: Sorted by name.
+        sources: Of the tools that are not the agent's own, by name.
+    """
+
+    def __init__(
+        self,
+        tools: tuple[Tool, ...],
+        specs: tuple[ToolSpec, ...],
+        *,
+        sources: Mapping[str, Source] | None = None,
+        unavailable: tuple[str, ...] = (),
+    ) -> None:
+        self.tools = tools
+        self.specs = specs
+        """What the model is told of them: the same object for the same tools, so that it is encoded once."""
+        self.unavailable = unavailable
+        """Names of the toolsets whose tools are missing."""
+        self._tools = {tool.name: tool for tool in tools}
+        self._sources = sources or {}
+
+    def find(self, name: str) -> Tool | None:
+        """Return the tool by that exact name, if it is offered and has not become unavailable since."""
+        tool, source = self._tools.get(name), self._sources.get(name)
+        return tool if source is None or source.problem is None else None
+
+    def near(self, name: str) -> list[str]:
         """Return the names that the model may have meant, nearest first."""
-        names = [tool.name for tool in self.visible(session)]
-        folded = {known.casefold(): known for known in names}
+        folded = {tool.name.casefold(): tool.name for tool in self.tools}
         close = difflib.get_close_matches(name[:100].casefold(), folded, n=3, cutoff=0.6)
         return [folded[match] for match in close]
 
-    def visible(self, session: SessionView) -> tuple[Tool, ...]:
-        """Return the tools that are offered now, sorted by name."""
-        return self._sorted if self._is_fixed else tuple(tool for tool in self._sorted if _is_visible(tool, session))
 
-    def specs(self, tools: Iterable[Tool]) -> tuple[ToolSpec, ...]:
-        """Return what the model is told of tools: the same object for the same ones, so that it is encoded once."""
-        tools = tuple(tools)
-        names = tuple(tool.name for tool in tools)
-        if names not in self._specs:
-            self._specs[names] = tuple(_spec(tool, hints=self._hints) for tool in tools)
-        return self._specs[names]
+class Contracts:
+    """The compiled contracts of tools, and the checks against them. Each schema is compiled when it is first needed.
+
+    Args:
+        base: Contracts that are compiled already; nothing is added to them.
+    """
+
+    def __init__(self, base: "Contracts | None" = None) -> None:
+        # With the schema itself: as long as it is held, no other object has its id.
+        self.compiled: dict[tuple[int, str], tuple[JsonObject, Schema]] = {}
+        self._base = {} if base is None else base.compiled
 
     def parse(self, raw: str) -> JsonObject:
         """Read raw arguments strictly.
@@ -188,13 +197,91 @@ class Toolbox:
         return schema is not None and not schema.check_result(value)
 
     def _schema(self, tool: Tool, kind: str, schema: JsonObject | None) -> "Schema | None":
-        key = (tool.name, kind)
-        if key not in self._schemas:
-            compiled = None
-            if schema is not None:
-                compiled = _validation().Schema(schema, where=f"{kind} of tool {tool.name!r}")
-            self._schemas[key] = compiled
-        return self._schemas[key]
+        if schema is None:
+            return None
+        key = (id(schema), kind)
+        known = self._base.get(key) or self.compiled.get(key)
+        if known is None:
+            known = (schema, _validation().Schema(schema, where=f"{kind} of tool {tool.name!r}"))
+            self.compiled[key] = known
+        return known[1]
+
+    def compile(self, tool: Tool) -> None:
+        """Compile every contract of a tool now.
+
+        Raises:
+            ToolDefinitionError: A schema is none.
+        """
+        schema = self._schema(tool, "parameters", tool.parameters)
+        for unfit in [] if schema is None else schema.unfit_defaults():
+            raise ToolDefinitionError(
+                f"Tool {tool.name!r}: the default of {unfit['field']!r} does not fit: expected {unfit['constraint']}."
+            )
+        self._schema(tool, "output_schema", tool.output_schema)
+        self._schema(tool, "error_schema", tool.error_schema)
+
+    def inherit(self, tool: Tool, before: Tool) -> bool:
+        """Take over what was compiled of a tool for another object of the same contracts. Return whether they are the same."""
+        for kind in _KINDS:
+            if getattr(tool, kind) != getattr(before, kind):
+                return False
+        for kind in _KINDS:
+            known = self.compiled.get((id(getattr(before, kind)), kind))
+            if known is not None:
+                self.compiled[id(getattr(tool, kind)), kind] = (getattr(tool, kind), known[1])
+        return True
+
+    def forget_but(self, tools: Iterable[Tool]) -> None:
+        """Drop what was compiled for other tools than these."""
+        kept = {(id(getattr(tool, kind)), kind) for tool in tools for kind in _KINDS}
+        self.compiled = {key: known for key, known in self.compiled.items() if key in kept}
+
+
+_KINDS = ("parameters", "output_schema", "error_schema")
+
+
+class Toolbox:
+    """The tools that an agent has by itself. Immutable after construction; shared by all runs of the agent."""
+
+    def __init__(self, tools: Iterable[Tool], *, parallel_hint: bool = False) -> None:
+        self.has_hints = parallel_hint
+        """Whether descriptions of tools that only read say that calls may be issued in parallel."""
+        self.contracts = Contracts()
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.name in self._tools:
+                raise ToolNameConflict(f"Two tools are named {tool.name!r}. Rename one of them.")
+            self._tools[tool.name] = tool
+        self._offers: dict[tuple[str, ...], Offer] = {}
+        self._is_fixed = all(tool.visible is True for tool in self._tools.values())
+        self._sorted = tuple(self._tools[name] for name in sorted(self._tools))
+        self.polling = frozenset(tool.name for tool in self._sorted if tool.polling)
+        """Names of tools that are meant to be called again and again."""
+        self.ending = frozenset(tool.name for tool in self._sorted if tool.ends_run)
+        """Names of tools whose success ends the run."""
+        self.validates = any(tool.validate is not None for tool in self._sorted)
+        """Whether a tool checks its arguments by code of its own."""
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._sorted)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def get(self, name: str) -> Tool | None:
+        """Return the tool by that exact name, visible or not."""
+        return self._tools.get(name)
+
+    def visible(self, session: SessionView) -> tuple[Tool, ...]:
+        """Return the tools that are offered now, sorted by name."""
+        return self._sorted if self._is_fixed else tuple(tool for tool in self._sorted if is_visible(tool, session))
+
+    def offer(self, tools: tuple[Tool, ...]) -> Offer:
+        """Return the offer of some of these tools: the same object for the same ones."""
+        names = tuple(tool.name for tool in tools)
+        if names not in self._offers:
+            self._offers[names] = Offer(tools, tuple(spec_of(tool, has_hints=self.has_hints) for tool in tools))
+        return self._offers[names]
 
     def compile(self) -> None:
         """Compile every contract now.
@@ -203,16 +290,10 @@ class Toolbox:
             ToolDefinitionError: A schema is none.
         """
         for tool in self._sorted:
-            schema = self._schema(tool, "parameters", tool.parameters)
-            for unfit in [] if schema is None else schema.unfit_defaults():
-                raise ToolDefinitionError(
-                    f"Tool {tool.name!r}: the default of {unfit['field']!r} does not fit: expected {unfit['constraint']}."
-                )
-            self._schema(tool, "output_schema", tool.output_schema)
-            self._schema(tool, "error_schema", tool.error_schema)
+            self.contracts.compile(tool)
 
 
-def _is_visible(tool: Tool, session: SessionView) -> bool:
+def is_visible(tool: Tool, session: SessionView) -> bool:
     """Whether a tool is offered now. One that cannot say so is not."""
     if not callable(tool.visible):
         return tool.visible
@@ -225,9 +306,10 @@ def _is_visible(tool: Tool, session: SessionView) -> bool:
         return False
 
 
-def _spec(tool: Tool, *, hints: bool) -> ToolSpec:
+def spec_of(tool: Tool, *, has_hints: bool) -> ToolSpec:
+    """Return what a model is told of a tool."""
     description = tool.description
-    if hints and tool.effect == Effect.READ and "parallel" not in description.lower():
+    if has_hints and tool.effect == Effect.READ and "parallel" not in description.lower():
         description = f"{description}\n\n{PARALLEL_HINT}".strip()
     if tool.examples:
         shown = "\n".join(msgspec.json.encode(example).decode() for example in tool.examples)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from treadle import Agent, Tool
+from treadle import Agent, Tool, Toolset
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
@@ -23,11 +23,17 @@ def command(options: Options, terminal: Terminal) -> int:
         terminal.data([_described(tool) for tool in tools])
         return 0
     for tool in tools:
-        terminal.line(f"{shown_name(tool.name):<16} {_effect(tool):<12} {one_line(tool.description, 100)}")
+        effect, words = (_effect(tool), tool.description) if isinstance(tool, Tool) else ("toolset", _OPENED)
+        terminal.line(f"{shown_name(tool.name):<16} {effect:<12} {one_line(words, 100)}")
     return 0
 
 
-def _described(tool: Tool) -> dict[str, Any]:
+_OPENED = "Its tools are known once a run has opened it."
+
+
+def _described(tool: Tool | Toolset) -> dict[str, Any]:
+    if not isinstance(tool, Tool):
+        return {"name": tool.name, "is_toolset": True}
     return {
         "name": tool.name,
         "description": tool.description,
@@ -40,10 +46,12 @@ def _effect(tool: Tool) -> str:
     return "by call" if callable(tool.effect) else str(tool.effect)
 
 
-def _check(tools: tuple[Tool, ...], options: Options, terminal: Terminal) -> int:
+def _check(tools: tuple[Tool | Toolset, ...], options: Options, terminal: Terminal) -> int:
     """Compile every contract, and name what a model would stumble over. The first broken contract is an error."""
     Agent("demo", tools=tools).check()
-    advice = [{"tool": tool.name, "advice": words} for tool in tools for words in _advice(tool)]
+    advice = [
+        {"tool": tool.name, "advice": words} for tool in tools if isinstance(tool, Tool) for words in _advice(tool)
+    ]
     if options.as_json:
         terminal.data({"checked": [tool.name for tool in tools], "advice": advice})
         return 0

@@ -19,6 +19,8 @@ from treadle.events import (
     ToolAttemptFailed,
     ToolFinished,
     ToolProgress,
+    ToolsetFailed,
+    ToolsetListed,
     ToolStarted,
 )
 
@@ -72,6 +74,19 @@ class Progress:
                 )
             case _:
                 self._detail(event)
+
+    def _toolset(self, event: AnyEvent) -> None:
+        """What has become of the toolsets. That one has failed is also a warning in the log, which is shown without `-v`."""
+        match event:
+            case ToolsetListed():
+                self._terminal.detail(f"[toolset] {shown_name(event.toolset)}: {len(event.tools)} tools")
+                for tool, reason in event.refused.items():
+                    self._terminal.detail(f"[toolset] {shown_name(tool)} is not offered: {one_line(reason, 300)}")
+            case ToolsetFailed():
+                name, words = shown_name(event.toolset), one_line(event.message, 300)
+                self._terminal.detail(f"[toolset] {name} is unavailable ({event.phase}): {words}")
+            case _:
+                pass
 
     def _progressed(self, event: ToolProgress) -> None:
         total = "" if event.total is None else f" of {event.total:g}"
@@ -132,7 +147,7 @@ class Progress:
             case BudgetWarned() | BudgetReached():
                 self._terminal.detail(f"[budget] {event.budget}: {event.used} of {event.limit}")
             case _:
-                pass
+                self._toolset(event)
 
     def _name(self, call_id: str | None, otherwise: str) -> str:
         return self._calls.get(call_id or "") or shown_name(otherwise)

@@ -1,7 +1,6 @@
 """Requests: what the model is asked in each attempt of one run: history, instructions, tools, choice. Asks nobody itself."""
 
 import inspect
-from collections.abc import Sequence
 
 import msgspec
 
@@ -11,13 +10,14 @@ from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.answers import has_ignored_choice
 from treadle.engine.model_calls.compacting import Compacting
 from treadle.engine.model_calls.usage import estimate
+from treadle.engine.offering import Offering
 from treadle.engine.spec import AgentSpec
 from treadle.events import HistoryRepaired
 from treadle.messages import Message
-from treadle.ports import Model, ModelRequest, RequestNeed, ToolSpec, asked_model, window_of
+from treadle.ports import Model, ModelRequest, RequestNeed, asked_model, window_of
 from treadle.sessions.ledger import Ledger
-from treadle.sessions.views import CompiledView, ReadOnlyView
-from treadle.tools import Tool
+from treadle.sessions.views import CompiledView
+from treadle.tooling.toolbox import Offer
 
 __all__ = ["Requests"]
 
@@ -34,24 +34,24 @@ class Requests:
         about: AgentSpec,
         *,
         ledger: Ledger,
-        session: ReadOnlyView,
+        offering: Offering,
         is_parallel: bool,
         interrupt: Interrupt,
         compacting: Compacting | None,
     ) -> None:
         self._about = about
         self._ledger = ledger
-        self._session = session
+        self._offering = offering
+        self._session = offering.session
         self._interrupt = interrupt
         self._compacting = compacting
         self._output_schema = None if about.output is None else about.output.schema
         self._is_parallel = is_parallel
-        self._compiled_view = CompiledView(ledger.state, session)
+        self._compiled_view = CompiledView(ledger.state, offering.session)
         self._healer = Healer()
         self._repairs: tuple[str, ...] = ()
         # What follows from the tools that are offered is made anew only when others are.
-        self._tools: Sequence[Tool] | None = None
-        self._specs: tuple[ToolSpec, ...] = ()
+        self._offer: Offer | None = None
         self._instructions: str | None = None
         self._fixed_tokens = 0
 
@@ -65,7 +65,7 @@ class Requests:
             The request; None where the run was interrupted meanwhile.
         """
         asked = asked_model(model)
-        self._look_at_tools()
+        await self._look_at_tools()
         need = msgspec.structs.replace(need, model=asked.name, window=window_of(asked), fixed_tokens=self._fixed_tokens)
         made_for = "" if asked is model else asked.name
         request = await self._made(need, made_for)
@@ -84,7 +84,7 @@ class Requests:
         return ModelRequest(
             messages=messages,
             instructions=self._instructions,
-            tools=self._specs,
+            tools=self._offering.current.specs,
             tool_choice="none" if need.closing else self._tool_choice(),
             output_schema=self._output_schema,
             parallel_tool_calls=self._is_parallel,
@@ -112,13 +112,13 @@ class Requests:
         self._repairs = repairs
         return messages
 
-    def _look_at_tools(self) -> None:
-        tools = self._about.toolbox.visible(self._session)
-        if tools is not self._tools:
-            self._tools = tools
-            self._specs = self._about.toolbox.specs(tools)
-            self._instructions = instructions_with_guidance(self._about.instructions, tools)
-            fixed = ModelRequest(messages=(), instructions=self._instructions, tools=self._specs)
+    async def _look_at_tools(self) -> None:
+        offer = await self._offering.renew()
+        if offer is not self._offer:
+            self._offer = offer
+            own = self._about.instructions
+            self._instructions = instructions_with_guidance(own, offer.tools, unavailable=offer.unavailable)
+            fixed = ModelRequest(messages=(), instructions=self._instructions, tools=offer.specs)
             self._fixed_tokens = estimate(fixed, ()).input_tokens
 
     def _tool_choice(self) -> str:
@@ -126,6 +126,8 @@ class Requests:
         choice = self._about.tool_choice
         if choice in ("auto", "none"):
             return choice
+        if choice != "required" and self._offering.current.find(choice) is None:
+            return "auto"  # providers refuse a choice that is not offered
         run = self._ledger.state.run
         is_first = run is None or run.spent.model_turns == 0 or has_ignored_choice(self._ledger.state.messages)
         return choice if is_first else "auto"

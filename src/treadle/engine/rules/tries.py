@@ -4,7 +4,7 @@ A try is a response, not a call: the model has seen no result of a response befo
 """
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -58,9 +58,9 @@ class Tries:
         polling: Names of tools that are meant to be called again and again.
     """
 
-    def __init__(self, guards: Guards, *, polling: Collection[str] = ()) -> None:
+    def __init__(self, guards: Guards, *, polling: Container[str] = ()) -> None:
         self._guards = guards
-        self._polling = frozenset(polling)
+        self._polling = polling
         self._last: deque[_Try] = deque(maxlen=LONGEST_CYCLE)
         self._rows = {period: _Row() for period in range(1, LONGEST_CYCLE + 1)}
         self._in_trouble: dict[str, _InTrouble] = {}

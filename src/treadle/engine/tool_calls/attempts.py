@@ -37,7 +37,7 @@ from treadle.results import after_earlier_attempt, failed_result
 from treadle.sessions.ledger import Ledger
 from treadle.state import Suspended
 from treadle.stops import StopReason
-from treadle.tooling.toolbox import Toolbox
+from treadle.tooling.toolbox import Contracts
 from treadle.tools import (
     CallStatus,
     CheckedCall,
@@ -62,14 +62,14 @@ class Attempts:
         self,
         *,
         ledger: Ledger,
-        toolbox: Toolbox,
+        contracts: Contracts,
         interrupt: Interrupt,
         invoker: Invoker,
         budget: Budget,
         interceptors: Sequence[Interceptor],
     ) -> None:
         self._ledger = ledger
-        self._contract = Contract(ledger=ledger, toolbox=toolbox, max_chars=budget.max_tool_result_chars)
+        self._contract = Contract(ledger=ledger, contracts=contracts, max_chars=budget.max_tool_result_chars)
         self._interrupt = interrupt
         self._budget = budget
         self._interceptors = interceptors

@@ -9,6 +9,7 @@ import msgspec
 from treadle.canonical import copied, digest, encoded, find_unencodable, idempotency_key
 from treadle.commands import Runner
 from treadle.decisions import DEFAULT_MODE, Mode
+from treadle.engine.offering import Offering
 from treadle.engine.rules.failures import pass_interrupts
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.batch import Checked, Decided, Refused
@@ -16,10 +17,10 @@ from treadle.errors import InvalidArguments, InvalidJson
 from treadle.messages import ToolCall
 from treadle.permissions.modes import in_mode
 from treadle.permissions.policies import decide, default_decision, failed_policy, held_to_port, opinion, stricter
-from treadle.ports import Decision, DecisionKind, Interceptor, Policy, SessionView
+from treadle.permissions.required import with_approval
+from treadle.ports import Decision, DecisionKind, Interceptor, Policy
 from treadle.redaction import redacted_logger
 from treadle.state import SessionState
-from treadle.tooling.toolbox import Toolbox
 from treadle.tools import CheckedCall, JsonObject, Tool, ToolResult
 
 __all__ = ["Checker"]
@@ -44,24 +45,24 @@ class Checker:
     def __init__(
         self,
         *,
-        toolbox: Toolbox,
+        offering: Offering,
         policy: Policy | None,
         above: Sequence[Policy],
         interceptors: Sequence[Interceptor],
-        session: SessionView,
         top: SessionState,
         sandbox: Runner | None = None,
     ) -> None:
-        self._toolbox = toolbox
+        self._offering = offering
+        self._contracts = offering.contracts
         self._policy = policy
         self._above = above
         self._interceptors = interceptors
-        self._session = session
-        self._session_id = session.id
+        self._session = offering.session
+        self._session_id = offering.session.id
         self._top = top
         self._sandbox = sandbox
         self._has_policy = policy is not None or bool(above)
-        self.may_wait = self._has_policy or bool(interceptors) or toolbox.validates
+        self.may_wait = self._has_policy or bool(interceptors) or offering.validates
         """Whether a check may take its time, because somebody else's code has a say in it."""
 
     @property
@@ -105,6 +106,8 @@ class Checker:
                 decision = default_decision(call)
         except _Unfit as unfit:
             return unfit.refused(position)
+        if call.tool.requires_approval:
+            decision = with_approval(decision, call)
         mode = self._top.mode
         if mode != DEFAULT_MODE:
             decision = in_mode(mode, decision, call)
@@ -175,9 +178,9 @@ class Checker:
 
     async def _fitting(self, proposed: ToolCall, place: "_Place") -> CheckedCall:
         """Return the call with its tool and valid arguments. Raises _Unfit where it has none."""
-        tool = self._toolbox.find(proposed.name, self._session) or place.otherwise
+        tool = self._offering.current.find(proposed.name) or place.otherwise
         if tool is None:
-            raise _Unfit(refusals.unknown_tool(proposed, self._toolbox.near(proposed.name, self._session)))
+            raise _Unfit(self._missing(proposed))
         parsed = self._parse(proposed)
         is_long = len(proposed.arguments) > _LONG_ARGUMENTS
         if is_long:  # others have a turn of the event loop between two looks at them
@@ -210,9 +213,15 @@ class Checker:
             key=idempotency_key(self._session_id, place.step, place.position, tool.name, canonical),
         )
 
+    def _missing(self, proposed: ToolCall) -> ToolResult:
+        """Say why there is no such tool now."""
+        if (absence := self._offering.absence(proposed.name)) is not None:
+            return refusals.unavailable(proposed, *absence)
+        return refusals.unknown_tool(proposed, self._offering.current.near(proposed.name))
+
     def _parse(self, proposed: ToolCall) -> JsonObject:
         try:
-            return self._toolbox.parse(proposed.arguments)
+            return self._contracts.parse(proposed.arguments)
         except InvalidArguments as error:
             raise _Unfit(refusals.invalid_arguments(proposed, error)) from error
         except InvalidJson as error:
@@ -220,7 +229,7 @@ class Checker:
 
     def _complete(self, tool: Tool, proposed: ToolCall, arguments: JsonObject) -> JsonObject:
         try:
-            return self._toolbox.complete(tool, arguments)
+            return self._contracts.complete(tool, arguments)
         except InvalidArguments as error:
             raise _Unfit(refusals.invalid_arguments(proposed, error)) from error
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from treadle.engine.interrupts import Interrupt
+from treadle.engine.offering import Offering
 from treadle.engine.rules.failures import contained, pass_interrupts
 from treadle.engine.rules.tries import Tries
 from treadle.engine.spec import DoneWhen
@@ -17,7 +18,6 @@ from treadle.ports import CheckView
 from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
 from treadle.stops import Stop, StopReason, merged
-from treadle.tooling.toolbox import Toolbox
 from treadle.tools import CallStatus, Done, ToolResult
 
 __all__ = ["Conditions", "DoneCondition"]
@@ -33,13 +33,13 @@ class DoneCondition:
     """
 
     def __init__(
-        self, function: DoneWhen | None, *, session: CheckView, toolbox: Toolbox, interrupt: Interrupt
+        self, function: DoneWhen | None, *, session: CheckView, offering: Offering, interrupt: Interrupt
     ) -> None:
         self._function = function
         self._session = session
-        self._toolbox = toolbox
+        self._offering = offering
         self._interrupt = interrupt
-        self._ending = toolbox.ending
+        self._ending = offering.ending
 
     def ended_by(self, results: Sequence[ToolResult | None]) -> Stop | None:
         """Return the end of the run where one of the results is a success of a tool that ends it."""
@@ -73,7 +73,7 @@ class DoneCondition:
         return await self._done(answer)
 
     async def _done(self, answer: Done) -> Stop | None:
-        plain = await self._toolbox.plain(answer.value)
+        plain = await self._offering.contracts.plain(answer.value)
         if plain.problem is not None:
             logger.error("The payload of done_when is not JSON (%s); the run goes on", plain.problem)
             return None

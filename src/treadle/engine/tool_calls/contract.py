@@ -17,7 +17,7 @@ from treadle.events import ContractViolated
 from treadle.redaction import without_known
 from treadle.results import failed_result
 from treadle.sessions.ledger import Ledger
-from treadle.tooling.toolbox import Plain, Toolbox
+from treadle.tooling.toolbox import Contracts, Plain
 from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolOutput, ToolResult, Unfinished
 
 __all__ = ["Contract"]
@@ -37,9 +37,9 @@ class Contract:
         max_chars: Characters of a result that the model is shown; None for no limit.
     """
 
-    def __init__(self, *, ledger: Ledger, toolbox: Toolbox, max_chars: int | None) -> None:
+    def __init__(self, *, ledger: Ledger, contracts: Contracts, max_chars: int | None) -> None:
         self._ledger = ledger
-        self._toolbox = toolbox
+        self._contracts = contracts
         self._max_chars = max_chars
 
     async def returned(self, call: CheckedCall, value: Any) -> ToolResult:
@@ -53,23 +53,23 @@ class Contract:
         output, problem = output_of(value)
         has_schema = call.tool.output_schema is not None or call.tool.error_schema is not None
         text_from = None if has_schema else _text_from(self.limit(call))  # a schema looks at values
-        plain = await self._toolbox.plain(output.data, text_from=text_from, keep=keep)
+        plain = await self._contracts.plain(output.data, text_from=text_from, keep=keep)
         problem = problem or plain.problem or fault_of(output)
         if problem is not None:
             row = {"field": "", "constraint": "plain JSON", "value": problem}
             return await self._violated(call, [row], f"It is not JSON: {problem}.", None)
-        if violations := await self._toolbox.result_violations(call.tool, plain):
-            if self._toolbox.fits_error_schema(call.tool, plain.data):
+        if violations := await self._contracts.result_violations(call.tool, plain):
+            if self._contracts.fits_error_schema(call.tool, plain.data):
                 return await self._refused(call, plain, None)
             pieces, _ = await plain.encoded()
             artifact = await self._ledger.journal.put_blob(await _without_keys(await _joined(pieces)))
-            shape = self._toolbox.shape_mismatch(call.tool, plain.data)
+            shape = self._contracts.shape_mismatch(call.tool, plain.data)
             return await self._violated(call, violations, shape, artifact)
         return await self._ok(call, plain, output)
 
     async def rejected(self, call: CheckedCall, body: Any, code: str | None) -> ToolResult:
         """Return the result of a call that its service refused: the service's own body, unchanged (F04)."""
-        plain = await self._toolbox.plain(body, text_from=_text_from(self.limit(call)))
+        plain = await self._contracts.plain(body, text_from=_text_from(self.limit(call)))
         if plain.problem is not None:
             plain = Plain(data=describe(Rejected(body)))
         return await self._refused(call, plain, code)
@@ -120,7 +120,7 @@ class Contract:
 
     async def unfinished(self, call: CheckedCall, error: Unfinished) -> ToolResult:
         """Return the result of a call that ended without a value, and that says itself what became of it."""
-        plain = await self._toolbox.plain(error.body, text_from=_text_from(self.limit(call)))
+        plain = await self._contracts.plain(error.body, text_from=_text_from(self.limit(call)))
         told = None if plain.problem is not None else await self._told(call, plain)
         acted = error.may_have_acted
         result = failed_result(

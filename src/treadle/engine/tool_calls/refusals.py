@@ -36,6 +36,7 @@ __all__ = [
     "stopped",
     "stops_here",
     "too_often_words",
+    "unavailable",
     "unchecked",
     "undecided",
     "unknown_tool",
@@ -119,6 +120,20 @@ def unknown_tool(proposed: ToolCall, near: Sequence[str]) -> ToolResult:
     hint = f" Did you mean {' or '.join(near)}?" if near else " Call one of the listed tools."
     message = f"There is no tool named {name!r}.{hint}"
     return failed_result(proposed, CallStatus.UNKNOWN_TOOL, message, extra={"name": name, "did_you_mean": near})
+
+
+def unavailable(proposed: ToolCall, toolset: str, why: str) -> ToolResult:
+    """The call's tool belongs to a toolset that has failed, or that has no such tool any more.
+
+    Args:
+        why: How the toolset failed; empty where it is well.
+    """
+    if not why:
+        message = f"{proposed.name} did not run: {toolset} no longer has a tool of this name."
+        return failed_result(proposed, CallStatus.UNKNOWN_TOOL, message, extra={"name": proposed.name})
+    message = f"{proposed.name} did not run: its toolset {toolset} is unavailable. {why}"
+    extra = {"toolset": toolset}
+    return failed_result(proposed, CallStatus.FAILED, message, code="toolset_unavailable", extra=extra)
 
 
 def invalid_json(proposed: ToolCall, error: InvalidJson) -> ToolResult:

@@ -1,0 +1,180 @@
+"""Checks: what an agent is described with, refused at once where it is of a wrong kind. Makes no agent."""
+
+import inspect
+from collections.abc import Iterable, Sequence
+
+from treadle.budgets import Budget, Guards
+from treadle.engine.spec import DoneWhen
+from treadle.errors import ConfigurationError, ToolNameConflict, shown
+from treadle.events import Subscriber
+from treadle.messages import Message
+from treadle.ports import Interceptor, Toolset, is_toolset
+from treadle.resolve import check_model_name
+from treadle.tooling.callables import MethodTool
+from treadle.tooling.toolbox import Toolbox
+from treadle.tools import Tool
+
+__all__ = [
+    "check_ports",
+    "check_values",
+    "check_words",
+    "checked_choice",
+    "checked_condition",
+    "checked_interceptors",
+    "checked_name",
+    "checked_seconds",
+    "checked_subscribers",
+    "checked_task",
+    "equipped",
+    "require_type",
+]
+
+_LONGEST_SECONDS = 100 * 366 * 86400.0
+_LONGEST_NAME = 200
+
+
+def equipped(tools: Sequence[Tool | Toolset], *, parallel_hint: bool) -> tuple[Toolbox, tuple[Toolset, ...]]:
+    own, toolsets = _parted(tools)
+    toolbox = Toolbox(own, parallel_hint=parallel_hint)
+    toolbox.compile()
+    return toolbox, toolsets
+
+
+def checked_choice(choice: str, toolbox: Toolbox, toolsets: Sequence[Toolset]) -> str:
+    names = [tool.name for tool in toolbox]
+    if isinstance(choice, str) and choice and toolsets:
+        return choice  # it may name a tool of theirs
+    if choice not in ("auto", "none", "required") and choice not in names:
+        raise ConfigurationError(f"tool_choice {shown(choice)} is neither auto, none, required nor one of {names}.")
+    return choice
+
+
+def _check_model(model: object) -> None:
+    if isinstance(model, str):
+        check_model_name(model)
+    else:
+        _require("model", model, "stream")
+
+
+def check_values(model: object, *, instructions: object, budget: object, guards: object, profile: object) -> None:
+    _check_model(model)
+    require_type("instructions", instructions, str)
+    require_type("budget", budget, Budget)
+    require_type("guards", guards, Guards)
+    require_type("profile", profile, str)
+
+
+def check_ports(
+    history: str, *, policy: object, sandbox: object, driver: object, compiler: object, compactor: object
+) -> None:
+    for word, value, method in (
+        ("policy", policy, "decide"),
+        ("sandbox", sandbox, "run"),
+        ("driver", driver, "bind"),
+        ("compiler", compiler, "compile"),
+        ("compactor", compactor, "is_due"),
+        ("compactor", compactor, "compact"),
+    ):
+        if value is not None:
+            _require(word, value, method)
+    if compiler is not None and history != "all":
+        raise ConfigurationError("Give compiler= or history=, not both: each says what the model sees.")
+
+
+def checked_subscribers(subscribers: Sequence[Subscriber]) -> tuple[Subscriber, ...]:
+    _require_list("subscribers", subscribers)
+    for one in subscribers:
+        if not callable(one) or inspect.iscoroutinefunction(one):
+            raise ConfigurationError(f"A subscriber is a plain function of the event, not async; got {shown(one)}.")
+    return tuple(subscribers)
+
+
+def checked_interceptors(interceptors: Sequence[Interceptor]) -> tuple[Interceptor, ...]:
+    _require_list("interceptors", interceptors)
+    for one in interceptors:
+        _require("interceptors", one, "before")
+        _require("interceptors", one, "after")
+    return tuple(interceptors)
+
+
+def check_words(*, on_limit: object, unpriced: object, in_doubt: object) -> None:
+    _check_word("on_limit", on_limit, ("summarize", "report"))
+    _check_word("unpriced", unpriced, ("refuse", "warn"))
+    _check_word("in_doubt", in_doubt, ("ask", "tell", None))
+
+
+def checked_name(name: str | None) -> str:
+    if name is None:
+        return ""
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
+        raise ConfigurationError(f"An agent's name has 1 to {_LONGEST_NAME} printable characters; got {shown(name)}.")
+    return name
+
+
+def checked_condition(function: DoneWhen | None) -> DoneWhen | None:
+    if function is not None and not callable(function):
+        raise ConfigurationError(f"done_when must be a function of the session; got {shown(function)}.")
+    return function
+
+
+def checked_seconds(word: str, value: object) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= _LONGEST_SECONDS:  # type: ignore[operator]  # a number, as was just seen
+        raise ConfigurationError(f"{word} must be a number of seconds above 0, at most 100 years; got {shown(value)}.")
+    return float(value)  # type: ignore[arg-type]  # as above
+
+
+def _check_word(word: str, value: object, known: Sequence[str | None]) -> None:
+    if value not in known:
+        raise ConfigurationError(f"{word} is {' or '.join(map(repr, known))}; got {shown(value)}.")
+
+
+def _require_list(word: str, value: object) -> None:
+    if not isinstance(value, Iterable):
+        raise ConfigurationError(f"{word} must be a list; got {shown(value)}.")
+
+
+def require_type(word: str, value: object, kind: type) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise ConfigurationError(f"{word} must be a {kind.__name__} or None; got {shown(value)}.")
+
+
+def _require(word: str, value: object, method: str) -> None:
+    # A port is whatever has its methods: told here, and not by an AttributeError in the middle of a run.
+    if not callable(getattr(value, method, None)):
+        raise ConfigurationError(f"{word} takes what has the method {method}(); got {shown(value)}.")
+
+
+def checked_task(task: object) -> str | Message:
+    if not isinstance(task, str | Message):
+        raise ConfigurationError(f"The task must be a text or a Message; got {shown(task)}.")
+    return task
+
+
+def _parted(tools: Sequence[Tool | Toolset]) -> tuple[list[Tool], tuple[Toolset, ...]]:
+    """Return the tools and the toolsets of an agent, each in their order."""
+    if isinstance(tools, Tool) or not isinstance(tools, Iterable):
+        raise ConfigurationError(f"tools must be a list of tools; got {shown(tools)}.")
+    own: list[Tool] = []
+    toolsets: dict[str, Toolset] = {}
+    for one in tools:
+        if isinstance(one, Tool):
+            own.append(one)
+            continue
+        if isinstance(one, MethodTool):
+            name = one.__name__
+            raise ConfigurationError(f"{name} is a method: pass it with its object, such as tools=[thing.{name}].")
+        if not is_toolset(one):
+            raise ConfigurationError(
+                f"{shown(one)} is neither a Tool nor a toolset: decorate the function with @tool, make a Tool(...), or give "
+                "what has a name and open(ctx), as treadle.ports.Toolset says."
+            )
+        name = one.name
+        if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
+            raise ConfigurationError(
+                f"A toolset's name has 1 to {_LONGEST_NAME} printable characters; got {shown(name)}."
+            )
+        if name in toolsets:
+            raise ToolNameConflict(f"Two toolsets are named {name!r}. Give one of them another name.")
+        toolsets[name] = one
+    return own, tuple(toolsets.values())
