@@ -52,6 +52,10 @@ DIALECTS = {
     "openai-chat": Turn(status=400, error={"message": "too long", "code": "context_length_exceeded"}),
     "openai": Turn(text="He", error={"message": "too long", "code": "context_length_exceeded"}),
     "anthropic": Turn(status=413, error="Request exceeds the maximum size"),
+    "bedrock": Turn(
+        text="He", error={"type": "validationException", "message": "Input is too long for requested model."}
+    ),
+    "bedrock-claude": Turn(status=400, error="The model returned the following errors: prompt is too long"),
     "gemini": Turn(status=400, error="The input token count (9) exceeds the maximum number of tokens allowed (8)."),
 }
 TOO_LONG = ContextOverflow("The request is longer than the model's context.", status=400)

@@ -29,7 +29,10 @@ from treadle.cli.sessions import opened
 
 __all__ = ["command"]
 
-_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY")
+_KEYS = (
+    *("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    *("AWS_BEARER_TOKEN_BEDROCK", "AZURE_API_KEY", "VERTEX_API_KEY"),
+)
 _MAX_MODELS = 8
 """Models of one server that are named."""
 

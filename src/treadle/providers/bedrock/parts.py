@@ -80,7 +80,7 @@ class ConverseBlock(ContentBlock):
             name=text_or_nothing(call.name) if call is not None else "",
             is_call=call is not None and not is_own_call,
         )
-        self._signature = ""
+        self._signature: list[str] = []
         self._sealed: list[str] = []
         self._citations: list[Any] = []
         self._results: list[Any] = []
@@ -127,14 +127,14 @@ class ConverseBlock(ContentBlock):
             case "thinking" if self._sealed:
                 return Thinking(payload={"reasoningContent": {"redactedContent": _joined(self._sealed)}})
             case "thinking":
-                is_empty = not self.said and not self._signature
-                return None if is_empty else Thinking(text=self.said, signature=self._signature or None)
+                signature = "".join(self._signature) or None
+                return Thinking(text=self.said, signature=signature) if self.said or signature else None
             case _:
                 return Opaque(provider=PROVIDER, payload=self._payload())
 
     def _think(self, thought: Reasoning) -> list[ModelPart]:
         whole = thought.reasoning_text if isinstance(thought.reasoning_text, dict) else {}
-        self._signature += text_or_nothing(thought.signature) + text_or_nothing(whole.get("signature"))
+        self._signature += filter(None, (text_or_nothing(thought.signature), text_or_nothing(whole.get("signature"))))
         if sealed := text_or_nothing(thought.redacted_content):
             self._sealed.append(sealed)
         return self.say(text_or_nothing(thought.text)) + self.say(text_or_nothing(whole.get("text")))
