@@ -42,7 +42,7 @@ _FACE = (
             "state.Suspended",
         ),
     ),
-    ("policies", "Policies", "Who decides whether a call may run.", ("permissions", "ports")),
+    ("policies", "Policies", "Who decides whether a call may run.", ("permissions", "ports", "decisions")),
     ("sessions", "Sessions", "Conversations that last.", ("sessions", "state", "resolve.archives", "resolve.sessions")),
     ("budgets", "Budgets and stops", "What bounds a run, and how it ends.", ("budgets", "stops")),
     ("models", "Models", "From names to models.", ("resolve", "providers", "messages")),
@@ -60,18 +60,8 @@ _MODULES = (
         "Values",
         "Values that the other modules exchange: messages, results, states and limits.",
         (
-            "treadle.budgets",
-            "treadle.canonical",
-            "treadle.commands",
-            "treadle.contexts",
-            "treadle.effects",
-            "treadle.errors",
-            "treadle.fields",
-            "treadle.messages",
-            "treadle.results",
+            *(f"treadle.{path.stem}" for path in sorted((PROJECT / "src" / "treadle").glob("[a-z]*.py"))),
             "treadle.state",
-            "treadle.stops",
-            "treadle.tools",
         ),
     ),
     (
@@ -116,7 +106,7 @@ def _page_of(name: str) -> str:
             home.partition(".")[0] == room for room in rooms if "." not in room
         ):
             return file
-    raise LookupError(f"{name} is at home in treadle.{home}, for which no page of the reference is named.")
+    return "values"
 
 
 @cache
@@ -134,7 +124,7 @@ def pages() -> tuple[Page, ...]:
         for file, title, intro, _ in _FACE
     ]
     for file, title, intro, modules in _MODULES:
-        names = []
+        names = [name for name, page in face.items() if page == file]
         for name in (name for module in modules for name in module_names(module)):
             if find(name).path not in seen:
                 seen.add(find(name).path)
