@@ -33,6 +33,7 @@ SECRETS = {
     "an option": f"mysql --user ada --password {CANARY} --host h",
     "a short field": f"pwd: {CANARY}",
     "a mail service's key": f"SG.{CANARY}abcdefgh.abcdefghijklmnop",
+    "a login of a command": f"curl -s -u ada:{CANARY} example.org",
     "an own form": f"acme-{CANARY}",
 }
 
@@ -94,7 +95,9 @@ def test_a_secret_of_a_model_or_a_tool_is_in_no_artifact_and_what_runs_is_exact(
 @pytest.mark.row("H15")
 @pytest.mark.parametrize("flags", [["--json"], ["--stream-json"], []])
 def test_a_secret_that_streams_in_pieces_is_redacted_as_one(acting, flags):
-    said = f"It is sk-live-{CANARY}, and password = {CANARY} too. Authorization: Bearer {CANARY}."
+    said = (
+        f"It is sk-live-{CANARY}, and password = {CANARY} too. Authorization: Bearer {CANARY}.\ncurl -u ada:{CANARY} x"
+    )
     with MockProvider([Turn(text=said, pieces=len(said))]).in_thread() as provider:
         ran = acting("run", *flags, *acting.served(provider), "x", code=0)
 
@@ -295,8 +298,55 @@ def test_a_prompt_hides_no_value_that_could_act():
     }
 
 
+@pytest.mark.row("H15", "E09")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "curl -u ada:{} https://example.org",
+        "curl -uada:{} https://example.org",
+        "/usr/bin/curl -sS -X POST -H 'Accept: text/plain' --user 'ada:{} x' https://example.org",
+        'curl -u "ada:{}" https://example.org',
+        '{{"command": "curl -u \\"ada:{}\\" https://example.org"}}',
+        '["curl", "-u", "ada:{}", "https://example.org"]',
+        "curl --proxy-user ada:{} https://example.org",
+        "curl -u :{} https://example.org",
+        "http -a ada:{} example.org",
+        "mysql -u root -p{} shop",
+        "mysqldump -uroot -p'{}' shop",
+        "sshpass -p {} ssh ada@example.org",
+        "docker login -u ada -p {} registry.example.org",
+        "redis-cli -h cache -a {} ping",
+        "ldapsearch -D cn=ada -w {}",
+        "smbclient -U ada%{} //server/share",
+        "openssl enc -aes256 -pass pass:{}",
+        "machine example.org login ada password {}",
+        "machine example.org\n  login ada\n  password {}",
+        'Authorization: Digest username="ada", response="{}"',
+        "AccountName=shop;AccountKey={};EndpointSuffix=core.windows.net",
+        "Endpoint=sb://shop/;SharedAccessKeyName=root;SharedAccessKey={}",
+    ],
+)
+def test_a_secret_of_a_command_or_a_connection_is_known_by_its_place(words):
+    redacted = Redactor().text(words.format(CANARY))
+
+    assert CANARY not in redacted
+    assert "[redacted]" in redacted
+
+
+def test_a_command_that_is_cut_anywhere_shows_no_secret_in_either_part():
+    text = f"run: curl -s -u ada:{CANARY} https://example.org\nmysql -u root -p{CANARY} shop\nlogin ada password {CANARY} end"
+    for place in range(len(text) + 1):
+        redactor = Redactor()
+        settled = redactor.settled(text[:place])
+        assert CANARY[:6] not in redactor.text(text[:settled]) + redactor.text(text[settled:])
+
+
 def test_ordinary_text_is_no_secret():
     for words in (
+        "docker run -u 1000:1000 image", "docker run --user 1000:1000 image", "sort -u file:name", "python -u script:main", "chown -R ada:staff x",
+        "mkdir -p /tmp/x", "cp -p a b", "ssh -p 2222 host", "git push -u origin main", "sudo -u postgres psql", "mysql -u root -p shop",
+        "curl http://h:8080/x", "curl -u ada https://example.org", "curl -u ada:$PASSWORD h", "mysql -p$PW", "docker login", "the login page and its password field",
+        "account key figures: 12", "net use", "docker build -p x . # docker login later", "-pass pass:$PW", "curl is a tool: see its page",
         "max_output_tokens=500000", "token: str | None = None", "keyboard: qwertz", "cat /etc/passwd: No such file", "PWD=/srv/ada",
         "the secret: it is simple", "bearer certificates are certificates", "password=${PASSWORD}", "https://example.org/x?page=2#top", "task-list and risk-free",
         "ada@example.org", "--token is required", "give --password once", "pwd: /srv/ada", "--password-file secrets.txt", "SG.1", '{"input_tokens": 5, "usage": {"tokens": 7}}',
@@ -318,6 +368,13 @@ def test_redaction_takes_time_in_proportion_to_the_text_whatever_it_is():
         "sk-",
         "token \t",
         "a.b-c_",
+        "curl ",
+        "curl -u ",
+        "mysql -p ",
+        "login x ",
+        "login password ",
+        '"-u","',
+        "authorization: digest ",
         '"',
         "\\",
     ):

@@ -42,7 +42,8 @@ _FORMS = r"""
 
 _FIELD = r"""
 (?<![/A-Za-z]) (?i: (?:[A-Za-z0-9]{1,20}[_.-]){0,4}
-    (?:[A-Za-z]{0,12}?password|passwd|pwd(?=["'\\]{0,4}[ \t]{0,4}[:=][ \t]{0,4}[^\s/~.])|passphrase|[A-Za-z]{0,12}?secret|api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key
+    (?:[A-Za-z]{0,12}?password|passwd|pwd(?=["'\\]{0,4}[ \t]{0,4}[:=][ \t]{0,4}[^\s/~.])|passphrase|[A-Za-z]{0,12}?secret|api[_-]?key|(?:shared[_-]?)?access[_-]?key|secret[_-]?key|private[_-]?key
+      |(?:account|storage|shared|master|signing|encryption|consumer|subscription)[_-]?key
       |(?:[A-Za-z]{0,12}?[_-])?token|(?:proxy-)?authorization|credentials) )
 (?: \\{0,3}["'] )? [ \t]{0,4} (?::|=>?) [ \t]{0,4} (?: (?i:bearer|basic|token|digest|negotiate)\ {1,4} )?
 (?: \\{1,3}" (?P<escaped> [^"\\]{1,4096} )
@@ -54,14 +55,43 @@ _FIELD = r"""
 | (?i:\b(?:set-)?cookie):[ \t]{0,4} (?P<cookie> [^\s=]{1,128}=[^\r\n"']{1,8192} )
 """
 
-_HIDING = re.compile(f"{_FORMS} | {_FIELD}", re.VERBOSE)
+_BEGIN = r"""(?<![^\s/;|&(`"'$=])"""
+"""A command begins here: each is a word of its own, so that few of them can share what follows."""
+_WORDS = r"(?:[ \t]{1,4}[^\s]{1,256}){0,12}?[ \t]{1,4}"
+_OPENING = r"""(?:\\{0,3}["'])?"""
+_VALUE = r"""(?![$<{*%`])[^\s"'\\;|&<>)]{1,512}"""
+_NUMBERS = r"(?!\d{1,9}(?![^\s\"']))"
+
+_COMMAND = rf"""
+{_BEGIN} (?:curl|xh|https?) {_WORDS} (?:-[uU]|-a|--user|--proxy-user|--auth) [ \t=]{{0,4}}
+    (?: ' [^:'\n]{{0,128}} : (?P<spaced> {_NUMBERS} (?![$<{{*%`]) [^'\n]{{1,512}} )
+      | {_OPENING} [^\s:"'\\/]{{0,128}} : (?P<login> {_NUMBERS} {_VALUE} ) )
+| ["'] (?:-u|--user|--proxy-user) ["'] ,[ \t]{{0,4}} ["'] [^\s:"'\\/]{{0,128}} : (?P<listed> {_NUMBERS} (?![$<{{]) [^"'\\\s]{{1,512}} )
+| {_BEGIN} (?:mysql|mysqldump|mysqladmin|mariadb|mariadb-dump|sshpass) {_WORDS} -p {_OPENING} (?P<attached> {_VALUE} )
+| {_BEGIN} (?:sshpass|(?:docker|podman|helm[ ]registry)[ ]login|redis-cli|ldap(?:search|modify|add|delete|whoami)) {_WORDS}
+    -[paw] [ \t]{{1,4}} {_OPENING} (?P<behind> (?!-) {_VALUE} )
+| {_BEGIN} (?:smbclient|rpcclient|smbget) {_WORDS} -U [ \t=]{{0,4}} {_OPENING} [^\s%"']{{1,128}} % (?P<smb> {_VALUE} )
+| (?<!\S) -pass(?:in|out|word)? [ \t]{{1,4}} {_OPENING} pass: (?P<openssl> {_VALUE} )
+| (?<!\S) login \s{{1,8}} [^\s]{{1,128}} \s{{1,8}} password \s{{1,8}} (?P<netrc> {_VALUE} )
+| (?i:\bauthorization) ["']? [ \t]{{0,4}} [:=] [ \t]{{0,4}} ["']? (?i:digest|aws4-hmac-sha256) [ \t]{{1,4}} (?P<digest> [^\r\n']{{1,2048}} )
+"""
+
+_HIDING = re.compile(f"{_COMMAND} | {_FORMS} | {_FIELD}", re.VERBOSE)
 _HINT = re.compile(
     r"(?i)PRIVATE KEY|[srp]k[-_]|gh[pousr]_|github_pat|glpat|AKIA|ASIA|ABIA|ACCA|AIza|xox|SG[.]|xapp|hf_|gsk_|xai-|npm_|pypi-|dop_v1"
+    r"|curl|xh[ ]|https?[ ]|mysql|mariadb|redis-cli|ldap|smb|rpcclient|login|-u[\"']|-user[\"']"
     "|eyJ|bearer|://|pass|pwd|secret|key|token|authorization|credential|cookie|[?&]sig"
 )
 """What every form holds somewhere: a text without any of it is passed over in one quick search."""
 _KEY_END = re.compile(r"-----END [A-Z0-9 ]{1,60}-----")
 _LAST_WORD = re.compile(r"[^\s]{0,8192}+\Z")
+_UNDER_WAY = re.compile(
+    _BEGIN
+    + r"(?:curl|xh|https?|mysql|mysqldump|mysqladmin|mariadb|mariadb-dump|sshpass|docker|podman|helm|redis-cli|ldap\w{3,6}|smbclient"
+    r"|rpcclient|smbget|login|-pass(?:in|out|word)?|(?i:authorization)[\"']?[ \t]{0,4}[:=])(?![^\s])"
+)
+"""A command whose line has not ended: a password may follow."""
+_LINE_CHARS = 5000
 _LEADS = re.compile(
     r"""(?i)(?<!\S)\S{0,60}(?:bearer|basic|=>?|:|password["']?|secret["']?|key["']?|token["']?|credentials["']?)[ \t]{1,4}\Z"""
 )
@@ -98,6 +128,9 @@ def settled_length(text: str) -> int:
         if found.end() == end:
             return found.start()
     start = end - len(_LAST_WORD.search(text)[0])  # type: ignore[index]  # matches the empty text too
+    line = max(text.rfind("\n", 0, end) + 1, end - _LINE_CHARS)
+    if (command := _UNDER_WAY.search(text, line)) is not None:
+        start = min(start, command.start())
     while (lead := _LEADS.search(text[max(0, start - 100) : start])) is not None and lead[0]:
         start -= len(lead[0])
     return start
