@@ -370,6 +370,34 @@ def check_options(owner: str, given: Collection[str], known: Collection[str]) ->
             raise TypeError(f"{owner} has no option {name!r}.{hint}")
 
 
+def check_kind(option: str, value: object, kinds: type | tuple[type, ...], words: str) -> None:
+    """Refuse the value of an option that is of a wrong kind. True and false are no numbers.
+
+    Args:
+        words: What the option must be.
+
+    Raises:
+        ConfigurationError: It is of another kind.
+    """
+    wanted = kinds if isinstance(kinds, tuple) else (kinds,)
+    if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
+        raise ConfigurationError(f"{option} must be {words}; got {shown(value)}.")
+
+
+def check_path(option: str, value: object) -> None:
+    """Refuse what is no path.
+
+    Raises:
+        ConfigurationError: It is neither a text nor a path, or no file can have that name.
+    """
+    if not isinstance(value, str) and not hasattr(type(value), "__fspath__"):
+        raise ConfigurationError(f"{option} must be a path, as text or a Path; got {shown(value)}.")
+    try:
+        str(value).encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as exc:
+        raise ConfigurationError(f"{option} is a path that no file can have: {shown(value)}.") from exc
+
+
 def parameters_of(function: Any) -> tuple[str, ...]:  # Any: any callable
     """Return the names of a function's parameters but `self`."""
     return tuple(name for name in inspect.signature(function).parameters if name != "self")

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from treadle.budgets import LimitReached
+from treadle.errors import ConfigurationError, check_kind, shown
 from treadle.fields import Documented
 
 __all__ = [
@@ -252,6 +253,10 @@ def exit_code(reason: StopReason, signal: int | None = None, *, is_in_doubt: boo
         signal: The number of the signal that cancelled it, or None.
         is_in_doubt: Whether a call of the session is in doubt: a completed run ends with a code of its own then.
     """
+    check_kind("reason", reason, str, "a stop reason, such as StopReason.COMPLETED")
+    if reason not in set(StopReason):
+        raise ConfigurationError(f"reason must be one of {', '.join(StopReason)}; got {shown(reason)}.")
+    reason = StopReason(reason)
     if is_in_doubt and reason.is_completed:
         return EXIT_IN_DOUBT
     if reason is StopReason.CANCELLED and signal is not None:

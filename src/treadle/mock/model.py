@@ -65,7 +65,7 @@ class ScriptedModel:
         follows_history: bool = False,
     ) -> None:
         entries: Sequence[Scripted] = turns.turns if isinstance(turns, Script) else turns
-        if isinstance(entries, str) or not entries:
+        if not isinstance(entries, Sequence) or isinstance(entries, str | bytes) or not entries:
             raise ConfigurationError("ScriptedModel needs a list of at least one turn.")
         self._entries = [_checked(entry) for entry in entries]
         self._repeats = not isinstance(turns, Script) or turns.exhausted == "repeat"

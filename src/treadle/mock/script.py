@@ -46,7 +46,7 @@ from typing import Any, Literal, NoReturn, get_args
 import msgspec
 from msgspec import UNSET
 
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, check_kind, check_path
 from treadle.messages import Usage
 from treadle.mock.turns import CutBy, ScriptedCall, Turn, TurnLike, as_turn, call
 
@@ -83,7 +83,7 @@ class Script:
     def __init__(
         self, turns: Sequence[TurnLike | Mapping[str, Any]], *, exhausted: Literal["repeat", "error"] = "repeat"
     ) -> None:
-        if isinstance(turns, str) or not turns:
+        if not isinstance(turns, Sequence) or isinstance(turns, str | bytes) or not turns:
             raise ConfigurationError("A script needs a list of at least one turn.")
         self.turns = tuple(turn_of(turn) for turn in turns)
         self.exhausted = exhausted
@@ -106,6 +106,7 @@ def load_script(path: str | Path) -> Script:
     Raises:
         ConfigurationError: There is no such file, or it is no script; the message says where and what to write.
     """
+    check_path("path", path)
     try:
         content = Path(path).read_bytes()
     except (OSError, ValueError) as exc:
@@ -124,6 +125,7 @@ def parse_script(content: str | bytes, *, where: str = "script") -> Script:
     Raises:
         ConfigurationError: It is no script; the message names `where`, the turn and the key.
     """
+    check_kind("content", content, (str, bytes), "a JSON list of turns, as text or bytes")
     try:
         value = json.loads(content, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
     except (ValueError, RecursionError) as exc:

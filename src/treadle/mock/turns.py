@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, check_kind
 from treadle.fields import Documented
 from treadle.messages import Finish, Usage
 
@@ -257,6 +257,7 @@ def _check_kinds(turn: Turn) -> None:
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:
+    check_kind("headers", headers, Mapping, "a mapping of text to text")
     for name, value in headers.items():
         line = f"{name}{value}"
         if not name or set(name) & set(" :") or not (line.isascii() and line.isprintable()):
@@ -266,6 +267,7 @@ def _check_headers(headers: Mapping[str, str]) -> None:
 
 
 def _check_ranges(turn: Turn) -> None:
+    check_kind("status", turn.status, int, "a number from 200 to 599")
     if not 200 <= turn.status <= 599:
         raise ConfigurationError(f"status must be from 200 to 599; got {turn.status}.")
     for name, number, least in (
@@ -277,6 +279,7 @@ def _check_ranges(turn: Turn) -> None:
         ("hold_after_call", turn.hold_after_call, 0),
         ("hold_after_pieces", turn.hold_after_pieces, 0),
     ):
+        check_kind(name, number, (int, float, type(None)), f"a number of {least} or more")
         if number is not None and not least <= number < float("inf"):
             raise ConfigurationError(f"{name} must be a number of {least} or more; got {number}.")
 

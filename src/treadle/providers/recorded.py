@@ -14,7 +14,7 @@ import msgspec
 
 from treadle import errors
 from treadle.canonical import digest
-from treadle.errors import ConfigurationError, ModelError, ModelRejected, shown
+from treadle.errors import ConfigurationError, ModelError, ModelRejected, check_path, shown
 from treadle.messages import Finish, Message, Part, Result, Usage
 from treadle.ports import (
     CallReady,
@@ -99,7 +99,12 @@ class RecordingModel:
     """
 
     def __init__(self, model: Model, path: str | Path) -> None:
+        if not callable(getattr(model, "stream", None)):
+            raise ConfigurationError(
+                f"model must be a model, such as resolve_model('openai:gpt-5-mini'); got {shown(model)}."
+            )
         self._model = model
+        check_path("path", path)
         self._path = Path(path)
         if self._path.exists() and self._path.stat().st_size:
             if _lines(self._path)[0].model != model.name:
@@ -169,6 +174,7 @@ class ReplayModel:
     """
 
     def __init__(self, path: str | Path, *, price: Pricing | None = None) -> None:
+        check_path("path", path)
         head, exchanges = _lines(Path(path))
         self._name = head.model
         self._capabilities = frozenset(Capability(word) for word in head.capabilities if word in set(Capability))

@@ -7,7 +7,7 @@ import msgspec
 
 from treadle.concurrency.collecting import full_collections_put_off
 from treadle.concurrency.threads import Threads
-from treadle.errors import ConfigurationError, JournalError, SessionHeld, shown
+from treadle.errors import ConfigurationError, JournalError, SessionHeld, check_kind, shown
 from treadle.events import SessionChanged
 from treadle.ports import Clock, HasOverview, Journal
 from treadle.redaction import redacted_logger
@@ -61,6 +61,7 @@ async def import_session(
         SessionExists: There is a session by that id, be it deleted.
         NoSuchPoint: It is to get another id, and a call is open.
     """
+    _check_journal(journal)
     at = (clock or SystemClock()).now()
     taken = _checked_lines(lines)
     if id is not None:
@@ -78,6 +79,13 @@ async def _taken_in(journal: Journal, read: Callable[[], tuple[Parcel, str]], *,
     await journal.adopt(parcel.session_id, parcel.events, state=phase, inbox=parcel.inbox)
     session_id: str = parcel.session_id
     return session_id
+
+
+def _check_journal(journal: object) -> None:
+    if not callable(getattr(journal, "sessions", None)):
+        raise ConfigurationError(
+            f"journal must be an open journal; got {shown(journal)}. Open one: open_journal('agent.db')."
+        )
 
 
 def _checked_lines(lines: object) -> tuple[bytes | str, ...]:
@@ -142,6 +150,8 @@ async def expire_sessions(
     Returns:
         The ids of the sessions that are gone.
     """
+    _check_journal(journal)
+    check_kind("before", before, (int, float), "seconds since 1970")
     gone = []
     for info in await journal.sessions():
         is_tombstone = info.status == "deleted" and (info.head <= 1 or not purge)
@@ -192,6 +202,7 @@ async def list_doubts(journal: Journal) -> tuple[Doubt, ...]:
     A call of a run that is live, in whatever process, is under way and in no doubt. Sessions that cannot be read are left out
     with a warning.
     """
+    _check_journal(journal)
     found: list[Doubt] = []
     told = await journal.with_unknown_outcomes() if isinstance(journal, HasOverview) else None
     for info in await journal.sessions():

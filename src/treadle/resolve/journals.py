@@ -5,7 +5,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, check_path
 from treadle.ports import Journal
 
 __all__ = ["JournalOpening", "open_journal"]
@@ -64,6 +64,7 @@ def open_journal(path: str | Path) -> JournalOpening:
 
 
 async def _open_journal(path: str | Path) -> Journal:
+    check_path("path", path)
     address = str(path)
     scheme, colon, rest = address.partition(":")
     if colon and scheme in _STORES:

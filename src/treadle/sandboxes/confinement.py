@@ -64,7 +64,9 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
     def __post_init__(self) -> None:
         for name in ("writable", "readable", "protected"):
             value = getattr(self, name)
-            if isinstance(value, str) or not all(isinstance(one, str) and one and "\0" not in one for one in value):
+            if not isinstance(value, list | tuple) or not all(
+                isinstance(one, str) and one and "\0" not in one for one in value
+            ):
                 raise ConfigurationError(f"Confinement: {name} must be a list of paths; got {shown(value)}.")
         for name in (
             "cpu_seconds",

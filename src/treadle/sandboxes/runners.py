@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from treadle.commands import Command, ProcessResult, Runner
-from treadle.errors import SandboxUnavailable
+from treadle.errors import SandboxUnavailable, check_kind
 from treadle.sandboxes import groups, launcher
 from treadle.sandboxes.confinement import Confinement
 from treadle.sandboxes.processes import clean_environment, run_process
@@ -50,6 +50,7 @@ class _Confined:
     name = ""
 
     def __init__(self, confinement: Confinement | None) -> None:
+        check_kind("confinement", confinement, (Confinement, type(None)), "a Confinement, or None")
         self.confinement = confinement or Confinement()
         self._places = _Places.of(self.confinement)
 

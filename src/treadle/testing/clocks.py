@@ -5,6 +5,7 @@ import heapq
 import itertools
 from collections.abc import Callable, Sequence
 
+from treadle.errors import check_kind
 from treadle.ports import Timer
 
 __all__ = ["FakeClock", "FixedRandomness"]
@@ -156,6 +157,9 @@ class FixedRandomness:
     """
 
     def __init__(self, values: Sequence[float] = (0.5,)) -> None:
+        check_kind("values", values, (list, tuple), "a list of numbers")
+        for value in values:
+            check_kind("values", value, (int, float), "a list of numbers")
         if not values or not all(0 <= value < 1 for value in values):
             raise ValueError(f"Give at least one number from 0 up to, not including, 1; got {list(values)}.")
         self._values = tuple(values)

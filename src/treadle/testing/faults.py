@@ -10,7 +10,7 @@ for n in itertools.count(1):
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Literal
 
-from treadle.errors import JournalError, ModelUnavailable
+from treadle.errors import JournalError, ModelUnavailable, check_kind
 from treadle.events import AnyEvent
 from treadle.ports import (
     InboxMessage,
@@ -218,6 +218,7 @@ class _Fault:
     """Counts operations and raises at one of them."""
 
     def __init__(self, fail_at: int, error: BaseException) -> None:
+        check_kind("fail_at", fail_at, int, "a number: it counts from 1, and 0 is no fault")
         if fail_at < 0:
             raise ValueError(f"fail_at counts from 1, and 0 is no fault; got {fail_at}.")
         self.count = 0

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from treadle.concurrency.breakers import Breaker
-from treadle.errors import Rejected
+from treadle.errors import Rejected, check_kind
 from treadle.ports import Clock
 from treadle.tools import JsonObject, Tool, ToolContext
 
@@ -22,6 +22,9 @@ def guarded_by_breaker(tool: Tool, *, clock: Clock, failures: int = 5, open_seco
     While it is shut a call is answered at once: rejected, with code `circuit_open` and when to try again. A service that
     says no (`Rejected`) is well.
     """
+    check_kind("tool", tool, Tool, "a Tool")
+    check_kind("failures", failures, int, "a number of failures")
+    check_kind("open_seconds", open_seconds, (int, float), "a number of seconds")
     breaker = Breaker(failures=failures, open_seconds=open_seconds)
 
     def begin() -> None:

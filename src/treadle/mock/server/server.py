@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, check_kind, check_path
 from treadle.mock.dialects.answers import Dialect, Refusal
 from treadle.mock.dialects.anthropic.clouds import claude_dialects
 from treadle.mock.dialects.anthropic.dialect import AnthropicMessages
@@ -76,6 +76,8 @@ class MockProvider:
         self._vendor = Vendor(script, dialects=dialects, api_key=api_key)
         self._host = _loopback(host)
         self._port = _checked_port(port)
+        if record is not None:
+            check_path("record", record)
         self._record = record
         self._gates = Gates()
         self._connections: set[asyncio.Task[None]] = set()
@@ -239,6 +241,7 @@ def _loopback(host: str) -> str:
 
 
 def _checked_port(port: int) -> int:
+    check_kind("port", port, int, "a number from 0 to 65535")
     if not 0 <= port <= 65535:
         raise ConfigurationError(f"A port is a number from 0 to 65535; got {port}.")
     return port

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import msgspec
 
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, check_kind
 from treadle.providers.http.answer import Answer
 from treadle.providers.http.client import shared_client
 from treadle.providers.http.door import Credentials, Door, Outgoing
@@ -56,6 +56,8 @@ class Server:
         timeouts: Timeouts,
         door: Door | None = None,
     ) -> None:
+        check_kind("base_url", base_url, str, "an address, such as https://api.example.org/v1")
+        check_kind("door", door, (Door, type(None)), "a Door or None")
         door = Door(name="") if door is None else door
         key = _key_at(door, key)
         value = key.value.strip() if key.value else ""
@@ -107,9 +109,10 @@ def model_name(dialect: str, model: str) -> str:
     Raises:
         ConfigurationError: It is empty.
     """
-    if not model.strip():
+    check_kind("model", model, str, "the name of a model, as text")
+    if not model.strip() or not model.isprintable():
         raise ConfigurationError(
-            f"The model's name is empty. Write {dialect}:NAME, with the name that the server knows."
+            f"The model's name is empty, or no text on one line. Write {dialect}:NAME, with the name that the server knows."
         )
     return f"{dialect}:{model}"
 
