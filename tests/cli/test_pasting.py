@@ -109,6 +109,8 @@ def test_an_approval_records_who_gave_it_and_takes_edited_arguments(paying: Any)
     paying("run", "-m", "script:pay.json", "--tools", "paying.py", "Pay", code=11)
     [waiting] = paying.json("approvals", "--json")
     paying("approve", waiting["id"][:6], "--arguments", "[]", code=2)
+    for twice in ('{"amount": 3, "amount": 4}', '{"amount": NaN}', '{"amount": "\\ud800"}'):
+        assert "--arguments must be JSON" in paying("approve", waiting["id"][:6], "--arguments", twice, code=2).stderr
     paying("approve", waiting["id"][:6], "--deny", "--arguments", "{}", code=2)
     said = paying("approve", waiting["id"][:6], "--arguments", '{"amount": 3}', "--by", "ada", code=0).stderr
     assert "Allowed by ada" in said

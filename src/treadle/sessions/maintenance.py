@@ -3,6 +3,8 @@
 Each act but fork and export needs the session's lease; whoever calls holds it.
 """
 
+import shlex
+
 import msgspec
 
 from treadle import canonical
@@ -25,7 +27,7 @@ from treadle.events import (
     SessionStatus,
 )
 from treadle.messages import user_message
-from treadle.ports import SessionFilter
+from treadle.ports import Journal, SessionFilter
 from treadle.sessions.checkpoints import Rewind, artifacts_of, effects_after, find_point, fold, forked
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.settling import end_children, settle
@@ -66,11 +68,11 @@ def check_resumable(state: SessionState) -> None:
         raise RunCompleted(f"The last run of session {state.id!r} is completed. Give it a new task instead.")
 
 
-def check_active(state: SessionState) -> None:
+def check_active(state: SessionState, journal: Journal) -> None:
     """Raise SessionNotActive unless a run may begin: people may have suspended, closed or deleted the session."""
-    check_here(state)
+    check_here(state, journal)
     if state.status != "active":
-        activate = f" To take it up again: `treadle sessions activate {state.id}`, or session.change(status='active')."
+        activate = f" To take it up again: {_activation(state, journal)}, or session.change(status='active')."
         hint = "" if state.status == "deleted" else activate
         raise SessionNotActive(f"Session {state.id!r} is {state.status}: no run may begin in it.{hint}")
 
@@ -84,12 +86,17 @@ def check_own(state: SessionState) -> None:
         )
 
 
-def check_here(state: SessionState) -> None:
+def _activation(state: SessionState, journal: Journal) -> str:
+    """Return the command that takes a session up, as it works from any folder."""
+    return f"`treadle sessions activate {shlex.quote(state.id)} --journal {shlex.quote(journal.location)}`"
+
+
+def check_here(state: SessionState, journal: Journal) -> None:
     """Raise SessionMoved where the session goes on elsewhere: what is left here would reach nobody."""
     if state.moved_to:
         raise SessionMoved(
             f"Session {state.id!r} was moved to {state.moved_to} and goes on there. To take it back, where it has not gone on: "
-            f"`treadle sessions activate {state.id}`, or session.change(status='active', take_back=True)."
+            f"{_activation(state, journal)}, or session.change(status='active', take_back=True)."
         )
 
 
@@ -101,7 +108,7 @@ async def move(ledger: Ledger, to: str, *, by: str, reason: str) -> Parcel:
     state = ledger.state
     check_there(state)
     if state.moved_to != to:
-        check_here(state)
+        check_here(state, ledger.journal)
     below = [] if state.run is None else [child for child in state.run.children.values() if not child.is_over]
     if below:
         raise NoSuchPoint(
@@ -131,7 +138,7 @@ async def mark(ledger: Ledger, name: str) -> int:
         raise ConfigurationError(f"A mark is 1 to {_LONGEST_MARK} printable characters; got {shown(name, 120)}.")
     state = ledger.state
     check_there(state)
-    check_here(state)
+    check_here(state, ledger.journal)
     if not state.is_whole:
         raise NoSuchPoint(f"Session {state.id!r} has a call without a result: let its run go on, then mark it.")
     await ledger.record(SessionMarked(name=name), durable=True)
@@ -142,7 +149,7 @@ async def rewind(ledger: Ledger, to: int | str, *, tell_model: bool) -> Rewind:
     """Take the messages behind a point out of the model's sight."""
     state = ledger.state
     check_there(state)
-    check_here(state)
+    check_here(state, ledger.journal)
     if to is None:
         raise NoSuchPoint("A point is a mark or the number of an event; got None.")
     events = await ledger.journal.read(state.id)
@@ -199,7 +206,7 @@ async def change(
     state = ledger.state
     check_there(state)
     if status not in (None, "deleted") and not take_back:
-        check_here(state)
+        check_here(state, ledger.journal)
     if if_head is not None and (not isinstance(if_head, int) or isinstance(if_head, bool)):
         raise ConfigurationError(
             f"if_head is the number of an event, such as session.state.head; got {shown(if_head)}."

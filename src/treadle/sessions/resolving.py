@@ -42,7 +42,7 @@ async def resolved(
         UnknownDoubt: No call by that id is in doubt, or it has been resolved.
     """
     check_there(ledger.state)
-    check_here(ledger.state)
+    check_here(ledger.state, ledger.journal)
     state = ledger.state
     open_one = state.open.get(call_id)
     is_correctable = (

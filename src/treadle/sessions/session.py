@@ -117,7 +117,7 @@ class Session(HeldSession):
         maintenance.check_text("approval_id", approval_id)
         answering.check_answer(answer, reason=reason, arguments=arguments, interrupt=interrupt, by=by)
         await self.refresh()
-        maintenance.check_here(self.state)
+        maintenance.check_here(self.state, self.journal)
         approval = await self._find_waiting(approval_id)
         now = await answering.store_time(self.journal)
         at = self.clock.now() if now is None else now
@@ -221,7 +221,7 @@ class Session(HeldSession):
         """
         maintenance.check_text("The message", text)
         await self.refresh()
-        maintenance.check_here(self.state)
+        maintenance.check_here(self.state, self.journal)
         message = LeftMessage(id="m_" + self.randomness.token(), text=text)
         await self.journal.put(self.id, message)
 
@@ -270,7 +270,7 @@ class Session(HeldSession):
         if (fault := find_unencodable(value)) is not None:
             raise ConfigurationError(f"The input of a call must be JSON: {fault}.")
         await self.refresh()
-        maintenance.check_here(self.state)
+        maintenance.check_here(self.state, self.journal)
         waits, suspended = await answering.find_suspended(self.journal, self.state, call_id)
         now = await answering.store_time(self.journal)
         at = self.clock.now() if now is None else now
@@ -290,7 +290,7 @@ class Session(HeldSession):
             Whether there is such a run. A run that has ended cannot be cancelled.
         """
         await self.refresh()
-        maintenance.check_here(self.state)
+        maintenance.check_here(self.state, self.journal)
         run = self.state.run
         if not self.is_running and (run is None or run.phase not in ("running", "paused")):
             return False
@@ -445,7 +445,7 @@ class Session(HeldSession):
 
     def check_active(self) -> None:
         """Raise SessionNotActive unless a run may begin: people may have suspended, closed or deleted the session."""
-        maintenance.check_active(self.state)
+        maintenance.check_active(self.state, self.journal)
 
     def check_own(self) -> None:
         """Raise SessionNotActive where the session carries out a call of another: it goes on with that one, under its rules."""

@@ -3,13 +3,12 @@
 import asyncio
 from typing import Any, Literal
 
-import msgspec
-
 from treadle.cli.commands.approvals import described
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import settings_of
+from treadle.cli.input.values import json_value
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.sessions import find_approval, named, opened, opened_session, person
 
@@ -44,10 +43,7 @@ def _edited(options: Options) -> dict[str, Any] | None:
         return None
     if options.is_denied:
         raise UsageError("--arguments edits a call that is allowed; leave out --deny.")
-    try:
-        found = msgspec.json.decode(options.arguments)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
-        raise UsageError(f"--arguments must be JSON: {exc}.") from exc
+    found = json_value("--arguments", options.arguments)
     if not isinstance(found, dict):
         raise UsageError(f"--arguments must be one JSON object, by name; got {options.arguments!r:.80}.")
     return found

@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 
-import msgspec
-
 from treadle import Done, Doubt, NotDone, Unknown, UnknownDoubt, list_doubts
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import settings_of
+from treadle.cli.input.values import json_value
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.sessions import find_session, named, one_of, opened, opened_session, person
 from treadle.ports import Journal
@@ -55,12 +54,7 @@ def _outcome(options: Options) -> "Done | type[NotDone | Unknown]":
         raise UsageError("Say how the call ended: --done with its result as JSON, --not-done, or --unknown.")
     if options.done is None:
         return NotDone if options.is_not_done else Unknown
-    try:
-        return Done(msgspec.json.decode(options.done))
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
-        raise UsageError(
-            f"--done takes the result as JSON, such as '{{\"receipt\": 7}}' or '\"paid\"'; got {options.done!r:.80}: {exc}."
-        ) from exc
+    return Done(json_value("--done", options.done))
 
 
 async def _find(journal: Journal, options: Options) -> tuple[str, str]:
