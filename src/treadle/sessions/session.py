@@ -244,7 +244,7 @@ class Session(HeldSession):
             raise ConfigurationError(f"A session's mode is one of {', '.join(MODES)}; got {shown(mode)}.")
         maintenance.check_text("by", by)
         await self.refresh()
-        maintenance.check_here(self.state)
+        maintenance.check_here(self.state, self.journal)
         self.check_own()
         message = LeftMode(id="mode_" + self.randomness.token(), mode=mode, by=by)
         await self.journal.put(self.id, message)
