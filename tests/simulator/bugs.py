@@ -82,7 +82,7 @@ BUGS = (
     Bug(
         "a polling tool counts as repetition",
         "engine/rules/tries.py",
-        'return "" if call.name in self._polling else streak_key(call, digest)',
+        'return "" if call.name in self._polling else digest or streak_key(call, digest)',
         "return streak_key(call, digest)",
     ),
     Bug("done_when is not asked", "engine/tool_calls/conditions.py", "return await self._done.stop() or self._int", "return self._int"),
@@ -92,7 +92,7 @@ BUGS = (
         "kind=DecisionKind(event.decision)",
         "kind=DecisionKind.ALLOW",
     ),
-    Bug("the calls of one response may take for ever", "engine/rules/batch_time.py", "return self.seconds is not None and self.left == 0.0", "return False"),
+    Bug("the calls of one response may take for ever", "engine/tool_calls/limits.py", "return self.seconds is not None and self.left == 0.0", "return False"),
     Bug(
         "a resume ignores its smaller budget", "budgets/spending.py", "return self.calls_left(spent, wanted)", "return None"
     ),

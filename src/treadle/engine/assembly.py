@@ -14,7 +14,6 @@ from treadle.engine.model_calls.proposal import Proposer
 from treadle.engine.model_calls.purse import Purse
 from treadle.engine.model_calls.requests import Requests
 from treadle.engine.offering import Offering
-from treadle.engine.rules.batch_time import BatchTime
 from treadle.engine.rules.tries import Tries
 from treadle.engine.spec import AgentSpec, InDoubt
 from treadle.engine.tool_calls.actions import Actions
@@ -24,6 +23,7 @@ from treadle.engine.tool_calls.conditions import Conditions, DoneCondition
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.execution import Execution
 from treadle.engine.tool_calls.invocation import Invoker
+from treadle.engine.tool_calls.limits import BatchTime
 from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
 from treadle.ports import Interceptor, Model, Policy

@@ -75,8 +75,6 @@ class Interrupt:
         Returns:
             Whether the future is done. Never raises for what it holds.
         """
-        if isinstance(future, asyncio.Task) and not future.done():
-            await asyncio.sleep(0)  # many a task ends in its first step: then nothing below is needed
         if not future.done():
             gate = Gate()
             future.add_done_callback(gate.open)

@@ -28,7 +28,7 @@ from treadle.engine.rules.failures import (
 from treadle.engine.rules.retries import LONGEST_WAIT_SECONDS, backoff_seconds, may_retry_call
 from treadle.engine.tool_calls.contract import Contract
 from treadle.engine.tool_calls.invocation import GRACE_SECONDS, Invoker
-from treadle.engine.tool_calls.slots import Slots
+from treadle.engine.tool_calls.limits import Slots
 from treadle.errors import Rejected, Transient
 from treadle.events import ContractViolated, ToolAttemptFailed, ToolProgress
 from treadle.ports import Interceptor

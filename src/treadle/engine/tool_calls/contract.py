@@ -1,19 +1,20 @@
 """Contract: what a tool returned, held to what it promised, and made the call's result within its bounds. Calls no tool."""
 
+import base64
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from treadle.canonical import copied
+from treadle.canonical import copied, find_unencodable
 from treadle.concurrency.threads import Threads
 from treadle.concurrency.turns import Keep, LettingGo, in_turns
 from treadle.engine.rules.bounds import bound, bound_encoded
 from treadle.engine.rules.failures import describe
-from treadle.engine.rules.outputs import fault_of, output_of
-from treadle.errors import Rejected
+from treadle.errors import Rejected, shown
 from treadle.events import ContractViolated
+from treadle.messages import Media
 from treadle.redaction import without_known
 from treadle.results import failed_result
 from treadle.sessions.ledger import Ledger
@@ -50,11 +51,11 @@ class Contract:
             return await self._of_returned(call, value, holding.keep)
 
     async def _of_returned(self, call: CheckedCall, value: Any, keep: Keep | None) -> ToolResult:
-        output, problem = output_of(value)
+        output, problem = _faces_of(value)
         has_schema = call.tool.output_schema is not None or call.tool.error_schema is not None
         text_from = None if has_schema else _text_from(self.limit(call))  # a schema looks at values
         plain = await self._contracts.plain(output.data, text_from=text_from, keep=keep)
-        problem = problem or plain.problem or fault_of(output)
+        problem = problem or plain.problem or _fault_of(output)
         if problem is not None:
             row = {"field": "", "constraint": "plain JSON", "value": problem}
             return await self._violated(call, [row], f"It is not JSON: {problem}.", None)
@@ -187,3 +188,66 @@ async def _joined(pieces: Sequence[bytes]) -> bytes:
         return b"".join(pieces)
     whole: bytes = await _threads.submit(partial(b"".join, pieces))
     return whole
+
+
+# --- the faces of what a tool returned: data, media, words for people
+
+
+def _faces_of(value: Any) -> tuple[ToolOutput, str | None]:
+    """Give every value its faces: bytes become an object that holds them whole and says their size (M11).
+
+    Returns:
+        The faces, and why they cannot be read, or None. Never raises: looking at a stranger's object may raise anything.
+    """
+    try:
+        return _output_of(value), None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - as said above
+        return ToolOutput(), f"$ cannot be read ({type(error).__name__})"
+
+
+def _output_of(value: Any) -> ToolOutput:
+    match value:
+        case ToolOutput():
+            return value if value.data is None else msgspec.structs.replace(value, data=_data_of(value.data))
+        case Media():
+            return ToolOutput(data={"media_type": value.media_type, "name": value.name}, media=(value,))
+        case _:
+            return ToolOutput(data=_data_of(value))
+
+
+def _data_of(value: Any) -> Any:
+    match value:
+        case bytes() | bytearray() | memoryview():
+            content = bytes(value)
+            return {"base64": base64.b64encode(content).decode(), "size": len(content)}
+        case _:
+            return value
+
+
+def _fault_of(output: ToolOutput) -> str | None:
+    """Say what is wrong with the faces beside the data, or None. A journal must be able to read them again."""
+    if output.facts is not None and (fault := _fault_in_facts(output.facts)) is not None:
+        return f"facts must be a JSON object: {fault}"
+    if output.display is None and output.media is _NO_MEDIA:
+        return None
+    try:
+        msgspec.json.decode(msgspec.json.encode((output.display, output.media)), type=_Faces)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        return f"display must be text and media a tuple of Media: {error}"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - strangers' objects may raise anything
+        return f"display must be text and media a tuple of Media: they cannot be read ({type(error).__name__})"
+    return None
+
+
+def _fault_in_facts(facts: object) -> str | None:
+    if not isinstance(facts, dict):
+        return f"got {shown(facts)}"
+    return find_unencodable(facts)
+
+
+_NO_MEDIA: tuple[Media, ...] = ()
+_Faces = tuple[str | None, tuple[Media, ...]]

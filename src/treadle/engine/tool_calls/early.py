@@ -15,7 +15,7 @@ from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.batch import Checked, Decided
 from treadle.engine.tool_calls.checking import Checker
 from treadle.engine.tool_calls.finishing import Finisher
-from treadle.engine.tool_calls.slots import Held
+from treadle.engine.tool_calls.limits import Held
 from treadle.events import AnyEvent, ModelDiscarded
 from treadle.messages import ToolCall
 from treadle.ports import DecisionKind
@@ -65,6 +65,8 @@ class EarlyCalls:
         self._checked: dict[str, tuple[ToolCall, Checked]] = {}
         self.room = 0
         """How many calls of this response may start early."""
+        self.is_unused = True
+        """Whether no call of the response was looked at, and none of another is kept: then nobody need ask for one."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -90,6 +92,7 @@ class EarlyCalls:
         self._choice = tool_choice
         self.room, self._seen = room, 0
         self._checked.clear()
+        self.is_unused = not (self._kept or self._current)
 
     async def offer(self, proposed: ToolCall, *, position: int, step: int, attempt: int) -> None:
         """Start the call if it may start now; else it and all after it wait for the whole response."""
@@ -99,6 +102,7 @@ class EarlyCalls:
             or refusals.forbidden_by(self._choice, proposed.name) is not None
         ):
             return
+        self.is_unused = False
         checked = await self._checker.check(proposed, position=position, step=step)
         self._checked[proposed.id] = (proposed, checked)
         if not isinstance(checked, Decided) or not self._may_start(checked):

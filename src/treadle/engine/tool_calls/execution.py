@@ -16,9 +16,9 @@ from treadle.engine.tool_calls.batch import Batch, Plan
 from treadle.engine.tool_calls.conditions import Conditions
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.finishing import Finisher
+from treadle.engine.tool_calls.limits import Held
 from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
-from treadle.engine.tool_calls.slots import Held
 from treadle.errors import IntentNotStored
 from treadle.events import AnyEvent, ToolResumed, ToolStarted
 from treadle.messages import ToolCall
@@ -84,9 +84,11 @@ class Execution:
         if any(state.started is not None for state in batch.calls):
             batch = await self._recovery.settle(batch, self._finisher)
         plan = await self._planner.plan(batch, self._finisher)
-        await self.early.drop(but=[early.id for _, early in plan.adopted])
+        if not self.early.is_unused:
+            await self.early.drop(but=[early.id for _, early in plan.adopted])
         await self._run(batch, plan)
-        await self._adopt(plan.adopted)
+        if plan.adopted:
+            await self._adopt(plan.adopted)
         self._batch_time.end()
         stop = await self._conditions.after(batch, self._interrupt.stop, plan.stop, self._done)
         if stop is not None:  # nobody is asked any more: what waited for a person ends with the run
@@ -95,7 +97,8 @@ class Execution:
         return stop
 
     def _begin(self, batch: Batch) -> None:
-        self._done = self._conditions.begin()
+        # Of a response that was just received, nothing can have a result yet.
+        self._done = self._conditions.begin() if batch.proposal is None else None
         started = [state for state in batch.calls if state.started is not None]
         self._in_doubt = frozenset([state.call.id for state in started if may_have_acted(state)])
         self._suspended = {

@@ -85,7 +85,7 @@ class Planner:
             before: How many calls of the batch come before it and have not started.
         """
         call = state.call
-        if (early := self._early.find(call)) is not None:
+        if not self._early.is_unused and (early := self._early.find(call)) is not None:
             return _Found(state=state, early=early, key=self._tries.key(call, early.digest))
         skipped = self._skipped(batch, before, state)
         checked = None if skipped is not None else await self._check(state, batch)
@@ -176,7 +176,7 @@ class Planner:
                 return refused
             result = refusals.over_budget(state, batch.exhausted, had_consent=consent.is_allowed(state))
             return Refused(result=result, position=state.position)
-        if edited is None and (known := self._early.checked(state.call)) is not None:
+        if edited is None and not self._early.is_unused and (known := self._early.checked(state.call)) is not None:
             return known
         is_new = edited is not None or state.decision is None
         recorded = None if is_new else consent.recorded_decision(state)
@@ -217,9 +217,8 @@ class Planner:
                 self._refuse_repeat(plan, found, refusals.too_often_words(state.call.name, nth - 1), nth)
             case _ if may_start:
                 plan.events.append(decided.event())
-                kept = (
-                    None if plan.acts or decided.decision.kind != DecisionKind.ALLOW else self._early.take(decided.call)
-                )
+                is_taken = decided.decision.kind == DecisionKind.ALLOW and not (plan.acts or self._early.is_unused)
+                kept = self._early.take(decided.call) if is_taken else None
                 if kept is not None:
                     plan.adopted.append((state.call, kept))
                 else:
