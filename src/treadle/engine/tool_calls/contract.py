@@ -24,6 +24,7 @@ from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolOutput, ToolR
 __all__ = ["Contract"]
 
 _threads = Threads()
+_ATOMS = (str, int, float, type(None))
 _MANY_BYTES = 1024 * 1024
 _SLICE_CHARS = 1024 * 1024
 _MANY_VALUES = 25_000
@@ -45,7 +46,7 @@ class Contract:
 
     async def returned(self, call: CheckedCall, value: Any) -> ToolResult:
         """Return the result of a call whose tool returned a value. Whoever holds that lets go of it then."""
-        if isinstance(value, str | int | float | None):
+        if issubclass(type(value), _ATOMS):  # not isinstance(), which asks the value itself
             return await self._of_returned(call, value, None)
         with LettingGo() as holding:
             return await self._of_returned(call, value, holding.keep)
