@@ -85,7 +85,7 @@ BUGS = (
         'return "" if call.name in self._polling else digest or streak_key(call, digest)',
         "return streak_key(call, digest)",
     ),
-    Bug("done_when is not asked", "engine/tool_calls/conditions.py", "return await self._done.stop() or self._int", "return self._int"),
+    Bug("done_when is not asked", "engine/tool_calls/conditions.py", "None if is_over else await self._done.stop()", "None"),
     Bug(
         "an action of a tool's own is allowed whatever policy says",
         "engine/tool_calls/actions.py",
