@@ -262,3 +262,10 @@ async def test_a_slow_function_holds_nobody_else_up() -> None:
         await asyncio.sleep(0)
         may_go_on.set()
         assert (await run).text == "hi"
+
+
+@pytest.mark.row("P-DOORS")
+@pytest.mark.parametrize("header", ["Authorization", "api-key"])
+def test_a_header_that_proves_who_asks_needs_nobody_else(header: str) -> None:
+    found = reached(base_url=HOST, api_key=None, headers={header: "Bearer of-my-own"})
+    assert (found.api_key, found.door.credentials) == (None, None)

@@ -193,6 +193,7 @@ SOMEBODY = {"GOOGLE_APPLICATION_CREDENTIALS": "/nonexistent/account.json"}
         ("gemini-3-pro", {}, "https://aiplatform.googleapis.com/v1/projects/p/locations/global/publishers/google/models/gemini-3-pro:streamGenerateContent"),
         ("gemini-3-pro", {"GOOGLE_CLOUD_LOCATION": "europe-west4"}, "https://europe-west4-aiplatform.googleapis.com/v1/projects/p/locations/europe-west4/publishers/google/models/gemini-3-pro:streamGenerateContent"),
         ("claude-opus-4-6", {"CLOUD_ML_REGION": "us"}, "https://aiplatform.us.rep.googleapis.com/v1/projects/p/locations/us/publishers/anthropic/models/claude-opus-4-6:streamRawPredict"),
+        ("projects/p/locations/us-east4/endpoints/123", {"CLOUD_ML_REGION": "us-east4"}, "https://us-east4-aiplatform.googleapis.com/v1/projects/p/locations/us-east4/endpoints/123:streamGenerateContent"),
         ("claude-opus-4-6", {"VERTEX": ""}, "https://aiplatform.googleapis.com/v1/projects/p/locations/global/publishers/anthropic/models/claude-opus-4-6:streamRawPredict"),
     ],
 )  # fmt: skip

@@ -180,6 +180,7 @@ def _behind_a_door(
             api_key=api_key or _key_of(vendor),
             stream=words["stream"],
             options=options,
+            headers=words["headers"] or {},
             environment=os.environ,
         )
     )

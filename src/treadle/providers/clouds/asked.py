@@ -15,6 +15,9 @@ ApiKey: TypeAlias = str | Callable[[], str]
 """A key, or a function that returns a token."""
 
 
+_PROOFS = frozenset({"authorization", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"})
+
+
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What a person says of one model."""
 
@@ -27,7 +30,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """The key that they gave, as an argument or in the vendor's variable."""
     stream: bool
     options: Mapping[str, Any]
+    headers: Mapping[str, str] = {}
+    """Headers of their own, which may prove who asks."""
     environment: Mapping[str, str]
+
+    @property
+    def proves_itself(self) -> bool:
+        """Whether a header of theirs says who asks: then nobody else is looked for."""
+        return any(name.lower() in _PROOFS for name in self.headers)
 
 
 class Reached(msgspec.Struct, frozen=True, kw_only=True):

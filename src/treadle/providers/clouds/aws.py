@@ -102,7 +102,7 @@ def _reached(asked: Asked, door: Door) -> Reached:
     credentials: Credentials | None = None
     if callable(asked.api_key):
         credentials = TokenCredentials(given_token(asked.api_key), advice=_ADVICE, what="The Bedrock token")
-    elif not key:
+    elif not key and not asked.proves_itself:
         credentials = _signatures(asked, region, is_own=base_url is not None)
     return Reached(
         base_url=base_url or _address(region or ""),

@@ -57,7 +57,7 @@ def _reached(asked: Asked, *, is_deployments: bool) -> Reached:
         api_key=key,
         door=Door(
             name=asked.name,
-            credentials=None if key else _credentials(asked, base_url),
+            credentials=None if key or asked.proves_itself else _credentials(asked, base_url),
             key_header="api-key",
             key_variable="AZURE_API_KEY",
         ),

@@ -55,14 +55,17 @@ def claude_door(asked: Asked) -> Reached:
 
 def _reached(asked: Asked, publisher: str, method: str, fields: Mapping[str, Any]) -> Reached:
     key = asked.api_key if isinstance(asked.api_key, str) and asked.api_key else None
-    place = _place(asked, needs_one=key is None)
-    model = quote(asked.model.removeprefix(f"publishers/{publisher}/models/"), safe="@")
     location = _location(asked)
+    if asked.model.startswith("projects/"):  # a tuned model, at an endpoint of its own
+        path = quote(asked.model, safe="/@:")
+    else:
+        model = quote(asked.model.removeprefix(f"publishers/{publisher}/models/"), safe="@")
+        path = f"{_place(asked, needs_one=key is None)}publishers/{publisher}/models/{model}"
     door = Door(
         name=asked.name,
-        path=f"{place}publishers/{publisher}/models/{model}:{method}",
+        path=f"{path}:{method}",
         fields=fields,
-        credentials=None if key else _credentials(asked),
+        credentials=None if key or asked.proves_itself else _credentials(asked),
         key_header="x-goog-api-key",
         key_variable="VERTEX_API_KEY",
     )
