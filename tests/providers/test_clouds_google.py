@@ -130,6 +130,7 @@ async def test_all_who_wait_share_one_fetch_and_one_who_stops_waiting_harms_nobo
     waiting = [asyncio.create_task(credentials.proof(REQUEST)) for _ in range(20)]
     await asyncio.to_thread(has_begun.wait, 30)
     waiting[0].cancel()
+    await asyncio.wait(waiting[:1])
     may_go_on.set()
     found = await asyncio.gather(*waiting, return_exceptions=True)
 

@@ -57,13 +57,8 @@ def test_frames_are_read_as_the_vendors_own_library_reads_them(payloads, data) -
 @pytest.mark.row("P-FRAMES")
 @pytest.mark.parametrize("at", range(len(SAID)))
 def test_a_changed_bit_anywhere_in_a_frame_is_found(at: int) -> None:
-    damaged = bytes([*SAID[:at], SAID[at] ^ 1, *SAID[at + 1 :]])
-    reader = EventStreamReader()
-    try:
-        found = reader.feed(damaged + bytes(len(SAID)))
-    except ModelResponseInvalid:
-        return
-    assert found == []  # the length grew, and the prelude's own sum was not reached
+    with pytest.raises(ModelResponseInvalid, match="checksum does not match"):
+        EventStreamReader().feed(bytes([*SAID[:at], SAID[at] ^ 1, *SAID[at + 1 :]]))
 
 
 def test_every_type_of_header_is_passed_over_and_text_is_read() -> None:
