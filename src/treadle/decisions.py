@@ -13,7 +13,9 @@ Mode: TypeAlias = Literal["plan", "ask", "accept-edits", "deny-unlisted", "bypas
 """How much a session lets happen without a question. A person changes it, also while a run is under way."""
 
 MODES: tuple[Mode, ...] = get_args(Mode)
+"""All modes."""
 DEFAULT_MODE: Mode = "ask"
+"""The mode of a session where nobody has named one."""
 
 
 class DecisionKind(StrEnum):
