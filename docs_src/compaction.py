@@ -17,7 +17,9 @@ async def page(number: int) -> str:
 async def main() -> None:
     pages = [call("page", number=number) for number in range(1, 7)]
     refused = ContextOverflow("The request is longer than the model's context.", status=400)
-    model = ScriptedModel([*pages, refused, refused, text("Pages 1 to 5 tell of a journey."), text("It is a journey.")])
+    model = ScriptedModel(
+        [*pages, refused, refused, text("Pages 1 to 5 describe a journey."), text("It is a journey.")]
+    )
     agent = Agent(model, tools=[page], compactor=Tiers(ClearResults(keep=2), Summarize(keep=1)))
 
     result = await agent.run("What is the book about?")

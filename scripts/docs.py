@@ -43,7 +43,7 @@ def written_anew(text: str, project: Path = PROJECT) -> str:
     """Return a page with each shown file as it is now.
 
     Raises:
-        FileNotFoundError: The page names a file that is not there.
+        FileNotFoundError: The page names a file that does not exist.
         ValueError: The page names a file outside docs_src.
     """
     samples = (project / "docs_src").resolve()

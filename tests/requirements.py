@@ -113,7 +113,7 @@ def _mark(node: ast.Call, where: str, not_a_test: str | None) -> Mark:
     if not ids or len(ids) != len(node.args) or node.keywords:
         problem = f"{where}: a row mark takes ids as literal strings, at least one"
     elif not_a_test is not None:
-        problem = f"{where}: {not_a_test} carries a row mark and is no test that pytest collects"
+        problem = f"{where}: {not_a_test} carries a row mark and is not a test that pytest collects"
     return Mark(ids=ids, where=where, problem=problem)
 
 

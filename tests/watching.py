@@ -70,7 +70,7 @@ class Watcher:
 
 
 def violations_in_files(folder: Path) -> Iterator[str]:
-    """Yield what the sessions in a folder's journals have broken. Files that are no journal are passed over."""
+    """Yield what the sessions in a folder's journals have broken. Files that are not journal are passed over."""
     for path in sorted(folder.rglob("*.db")):
         for session_id, events in asyncio.run(_sessions_in(path)):
             for line in find_violations(events):

@@ -1,4 +1,4 @@
-"""Decisions: the word on one call, with all that travels with it to the attempt, the events and the reports. Values only."""
+"""Decisions: the message about one call, with all that travels with it to the attempt, the events and the reports. Values only."""
 
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias, get_args
@@ -32,7 +32,7 @@ class DecisionKind(StrEnum):
 
 
 class Decision(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """The word on one call, with the rule that spoke and its reason.
+    """The decision on one call, with the rule that spoke and its reason.
 
     Example:
         Decision(kind="allow", arguments={**call.arguments, "dry_run": True}, message="Dry runs only today.")

@@ -13,7 +13,7 @@ class Effect(StrEnum):
     """
 
     READ = "read"
-    """Observes only. Runs beside other reads, is allowed by default, and may be run again."""
+    """Observes only. Runs in parallel with other reads, is allowed by default, and may be run again."""
     IDEMPOTENT = "idempotent"
     """The same arguments again change nothing more."""
     KEYED = "keyed"

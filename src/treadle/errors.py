@@ -20,7 +20,7 @@ TreadleError
 │   │   └── ApprovalExpired     the request was not answered in time; `resume` asks anew
 │   ├── UnknownDoubt            no call by that id is in doubt, or a person has resolved it
 │   ├── UnknownInput            no call by that id waits for an input, or it was given one
-│   ├── SessionExists           a session by that id is there already
+│   ├── SessionExists           a session with that id exists already
 │   ├── SessionNotActive        people have suspended, closed or deleted the session
 │   │   └── SessionMoved        the session goes on elsewhere; the message says where
 │   └── NoSuchPoint             no point to fork from or rewind to: a call is open there, or there is none
@@ -37,7 +37,7 @@ TreadleError
 └── (about one call)
     ├── Rejected                the service says no; its body reaches the model
     ├── Transient               a passing fault; may be retried unless the tool is unsafe
-    ├── InvalidJson             the arguments are no JSON; says where
+    ├── InvalidJson             the arguments are not valid JSON; says where
     └── InvalidArguments        the arguments do not fit; carries every violation
 """
 
@@ -159,7 +159,7 @@ class ToolNameConflict(ConfigurationError):
 
 
 class ToolDefinitionError(ConfigurationError):
-    """A tool that cannot be described to a model: an annotation without a schema, a schema that is none."""
+    """A tool that cannot be described to a model: an annotation without a schema, an invalid schema."""
 
 
 class SandboxUnavailable(TreadleError):
@@ -215,7 +215,7 @@ class UnknownInput(SessionError):
 
 
 class SessionExists(SessionError):
-    """A session by that id is there already, perhaps deleted: an id is never used twice."""
+    """A session with that id exists already, perhaps deleted: an id is never used twice."""
 
 
 class SessionNotActive(SessionError):
@@ -309,7 +309,7 @@ class Transient(TreadleError):
     """Raised by a tool for a passing fault. Retried for every effect but `unsafe`.
 
     Args:
-        retry_after_seconds: What the service asked us to wait, or None. Too long a wait is told to the model instead.
+        retry_after_seconds: What the service asked us to wait, or None. Too long a wait is reported to the model instead.
         code: A finer word for the model, where no attempt is left.
     """
 
@@ -320,7 +320,7 @@ class Transient(TreadleError):
 
 
 class InvalidJson(TreadleError):
-    """The arguments of a call are no JSON.
+    """The arguments of a call are not valid JSON.
 
     Args:
         where: line, column, snippet and reason.
@@ -371,7 +371,7 @@ def check_options(owner: str, given: Collection[str], known: Collection[str]) ->
 
 
 def check_kind(option: str, value: object, kinds: type | tuple[type, ...], words: str) -> None:
-    """Refuse the value of an option that is of a wrong kind. True and false are no numbers.
+    """Refuse the value of an option that is of a wrong kind. True and false are not numbers.
 
     Args:
         words: What the option must be.
@@ -385,7 +385,7 @@ def check_kind(option: str, value: object, kinds: type | tuple[type, ...], words
 
 
 def check_path(option: str, value: object) -> None:
-    """Refuse what is no path.
+    """Refuse what is not a path.
 
     Raises:
         ConfigurationError: It is neither a text nor a path, or no file can have that name.

@@ -66,7 +66,7 @@ def failed_result(
     attempts: int = 0,
     may_have_acted: bool = False,
 ) -> ToolResult:
-    """Make the result of a call that is not `ok`. What is no JSON in its words is made JSON: a result never fails."""
+    """Make the result of a call that is not `ok`. What is not valid JSON in its words is made JSON: a result never fails."""
     code = code if code is None else str(code)
     message = message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 3] + "..."
     if find_unencodable([message, code, list(details), dict(extra or {})]) is not None:
@@ -99,7 +99,7 @@ def after_earlier_attempt(result: ToolResult) -> ToolResult:
     words = "An earlier attempt may have been carried out: check before you repeat it."
     try:
         told = msgspec.json.decode(result.content, type=dict[str, Any])
-    except msgspec.DecodeError:  # shortened to what fits, which is no JSON any more
+    except msgspec.DecodeError:  # shortened to what fits, which is no longer valid JSON
         content = f"{words} {result.content}"
     else:
         told |= {"message": f"{told.get('message', '')} {words}", "may_have_acted": True}
@@ -108,7 +108,7 @@ def after_earlier_attempt(result: ToolResult) -> ToolResult:
 
 
 def _tamed(value: Any, depth: int = 20) -> Any:
-    """Turn anything into JSON, with its words where it is none."""
+    """Turn anything into JSON, and what JSON cannot hold into its text."""
     match value:
         case str():
             return _text(value)

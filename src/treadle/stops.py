@@ -71,7 +71,7 @@ class StopReason(StrEnum):
     REFUSED = "refused"
     """The model or its vendor refused."""
     TOOL_UNAVAILABLE = "tool_unavailable"
-    """A tool that the run needs is not there."""
+    """A tool that the run needs is unavailable."""
     NO_FINAL_ANSWER_OR_TOOL_CALL = "no_final_answer_or_tool_call"
     """The response had neither text nor a call, or its answer does not fit the output type."""
     OUTPUT_TRUNCATED = "output_truncated"
@@ -111,9 +111,17 @@ _MEANING: dict[StopReason, tuple[Status, int, str]] = {
     StopReason.DONE_CONDITION_SATISFIED: (Status.COMPLETED, 0, "None needed: the done condition holds."),
     StopReason.STEP_LIMIT_REACHED: (Status.STOPPED, 10, _LARGER_BUDGET),
     StopReason.BUDGET_EXCEEDED: (Status.STOPPED, 10, _LARGER_BUDGET),
-    StopReason.APPROVAL_REQUIRED: (Status.PAUSED, 11, "Ask the user to allow or deny the pending call, then resume."),
-    StopReason.INPUT_REQUIRED: (Status.PAUSED, 11, "Ask the user the question, then resume with the answer."),
-    StopReason.TASK_DENIED: (Status.STOPPED, 12, "Tell the user that policy denies this task."),
+    StopReason.APPROVAL_REQUIRED: (
+        Status.PAUSED,
+        11,
+        "Get an answer for the pending approval, pass it to session.answer(), then resume.",
+    ),
+    StopReason.INPUT_REQUIRED: (
+        Status.PAUSED,
+        11,
+        "Get an answer to the question, pass it to session.input(), then resume.",
+    ),
+    StopReason.TASK_DENIED: (Status.STOPPED, 12, "Do not try again: a policy denies this task."),
     StopReason.REPEATED_TOOL_CALL: (
         Status.STOPPED,
         13,
@@ -125,7 +133,7 @@ _MEANING: dict[StopReason, tuple[Status, int, str]] = {
         13,
         "Use a model that writes valid calls, or simplify the tool's parameters.",
     ),
-    StopReason.REFUSED: (Status.STOPPED, 14, "Tell the user that the model refused; rephrase the task."),
+    StopReason.REFUSED: (Status.STOPPED, 14, "Rephrase the task: the model refused it."),
     StopReason.TOOL_UNAVAILABLE: (Status.STOPPED, 15, "Bring the required tool back, then resume."),
     StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL: (Status.STOPPED, 1, "Ask the model again, or use another model."),
     StopReason.OUTPUT_TRUNCATED: (Status.STOPPED, 1, "Raise the model's output limit, or ask for less at once."),

@@ -58,7 +58,7 @@ class Unknown:
 
 
 def answer_of_check(value: object) -> "type[NotDone | Unknown] | Done | None":
-    """Return what a tool's `check` says; None where its value is no answer, such as None, False or an empty list.
+    """Return what a tool's `check` says; None where its value is not an answer, such as None, False or an empty list.
 
     A plain value that is neither empty nor false stands for `Done(value)`.
     """
@@ -176,7 +176,7 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None
     """Asked whether a call of unknown outcome was done: `Done(value)`, `NotDone` or `Unknown`. It needs a `timeout`.
 
-    A plain value that is neither empty nor false stands for `Done(value)`; None, False, 0, "", [] and {} are no answer.
+    A plain value that is neither empty nor false stands for `Done(value)`; None, False, 0, "", [] and {} are not answer.
     """
     key: Callable[[JsonObject], Any] | None = None
     """What a call is about, such as `lambda arguments: arguments["invoice"]`: a JSON value.
@@ -256,7 +256,7 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
         if not callable(self.effect) and not (isinstance(self.effect, str) and self.effect in set(Effect)):
             words = ", ".join(Effect)
             raise ToolDefinitionError(
-                f"Tool {self.name!r}: effect {shown(self.effect)} is none of {words}, nor a function."
+                f"Tool {self.name!r}: effect {shown(self.effect)} is not one of {words}, nor a function."
             )
         if self.permission not in (None, "allow", "ask", "deny"):
             raise ToolDefinitionError(

@@ -226,7 +226,7 @@ async def test_an_interceptor_that_hangs_after_a_call_does_not_outlive_the_run()
 
 
 async def test_a_resume_needs_a_session() -> None:
-    with pytest.raises(ConfigurationError, match="no session to go on with"):
+    with pytest.raises(ConfigurationError, match="resume needs the session"):
         await Agent(ScriptedModel([text("done")])).resume(None)  # type: ignore[arg-type]
 
 

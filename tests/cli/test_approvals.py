@@ -57,7 +57,7 @@ def test_the_way_to_allow_a_call_and_to_go_on_names_the_journal_that_was_named(p
 
     assert f"treadle approve {approval['id']} --journal {paying.folder}/own.db" in paused.stderr.splitlines()[-2]
     assert approved.stderr.endswith(
-        f"Go on with: treadle resume {approval['session_id']} --journal {paying.folder}/own.db\n"
+        f"Resume with: treadle resume {approval['session_id']} --journal {paying.folder}/own.db\n"
     )
 
 

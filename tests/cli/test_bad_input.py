@@ -45,11 +45,11 @@ USAGE = [
     (["run", "-m", "openai-chat:m", "--base-url", "localhost:80", "x"], "http://"),
     (["run", "-m", "script:none.json", "x"], "none.json"),
     (["run", "-m", "demo", "-C", "nowhere", "x"], "Name another with -C"),
-    (["run", "-m", "demo", "-C", "a.txt", "x"], "is no folder"),
+    (["run", "-m", "demo", "-C", "a.txt", "x"], "is not a folder"),
     (["run", "-m", "demo", "--allow", "read(x", "x"], "read(x"),
     (["run", "-m", "demo", "--deny", "", "x"], "Rule ''"),
     (["run", "-m", "demo", "--tools", "grp", "x"], "Did you mean grep?"),
-    (["run", "-m", "demo", "--tools", "none.py", "x"], "none.py is not there"),
+    (["run", "-m", "demo", "--tools", "none.py", "x"], "none.py does not exist"),
     (["run", "-m", "demo", "--tools", "nomodule:x", "x"], "no module 'nomodule'"),
     (["run", "-m", "demo", "--tools", "json:nothing", "x"], "has no 'nothing'"),
     (["run", "-m", "demo", "--tools", "json:dumps", "x"], "neither a Tool nor a list"),
@@ -81,7 +81,7 @@ def test_a_wrong_command_line_gets_one_sentence_and_code_2(treadle, arguments, w
 BROKEN = {
     "no toml": ("model = \n", "line 1"),
     "not utf-8": (b"model = '\xff'\n", "not UTF-8"),
-    "deep": ("a = " + "[" * 5000, "no valid TOML"),
+    "deep": ("a = " + "[" * 5000, "not valid TOML"),
     "unknown key": ("\nmodell = 'demo'\n", "line 2: unknown key 'modell'. Did you mean model?"),
     "misspelt budget": (
         "[budget]\nmax_tool_cals = 3\n",
@@ -135,11 +135,11 @@ TOOLS = {
     "no tool": ("x = 1\n", "holds no tool"),
     "bad effect": (
         "from treadle import Tool\nt = Tool(name='t', description='', parameters={}, run=print, effect='writes')\n",
-        "effect 'writes' is none of",
+        "effect 'writes' is not one of",
     ),
     "typed": (
         "from treadle import tool\n\n@tool(effect='raed')\ndef f(x: int): ...\n",
-        "mine.py, line 3: Tool 'f': effect 'raed' is none of",
+        "mine.py, line 3: Tool 'f': effect 'raed' is not one of",
     ),
     "bad schema": (
         "from treadle import Tool\nt = Tool(name='t', description='', parameters={'type': 'objekt'}, run=print)\n",

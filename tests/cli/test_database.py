@@ -25,7 +25,7 @@ def test_a_run_is_paused_approved_resumed_and_shown_in_a_database(paying, postgr
     report = paying.json("resume", "s1", *running, code=0)
 
     assert paused["approvals"][0]["id"] == waiting["id"]
-    assert "Go on with: treadle resume s1" in said
+    assert "Resume with: treadle resume s1" in said
     assert report["text"] == "It is done."
     assert (paying.folder / "paid.txt").read_text() == "40\n"
     assert [one["id"] for one in paying.json("sessions", "--json", *flags, code=0)] == ["s1"]

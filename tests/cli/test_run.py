@@ -79,7 +79,7 @@ def test_stream_json_is_every_event_as_a_line_and_the_report_last(treadle):
 
 @pytest.mark.row("K04", "F04")
 def test_a_person_is_told_in_the_services_words_why_a_call_was_refused(treadle):
-    turns = [{"calls": [{"name": "read", "arguments": {"path": "b.txz"}}]}, {"text": "It is not there."}]
+    turns = [{"calls": [{"name": "read", "arguments": {"path": "b.txz"}}]}, {"text": "It does not exist."}]
 
     ran = treadle("run", "-m", treadle.script("s.json", turns), "x", code=0)
 

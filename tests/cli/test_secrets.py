@@ -282,7 +282,7 @@ def test_an_exact_export_goes_on_elsewhere_and_a_redacted_one_with_an_open_call_
     assert (acting.folder / "acted.txt").read_text() == f"n|{CANARY}"
 
 
-# --- consent, and what is no secret ----------------------------------------------------------------------------------
+# --- consent, and what is not a secret ----------------------------------------------------------------------------------
 
 
 @pytest.mark.row("H14", "H15")

@@ -106,7 +106,7 @@ def test_a_signal_in_mid_tool_ends_the_run_with_its_report(treadle, blocked, num
 
 
 def test_a_second_ctrl_c_ends_the_program_at_once_and_what_is_recorded_is_safe(treadle, start_blocked):
-    # A cancel waits for this tool to end by itself. It is no read, so its start was durable before it began.
+    # A cancel waits for this tool to end by itself. It is not a read, so its start was durable before it began.
     process = start_blocked("--allow", "stubborn", name="stubborn")
     process.send_signal(signal.SIGINT)
     said = next(line for line in process.stderr if b"SIGINT received" in line)

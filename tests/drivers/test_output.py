@@ -85,7 +85,7 @@ async def test_the_answer_is_a_value_of_the_type(kind: Any, words: str, expected
     [
         ("Bergen has many people.", "not JSON"),
         ("", "empty"),
-        ("[1]", "no JSON object"),
+        ("[1]", "not a JSON object"),
         ('{"name": "Bergen", "people": "many"}', "`people`"),
         ('{"name": "Bergen", "people": "290000"}', "`people`"),
         ('{"name": "Bergen", "people": 3.0}', "`people`"),

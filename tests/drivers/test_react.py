@@ -513,7 +513,7 @@ async def test_a_structured_answer_is_the_answer_of_the_decision() -> None:
 
 
 class Parts:
-    """An iterator that is no generator, and has nothing to close."""
+    """An iterator that is not a generator, and has nothing to close."""
 
     def __init__(self, *parts: ModelPart) -> None:
         self._parts = iter(parts)

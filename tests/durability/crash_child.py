@@ -333,7 +333,7 @@ def live(job: Job) -> None:
         report = build_tables(job) if job.act == "build" else asyncio.run(carry_out(job))
     except NothingToResume as error:  # the kinds of it, too
         code, report = 1, {"error": f"NothingToResume: {error}"}
-    except Exception as error:  # noqa: BLE001 - whatever it was, the parent must hear of it
+    except Exception as error:  # noqa: BLE001 - whatever it was, the parent must be notified
         code, report = 1, {"error": f"{type(error).__name__}: {error}"}
     Path(job.out).write_text(json.dumps(report))
     os._exit(code)

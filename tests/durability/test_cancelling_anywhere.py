@@ -150,7 +150,7 @@ class Life:
         try:
             await self._task
         except asyncio.CancelledError:
-            assert self._way == "task.cancel", "run.cancel() is no exception"
+            assert self._way == "task.cancel", "run.cancel() is not an exception"
 
     async def ends(self) -> Sequence[str]:
         kinds = [event.type for event in await self.session.events()]

@@ -11,7 +11,7 @@ from treadle.resolve import open_journal
 
 
 def nothing() -> None:
-    """Hear of nothing."""
+    """Notice nothing."""
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])

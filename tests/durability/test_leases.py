@@ -62,7 +62,7 @@ class Held:
 
 
 def nothing() -> None:
-    """Hear of nothing."""
+    """Notice nothing."""
 
 
 async def check_whole(path: Path) -> None:

@@ -210,7 +210,7 @@ async def test_what_may_run_in_a_sandbox_only_is_among_the_denials_of_the_report
 
 
 class Odd:
-    """A policy whose answer is no decision."""
+    """A policy whose answer is not a decision."""
 
     def decide(self, call: Any, session: Any) -> Any:
         return {"allow": True}
@@ -221,7 +221,7 @@ async def test_a_policy_whose_answer_is_no_decision_is_named_to_the_model() -> N
     result = await run_calls(call("look"), tools=[read(Recorder())], policy=Odd())
 
     assert statuses(result) == ["denied"]
-    assert "The policy answered with a dict that is no Decision" in results(result)[0]["message"]
+    assert "The policy answered with a dict that is not a Decision" in results(result)[0]["message"]
 
 
 @pytest.mark.row("W11", "L29")

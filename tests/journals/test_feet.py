@@ -24,7 +24,7 @@ StartChild = Callable[..., subprocess.Popen[str]]
 
 
 def nothing() -> None:
-    """Hear of nothing."""
+    """Notice nothing."""
 
 
 @pytest.fixture

@@ -240,7 +240,7 @@ async def test_an_unknown_session_has_no_inbox(journal: Journal):
 
 
 def nothing() -> None:
-    """Hear of nothing."""
+    """Notice nothing."""
 
 
 async def test_a_session_is_held_by_one_until_it_is_given_back(journal: Journal):

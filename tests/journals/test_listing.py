@@ -101,7 +101,9 @@ async def test_a_session_that_changes_between_two_pages_hides_no_other(journal: 
     assert [info.id for info in await journal.sessions(SessionFilter(after=last.cursor))][-2:] == ["a", "gone"]
 
 
-@pytest.mark.parametrize(("asked", "fault"), [({"after": "yesterday"}, "no cursor"), ({"limit": -1}, "limited to -1")])
+@pytest.mark.parametrize(
+    ("asked", "fault"), [({"after": "yesterday"}, "not a cursor"), ({"limit": -1}, "limited to -1")]
+)
 async def test_a_filter_that_no_list_can_answer_is_refused(journal: Journal, asked, fault: str):
     with pytest.raises(ConfigurationError, match=fault):
         await journal.sessions(SessionFilter(**asked))

@@ -37,7 +37,7 @@ SHORT = 0.5
 
 
 def nothing() -> None:
-    """Hear of nothing."""
+    """Notice nothing."""
 
 
 @asynccontextmanager
@@ -498,7 +498,7 @@ async def test_whoever_holds_a_session_hears_of_messages_from_elsewhere(url: str
     ],
 )
 async def test_an_address_that_is_none_is_refused_without_showing_it(url: str):
-    with pytest.raises(ConfigurationError, match="no PostgreSQL URL") as refusal:
+    with pytest.raises(ConfigurationError, match="not a PostgreSQL URL") as refusal:
         await open_journal(url)
     for secret in ("hun", "ter2"):
         assert secret not in str(refusal.value)

@@ -30,7 +30,7 @@ SHORT = 2.0
 
 
 def nothing() -> None:
-    """Hear of nothing."""
+    """Notice nothing."""
 
 
 @asynccontextmanager

@@ -539,7 +539,7 @@ async def test_a_folder_and_a_pipe_are_no_journals(tmp_path: Path):
     with pytest.raises(JournalError, match="is a folder"):
         await open_sqlite(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(JournalError, match="no regular file"):
+    with pytest.raises(JournalError, match="not a regular file"):
         await open_sqlite(tmp_path / "pipe")
     (tmp_path / "file").write_text("x")
     with pytest.raises(JournalError, match="cannot be opened"):

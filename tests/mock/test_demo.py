@@ -334,7 +334,7 @@ def test_a_result_that_cannot_be_read_is_told_not_guessed(project):
 
     answer = loop.resume()
 
-    assert "shortened or is no JSON object" in answer
+    assert "shortened or is not a JSON object" in answer
 
 
 def test_the_same_request_gets_the_same_response(project):

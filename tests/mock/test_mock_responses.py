@@ -249,7 +249,7 @@ BAD_REQUESTS = {
         {**OK, "tools": [{**LOOK, "strict": False, "parameters": {"type": "object", "anyOf": []}}]},
         "schema must have type 'object' and not have",
     ),
-    "parameters that are no object": (
+    "parameters that are not object": (
         {**OK, "tools": [{**LOOK, "parameters": {"type": "string"}}]},
         "got 'type: \"string\"'",
     ),
@@ -265,7 +265,7 @@ BAD_REQUESTS = {
         {**OK, "tools": [LOOK], "tool_choice": {"type": "function", "function": {"name": "look"}}},
         "Missing required parameter: 'tool_choice.name'",
     ),
-    "a choice of a tool that is not there": (
+    "a choice of a tool that does not exist": (
         {**OK, "tools": [LOOK], "tool_choice": {"type": "function", "name": "other"}},
         "Tool choice 'other' not found in 'tools' parameter",
     ),
@@ -279,7 +279,7 @@ BAD_REQUESTS = {
         {**OK, "tools": [LOOK], "tool_choice": {"name": "look"}},
         "Invalid type for 'tool_choice': expected 'none', 'auto', 'required' or an object that names a function",
     ),
-    "a text that is no object": (
+    "a text that is not an object": (
         {**OK, "text": "json"},
         "Invalid type for 'text': expected an object, but got a string instead.",
     ),

@@ -92,7 +92,7 @@ BAD = {
     '[{}, {"txt": "hi"}]': "s.json: turn [1] has the unknown key 'txt'; did you mean 'text'?",
     '[{"zebra": 1}]': "turn [0] has the unknown key 'zebra'; known are text, calls,",
     '[{"text": "a", "text": "b"}]': "the key 'text' stands twice",
-    '[{"delay_ms": NaN}]': "NaN is no JSON value",
+    '[{"delay_ms": NaN}]': "NaN is not a JSON value",
     '[{"delay_ms": 1e999}]': "delay_ms must be a number of 0 or more; got Infinity",
     '[{"text": 1}]': "turn [0]: text must be a string or null; got 1",
     '[{"calls": {"name": "a"}}]': "calls must be a list of calls; got an object",

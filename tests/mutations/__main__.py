@@ -1,6 +1,6 @@
 """`python -m mutations`: draws mutants by a seed, has the tests judge them, and tells which survive.
 
-Exit code 1 when more than one in ten of those that are no equivalents survives.
+Exit code 1 when more than one in ten of those that are not equivalents survives.
 """
 
 import argparse

@@ -225,7 +225,7 @@ def _of_statement(node: ast.stmt) -> Iterator[ast.AST]:
         case ast.Break():
             yield ast.Continue()
         case ast.Return(value=ast.Constant(value=None | False)):
-            return  # None for False is no change: a caller asks whether it is true
+            return  # None for False is not a change: a caller asks whether it is true
         case ast.Return(value=ast.expr() as value):
             yield ast.Return(value=ast.copy_location(ast.Constant(value=None), value))
         case ast.If(test=test) if not isinstance(test, ast.Compare):

@@ -263,7 +263,7 @@ def _check_history(oracle: Oracle, request: Any, before: list[Execution], *, own
         # What a service refuses is told in our one form, with its words.
         words = json.loads(ours.text)["details"][0] if given.is_error else ours.text
         assert _plain(words) == _plain(given.text)
-    # What the dialects of others call a picture or an error, this one may have no word for.
+    # What the dialects of others call a picture or an error, this one may have no way to say.
     of_its_own = [one.outcome for one in before[len(before) - own :]]
     assert [(one.media, one.is_error) for one in outcomes[len(before) - own :]] == [
         (one.media, one.is_error) for one in of_its_own

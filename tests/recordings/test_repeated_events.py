@@ -95,7 +95,7 @@ def test_events_that_are_repeated_or_swapped_make_no_call_and_lose_none(dialect,
     try:
         collected = _collected(dialect, (*changed, terminal))
     except (ModelError, AnswerError):
-        return  # told as an error, and asked again
+        return  # reported as an error, and asked again
 
     _check(dialect, honest, collected)
 

@@ -90,7 +90,7 @@ async def test_an_import_with_an_absurd_time_is_refused(journal: Journal, at: st
     for number, line in enumerate(lines):
         if '"approval.requested"' in line:
             expires = line.partition('"expires_at":')[2].split(",")[0].rstrip("}")
-            with pytest.raises(JournalError, match="is no time"):
+            with pytest.raises(JournalError, match="is not a time"):
                 await import_session(
                     MemoryJournal(), [*lines[:number], line.replace(expires, at), *lines[number + 1 :]]
                 )

@@ -148,7 +148,7 @@ class FileJournal(SimJournal):
         return lease
 
     def lose(self, session_id: str) -> None:
-        """Another process takes this session over: the lock is free, and nothing else is told to the file."""
+        """Another process takes this session over: the lock is free, and nothing else is reported to the file."""
         if (lease := self._leases.pop(session_id, None)) is not None:
             lease._drop()
 

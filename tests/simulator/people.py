@@ -118,7 +118,7 @@ class People:
     # --- at a session
 
     async def _work(self, process: Process, session_id: str) -> None:
-        """Give a task or go on with one, as a program would that is started by a person."""
+        """Give a task or continue with one, as a program would that is started by a person."""
         try:
             async with self._opened(process, session_id) as session:
                 for _ in range(self._chance.choice((1, 2, 3))):

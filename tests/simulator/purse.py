@@ -50,7 +50,7 @@ class _Account(msgspec.Struct, kw_only=True):
         return None
 
     def add(self, usage: Usage | None, *, turns: int) -> None:
-        """Add a response; one to a closing request is no turn."""
+        """Add a response; one to a closing request is not a turn."""
         self.turns += turns
         if usage is not None:
             self.input_tokens += usage.input_tokens or 0
@@ -63,12 +63,12 @@ class Purse:
     def __init__(self, life: "Life") -> None:
         self._life = life
         self._accounts: dict[tuple[str, str], _Account] = {}
-        """By session and run: a fork goes on with a run of the same id, in an account of its own."""
+        """By session and run: a fork resumes a run of the same id, in an account of its own."""
         self._at: dict[str, _Account] = {}
         """The run that each process is at, by the name of the process."""
 
     def heard(self, process: "Process", event: AnyEvent) -> None:
-        """A process tells of an event; runs of children are in the account of the run above them."""
+        """A process reports an event; runs of children are in the account of the run above them."""
         kind = type(event)
         if kind is ModelFinished:
             account = self._at.get(process.name)

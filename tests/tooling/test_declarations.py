@@ -38,7 +38,7 @@ UNUSABLE: dict[str, Any] = {
     "default that is bytes": lambda: {**OBJECT, "properties": {"a": {"default": b"x"}}},
     "default that is NaN": lambda: {**OBJECT, "properties": {"a": {"default": float("nan")}}},
     "half a surrogate pair": lambda: {**OBJECT, "properties": {"a": {"description": "\ud800"}}},
-    "a key that is no text": lambda: {**OBJECT, "properties": {1: {}}},
+    "a key that is not text": lambda: {**OBJECT, "properties": {1: {}}},
     "a cycle": cycle,
     "2,000 levels": lambda: deep(2000),
     "50,000 levels": lambda: deep(50_000),

@@ -31,7 +31,7 @@ def never() -> bool:
 
 @pytest.fixture(autouse=True, scope="module")
 def guard():
-    """Start the guard process, which one heavy search starts and the process keeps: it is none of a search's own."""
+    """Start the guard process, which one heavy search starts and the process keeps: it is not one of a search's own."""
     with matching(r"\w{100}", ignore_case=False, is_cancelled=never):
         pass
 

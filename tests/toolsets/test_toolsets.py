@@ -191,7 +191,7 @@ async def test_it_is_closed_at_every_end_of_the_run(end):
 
 
 class Crashing:
-    """A driver with a fault that is none of a model."""
+    """A driver with a fault that is not one of a model."""
 
     def bind(self, model: Any, tools: Any, executor: Any) -> "Crashing":
         return self
@@ -386,7 +386,7 @@ def test_two_toolsets_of_one_name_and_what_is_no_toolset_are_refused_by_the_agen
     with pytest.raises(ConfigurationError, match="neither a Tool nor a toolset"):
         Agent(ScriptedModel([text("ok")]), tools=["look"])  # type: ignore[list-item]  # what is refused here
     with pytest.raises(ConfigurationError, match="neither a Tool nor a toolset"):
-        Agent(ScriptedModel([text("ok")]), tools=[Set])  # type: ignore[list-item]  # a class is no instance
+        Agent(ScriptedModel([text("ok")]), tools=[Set])  # type: ignore[list-item]  # a class is not an instance
     with pytest.raises(ConfigurationError, match="name has 1 to"):
         Agent(ScriptedModel([text("ok")]), tools=[Set("")])
 

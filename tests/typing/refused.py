@@ -60,7 +60,7 @@ agent: Agent[Database, Invoice] = Agent(model, tools=[double, find], output=Invo
 wrong: Agent[Database, Invoice] = Agent(model, output=str)  # refused: another answer
 Agent[Database, Invoice](model, output=str)  # refused: another answer
 Agent(model, output=3)  # refused: no type
-Agent(model, tools=[len])  # refused: a function that is no tool
+Agent(model, tools=[len])  # refused: a function that is not a tool
 Agent(model, tools=double)  # refused: a list
 Agent(model, on_limit="explode")  # refused: no such value
 Agent(model, max_turns=3)  # refused: an option of Budget

@@ -364,7 +364,7 @@ def test_formats_are_enforced(name, good, bad):
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ({"type": "intger"}, "no valid JSON Schema"),
+        ({"type": "intger"}, "not a valid JSON Schema"),
         ({"minimum": "x"}, r"at minimum"),
         ({"pattern": "("}, "regex"),
         ({"$ref": "http://127.0.0.1:9/schema.json"}, "only references within the schema"),
@@ -376,7 +376,7 @@ def test_formats_are_enforced(name, good, bad):
         ({"default": object()}, "cannot be written as JSON"),
         ({"properties": {"a": {"default": float("nan")}}}, r"cannot be written as JSON: .*nan"),
         ({"maximum": float("inf")}, r"cannot be written as JSON: .*inf"),
-        ([], "no valid JSON Schema"),
+        ([], "not a valid JSON Schema"),
     ],
 )
 def test_a_schema_that_is_none_or_points_elsewhere_is_a_definition_error(schema, words):

@@ -83,7 +83,7 @@ class Agent(Generic[Deps, Output]):
             Schema. The answer is checked strictly, and the model told of what is wrong twice; `result.output` holds it.
         tool_choice: `auto`, `none`, `required` or a tool's name; the last two hold for a run's first request.
         on_limit: At a turn or call limit, `summarize` asks the model for a partial answer, `report` stops at once.
-        in_doubt: On resume, an unsafe call that had started and that no `check` can tell of: `ask` a person, `tell` the
+        in_doubt: On resume, an unsafe call that had started and of which no `check` knows the outcome: `ask` a person, `tell` the
             model that its outcome is unknown; None asks where a person had consented to the call.
         approval_seconds: How long a person may take to answer a request for consent: 7 days, where nothing else is said.
         batch_seconds: Seconds that the calls of one response may take together; None for each tool's own limit only. When
@@ -182,7 +182,7 @@ class Agent(Generic[Deps, Output]):
         """Carry out one task and return how it ended. An abnormal stop is a result, not an exception.
 
         Args:
-            session: The conversation to go on with; without one, an in-memory session is made (`result.session`).
+            session: The conversation to continue; without one, an in-memory session is made (`result.session`).
             deps: Your own object; tools find it in `ctx.deps`.
             budget: In place of the agent's.
             deadline: The instant at which the run must have ended: a datetime with its time zone, or seconds since 1970.
@@ -203,7 +203,7 @@ class Agent(Generic[Deps, Output]):
         budget: Budget | None = None,
         deadline: Deadline | None = None,
     ) -> RunResult[Output]:
-        """Go on with a run that was paused, stopped or broke off. Nothing that was done is done again.
+        """Resume a run that was paused, stopped or broke off. Nothing that was done is done again.
 
         Args:
             budget: A larger one, where a limit stopped the run; what is spent counts on.
@@ -239,9 +239,11 @@ class Agent(Generic[Deps, Output]):
         budget: Budget | None = None,
         deadline: Deadline | None = None,
     ) -> Run[Output]:
-        """Go on with a run, seen as events."""
+        """Resume a run and see it as events."""
         if session is None:
-            raise ConfigurationError("There is no session to go on with: open the one that holds the run.")
+            raise ConfigurationError(
+                "resume needs the session that holds the run; got None. Write: async with open_session(journal, id=...) as session."
+            )
         return self._run(None, session, deps, budget, deadline)
 
     def _run(
@@ -359,7 +361,7 @@ class Agent(Generic[Deps, Output]):
 
     @property
     def model(self) -> Model:
-        """The model, found on first use: a missing key is told before any request, and importing needs none."""
+        """The model, found on first use: a missing key is reported before any request, and importing needs none."""
         if self._found is None:
             self._found = resolve_model(self._model) if isinstance(self._model, str) else self._model
         return self._found

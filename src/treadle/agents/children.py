@@ -1,6 +1,6 @@
 """Children: carry out a call by a run of another agent, in a session of the same journal, under the rules of the caller.
 
-The session's id is made from the call's key: whoever starts the call again, in whatever process, goes on with the same
+The session's id is made from the call's key: whoever starts the call again, in whatever process, continues with the same
 session, and so nothing in it is done twice.
 """
 
@@ -33,7 +33,7 @@ def child_id(key: str) -> str:
 
 
 async def carry_out(spec: AgentSpec, model: Model, task: str, ctx: ToolContext) -> Any:
-    """Give an agent the task of a call, or go on with it, and return its answer.
+    """Give an agent the task of a call, or resume it, and return its answer.
 
     Raises:
         Suspended: The agent waits for something, or another process still runs its session.

@@ -1,4 +1,4 @@
-"""Registry: agents by name, so that a process that has only a session's id can go on with its run. It needs no handle of a run."""
+"""Registry: agents by name, so that a process that has only a session's id can resume its run. It needs no handle of a run."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -67,7 +67,7 @@ class Agents:
         deadline: Deadline | None = None,
         changed: Literal["refuse", "accept"] = "refuse",
     ) -> RunResult:
-        """Go on with a session's run, in whatever process, by the agent that its journal names. Return how it ended.
+        """Resume a session's run, in whatever process, by the agent that its journal names. Return how it ended.
 
         Nothing that was done is done again. The session is closed when this returns.
 
@@ -115,7 +115,7 @@ class Agents:
 
 
 def _check_agent(agent: Agent, session: Session, *, accepts: bool) -> None:
-    """Raise unless the run may go on with this agent. Its lease is held: nobody changes the run any more."""
+    """Raise unless the run may continue with this agent. Its lease is held: nobody changes the run any more."""
     session.check_resumable()
     run = session.state.run
     assert run is not None
@@ -128,6 +128,6 @@ def _check_agent(agent: Agent, session: Session, *, accepts: bool) -> None:
     if parts and not accepts:
         raise AgentChanged(
             f"The agent {agent.name!r} has changed since it began run {run.id!r} of session {session.id!r}. "
-            f"Changed: {', '.join(parts)}. Register the agent as it was, or go on with it as it is now: "
+            f"Changed: {', '.join(parts)}. Register the agent as it was, or continue with it as it is now: "
             "resume(..., changed='accept')."
         )

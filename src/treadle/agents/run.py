@@ -92,7 +92,7 @@ class Run(Generic[Output]):
             while queue:  # in here: a generator below this one would cost every event a pass through it
                 item = queue.popleft()
                 if type(item) is not Step:
-                    yield item  # type: ignore[misc]  # what is no Step is an event
+                    yield item  # type: ignore[misc]  # what is not a Step is an event
 
     async def steps(self) -> AsyncIterator[Step]:
         """Go through the run step by step."""
@@ -183,7 +183,7 @@ class Run(Generic[Output]):
         before the model is asked again.
 
         Raises:
-            ConfigurationError: The reason is none that stops a run.
+            ConfigurationError: The reason does not stop a run, such as `completed`.
         """
         if reason.status is not Status.STOPPED:
             raise ConfigurationError(f"A run cannot be stopped as {reason.value!r}: that is not for its caller to say.")
@@ -198,15 +198,15 @@ class Run(Generic[Output]):
         self._life.subscribers.append(subscriber)
 
     def remember(self, origin: JsonObject) -> None:
-        """Have it recorded how this run was set up, in words of yours, for whoever resumes it; to be said before it begins.
+        """Have it recorded how this run was set up, as a JSON object of yours, for whoever resumes it; to be said before it begins.
 
         `session.state.run.origin` has it. It must hold no secrets.
 
         Raises:
-            ConfigurationError: It is no JSON object.
+            ConfigurationError: It is not a JSON object.
         """
         if not isinstance(origin, dict) or (fault := find_unencodable(origin)) is not None:
-            words = "it is no object" if not isinstance(origin, dict) else fault
+            words = "it is not an object" if not isinstance(origin, dict) else fault
             raise ConfigurationError(f"What a run is to remember must be a JSON object: {words}.")
         self._life.origin = origin
 

@@ -86,7 +86,7 @@ def budget_from(limits: Mapping[str, Any], base: Budget | None = None) -> Budget
     """Make a budget from names and values, as a configuration file or a command line gives them.
 
     Raises:
-        UnknownBudget: A name is none of the ten; the message suggests the nearest.
+        UnknownBudget: There is no budget of that name; the message suggests the nearest.
         ConfigurationError: A value is not a limit.
     """
     known = Budget.__struct_fields__
@@ -144,7 +144,7 @@ def epoch_seconds(deadline: Deadline) -> float:
     """Return an instant as seconds since 1970.
 
     Raises:
-        ConfigurationError: It is no instant, or a datetime without a time zone, which could mean any of forty.
+        ConfigurationError: It is not an instant, or a datetime without a time zone, which could mean any of forty.
     """
     if isinstance(deadline, datetime):
         if deadline.tzinfo is None:

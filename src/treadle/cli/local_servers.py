@@ -9,7 +9,7 @@ import msgspec
 __all__ = ["find_models"]
 
 _SECONDS = 0.5
-"""For the whole answer: a server on this machine has it at once, or is none."""
+"""For the whole answer: a server on this machine answers at once, or is not one."""
 _MAX_BYTES = 1_000_000
 
 
@@ -37,7 +37,7 @@ async def find_models(servers: Mapping[str, str]) -> dict[str, Sequence[str]]:
 
 
 async def _models_of(address: str, http: aiohttp.ClientSession) -> Sequence[str] | None:
-    """Return the names of a server's models; None for one that is not there, or is another kind of server."""
+    """Return the names of a server's models; None for a server that does not answer, or is of another kind."""
     try:
         async with http.get(f"{address.rstrip('/')}/models", allow_redirects=False) as response:
             body = await _read_body(response.content) if response.status == 200 else b""
@@ -48,7 +48,7 @@ async def _models_of(address: str, http: aiohttp.ClientSession) -> Sequence[str]
 
 
 async def _read_body(content: aiohttp.StreamReader) -> bytes:
-    """Return a body; of one that is too large, a beginning, which is no listing."""
+    """Return a body; of one that is too large, a beginning, which is not a listing."""
     body = b""
     while len(body) <= _MAX_BYTES and (chunk := await content.readany()):
         body += chunk

@@ -29,7 +29,7 @@ async def opened(path: str, *, must_exist: bool = False) -> AsyncIterator[Journa
     """Open the journal.
 
     Raises:
-        UsageError: It cannot be opened, or it is not there although it must be.
+        UsageError: It cannot be opened, or it does not exist although it must be.
     """
     if must_exist and not is_there(path):
         raise UsageError(f"There is no journal {path} yet: `treadle run` makes it. Name another with --journal.")

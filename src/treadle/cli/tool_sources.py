@@ -59,7 +59,7 @@ def _own(name: str, own: dict[str, Tool]) -> Tool:
 
 def _tools_of_file(path: Path) -> list[Tool | Toolset]:
     if not path.is_file():
-        raise UsageError(f"The tools file {path} is not there. Check the path of --tools.")
+        raise UsageError(f"The tools file {path} does not exist. Check the path of --tools.")
     spec = importlib.util.spec_from_file_location(f"treadle_tools_{path.stem}", path)
     assert spec is not None  # for a name that ends in .py
     module = importlib.util.module_from_spec(spec)

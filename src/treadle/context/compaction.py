@@ -15,7 +15,7 @@ __all__ = ["ClearResults", "Summarize", "Tiers"]
 _CLEARED = "[This result was removed to save room. Call {tool} again if you need it.]"
 
 _SUMMARY = (
-    "Another model goes on with this work and sees nothing of it but your summary and the latest messages. Write down the "
+    "Another model continues with this work and sees nothing of it but your summary and the latest messages. Write down the "
     "objective, the constraints, what was decided and by whom, what was changed and where, what is still open, and what must "
     "not be done again. Keep names, numbers and paths exactly as they are. Write only the summary."
 )
@@ -118,7 +118,7 @@ def _is_over(need: RequestNeed, tokens: int, share: float) -> bool:
 
 
 def _end_of_old(messages: Sequence[Message], keep: int) -> int:
-    """Return the index behind the last message that is none of the last exchanges."""
+    """Return the index behind the last message that is not one of the last exchanges."""
     exchanges = exchanges_of(messages)
     return sum(map(len, exchanges[: max(len(exchanges) - keep, 0)]))
 

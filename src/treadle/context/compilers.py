@@ -75,7 +75,7 @@ class Sections:
                  order=("summary", "messages"))
 
     Raises:
-        ConfigurationError: The order names a section that is not there.
+        ConfigurationError: The order names a section that does not exist.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ def compiler_for(history: str) -> Compiler:
 
 
 def estimated_tokens(message: Message) -> int:
-    """Return about how many tokens a message takes: four characters each, and a fixed number for what is no text."""
+    """Return about how many tokens a message takes: four characters each, and a fixed number for what is not text."""
     return sum(map(_chars, message.parts)) // 4 + 1
 
 

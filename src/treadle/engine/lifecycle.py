@@ -46,7 +46,7 @@ class Lifecycle:
 
     Args:
         opening: Opens the session that the run belongs to.
-        task: What to do; None to go on with the session's run.
+        task: What to do; None to resume the session's run.
         deps: What tools find in `ctx.deps`.
         budget: In place of the agent's.
         deadline: The instant at which the run must have ended.

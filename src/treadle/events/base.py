@@ -37,7 +37,7 @@ class Event(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults
 
     is_live: ClassVar[bool] = False
     is_of_run: ClassVar[bool] = True
-    """Whether it tells of the run that is under way; what is done to a session between runs is no part of their time."""
+    """Whether it is about the run that is under way; what is done to a session between runs is no part of their time."""
 
     @property
     def type(self) -> str:

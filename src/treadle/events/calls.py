@@ -84,8 +84,11 @@ class ActionDecided(Event, frozen=True, kw_only=True, tag="action.decided"):
     digest: str = ""
     """Of action and canonical arguments; empty for an action whose arguments are refused."""
     scope: str = ""
+    """Where the rule comes from, such as `project` or `agent`: see `treadle.Decision`."""
     by: str = ""
+    """Who decided."""
     mode: str = ""
+    """The session's mode at that time."""
 
 
 class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval.requested"):
@@ -158,9 +161,13 @@ class ToolStarted(Event, frozen=True, kw_only=True, tag="tool.started"):
     decision: str = ""
     """The decision by which it runs: allow, or sandbox. Empty in journals of before there was more than one."""
     rule: str = ""
+    """Name of the rule that decided."""
     scope: str = ""
+    """Where the rule comes from, such as `project` or `agent`: see `treadle.Decision`."""
     by: str = ""
+    """Who decided that it may run."""
     mode: str = ""
+    """The session's mode at that time."""
     sandbox: str = ""
     """Name of the sandbox that it runs in; empty for a call that runs as it is."""
 
@@ -218,7 +225,7 @@ class ChildEnded(Event, frozen=True, kw_only=True, tag="child.ended"):
     child_id: str
     """The child's session."""
     status: str
-    """completed, stopped, failed, or paused: then it goes on with this run."""
+    """completed, stopped, failed, or paused: then it continues with this run."""
     reason: str | None = None
     """The stop reason of the child's run."""
     spent: Spent = Spent()
@@ -304,7 +311,7 @@ class ToolResolved(Event, frozen=True, kw_only=True, tag="tool.resolved"):
     value: Any = None
     """The result that the person has given, where the call was done."""
     child_id: str = ""
-    """The session that had made the call to carry out a call of this one, and whose model hears of nothing any more."""
+    """The session that had made the call to carry out a call of this one, and whose model is no longer informed."""
 
 
 class ContractViolated(Event, frozen=True, kw_only=True, tag="contract.violated"):

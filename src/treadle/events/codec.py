@@ -143,7 +143,7 @@ def decode_event(body: bytes | str) -> AnyEvent:
     """Read an event back.
 
     Raises:
-        msgspec.DecodeError: It is no event that this version knows.
+        msgspec.DecodeError: It is not an event that this version knows.
     """
     event: AnyEvent
     if len(body) < _LARGE:
@@ -155,7 +155,7 @@ def decode_event(body: bytes | str) -> AnyEvent:
 
 
 def on(*types: str, call: Subscriber) -> Subscriber:
-    """Make a subscriber that hears only the named events.
+    """Make a subscriber that receives only the named events.
 
     Example:
         Agent(model, subscribers=[on("tool.started", "tool.finished", call=print)])

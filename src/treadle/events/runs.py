@@ -43,7 +43,7 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
     deadline: float | None = None
     """Seconds since 1970 at which the run must have ended; None for no such time."""
     origin: JsonObject | None = None
-    """How whoever started the run had set it up, in words of theirs: folder, tools, address. No secrets."""
+    """How whoever started the run had set it up, as a JSON object of theirs: folder, tools, address. No secrets."""
     agent: str = ""
     """Name of the agent, by which a registry finds it; empty for an agent without a name."""
     fingerprint: dict[str, str] = msgspec.field(default_factory=dict)
@@ -200,6 +200,7 @@ class ToolsetListed(Event, frozen=True, kw_only=True, tag="toolset.listed"):
     """A toolset was opened, or its tools have changed."""
 
     toolset: str
+    """Name of the toolset."""
     tools: tuple[str, ...] = ()
     """Names of all its tools that can be offered, visible now or not."""
     refused: dict[str, str] = msgspec.field(default_factory=dict)
@@ -210,8 +211,10 @@ class ToolsetFailed(Event, frozen=True, kw_only=True, tag="toolset.failed"):
     """A toolset is unavailable. The run goes on without its tools."""
 
     toolset: str
+    """Name of the toolset."""
     phase: Literal["open", "list", "run"] = "run"
     """open: it could not be opened; list: it did not say which tools it has; run: it ended in the middle of the run."""
     message: str = ""
+    """What went wrong, in one sentence."""
     tools: tuple[str, ...] = ()
     """Names of the tools that are missing, as far as they are known."""

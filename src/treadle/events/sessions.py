@@ -42,8 +42,11 @@ class ModeChanged(Event, frozen=True, kw_only=True, tag="mode.changed"):
 
     is_of_run: ClassVar[bool] = False
     mode: Mode
+    """The new mode."""
     before: Mode = DEFAULT_MODE
+    """The mode until then."""
     by: str = "person"
+    """Who changed it, such as a user's name."""
     message_id: str = ""
     """The inbox message that brought it: it is taken in once."""
 

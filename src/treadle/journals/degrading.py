@@ -44,7 +44,7 @@ class DegradingJournal:
         return self._journal.location
 
     def listen(self, session_id: str, on_event: Callable[[JournalDegraded], None]) -> None:
-        """Tell of this session's store: that it failed, and that it is back. The last listener counts."""
+        """Report this session's store: that it failed, and that it is back. The last listener counts."""
         self._listeners[session_id] = on_event
 
     def waiting(self, session_id: str) -> int:
@@ -196,7 +196,7 @@ class DegradingJournal:
         """Store what waits, and close the store, whatever becomes of that. What is lost with this process is told to operators.
 
         Raises:
-            SessionConflict: Another process has gone on with a session of which events wait here.
+            SessionConflict: Another process has continued with a session of which events wait here.
         """
         try:
             await self.flush()

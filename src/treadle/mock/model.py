@@ -49,7 +49,7 @@ class ScriptedModel:
         price: What it costs, for tests of budgets.
         window: How many tokens it says that it takes; None for a model of which nobody knows.
         follows_history: Whether the first request starts after the turns that its history shows as played by a model of
-            this name: so that a session resumed by another process goes on with its script instead of beginning it again.
+            this name: so that a session resumed by another process continues with its script instead of beginning it again.
 
     Raises:
         ConfigurationError: There is no turn, or one is nothing of the kind.
@@ -173,7 +173,7 @@ def scripted_model(path: str | Path) -> ScriptedModel:
     """Return the model named `script:FILE`.
 
     Raises:
-        ConfigurationError: The file is no script.
+        ConfigurationError: The file is not a script.
     """
     return ScriptedModel(load_script(path), name=f"script:{path}", follows_history=True)
 

@@ -104,7 +104,7 @@ def load_script(path: str | Path) -> Script:
         treadle.errors.ConfigurationError: Script 'nowhere.json' cannot be read: No such file or directory. Check its path.
 
     Raises:
-        ConfigurationError: There is no such file, or it is no script; the message says where and what to write.
+        ConfigurationError: There is no such file, or it is not a script; the message says where and what to write.
     """
     check_path("path", path)
     try:
@@ -123,7 +123,7 @@ def parse_script(content: str | bytes, *, where: str = "script") -> Script:
         'Hello.'
 
     Raises:
-        ConfigurationError: It is no script; the message names `where`, the turn and the key.
+        ConfigurationError: It is not a script; the message names `where`, the turn and the key.
     """
     check_kind("content", content, (str, bytes), "a JSON list of turns, as text or bytes")
     try:
@@ -150,7 +150,7 @@ def parse_turn(value: Any, *, where: str = "turn") -> Turn:  # Any: JSON of stra
     """Read one turn from its JSON value.
 
     Raises:
-        ConfigurationError: It is no turn; the message names `where` and the key.
+        ConfigurationError: It is not a turn; the message names `where` and the key.
     """
     if not isinstance(value, dict):
         raise ConfigurationError(f"{where} must be an object; got {_kind(value)}.")
@@ -210,7 +210,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON value (script broken arguments as a raw string)")
+    raise ValueError(f"{word} is not a JSON value (script broken arguments as a raw string)")
 
 
 def _a_text(value: Any) -> str:

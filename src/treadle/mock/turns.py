@@ -262,7 +262,7 @@ def _check_headers(headers: Mapping[str, str]) -> None:
         line = f"{name}{value}"
         if not name or set(name) & set(" :") or not (line.isascii() and line.isprintable()):
             raise ConfigurationError(
-                f"headers has {name!r:.80}: {value!r:.80}, which is no header on one line of ASCII."
+                f"headers has {name!r:.80}: {value!r:.80}, which is not a header on one line of ASCII."
             )
 
 

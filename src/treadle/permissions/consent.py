@@ -170,7 +170,7 @@ def request(
         call_id=state.call.id,
         approval_id="ap_" + token,
         tool=call.name,
-        arguments=copied(call.arguments),  # who hears of the event shares nothing with the call
+        arguments=copied(call.arguments),  # who learns of the event shares nothing with the call
         digest=action_digest(session_id, call),
         effect=call.effect,
         expires_at=expires_at,

@@ -52,11 +52,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         """Read a rule as people write it.
 
         Raises:
-            ConfigurationError: It is no rule. A rule that is not understood is never passed over.
+            ConfigurationError: It is not a rule. A rule that is not understood is never passed over.
         """
         match = _RULE.match(text.strip())
         if match is None or not match["tool"].strip():
-            raise ConfigurationError(f"Rule {text!r} is none: write `tool`, or `tool(key=glob)`.")
+            raise ConfigurationError(f"Rule {text!r} is invalid: write `tool`, or `tool(key=glob)`.")
         tool, pattern = match["tool"].strip(), match["pattern"]
         if pattern is None or pattern == "*":
             return Rule(text=text, tool=tool)
@@ -345,7 +345,7 @@ def failed_policy(error: BaseException) -> Decision:
 
 
 def held_to_port(decision: Any, who: str, *, scope: str = "agent") -> Decision:  # Any: whatever was answered
-    """Return a decision that can be recorded: what is no decision allows nothing, and words become text.
+    """Return a decision that can be recorded: what is not a decision allows nothing, and words become text.
 
     Args:
         who: Who answered, such as `policy`.
@@ -353,10 +353,10 @@ def held_to_port(decision: Any, who: str, *, scope: str = "agent") -> Decision: 
     """
     kind = decision.kind if isinstance(decision, Decision) else None
     if not isinstance(kind, str) or kind not in set(DecisionKind):
-        return _broken(who, f"The {who} answered with a {type(decision).__name__} that is no Decision.")
+        return _broken(who, f"The {who} answered with a {type(decision).__name__} that is not a Decision.")
     arguments = decision.arguments
     if arguments is not None and (not isinstance(arguments, dict) or find_unencodable(arguments) is not None):
-        return _broken(who, f"The {who} changed the arguments to what is no JSON object.")
+        return _broken(who, f"The {who} changed the arguments to what is not a JSON object.")
     if not isinstance(decision.interrupt, bool) or decision.consent not in ("allow", "sandbox"):
         return _broken(who, f"The {who} answered with a Decision whose interrupt or consent is invalid.")
     return Decision(

@@ -159,7 +159,7 @@ class Journal(Protocol):
 
         Args:
             on_lost: Called on this event loop, once, when another process has taken the session over because this one
-                had not been heard of for too long. Everything under way should stop.
+                had sent no heartbeat for too long. Everything under way should stop.
             on_message: Called on this event loop soon after something has been left in the session's inbox.
 
         Raises:
@@ -236,7 +236,7 @@ class Journal(Protocol):
         ...
 
     async def put(self, session_id: str, message: InboxMessage) -> bool:
-        """Leave a message in the inbox. Return False when one with its id is there already, consumed or not.
+        """Leave a message in the inbox. Return False when one with its id exists already, consumed or not.
 
         Raises:
             UnknownSession: There is no such session.

@@ -237,7 +237,7 @@ class Capability(StrEnum):
     """What is special about a model, where its driver must know."""
 
     NO_TOOLS = "no_tools"
-    """It takes no tools on the wire: they are told in words, and it answers with decisions (ReAct)."""
+    """It takes no tools on the wire: they are described in text, and it answers with decisions (ReAct)."""
     JSON_SCHEMA = "json_schema"
     """Its answers can be held to a JSON Schema."""
 

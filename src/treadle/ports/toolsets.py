@@ -7,13 +7,14 @@ from typing import Any, Protocol, TypeGuard
 
 import msgspec
 
+from treadle.fields import Documented
 from treadle.ports.policies import SessionView
 from treadle.tools import Tool
 
 __all__ = ["OpenToolset", "Toolset", "ToolsetContext", "is_toolset"]
 
 
-class ToolsetContext(msgspec.Struct, frozen=True, kw_only=True):
+class ToolsetContext(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """What a toolset may know of the run that opens it."""
 
     session: SessionView

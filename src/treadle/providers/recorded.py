@@ -38,7 +38,7 @@ _FORMAT = "treadle recording 1"
 
 
 class _End(msgspec.Struct, frozen=True, kw_only=True, tag="end", omit_defaults=True):
-    """`ModelEnd`, but for what only drivers write and for the price, which is no value of a file."""
+    """`ModelEnd`, but for what only drivers write and for the price, which is not a value of a file."""
 
     parts: tuple[Part, ...]
     finish: Finish = Finish.UNKNOWN
@@ -92,7 +92,7 @@ class RecordingModel:
 
     Args:
         model: The model to ask.
-        path: The file. One that is there already goes on, if it is a recording of the same model.
+        path: The file. One that exists already goes on, if it is a recording of the same model.
 
     Raises:
         ConfigurationError: The file is something else, or cannot be written.
@@ -170,7 +170,7 @@ class ReplayModel:
         price: What the model costs, for reports; a recording knows no price.
 
     Raises:
-        ConfigurationError: The file cannot be read, or is no recording.
+        ConfigurationError: The file cannot be read, or is not a recording.
     """
 
     def __init__(self, path: str | Path, *, price: Pricing | None = None) -> None:
@@ -328,4 +328,4 @@ def _lines(path: Path) -> tuple[_Head, list[_Exchange]]:
     except OSError as error:
         raise ConfigurationError(f"The recording {path} cannot be read: {error.strerror}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is no recording: {error}.") from error
+        raise ConfigurationError(f"{path} is not a recording: {error}.") from error

@@ -57,7 +57,7 @@ async def import_session(
         clock: Dates the arrival; the time of this machine where it is None.
 
     Raises:
-        JournalError: The lines are no whole export; nothing was imported.
+        JournalError: The lines are not whole export; nothing was imported.
         SessionExists: There is a session by that id, be it deleted.
         NoSuchPoint: It is to get another id, and a call is open.
     """

@@ -58,7 +58,7 @@ def open_journal(path: str | Path) -> JournalOpening:
 
     Raises:
         JournalError: It cannot be opened. A file or database that is not ours stays untouched.
-        ConfigurationError: The address of a database is none, or the extra `postgres` is not installed.
+        ConfigurationError: The address of a database is invalid, or the extra `postgres` is not installed.
     """
     return JournalOpening(_open_journal(path))
 

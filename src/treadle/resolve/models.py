@@ -25,7 +25,7 @@ def check_model_name(name: str) -> tuple[str, str]:
     """Return dialect and model of a name such as `openai-chat:gpt-5-mini`.
 
     Raises:
-        UnknownModel: The name is none; the message lists what there is.
+        UnknownModel: The name is invalid; the message lists what there is.
     """
     if not isinstance(name, str):
         raise UnknownModel(f"A model's name is a text such as 'openai-chat:NAME'; got {shown(name)}.")
@@ -80,7 +80,7 @@ def resolve_model(
     Raises:
         UnknownModel: No adapter answers to the name.
         MissingCredential: The vendor needs a key and none is set.
-        ConfigurationError: A capability is none, or the address, an option, a header or a time limit cannot be used.
+        ConfigurationError: A capability is invalid, or the address, an option, a header or a time limit cannot be used.
     """
     dialect, model = check_model_name(name)
     has_door = dialect in VENDORS and bool(VENDORS[dialect].door)

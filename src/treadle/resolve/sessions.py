@@ -47,7 +47,7 @@ async def open_session(
 
     Raises:
         JournalError: The journal cannot be opened.
-        ConfigurationError: The id is none.
+        ConfigurationError: The id is invalid.
         UnknownSession: There is no session by that id, and it must exist.
     """
     chance = randomness or SystemRandomness()

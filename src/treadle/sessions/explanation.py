@@ -228,7 +228,7 @@ class Rerun(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """What can be done again."""
 
     can_resume: bool
-    """Whether `resume` goes on with the last run; nothing that was done is done again."""
+    """Whether `resume` can continue the last run; nothing that was done is done again."""
     is_safe: bool
     """Whether the task can be given anew from the start without doing something twice."""
     why: str
@@ -271,7 +271,7 @@ class RunTrace(msgspec.Struct, Documented, kw_only=True):
 
 
 class Explanation(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults=True):
-    """Seven answers on one session, and the figures of its runs. As JSON it tells of callers and children where there are any."""
+    """Seven answers on one session, and the figures of its runs. Its JSON has callers and children where there are any."""
 
     session_id: str
     """Id of the session."""
@@ -280,7 +280,7 @@ class Explanation(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_de
     state: str
     """What became of its last run."""
     parent_id: str | None
-    """The session that it was forked from; None for a session that is no fork."""
+    """The session that it was forked from; None for a session that is not a fork."""
     parent_seq: int | None
     """Number of the last event that the two share."""
     tried: tuple[Tried, ...]

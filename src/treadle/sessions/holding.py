@@ -150,4 +150,4 @@ class HeldSession:
 
 
 def _pass() -> None:
-    """Hear of a lost lease or a message, and go on: an act is one commit, which is refused where the lease is lost."""
+    """Notice a lost lease or a message, and go on: an act is one commit, which is refused where the lease is lost."""

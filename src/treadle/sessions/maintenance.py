@@ -78,7 +78,7 @@ def check_active(state: SessionState, journal: Journal) -> None:
 
 
 def check_own(state: SessionState) -> None:
-    """Raise SessionNotActive where the session carries out a call of another: it goes on with that one, under its rules."""
+    """Raise SessionNotActive where the session carries out a call of another: it continues with that one, under its rules."""
     if state.caller is not None:
         raise SessionNotActive(
             f"Session {state.id!r} carries out a call of session {state.caller.parent_id!r}. "
@@ -95,7 +95,7 @@ def check_here(state: SessionState, journal: Journal) -> None:
     """Raise SessionMoved where the session goes on elsewhere: what is left here would reach nobody."""
     if state.moved_to:
         raise SessionMoved(
-            f"Session {state.id!r} was moved to {state.moved_to} and goes on there. To take it back, where it has not gone on: "
+            f"Session {state.id!r} was moved to {state.moved_to} and goes on there. To take it back, where it has not continued: "
             f"{_activation(state, journal)}, or session.change(status='active', take_back=True)."
         )
 
@@ -124,7 +124,7 @@ def check_text(word: str, value: object) -> None:
     """Refuse what cannot be stored as a text.
 
     Raises:
-        ConfigurationError: It is no text, or holds half a surrogate pair.
+        ConfigurationError: It is not text, or holds half a surrogate pair.
     """
     if not isinstance(value, str):
         raise ConfigurationError(f"{word} must be a text; got {shown(value)}.")
@@ -163,7 +163,7 @@ async def rewind(ledger: Ledger, to: int | str, *, tell_model: bool) -> Rewind:
     before = len(state.messages)
     name = to if isinstance(to, str) else None
     rewound = SessionRewound(to=seq, mark=name, effects=tuple(f"{one.tool} ({one.call_id})" for one in effects))
-    # One commit: the model must never go on without the word on what stays done.
+    # One commit: the model must never go on without the message that says what stays done.
     told = [_told(rewound)] if effects and tell_model else []
     await ledger.record(rewound, *told, durable=True)
     kept = len(state.messages) - len(told)

@@ -19,7 +19,7 @@ def checked_outcome(outcome: object, *, reason: object, by: object) -> "Done | t
     """Return how a call in doubt ended, in one of its three forms.
 
     Raises:
-        ConfigurationError: It is none of them, its value is no JSON, or the reason or the author is no text.
+        ConfigurationError: It is not one of them, its value is not valid JSON, or the reason or the author is not text.
     """
     said = answer_of_check(outcome)
     if said is None or (isinstance(said, Done) and not isinstance(outcome, Done)):

@@ -110,7 +110,7 @@ class Session(HeldSession):
             by: Who answers, for the record.
 
         Raises:
-            ConfigurationError: The answer is neither, or the arguments are no JSON object.
+            ConfigurationError: The answer is neither, or the arguments are not a JSON object.
             ApprovalExpired: The request has expired; `resume` asks anew.
             UnknownApproval: Nothing by that id waits, or it has been answered: the first answer wins, and the message names it.
         """
@@ -175,7 +175,7 @@ class Session(HeldSession):
             by: Who says so, for the record.
 
         Raises:
-            ConfigurationError: The outcome is none of these, or its value is no JSON.
+            ConfigurationError: The outcome is not one of these, or its value is not valid JSON.
             UnknownDoubt: No call by that id is in doubt, or it has been resolved.
             SessionHeld: A run is under way.
         """
@@ -202,7 +202,7 @@ class Session(HeldSession):
         return self
 
     async def _tell_callers(self, resolved: ToolResolved) -> None:
-        """Record a resolution with the sessions whose call this one has carried out: its own model hears of nothing any more."""
+        """Record a resolution with the sessions whose call this one has carried out: its own model is no longer informed."""
         caller, run = self.state.caller, self.state.run
         if caller is None or run is None or run.phase in ("running", "paused"):
             return
@@ -216,7 +216,7 @@ class Session(HeldSession):
         """Leave a message for the run: it is added after the results of the step that is under way.
 
         Raises:
-            ConfigurationError: It is no text.
+            ConfigurationError: It is not text.
             SessionMoved: The session goes on elsewhere.
         """
         maintenance.check_text("The message", text)
@@ -261,7 +261,7 @@ class Session(HeldSession):
             by: Who gives it, for the record.
 
         Raises:
-            ConfigurationError: The value is no JSON.
+            ConfigurationError: The value is not valid JSON.
             UnknownInput: No call by that id is suspended, or it was given its input already: the first one wins.
             SessionMoved: The session goes on elsewhere.
         """
@@ -367,7 +367,7 @@ class Session(HeldSession):
             status: A run begins in an `active` session only; `deleted` is for ever.
             metadata: Keys with new values, None for a key that goes; other keys stay.
             if_head: Change only a session that still stands at this event (`session.state.head`).
-            take_back: The session was moved, and you know that it has not gone on there and will not: else its calls act twice.
+            take_back: The session was moved, and you know that it has not continued there and will not: else its calls act twice.
 
         Raises:
             SessionMoved: The session goes on elsewhere, and `take_back` is not given.
@@ -416,7 +416,7 @@ class Session(HeldSession):
         """Close the session here, durably, and return it as lines of JSON, for `import_session` at the place where it goes on.
 
         From then on nothing begins, is answered or is cancelled here: `SessionMoved` names the place. What waited here, also a
-        cancellation, goes along. `change(status="active", take_back=True)` takes the session back, where it has not gone on there.
+        cancellation, goes along. `change(status="active", take_back=True)` takes the session back, where it has not continued there.
         Import the lines at one place only: each import goes on by itself.
 
         Args:
@@ -448,5 +448,5 @@ class Session(HeldSession):
         maintenance.check_active(self.state, self.journal)
 
     def check_own(self) -> None:
-        """Raise SessionNotActive where the session carries out a call of another: it goes on with that one, under its rules."""
+        """Raise SessionNotActive where the session carries out a call of another: it continues with that one, under its rules."""
         maintenance.check_own(self.state)

@@ -178,7 +178,7 @@ def unpack(lines: Iterable[bytes | str]) -> Parcel:
     """Read an export back, and see that it is whole.
 
     Raises:
-        JournalError: It is no export, was cut off or changed, or a newer Treadle wrote it. The message names the line.
+        JournalError: It is not an export, was cut off or changed, or a newer Treadle wrote it. The message names the line.
     """
     numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
     number, first = next(numbered, (1, b""))
@@ -252,7 +252,7 @@ def _check_event(number: int, event: AnyEvent, session_id: str, seq: int) -> Non
     times = [event.at, event.expires_at] if isinstance(event, ApprovalRequested) else [event.at]
     for at in times:
         if not 0 <= at < _END_OF_TIME:
-            raise _wrong(number, f"{at!r} is no time in seconds since 1970")
+            raise _wrong(number, f"{at!r} is not a time in seconds since 1970")
 
 
 def _check_whole(header: _Header, parcel: Parcel) -> None:

@@ -174,7 +174,7 @@ def approval_of(event: ApprovalRequested, session_id: str, root_id: str) -> Appr
 
 
 def streak_key(call: ToolCall, digest: str) -> str:
-    """Return what makes two calls equal: tool and canonical arguments; the raw text where it is no valid call."""
+    """Return what makes two calls equal: tool and canonical arguments; the raw text where it is not a valid call."""
     return digest or f"{call.name} {call.arguments}"
 
 

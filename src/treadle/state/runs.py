@@ -44,7 +44,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     text: str = ""
     """The last text that the model gave."""
     origin: JsonObject | None = None
-    """How whoever started it had set it up, in words of theirs."""
+    """How whoever started it had set it up, as a JSON object of theirs."""
     agent: str = ""
     """Name of the agent that carries it out; empty for one without a name."""
     fingerprint: dict[str, str] = msgspec.field(default_factory=dict)
@@ -122,7 +122,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
         )
 
     def spend_beside(self, act: str, usage: Usage, cost: str | None) -> None:
-        """Charge a request of an act beside the run's own steps. It counts as no turn: it is none of the loop's."""
+        """Charge a request of an act beside the run's own steps. It counts as no turn: it does not belong to the loop."""
         self.spent = self.spent.plus(usage, cost, turns=0, calls=0)
         self.acts[act] = self.acts.get(act, Spent()).plus(usage, cost, turns=0, calls=0)
 

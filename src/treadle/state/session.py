@@ -146,7 +146,7 @@ class SessionState(Standing):
         run.spent = run.spent.plus(usage, cost, turns=turns, calls=calls)
 
     def _spent_beside(self, event: ModelFinished | ModelFailed) -> None:
-        """Charge what was asked beside the run's own steps: it is no step, and its answer no message of the session."""
+        """Charge what was asked beside the run's own steps: it is not a step, and its answer no message of the session."""
         if event.usage is not None:
             self._running().spend_beside(event.act or "", event.usage, event.cost)
 

@@ -18,7 +18,7 @@ __all__ = ["Standing"]
 class Standing:
     """How a session stands: what its events add up to, and what follows from that. Changes nothing."""
 
-    __slots__ = ("__dict__", "__weakref__", "_transcript")  # a copy is no sum: it lies beside what `vars` shows
+    __slots__ = ("__dict__", "__weakref__", "_transcript")  # a copy is not a sum: it lies beside what `vars` shows
 
     def __init__(self, session_id: str) -> None:
         self.id = session_id
@@ -150,7 +150,7 @@ class Standing:
         return (*(doubt for doubt in self.doubts.values() if not doubt.resolution), *open_ones)
 
     def open_effects(self) -> list[CallState]:
-        """Return the calls that may still act, or ask a person whether they may: those without a result that are no reads."""
+        """Return the calls that may still act, or ask a person whether they may: those without a result that are not reads."""
         return [state for state in self.unanswered if not only_reads(state)]
 
     def untold_resolutions(self) -> list[ToolResolved]:

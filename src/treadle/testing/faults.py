@@ -218,9 +218,9 @@ class _Fault:
     """Counts operations and raises at one of them."""
 
     def __init__(self, fail_at: int, error: BaseException) -> None:
-        check_kind("fail_at", fail_at, int, "a number: it counts from 1, and 0 is no fault")
+        check_kind("fail_at", fail_at, int, "a number: it counts from 1, and 0 is not a fault")
         if fail_at < 0:
-            raise ValueError(f"fail_at counts from 1, and 0 is no fault; got {fail_at}.")
+            raise ValueError(f"fail_at counts from 1, and 0 is not a fault; got {fail_at}.")
         self.count = 0
         self._fail_at = fail_at
         self._error = error

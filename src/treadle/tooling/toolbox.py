@@ -121,7 +121,7 @@ class Contracts:
         """Read raw arguments strictly.
 
         Raises:
-            InvalidJson: They are no JSON.
+            InvalidJson: They are not valid JSON.
             InvalidArguments: They are JSON, but no object.
         """
         validation = _validation()
@@ -210,7 +210,7 @@ class Contracts:
         """Compile every contract of a tool now.
 
         Raises:
-            ToolDefinitionError: A schema is none.
+            ToolDefinitionError: A schema is invalid.
         """
         schema = self._schema(tool, "parameters", tool.parameters)
         for unfit in [] if schema is None else schema.unfit_defaults():
@@ -287,7 +287,7 @@ class Toolbox:
         """Compile every contract now.
 
         Raises:
-            ToolDefinitionError: A schema is none.
+            ToolDefinitionError: A schema is invalid.
         """
         for tool in self._sorted:
             self.contracts.compile(tool)
@@ -330,7 +330,7 @@ def _sentence(violations: list[dict[str, Any]]) -> str:
 
 
 def _brief(value: Any) -> str:
-    """Show a value as the model writes it: JSON. What is none is shown as Python has it."""
+    """Show a value as the model writes it: JSON. A value that is not JSON is shown by its repr."""
     try:
         text = msgspec.json.encode(value).decode()
     except (TypeError, ValueError, OverflowError):

@@ -38,7 +38,7 @@ def http_rejection(
         retry: Whether the runtime may try again after 429; else the model decides.
 
     Raises:
-        ValueError: The status is none of a failure.
+        ValueError: The status is not a failure.
     """
     if isinstance(status, bool) or not isinstance(status, int) or not 400 <= status <= 599:
         raise ValueError(f"An HTTP status of 400 to 599 is a failure; got {status!r}.")

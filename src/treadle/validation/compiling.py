@@ -20,7 +20,7 @@ def compiled(schema: JsonObject, *, where: str) -> Validator:
     Patterns run in linear time. One that looks around or back cannot: it may take so many steps, and then it fits nothing.
 
     Raises:
-        ToolDefinitionError: It is no valid schema, or refers to something outside of itself.
+        ToolDefinitionError: It is not a valid schema, or refers to something outside of itself.
     """
     refused: list[str] = []
     try:
@@ -32,7 +32,7 @@ def compiled(schema: JsonObject, *, where: str) -> Validator:
         if refused:
             reason = f"the schema refers to {refused[0]!r}, and only references within the schema (#/...) are followed"
         else:
-            reason = f"it is no valid JSON Schema: {_words(error)}"
+            reason = f"it is not a valid JSON Schema: {_words(error)}"
         raise ToolDefinitionError(f"The {where} cannot be used: {reason}.") from error
 
 

@@ -13,7 +13,7 @@ __all__ = ["Defaults", "declaring", "definitions"]
 _NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
 """Keywords whose values hold schemas by name."""
 _VALUES = ("default", "enum", "const", "examples")
-"""Keywords whose values are no schemas, whatever they look like."""
+"""Keywords whose values are not schemas, whatever they look like."""
 
 
 class Defaults:

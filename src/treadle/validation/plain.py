@@ -425,7 +425,7 @@ def data_of(value: Any) -> Any:  # Any: whatever a tool's author returns; JSON d
     values; dates, times, durations, UUIDs, decimals and paths become text.
 
     Raises:
-        NotData: Part of it has no such form: NaN, a set, bytes, half a surrogate pair, a key that is no text, itself.
+        NotData: Part of it has no such form: NaN, a set, bytes, half a surrogate pair, a key that is not text, itself.
     """
     walk = Walk(value)
     for _ in walk.steps():

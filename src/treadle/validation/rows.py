@@ -50,7 +50,7 @@ def placed(found: Row, path: Sequence[str | int], start: int) -> Row:
 
 
 def bounded(value: Any) -> Any:
-    """Return a value that is short enough to be told back: itself, or words about it."""
+    """Return a value that is short enough to be repeated: itself, or words about it."""
     match value:
         case str() if len(value) > _VALUE_CHARS:
             return f"{value[:_VALUE_CHARS]}... ({len(value)} characters)"

@@ -45,7 +45,7 @@ class Schema:
         where: What it belongs to, for messages to the programmer.
 
     Raises:
-        ToolDefinitionError: It is no valid schema, or refers to something outside of itself.
+        ToolDefinitionError: It is not a valid schema, or refers to something outside of itself.
     """
 
     def __init__(self, schema: JsonObject, *, where: str) -> None:
@@ -72,7 +72,7 @@ class Schema:
         return found
 
     def check_result(self, value: Any) -> list[Row]:
-        """Return the violations of a tool's result. Stricter: 3.0 is no integer."""
+        """Return the violations of a tool's result. Stricter: 3.0 is not an integer."""
         found: list[Row] = []
         for _ in self.checking_result(value, found):
             pass
@@ -293,7 +293,7 @@ def _nudge(value: Any, path: Path, nudged: set[Path], pace: Iterator[int]) -> Ge
 
 
 def _wants_integer(error: ValidationError, nudged: set[Path]) -> bool:
-    """Whether an error tells of a float where an integer belongs, and not merely of the nudge."""
+    """Whether an error is about a float where an integer belongs, and not about the nudge."""
     match error.kind:
         case Kind.Type():
             return tuple(error.instance_path) in nudged

@@ -62,7 +62,7 @@ class Typed:
         except NotJson as error:
             return _unfit(f"It is not JSON: {error}", [row("", "one JSON object", bounded(raw))])
         except InvalidArguments:
-            return _unfit("It is no JSON object.", [row("", "one JSON object", bounded(raw))])
+            return _unfit("It is not a JSON object.", [row("", "one JSON object", bounded(raw))])
         return self.check(data)
 
     def check(self, data: JsonObject) -> Reading:

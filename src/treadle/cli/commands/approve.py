@@ -1,4 +1,4 @@
-"""`treadle approve`: record a person's answer. Runs nothing: `treadle resume` goes on with it."""
+"""`treadle approve`: record a person's answer. Runs nothing: `treadle resume` continues with it."""
 
 import asyncio
 from typing import Any, Literal
@@ -33,7 +33,7 @@ async def _answer(options: Options, terminal: Terminal) -> int:
     if options.as_json:
         terminal.data({**described(approval), "answer": answer, "approved_by": by, "edited": arguments})
     title = f"{'Allowed' if answer == 'allow' else 'Denied'} by {by}: "
-    then = f". Go on with: treadle resume {approval.root_id or session_id}{same_journal(options)}"
+    then = f". Resume with: treadle resume {approval.root_id or session_id}{same_journal(options)}"
     terminal.call(title, approval.tool, approval.arguments if arguments is None else arguments, then=then)
     return 0
 

@@ -1,4 +1,4 @@
-"""`treadle resume`: go on with a run that was paused, stopped or broke off. What was done is not done again."""
+"""`treadle resume`: resume a run that was paused, stopped or broke off. What was done is not done again."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ __all__ = ["command"]
 
 
 def command(options: Options, terminal: Terminal) -> int:
-    """Go on with one session, named or the last."""
+    """Resume one session, named or the last."""
     quiet_logs()
     if (options.id is None) is not options.is_last:
         raise UsageError(

@@ -81,7 +81,7 @@ async def start(
 
 
 async def go_on(options: Options, terminal: Terminal) -> int:
-    """Go on with a session's run; return the exit code."""
+    """Resume a session's run; return the exit code."""
     settings = settings_of(options)
     async with opened(settings.journal, must_exist=True) as journal:
         info = await find_session(journal, options.id)

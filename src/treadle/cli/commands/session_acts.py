@@ -163,7 +163,7 @@ async def move(options: Options, terminal: Terminal) -> int:
         moved_to = session.state.moved_to
     if options.as_json:
         terminal.data({"id": session.id, "moved_to": moved_to})
-    terminal.say(f"Session {session.id} is closed here. It goes on with: {there}")
+    terminal.say(f"Session {session.id} is closed here. It continues with: {there}")
     if options.file is not None:
         terminal.say(
             "Where a call of it may still act, it arrives suspended: activate it at the one place where it goes on."
@@ -233,11 +233,11 @@ def _named(options: Options) -> tuple[str, str | None]:
 
 
 def _write_new(name: str, lines: Sequence[bytes]) -> None:
-    """Write a file that is not there yet, for its owner alone; a failure leaves none."""
+    """Write a file that does not exist yet, for its owner alone; a failure leaves none."""
     try:
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except (OSError, ValueError) as exc:
-        raise UsageError(f"{name!r:.200} cannot be made: {_words(exc)}. Name a file that is not there yet.") from exc
+        raise UsageError(f"{name!r:.200} cannot be made: {_words(exc)}. Name a file that does not exist yet.") from exc
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
             file.writelines(line + b"\n" for line in lines)

@@ -145,5 +145,5 @@ def _rerun(about: Explanation) -> str:
         f"`treadle resume {about.session_id}` goes on. " if about.rerun.can_resume else "There is nothing to resume. "
     )
     if about.caller_id is not None:
-        resume = f"It goes on with session {about.caller_id}. " if about.rerun.can_resume else ""
+        resume = f"It continues with session {about.caller_id}. " if about.rerun.can_resume else ""
     return resume + about.rerun.why

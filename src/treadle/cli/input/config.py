@@ -105,14 +105,14 @@ def read_layer(path: Path, owner: Owner) -> Layer:
     """Read one file.
 
     Raises:
-        UsageError: It cannot be read, is no TOML, or holds what is unknown, wrong or not its to say; with file and line.
+        UsageError: It cannot be read, is not valid TOML, or holds what is unknown, wrong or not its to say; with file and line.
     """
     text = _text_of(path, owner)
     try:
         values = tomllib.loads(text, parse_float=Decimal)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError, InvalidOperation) as exc:
         raise UsageError(
-            f"{path} is no valid TOML: {exc or 'it is nested too deeply'}. Mend it or move it away."
+            f"{path} is not valid TOML: {exc or 'it is nested too deeply'}. Mend it or move it away."
         ) from exc
     page = _Page(path, text)
     page.check_names(values, _KEYS, ())
@@ -127,7 +127,9 @@ def _text_of(path: Path, owner: Owner) -> str:
     try:
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | wait), "rb") as file:  # noqa: PTH123 - a descriptor
             if owner == "project" and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UsageError(f"The configuration {path} is no plain file. Move it away.")
+                raise UsageError(
+                    f"The configuration {path} is not a regular file. Move it away, or name another with --config."
+                )
             content = file.read(_MAX_BYTES + 1)
     except (OSError, ValueError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)

@@ -26,7 +26,7 @@ LONGEST_SECONDS = 100 * 366 * 86400.0
 
 COMMANDS = {
     "run": "carry out one task",
-    "resume": "go on with a run that was paused, stopped or broke off",
+    "resume": "resume a run that was paused, stopped or broke off",
     "sessions": "list sessions; show, explain, fork, rewind, export, import or delete one",
     "approvals": "list the calls that wait for a person",
     "approve": "allow (or --deny) a call that waits",
@@ -283,7 +283,7 @@ def _add_run(parser: _Parser) -> None:
     parser.add_argument(
         "task", nargs="?", help="what to do; - reads it from standard input; piped input is added to it"
     )
-    parser.flag("--session", dest="id", metavar="ID", help="go on with this session (made when there is none)")
+    parser.flag("--session", dest="id", metavar="ID", help="continue with this session (made when there is none)")
     _add_running(parser)
 
 
@@ -342,7 +342,7 @@ def _add_places(parser: _Parser) -> None:
 
 def _add_config(parser: _Parser) -> None:
     parser.flag("-C", dest="folder", metavar="DIR", help="root of the file tools and of the project's configuration")
-    parser.flag("--config", metavar="FILE", help="a configuration file that goes before the others")
+    parser.flag("--config", metavar="FILE", help="a configuration file that overrides the others")
 
 
 def _add_journal(parser: _Parser) -> None:

@@ -47,7 +47,7 @@ def project_config(folder: Path) -> Path:
 
 
 def journal_file(journal: str) -> Path | None:
-    """Return the file of a journal; None for one that is none: `memory:`, or a database's address."""
+    """Return the file of a journal; None for a journal without one: `memory:`, or a database's address."""
     return None if journal == "memory:" or journal.startswith(_DATABASE) else Path(journal)
 
 

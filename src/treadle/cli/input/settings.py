@@ -1,6 +1,6 @@
 """Settings: what holds for this call, put together from flags, environment and files, each value with its origin.
 
-Flags go before the environment, that before the file of `--config`, that before the person's file, that before the
+Flags override the environment, that overrides the file of `--config`, that the person's file, and that the
 project's: what a folder brings along never outranks what its reader has said. Runs nothing.
 """
 
@@ -139,7 +139,7 @@ def _root(folder: str) -> Path:
     except (OSError, ValueError):
         is_folder = False
     if not is_folder:
-        raise UsageError(f"The folder {folder!r} is not there, or is no folder. Name another with -C.")
+        raise UsageError(f"The folder {folder!r} does not exist, or is not a folder. Name another with -C.")
     if not os.access(path, os.R_OK | os.X_OK):
         raise UsageError(f"The folder {folder!r} cannot be read: its rights forbid it. Name another with -C.")
     return path
@@ -202,7 +202,7 @@ def _check_profile(name: str | None, layers: Sequence[Layer]) -> None:
 
 
 def _on_limit(options: Options, profile: Profile | None, choice: "_Choice") -> OnLimit:
-    """Return what happens at a limit. A project's profile goes before its own file, and behind all that the person has said."""
+    """Return what happens at a limit. A project's profile overrides its own file; everything that the person has set overrides both."""
     name = options.profile
 
     def said(layer: Layer) -> OnLimit | None:
@@ -301,7 +301,7 @@ def _rules(
     """Rules of all origins hold together."""
     rules = (*given, *(rule for layer in further for rule in layer))
     if rules:
-        allow(*rules)  # raises for one that is none
+        allow(*rules)  # raises for an invalid one
     origins[name] = " and ".join([_FLAG] * bool(given) + ["files"] * any(further)) or _DEFAULT
     return rules
 

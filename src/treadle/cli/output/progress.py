@@ -109,7 +109,7 @@ class Progress:
             self._terminal.progress(f"[ok] {name}: {one_line(_shown(result), _PREVIEW)}")
 
     def _detail(self, event: AnyEvent) -> None:
-        """What only `-v` shows; but a wait that a provider asked for is no detail: it may last for minutes."""
+        """What only `-v` shows; but a wait that a provider asked for is not a detail: it may last for minutes."""
         match event:
             case ModelFailed(status=429, retry_in_seconds=float(seconds)):
                 self._terminal.progress(f"[wait] The provider limits requests (429): trying again in {seconds:.1f} s.")

@@ -22,7 +22,7 @@ class Terminal:
     """Where the program writes, and the one place where secrets are redacted and invisible characters escaped.
 
     A *record* is a line of the program's own: it never breaks into two, whatever names stand in it. Texts of strangers go
-    to standard output as the answer, or are indented. A reader who has gone is no error: the run goes on and is journaled.
+    to standard output as the answer, or are indented. A reader who has gone is not an error: the run goes on and is journaled.
     """
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
@@ -40,7 +40,7 @@ class Terminal:
         self.is_watched = err.isatty()
         """Whether a person watches standard error, so that a line can be replaced by a later one."""
         self.fault: OSError | None = None
-        """Why standard output could not be written; a reader who has gone is none."""
+        """Why standard output could not be written; a reader who has gone is not a failure."""
 
     # --- standard output
 

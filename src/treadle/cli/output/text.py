@@ -54,7 +54,7 @@ def printable(text: str) -> str:
     if not _UNSAFE.search(text):
         return text
     kept = [_UNSAFE.sub(_escape, part) for part in _EMOJI_STYLE.split(text)]
-    return "\ufe0f".join(kept)  # the mark that makes a heart red is no secret message
+    return "\ufe0f".join(kept)  # the mark that makes a heart red is not a secret message
 
 
 def one_record(text: str) -> str:

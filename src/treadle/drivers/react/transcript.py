@@ -74,5 +74,5 @@ def _signed(message: Message) -> Iterator[Part]:
 
 
 def _is_signed(part: Thinking) -> bool:
-    """Whether its provider wants it back. A thought of a decision is ours, and told in words where it belongs."""
+    """Whether its provider wants it back. A thought of a decision is ours, and described in text where it belongs."""
     return part.signature is not None or part.payload is not None

@@ -1,6 +1,6 @@
 """Asides: what the model is asked beside the run's own steps: a summary, a check. Recorded under an act, charged to the run.
 
-Such a request offers no tools, and its answer is no message of the session.
+Such a request offers no tools, and its answer is not a message of the session.
 """
 
 import asyncio

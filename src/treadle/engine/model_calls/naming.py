@@ -87,7 +87,7 @@ class ResponseCalls:
             may_be_known = action in actions and (is_retold or not (is_named and actions[action]))
             if (is_named and part.id in ids) or may_be_known:
                 repeated.append(one.named.id)
-            if part.id not in cut:  # a call that does not start is no first of two
+            if part.id not in cut:  # a call that does not start is not a first of two
                 actions[action] = actions.get(action, True) and is_named
             if is_named:
                 known[identity] = one

@@ -34,7 +34,7 @@ def format_cost(cost: Decimal | None) -> str | None:
 def estimate(request: ModelRequest, parts: Iterable[Part]) -> Usage:
     """Estimate tokens at four characters each, where the server sends no usage: a budget must not count 0.
 
-    What is no text counts a fixed number: its bytes would be hundreds of times too many.
+    What is not text counts a fixed number: its bytes would be hundreds of times too many.
     """
     told = len(request.instructions or "") + _told(request.messages)
     told += sum(len(spec.description) + len(msgspec.json.encode(spec.parameters)) for spec in request.tools)

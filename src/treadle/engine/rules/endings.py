@@ -46,7 +46,7 @@ def limit_stop(reached: LimitReached, *, closing_failed: Stop | None = None) -> 
     """Return the end of a run whose budget is used up.
 
     Args:
-        closing_failed: What the closing request resulted in, where that is no answer.
+        closing_failed: What the closing request resulted in, where that is not an answer.
     """
     is_turns = reached.budget == "max_model_turns"
     reason = StopReason.STEP_LIMIT_REACHED if is_turns else StopReason.BUDGET_EXCEEDED

@@ -138,7 +138,7 @@ class Tries:
                 self._in_trouble.pop(trouble.guard, None)
 
     def _compare(self, one: "_Try") -> None:
-        if not one.keys:  # polled only: what comes after it is no repetition of what was before
+        if not one.keys:  # polled only: what comes after it is not a repetition of what was before
             self._last.clear()
         for period, row in self._rows.items():
             before = self._last[-period] if len(self._last) >= period else None
@@ -183,7 +183,7 @@ class _Try:
 
     @property
     def values(self) -> set[Any]:
-        """What the texts mean: the order of an object's keys is no difference, and neither is a time that was waited."""
+        """What the texts mean: the order of an object's keys is not a difference, and neither is a time that was waited."""
         return {(key, *_meaning(result), result.artifact, result.media) for key, result in self._results}
 
 

@@ -119,7 +119,7 @@ class Attempts:
     async def ask_check(self, call: CheckedCall, attempt: int = 1) -> ToolResult | type[NotDone] | type[Unknown]:
         """Ask the tool's own `check` whether a call of unknown outcome was done: its result if so.
 
-        A value that is no answer is recorded as a broken contract, and leaves the outcome unknown.
+        A value that is not an answer is recorded as a broken contract, and leaves the outcome unknown.
         """
         check = call.tool.check
         if check is None or self._interrupt.stop is not None:
@@ -282,15 +282,15 @@ async def _one(answer: Awaitable[ToolResult]) -> ToolResult:
 
 
 def _retry_after_seconds(error: BaseException) -> float | None:
-    """Return the seconds that a tool's service asked us to wait. What is no span of time asks nothing."""
+    """Return the seconds that a tool's service asked us to wait. What is not a span of time asks nothing."""
     asked: object = error.retry_after_seconds if isinstance(error, Transient) else None
-    is_number = issubclass(type(asked), int | float)  # of the type: what is no number may raise when it is looked at
+    is_number = issubclass(type(asked), int | float)  # of the type: what is not a number may raise when it is looked at
     seconds = float(asked) if is_number else -1.0  # type: ignore[arg-type]  # a number, as just said
     return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
 def _code_of(error: Rejected | Transient) -> str | None:
-    """Return the finer word that a tool's author gave an error. What is no text is none."""
+    """Return the finer word that a tool's author gave an error. A code that is not text is dropped."""
     code: object = error.code
     return str(code) if issubclass(type(code), str) else None
 

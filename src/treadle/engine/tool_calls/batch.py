@@ -41,7 +41,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     calls: Sequence[CallState]
     step: int
     proposal: Proposal | None = None
-    """The response that proposed them; None where it is recorded already, and the run goes on with what it had left."""
+    """The response that proposed them; None where it is recorded already, and the run continues with what it had left."""
     allowance: int | None = None
     """How many of the calls that have not started the budget still covers, the first ones; None for all."""
     exhausted: str | None = None
@@ -118,4 +118,4 @@ class Plan(msgspec.Struct, kw_only=True):
     """Calls that have started early, and the early calls whose results they get."""
     stop: Stop | None = None
     acts: bool = False
-    """Whether one that is ready may change something. What was read before it is no answer to a read after it."""
+    """Whether one that is ready may change something. What was read before it is not an answer to a read after it."""

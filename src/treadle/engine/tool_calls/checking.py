@@ -292,6 +292,8 @@ def _edited(proposed: ToolCall, arguments: JsonObject) -> ToolCall:
     """Put an approver's arguments in the place of the model's."""
     if (problem := find_unencodable(arguments)) is not None:
         raise _Unfit(
-            refusals.invalid_arguments(proposed, InvalidArguments(f"the approver's arguments are no JSON: {problem}."))
+            refusals.invalid_arguments(
+                proposed, InvalidArguments(f"the approver's arguments are not valid JSON: {problem}.")
+            )
         )
     return msgspec.structs.replace(proposed, arguments=msgspec.json.encode(arguments).decode())

@@ -94,7 +94,7 @@ class CallContext:
         if self._session is None:
             state = self._ledger.state
             step, messages = state.step, state.transcript
-            if self.call.id in state.early:  # its response still streams, and is no message yet
+            if self.call.id in state.early:  # its response still streams, and is not a message yet
                 step += 1
                 so_far = tuple(one.call for one in state.early.values())
                 messages = (*messages, Message(role="assistant", parts=so_far))

@@ -51,7 +51,7 @@ def parse_address(url: str) -> Address:
     """Take a URL such as `postgresql://user:password@host:5432/database` apart.
 
     Raises:
-        ConfigurationError: It is none. The message quotes nothing of it: a mistyped URL shows its password elsewhere.
+        ConfigurationError: It is invalid. The message quotes nothing of it: a mistyped URL shows its password elsewhere.
     """
     try:
         given = {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
@@ -99,6 +99,6 @@ def _hosts(host: str, port: str) -> str:
 
 def _unreadable() -> ConfigurationError:
     return ConfigurationError(
-        "The journal's address is no PostgreSQL URL. Write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with "
+        "The journal's address is not a PostgreSQL URL. Write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with "
         "special characters of the password percent-encoded (@ as %40, / as %2F)."
     )

@@ -27,7 +27,7 @@ async def open_postgres(
         lease_seconds: After so long without a sign of life, the process that runs a session is taken for dead.
 
     Raises:
-        ConfigurationError: The URL is none.
+        ConfigurationError: The URL is invalid.
         JournalError: The server cannot be reached, or holds tables that are not ours, or newer. Nothing was changed.
     """
     return await opened(

@@ -256,7 +256,7 @@ class Heart:
             self._wait()
 
     def _is_forsaken(self, lease: ServerLease) -> bool:
-        """Give a session back whose event loop was closed with its run pending: nobody can go on with that."""
+        """Give a session back whose event loop was closed with its run pending: nobody can resume that."""
         if not lease.is_orphaned:
             return False
         abandon = self._abandon[lease.session_id]

@@ -190,7 +190,7 @@ def append(
     Args:
         before: The checksum of the event that these follow; None where it has none.
         epoch: None for whichever the session has.
-        lease_seconds: The lease of the session's holder, which goes on with this; None for a writer without one.
+        lease_seconds: The lease of the session's holder, which continues with this; None for a writer without one.
     """
     sent = connection.execute(
         _APPEND,
@@ -318,7 +318,7 @@ def fencing(connection: Connection, job: Append, epoch: int | None) -> SessionCo
     if job.rows and head != job.rows[0][0] - 1:
         return conflict(job.session_id, head, job.rows[0][0])
     return SessionConflict(
-        f"The lease on session {job.session_id!r} has ended: its holder had not been heard of for too long. Nothing was "
+        f"The lease on session {job.session_id!r} has ended: its holder had sent no heartbeat for too long. Nothing was "
         "written; resume the session."
     )
 

@@ -127,7 +127,7 @@ def _check_regular(path: Path) -> None:
             f"{path} is a folder, and a journal is a file. Name a file in it, such as {path / 'journal.db'}."
         )
     if not stat.S_ISREG(status.st_mode):
-        raise JournalError(f"{path} is no regular file. Name another file for the journal.")
+        raise JournalError(f"{path} is not a regular file. Name another file for the journal.")
     if 0 < status.st_size < _SMALLEST_BYTES:  # SQLite would take it for an empty one, and write over it
         raise JournalError(f"{path} is not a Treadle journal. Name another file; this one was not changed.")
 

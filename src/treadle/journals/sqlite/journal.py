@@ -73,7 +73,7 @@ class SqliteJournal(StoreJournal[SqliteBackend]):
 def _path_of(path: str | os.PathLike[str]) -> Path:
     text = os.fspath(path)
     if not text or "\0" in text:
-        raise JournalError(f"{text!r} is no file name. Name a file for the journal.")
+        raise JournalError(f"{text!r} is not a file name. Name a file for the journal.")
     path = Path(text).absolute()  # the folder of work may change before the file is opened
     if path.is_symlink() and not path.exists():  # it leads nowhere, perhaps to a disk that is away: opening will tell
         return path

@@ -96,7 +96,7 @@ class FileLease(HolderLink):
                 return False
             if self._lock.beat():
                 return True
-        logger.warning("A session was taken over: its holder had not been heard of for a whole lease")
+        logger.warning("A session was taken over: its holder had sent no heartbeat for a whole lease")
         self._call(self._on_lost)
         return False
 
@@ -283,7 +283,7 @@ class _Heart:
                     return
                 leases = tuple(self._leases)
             for lease in leases:
-                if lease.is_orphaned:  # its loop was closed with the run pending: nobody can go on with that
+                if lease.is_orphaned:  # its loop was closed with the run pending: nobody can resume that
                     lease.abandon()
             lost = [lease for lease in leases if not _has_beaten(lease)]
             with self._gate:

@@ -45,7 +45,7 @@ class Seen:
             raise JournalError(
                 f"Session {session_id!r} ends at event {head} in the journal, though event {int(seen)} was stored: the "
                 "journal's -wal file was removed, or an older copy of the journal was put in its place. Put the newer files "
-                f"back. To go on with the older ones all the same, remove {self._path}; what was done since may be done twice."
+                f"back. To continue with the older events anyway, run: rm {self._path}; what was done since may be done twice."
             )
 
     def note(self, head: int) -> None:

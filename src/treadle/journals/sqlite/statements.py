@@ -111,7 +111,7 @@ def append(connection: sqlite3.Connection, job: Append, epoch: int, last: Last |
         The session's last event now; None where nothing was appended.
 
     Raises:
-        SessionConflict: Another writer has gone on, or has taken the session over.
+        SessionConflict: Another writer has continued, or has taken the session over.
         UnknownSession: There is no such session.
     """
     head, at = (job.rows[-1][0], job.rows[-1][1]) if job.rows else (None, None)

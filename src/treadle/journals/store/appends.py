@@ -119,7 +119,7 @@ def message_of(session_id: str, message: InboxMessage) -> MessageRow:
 
     Raises:
         JournalError: It holds what JSON cannot.
-        UnicodeEncodeError: Its id is no text.
+        UnicodeEncodeError: Its id is not text.
     """
     if (fault := canonical.find_unencodable(message.body)) is not None:
         raise JournalError(f"The message {message.id!r} cannot be stored: {fault}.")

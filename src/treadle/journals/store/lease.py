@@ -1,4 +1,4 @@
-"""What the leases of all stores share: who holds a session, how that is told, and how often a holder is heard of."""
+"""What the leases of all stores share: who holds a session, how that is reported, and how often a holder sends a heartbeat."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from treadle.errors import SessionHeld
 __all__ = ["BEATS_A_LEASE", "LEASE_SECONDS", "Holder", "HolderLink", "held", "look_seconds"]
 
 LEASE_SECONDS = 10.0
-"""A holder that was not heard of for so long is taken for dead."""
+"""A holder that sent no heartbeat for so long is taken for dead."""
 
 BEATS_A_LEASE = 20
 _LOOKS_A_BEAT = 2

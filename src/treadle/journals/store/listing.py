@@ -85,5 +85,5 @@ def position(cursor: str) -> tuple[float, str]:
         return float(at), session_id
     except ValueError:
         raise ConfigurationError(
-            f"{cursor!r:.80} is no cursor of a list of sessions. Give `cursor` of the last session that was listed."
+            f"{cursor!r:.80} is not a cursor of a list of sessions. Give `cursor` of the last session that was listed."
         ) from None

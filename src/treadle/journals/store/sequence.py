@@ -58,7 +58,7 @@ def check_numbers(events: Sequence[AnyEvent]) -> None:
 def conflict(session_id: str, head: int, seq: int) -> SessionConflict:
     """Return the error of an append whose first event does not follow the stored head."""
     return SessionConflict(
-        f"Session {session_id!r} stands at event {head}, so event {seq} cannot follow: another writer has gone on. "
+        f"Session {session_id!r} stands at event {head}, so event {seq} cannot follow: another writer has continued. "
         "Nothing was written; open the session again."
     )
 

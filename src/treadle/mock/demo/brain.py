@@ -182,7 +182,7 @@ def _closer(transcript: Transcript, findings: Findings) -> _Proposal | None:
 
 
 def _read_named(transcript: Transcript, task: Task) -> _Proposal | None:
-    """Read the file that the task names; when it is not there, look for its name elsewhere, once."""
+    """Read the file that the task names; when it does not exist, look for its name elsewhere, once."""
     if "read" not in transcript.tools or any(transcript.of("read")):
         return None
     if mended := _mended(transcript):
@@ -194,7 +194,7 @@ def _read_named(transcript: Transcript, task: Task) -> _Proposal | None:
     name = posixpath.basename(task.file)
     elsewhere: JsonObject = {"pattern": f"**/{name}"}
     if "glob" in transcript.tools and not any(one.name == "glob" for one in transcript.exchanges):
-        return _Proposal(words=f"{task.file} is not there. I look for {name} elsewhere.", calls=[("glob", elsewhere)])
+        return _Proposal(words=f"{task.file} does not exist. I look for {name} elsewhere.", calls=[("glob", elsewhere)])
     found = next((line for one in transcript.of("glob") for line in one.lines), None)
     if found is None or transcript.has_proposed("read", {"path": found}):
         return None

@@ -18,7 +18,7 @@ __all__ = ["DemoModel"]
 
 
 class DemoModel:
-    """A rule-based model that looks into files with grep, glob, read and list, and says that it is no language model.
+    """A rule-based model that looks into files with grep, glob, read and list, and says that it is not a language model.
 
     Its server starts on loopback with the first request of an event loop, and ends with that loop.
 

@@ -78,7 +78,7 @@ def read_request(body: JsonObject) -> Transcript:
     """Read the body of a Chat Completions request.
 
     Raises:
-        msgspec.ValidationError: It is none.
+        msgspec.ValidationError: It is invalid.
     """
     request = msgspec.convert(body, _Request)
     users = [index for index, message in enumerate(request.messages) if _is_task(message)]
@@ -95,7 +95,7 @@ def read_request(body: JsonObject) -> Transcript:
 
 
 def _is_task(message: "_Message") -> bool:
-    """Tell a task from a wish to go on with the one before."""
+    """Tell a task from the wish to continue the one before."""
     return message.role == "user" and not _GO_ON.fullmatch(_text(message.content).strip())
 
 
@@ -157,7 +157,7 @@ def _exchange(function: _CalledFunction, content: str) -> Exchange:
 def _problem(result: JsonObject | None) -> tuple[str | None, str]:
     match result:
         case None:
-            return "not_readable", "The result came shortened or is no JSON object."
+            return "not_readable", "The result came shortened or is not a JSON object."
         case {"status": "error", "type": "rejected", "details": [{"error": str(reason)}, *_]}:
             return "rejected", reason
         case {"status": "error", "type": str(kind)}:

@@ -99,7 +99,7 @@ def check_arguments(holder: JsonObject, where: str, *, lenient: bool) -> None:
     """Check the arguments of a call in the history.
 
     Args:
-        lenient: Take text that is no JSON, as some compatible servers do.
+        lenient: Take text that is not valid JSON, as some compatible servers do.
     """
     arguments = text_of(holder, "arguments", where)
     if not lenient and not _is_json(arguments):
@@ -171,7 +171,7 @@ def refuse_missing(where: str) -> NoReturn:
 
 
 def refuse_value(where: str, shown: str, known: str) -> NoReturn:
-    """Refuse a word that is none of those known; both in quotes already."""
+    """Refuse a word that is not one of those known; both in quotes already."""
     refuse(f"Invalid value: {shown}. Supported values are: {known}.", where, "invalid_value")
 
 

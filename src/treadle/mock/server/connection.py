@@ -15,7 +15,7 @@ _PHRASES = {item.value: item.phrase for item in HTTPStatus}
 
 
 class BadHttp(Exception):
-    """What came is no request that can be read. The connection is closed after the answer."""
+    """What came is not a request that can be read. The connection is closed after the answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -117,7 +117,7 @@ class Connection:
 
     def _checked_length(self, length: str) -> int:
         if not (length.isascii() and length.isdigit()):
-            raise BadHttp(400, f"The content-length {length!r:.40} is no number.")
+            raise BadHttp(400, f"The content-length {length!r:.40} is not a number.")
         if len(length) > 18 or int(length) > self._max_body_bytes:
             raise BadHttp(413, f"The request's body is larger than {self._max_body_bytes} bytes.")
         return int(length)
@@ -201,4 +201,4 @@ def _chunk_size(line: bytes) -> int:
 
 
 def _no_size() -> int:
-    raise BadHttp(400, "A chunk's size is no number.")
+    raise BadHttp(400, "A chunk's size is not a number.")

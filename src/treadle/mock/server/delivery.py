@@ -12,7 +12,7 @@ from treadle.mock.turns import CutBy, Turn
 __all__ = ["NOTHING", "Delivery", "Hold", "bomb", "plan"]
 
 NOTHING = b":%b\n\n" % (b" " * 65_533)
-"""What a body goes on with for ever: one long comment line of a stream."""
+"""What a body repeats for ever: one long comment line of a stream."""
 
 _GZIP = 16 + zlib.MAX_WBITS
 

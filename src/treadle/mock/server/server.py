@@ -47,10 +47,10 @@ class MockProvider:
         host: A loopback address.
         record: A file that gets one JSON line a request: method, path, body, status.
         api_key: The key that requests must carry; None to take any.
-        lenient_arguments: Take histories whose calls carry arguments that are no JSON, as some servers do.
+        lenient_arguments: Take histories whose calls carry arguments that are not valid JSON, as some servers do.
 
     Raises:
-        ConfigurationError: The script is none, the address is not this machine's own, or it is taken.
+        ConfigurationError: The script is invalid, the address is not this machine's own, or it is taken.
     """
 
     max_body_bytes = 64 * 1024 * 1024

@@ -43,7 +43,7 @@ class RecordedRequest(msgspec.Struct, Documented, frozen=True, kw_only=True):
     raw: bytes
     """The body as it came."""
     body: Any = None  # Any: JSON of strangers; a test reads it as it is
-    """The body as a JSON value; None when it is none."""
+    """The body as a JSON value; None when it is not JSON."""
     status: int = 200
     """The status of the answer."""
 
@@ -192,7 +192,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> JsonObject:
 
 
 def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON value")
+    raise ValueError(f"{word} is not a JSON value")
 
 
 def _plain_reply(status: int, content: bytes) -> Reply:

@@ -43,7 +43,7 @@ def blocks_of(message: Message, *, origin: str) -> list[_Block]:
 
 
 def container_marker(container_id: str) -> Opaque:
-    """Return the part that remembers in which of the vendor's containers a response waits. It is no block, and not sent as one."""
+    """Return the part that remembers in which of the vendor's containers a response waits. It is not a block, and not sent as one."""
     return Opaque(provider=PROVIDER, payload={"type": _CONTAINER, "id": container_id})
 
 
@@ -83,7 +83,7 @@ def _said(part: Text, *, is_own: bool) -> _Block:
 
 
 def _held(signature: str | None) -> _Block:
-    """Return the object that a signature is; an empty one where it is none of ours, as in an imported history."""
+    """Return the object that a signature is; an empty one where it is not one of ours, as in an imported history."""
     try:
         return _objects.decode(signature) if signature is not None else {}
     except msgspec.DecodeError:

@@ -76,7 +76,7 @@ class AnthropicRequests:
         fields: What the body holds otherwise at a cloud's own address; None takes a field away.
 
     Raises:
-        ConfigurationError: An option is no JSON, of another kind, or names a field that the request itself fills.
+        ConfigurationError: An option is not valid JSON, of another kind, or names a field that the request itself fills.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ def _max_tokens(model: str, thinking: Mapping[str, Any], *, is_larger: bool) -> 
 
 
 def _sorted_out(options: Mapping[str, Any]) -> _Options:
-    opening({}, options, ours=_OURS)  # raises where an option is no JSON, or one of ours
+    opening({}, options, ours=_OURS)  # raises where an option is not valid JSON, or one of ours
     rest = dict(options)
     cache = _object("cache_control", rest.pop("cache_control", {"type": "ephemeral"}))
     return _Options(

@@ -91,7 +91,7 @@ class AnthropicResponse(Response):
 
         Raises:
             AnswerError: It is the provider's error.
-            ModelResponseInvalid: It is no JSON, or of another shape.
+            ModelResponseInvalid: It is not valid JSON, or of another shape.
         """
         data = self._unframed(data.strip())
         if not data or self.is_done:

@@ -63,13 +63,17 @@ def strict_schema(schema: JsonObject) -> JsonObject | None:
         if definitions := schema.get("$defs"):
             written["$defs"] = {name: _node(one) for name, one in dict(definitions).items()}
         _check_references(written)
-    except (_NotStrict, TypeError, RecursionError):  # a TypeError: what should be a list is none, and the gate says so
+    except (
+        _NotStrict,
+        TypeError,
+        RecursionError,
+    ):  # a TypeError: what should be a list is not a list, and the gate says so
         return None
     return written
 
 
 def _opened(schema: Any, root: JsonObject) -> JsonObject:
-    """Return a schema whose top is no reference."""
+    """Return a schema whose top is not a reference."""
     top = resolved(schema, root)
     kept = {"$defs": root["$defs"]} if "$defs" in root and schema is root else {}
     return {word: value for word, value in {**top, **kept}.items() if word != "$ref"}

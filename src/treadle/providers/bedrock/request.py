@@ -67,7 +67,7 @@ class BedrockRequests:
         options: Further fields of the body; one that is None takes the field away. See `Bedrock` for those with a meaning of their own.
 
     Raises:
-        ConfigurationError: An option is no JSON, of another kind, or names a field that the request itself fills.
+        ConfigurationError: An option is not valid JSON, of another kind, or names a field that the request itself fills.
     """
 
     def __init__(self, model: str, *, origin: str, options: Mapping[str, Any]) -> None:
@@ -217,7 +217,7 @@ def _tool_choice(choice: ToolChoice) -> _Wire | None:
 
 
 def _sorted_out(options: Mapping[str, Any], family: Family) -> _Options:
-    opening({}, options, ours=_OURS)  # raises where an option is no JSON, or one of ours
+    opening({}, options, ours=_OURS)  # raises where an option is not valid JSON, or one of ours
     rest = dict(options)
     inference = {
         **_object("inferenceConfig", rest.pop("inferenceConfig", None)),

@@ -97,7 +97,7 @@ class ConverseResponse(Response):
 
         Raises:
             AnswerError: It is the provider's error.
-            ModelResponseInvalid: It is no JSON, or of another shape.
+            ModelResponseInvalid: It is not valid JSON, or of another shape.
         """
         if self.is_done:
             return []

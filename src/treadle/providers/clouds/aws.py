@@ -72,7 +72,7 @@ def region_of(asked: Asked) -> str | None:
     """Return the region: of the option, of the model's ARN, of the environment, or of the profile; None where nobody says.
 
     Raises:
-        ConfigurationError: It is no region.
+        ConfigurationError: It is not a region.
     """
     environment = asked.environment
     found = _ARN.match(asked.model)

@@ -171,7 +171,7 @@ def _arguments(raw: str) -> _Wire:
 
 
 def _response(result: Result) -> _Wire:
-    """Return the result as the object that the vendor wants: `output` and `error` are its words for what is none."""
+    """Return the result as the object that the vendor wants: `output` and `error` are its keys for any other value."""
     value = _structure(result.content)
     if result.is_error:
         return {"error": result.content if value is None else value}

@@ -66,7 +66,7 @@ class GeminiParts:
         """Take one part of a chunk.
 
         Raises:
-            ModelResponseInvalid: It is none.
+            ModelResponseInvalid: It is invalid.
         """
         part = decode(raw, _parts)
         signature = text_or_nothing(part.thought_signature) or None

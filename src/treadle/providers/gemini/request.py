@@ -40,7 +40,7 @@ class GeminiRequests:
             vendor's own tools, such as `{"googleSearch": {}}`, beside ours; `toolConfig` is joined with ours.
 
     Raises:
-        ConfigurationError: An option is no JSON, or names a field that the request itself fills.
+        ConfigurationError: An option is not valid JSON, or names a field that the request itself fills.
     """
 
     def __init__(self, model: str, *, origin: str, options: Mapping[str, Any]) -> None:
@@ -116,7 +116,7 @@ def _tool_config_option(given: Any) -> _Wire:
         raise ConfigurationError(
             "The option toolConfig must be an object without functionCallingConfig: use tool_choice."
         )
-    opening({}, {"toolConfig": given}, ours=frozenset())  # refuses what is no JSON
+    opening({}, {"toolConfig": given}, ours=frozenset())  # refuses what is not valid JSON
     return given or {}
 
 
@@ -126,7 +126,7 @@ def _tool(spec: ToolSpec) -> _Wire:
 
 
 def _function_calling(choice: ToolChoice) -> _Wire:
-    """Return the choice in the vendor's words. There is no word for one call at a time: the runtime orders them anyway."""
+    """Return the choice in the vendor's words. There is no way to say one call at a time: the runtime orders them anyway."""
     if mode := _MODES.get(choice):
         return {"mode": mode}
     return {"mode": "ANY", "allowedFunctionNames": [gemini_name(choice)]}

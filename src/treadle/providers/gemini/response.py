@@ -82,7 +82,7 @@ class GeminiResponse(Response):
 
         Raises:
             AnswerError: It is the provider's error.
-            ModelResponseInvalid: It is no JSON, or of another shape.
+            ModelResponseInvalid: It is not valid JSON, or of another shape.
         """
         data = data.strip()
         if not data or data == b"[DONE]":  # gateways end every stream so
@@ -94,7 +94,7 @@ class GeminiResponse(Response):
 
         Raises:
             AnswerError: It is the provider's error.
-            ModelResponseInvalid: It is no JSON, or of another shape.
+            ModelResponseInvalid: It is not valid JSON, or of another shape.
             IncompleteStream: It has no finish reason.
         """
         answer = decode(body, _answers)

@@ -103,7 +103,7 @@ class HttpClient:
     ) -> Answer:
         """Post one JSON body and return the answer as soon as its head has come. Follows no redirect, and retries nothing.
 
-        A kept connection that the server has closed meanwhile is no answer: the request goes out again on another one.
+        A kept connection that the server has closed meanwhile is not an answer: the request goes out again on another one.
 
         Args:
             headers: Those of this request alone, which override the endpoint's.
@@ -218,7 +218,7 @@ shared_client = HttpClient()
 
 @cache
 def _connecting_within(seconds: float) -> aiohttp.ClientTimeout:
-    """Return the one limit that the client keeps itself; all others are kept here, where they can be told apart."""
+    """Return the one limit that the client keeps itself; all others are kept here, where they can be distinguished."""
     return aiohttp.ClientTimeout(total=None, connect=seconds)
 
 

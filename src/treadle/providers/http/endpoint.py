@@ -22,7 +22,7 @@ class Timeouts(msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unk
         Timeouts(first_byte_seconds=600)  # a large model on a small machine reads its prompt for minutes
 
     Raises:
-        ConfigurationError: A limit is no positive number.
+        ConfigurationError: A limit is not a positive number.
     """
 
     connect_seconds: float = 10
@@ -114,7 +114,7 @@ def check_header(name: str, value: str) -> str:
         raise ConfigurationError(f"The value of the header {name} must be text.")
     value = value.strip()
     if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
-        raise ConfigurationError(f"{shown(name)} is no name of an HTTP header.")
+        raise ConfigurationError(f"{shown(name)} is not a name of an HTTP header.")
     if not value.isascii() or not value.isprintable():
         raise ConfigurationError(
             f"The value of the header {name} (the API key, perhaps) holds a character that no header may hold, such as a line break."

@@ -85,7 +85,7 @@ class EventStreamReader:
         return found
 
     def finish(self) -> bytes | None:
-        """Return None: a message without its end is no message."""
+        """Return None: a message without its end is not a message."""
         self._pending.clear()
         return None
 
@@ -127,7 +127,7 @@ def _message(frame: bytes) -> bytes:
             return b'{"%b":%b}' % (_type(headers.get(":event-type")), payload or b"null")
         case "exception":
             kind = _type(headers.get(":exception-type"))
-            # What is no JSON object is the server's words.
+            # What is not a JSON object is the server's words.
             said = payload if payload.startswith(b"{") else to_json({"message": payload.decode("utf-8", "replace")})
             return b'{"exception":{"type":"%b","payload":%b}}' % (kind, said)
         case "error":
@@ -144,7 +144,7 @@ def _type(name: str | None) -> bytes:
 
 
 def _headers(block: bytes) -> Iterator[tuple[str, str]]:
-    """Yield names and values; of a value that is no text, nothing but its place is read."""
+    """Yield names and values; of a value that is not text, nothing but its place is read."""
     at = 0
     try:
         while at < len(block):

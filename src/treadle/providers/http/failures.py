@@ -73,7 +73,7 @@ class ModelRefused(ModelRejected):
 
 
 async def read_failure(answer: "Answer", *, key_advice: str) -> ModelError:
-    """Return the exception for an answer that is no success.
+    """Return the exception for an answer that is not a success.
 
     Args:
         answer: Its body is read, as far as is useful.
@@ -120,7 +120,7 @@ def failure_of(
 
 
 def not_the_protocol(body: bytes, answer: "Answer") -> ModelResponseInvalid:
-    """Return the exception for a success that is no answer of this dialect."""
+    """Return the exception for a success that is not an answer of this dialect."""
     said = excerpt(_words(body), redact=answer.endpoint.redact)
     what = f"{said!r} ({answer.content_type or 'no content type'})" if said else "nothing"
     return ModelResponseInvalid(

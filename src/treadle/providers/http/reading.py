@@ -43,7 +43,7 @@ class AnswerError(Exception):
 
 
 class Frames(Protocol):
-    """How the events of a stream are told apart in its bytes."""
+    """How the events of a stream are distinguished in its bytes."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the data of the events that these bytes complete. Raises `ModelResponseInvalid`."""
@@ -79,7 +79,7 @@ class Response(Protocol):
 
         Raises:
             AnswerError: It is the provider's error.
-            ModelResponseInvalid: It is no JSON, or of another shape.
+            ModelResponseInvalid: It is not valid JSON, or of another shape.
         """
         ...
 
@@ -112,7 +112,7 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
         response: Takes the answer; used up afterwards.
 
     Raises:
-        ModelError: What `ask` raises; or the answer is an error, breaks off, or is none of this dialect.
+        ModelError: What `ask` raises; or the answer is an error, breaks off, or belongs to another dialect.
     """
     try:
         answer = await ask()
@@ -169,7 +169,7 @@ async def _beginning(answer: Answer) -> bytes:
 
 
 def _first_byte(head: bytes) -> bytes:
-    """Return the first byte that is no blank; nothing where it has not come yet."""
+    """Return the first byte that is not a blank; nothing where it has not come yet."""
     if _BYTE_ORDER_MARK.startswith(head):
         return b""
     return head.removeprefix(_BYTE_ORDER_MARK).lstrip(_BLANKS)[:1]
@@ -231,7 +231,7 @@ async def _next(answer: Answer, response: Response) -> bytes:
 
 
 def _take_last(events: Frames, response: Response) -> list[ModelPart]:
-    """Take an event without its blank line, where it is whole by itself: half a JSON object is none."""
+    """Take an event without its blank line, where it is whole by itself: half a JSON object is not an event."""
     data = events.finish()
     if data is None:
         return []

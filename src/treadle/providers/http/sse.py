@@ -79,7 +79,7 @@ class SseReader:
         """Return the data of the event that the end of the stream cut from its blank line, or None.
 
         The standard drops it. Servers do end with `data: [DONE]` and nothing after, so it is handed out, for the caller to accept
-        only where its data is whole by itself: a JSON object is, since half of one is no JSON.
+        only where its data is whole by itself: a JSON object is, since half of one is not valid JSON.
         """
         block = bytes(self._pending).removesuffix(b"\n")
         self._pending = bytearray()

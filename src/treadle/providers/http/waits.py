@@ -25,7 +25,7 @@ def asked_seconds(status: int | None, *, headers: Mapping[str, str], told: str) 
 
     Args:
         status: Of the answer; None for an error inside a stream.
-        headers: They go before the words.
+        headers: They override the text.
         told: The error as it came: its own words may name a wait, and inside a stream there is no other form.
     """
     seconds = retry_after_seconds(headers)
@@ -41,7 +41,7 @@ def asked_seconds(status: int | None, *, headers: Mapping[str, str], told: str) 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
     """Return the wait of `retry-after-ms` or `retry-after`; None where there is none.
 
-    A negative wait is none at all; an absurd one is returned as it is: the runtime bounds it.
+    A negative wait counts as no wait; an absurd one is returned as it is: the runtime bounds it.
     """
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:

@@ -203,7 +203,7 @@ def _fill(slot: CallSlot, fragment: Fragment, name: str, text: str) -> None:
 
 
 def _whole_name(known: str, told: str) -> str:
-    """Join a name that comes in pieces. One that is told again, as far as it goes by then, is no piece."""
+    """Join a name that comes in pieces. One that is told again, as far as it goes by then, is not a piece."""
     return told if told.startswith(known) else known + told
 
 

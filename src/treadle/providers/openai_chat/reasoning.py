@@ -19,7 +19,7 @@ class ReasoningDetails:
         self._pieces = Pieces()
 
     def add(self, pieces: Any, *, is_whole: bool) -> None:
-        """Take the details of one delta, or of a whole message. What is none is passed over."""
+        """Take the details of one delta, or of a whole message. Anything else is ignored."""
         for piece in pieces if isinstance(pieces, list) else ():
             if not isinstance(piece, dict):
                 continue

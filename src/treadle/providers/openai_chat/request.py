@@ -40,7 +40,7 @@ class ChatRequests:
         named_choice: Whether a tool may be demanded by its name; else it is shown alone, and any is demanded.
 
     Raises:
-        ConfigurationError: An option is no JSON, or names a field that the request itself fills; or no id fits the pattern.
+        ConfigurationError: An option is not valid JSON, or names a field that the request itself fills; or no id fits the pattern.
     """
 
     def __init__(

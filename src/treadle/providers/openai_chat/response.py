@@ -95,7 +95,7 @@ class ChatResponse(Response):
 
         Raises:
             AnswerError: It is the provider's error.
-            ModelResponseInvalid: It is no JSON, or of another shape.
+            ModelResponseInvalid: It is not valid JSON, or of another shape.
         """
         data = data.strip()
         if not data or self.is_done:
@@ -224,7 +224,7 @@ class ChatResponse(Response):
 
 
 def _has_blank_finish(chunk: _Chunk) -> bool:
-    """Whether the finish reason is the empty text: Snowflake ends every whole answer so. Null or absent is no ending."""
+    """Whether the finish reason is the empty text: Snowflake ends every whole answer so. Null or absent is not an ending."""
     return any(choice is not None and choice.finish_reason == "" for choice in chunk.choices or ())
 
 

@@ -185,7 +185,7 @@ def _media(media: Media) -> _Wire:
 
 
 def _at(key: str, url: str) -> _Wire:
-    """Say where the content is. `file-...` is no address but the vendor's name of a file that was uploaded to it."""
+    """Say where the content is. `file-...` is not an address but the vendor's name of a file that was uploaded to it."""
     return {"file_id": url} if url.startswith("file-") else {key: url}
 
 

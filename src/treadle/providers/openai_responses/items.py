@@ -59,7 +59,7 @@ def read_item(raw: msgspec.Raw) -> Item:
     """Read an item.
 
     Raises:
-        ModelResponseInvalid: It is no JSON object.
+        ModelResponseInvalid: It is not a JSON object.
     """
     data = bytes(raw)
     value = decode(data, _objects)

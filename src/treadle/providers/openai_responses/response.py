@@ -93,7 +93,7 @@ class ResponsesResponse(Response):
         Raises:
             AnswerError: It is the provider's error.
             ModelRejected: The response asks for what nobody here can do.
-            ModelResponseInvalid: It is no JSON, or of another shape.
+            ModelResponseInvalid: It is not valid JSON, or of another shape.
         """
         data = data.strip()
         if not data or data == b"[DONE]" or self.is_done:  # some servers send a [DONE]; it ends nothing here

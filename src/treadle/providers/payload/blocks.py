@@ -1,4 +1,4 @@
-"""Blocks: the content blocks of one message, put together as they arrive, and told apart where a server repeats them. Knows no dialect."""
+"""Blocks: the content blocks of one message, put together as they arrive, and distinguished where a server repeats them. Knows no dialect."""
 
 from collections.abc import Mapping
 from typing import Generic, TypeVar

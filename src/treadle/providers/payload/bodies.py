@@ -64,7 +64,7 @@ def opening(fields: Mapping[str, Any], options: Mapping[str, Any], *, ours: Abst
         ours: Fields that come from the request; an option may not set them.
 
     Raises:
-        ConfigurationError: An option is no JSON, or names a field of ours.
+        ConfigurationError: An option is not valid JSON, or names a field of ours.
     """
     if taken := ours & options.keys():
         raise ConfigurationError(f"Options may not set {', '.join(sorted(taken))}: the request itself does.")
@@ -85,7 +85,7 @@ def server_tools(given: Any, *, example: str, is_function: Callable[[Mapping[str
         is_function: Whether one of them is a function: those are the agent's own tools.
 
     Raises:
-        ConfigurationError: It is no list of objects, or one of them is a function.
+        ConfigurationError: It is not a list of objects, or one of them is a function.
     """
     tools = [] if given is None else given
     if not isinstance(tools, list | tuple) or not all(isinstance(tool, Mapping) and tool for tool in tools):
@@ -101,7 +101,7 @@ def server_tools(given: Any, *, example: str, is_function: Callable[[Mapping[str
 def sendable_arguments(raw: str) -> str:
     """Return the arguments as the model wrote them; broken ones inside an object, since servers parse the history too.
 
-    llama.cpp answers 500 to arguments that are no JSON. The call's result tells the model what was wrong with them.
+    llama.cpp answers 500 to arguments that are not valid JSON. The call's result tells the model what was wrong with them.
     """
     if not raw.strip():
         return "{}"

@@ -95,13 +95,13 @@ class EncodedMessages:
     def _add(self, message: Message) -> bytes:
         one = _Known(message, self._forget)
         one.key, one.encoded = id(message), self._encode(message)
-        # The entry goes before the id can be used again: callbacks run while the message dies.
+        # The entry is removed before the id can be used again: callbacks run while the message dies.
         self._known[one.key] = one
         return one.encoded
 
 
 def to_json(value: Any) -> bytes:
-    """Return a JSON value as bytes. Lone surrogates, which are no text and which servers refuse, become U+FFFD."""
+    """Return a JSON value as bytes. Lone surrogates, which are not text and which servers refuse, become U+FFFD."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:

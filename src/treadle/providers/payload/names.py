@@ -40,7 +40,7 @@ def id_pattern(written: str | None) -> re.Pattern[str]:
     """Return the pattern of a server's ids; OpenAI's where it has no own.
 
     Raises:
-        ConfigurationError: It is no regular expression, or fits nothing that could be made here.
+        ConfigurationError: It is not a regular expression, or fits nothing that could be made here.
     """
     if written is None:
         return _PLAIN_ID

@@ -71,7 +71,9 @@ class Root:
         if not isinstance(folder, str | Path):
             raise ConfigurationError(f"The root of the file tools must be a path; got {shown_value(folder)}.")
         if find_unencodable(str(folder)) is not None or "\0" in str(folder):
-            raise ConfigurationError(f"The root of the file tools is no path of a file system: {shown_value(folder)}.")
+            raise ConfigurationError(
+                f"The root of the file tools is not a path of a file system: {shown_value(folder)}."
+            )
         given = os.path.abspath(folder)  # noqa: PTH100 - Path.absolute keeps `..`, which must go without reading links
         self._path = os.path.realpath(given)
         if not Path(self._path).is_dir():
@@ -242,7 +244,7 @@ def _outside(asked: str) -> Rejected:
 
 
 def from_os_error(asked: str, error: OSError) -> Exception:
-    """Return what a tool raises for an error of the system: a refusal that names the path; the error itself where it is none of the path's."""
+    """Return what a tool raises for an error of the system: a refusal that names the path; the error itself where it has nothing to do with the path."""
     match error.errno:
         case errno.ENOENT | errno.ENOTDIR | errno.ELOOP | errno.EINVAL:
             # The last two: what was a file became a link, or the reverse, between two looks at it.
@@ -271,7 +273,7 @@ def _status(name: str, folder: int) -> os.stat_result | None:
 
 
 def _spelled_so(name: str, folder: int, asked: str, before: tuple[str, ...]) -> str:
-    """Return the name that listings spell like this one, which is not there: a line end in it is shown as `\\n`."""
+    """Return the name that listings spell like this one, which does not exist: a line end in it is shown as `\\n`."""
     if "\\" in name:
         with os.scandir(folder) as scan:
             found = next((item.name for item in scan if spelled(item.name) == name), None)

@@ -136,7 +136,7 @@ def _grep(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
 
 
 def _is_caseless(pattern: str) -> bool:
-    r"""Whether a pattern asks for no case: it has no capital (that of `\S` is none) and no class such as `\p{Lu}`.
+    r"""Whether a pattern asks for no case: it has no capital (that of `\S` does not count) and no class such as `\p{Lu}`.
 
     Seed 002 finds `CONFIG_ERROR` with `error`. Many tools that search, search so: it is called smart case.
     """

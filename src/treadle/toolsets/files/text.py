@@ -20,7 +20,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a file, as far as it was kept."""
 
     text: str
-    """Without its line end; bytes that are no UTF-8 become U+FFFD."""
+    """Without its line end; bytes that are not UTF-8 become U+FFFD."""
     dropped_bytes: int = 0
     """Bytes of the line beyond the text."""
 

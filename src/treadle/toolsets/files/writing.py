@@ -214,7 +214,7 @@ def _encoded(text: str, path: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise refusal(
-            f"The content for {shown(path)} has half a surrogate pair, which is no text.", "invalid_text"
+            f"The content for {shown(path)} has half a surrogate pair, which is not text.", "invalid_text"
         ) from error
 
 

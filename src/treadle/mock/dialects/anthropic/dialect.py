@@ -107,7 +107,7 @@ def _content(turn: Turn, ids: Iterator[str]) -> list[JsonObject]:
 
 
 def _whole(message: JsonObject) -> list[JsonObject]:
-    """Return the blocks with objects as input. One that is no JSON, which the vendor never sends whole, stays text."""
+    """Return the blocks with objects as input. One that is not valid JSON, which the vendor never sends whole, stays text."""
     return [{**block, "input": _parsed(block["input"])} if "input" in block else block for block in message["content"]]
 
 

@@ -107,7 +107,7 @@ def _content(turn: Turn, ids: Iterator[str]) -> list[JsonObject]:
 
 
 def _parsed(answer: JsonObject) -> JsonObject:
-    """Return an answer with objects as input. One that is no JSON, which the vendor never sends whole, stays text."""
+    """Return an answer with objects as input. One that is not valid JSON, which the vendor never sends whole, stays text."""
     message = answer["output"]["message"]
     content = [
         {"toolUse": {**block["toolUse"], "input": _object(block["toolUse"]["input"])}} if "toolUse" in block else block

@@ -43,7 +43,7 @@ _OPENAPI = frozenset(
         *("propertyOrdering", "items", "minimum", "maximum"),
     }
 )
-"""The words of `parameters`, which is no JSON Schema."""
+"""The words of `parameters`, which is not a JSON Schema."""
 _MODES = ("AUTO", "ANY", "NONE", "VALIDATED")
 _NUMBERS = {
     "temperature": (0, 2),
@@ -199,7 +199,7 @@ def _check_json_schema(schema: Any, where: str) -> None:
 
 
 def _nodes(schema: Any) -> Iterable[JsonObject]:
-    """Yield every sub-schema. Names of properties are no keywords."""
+    """Yield every sub-schema. Names of properties are not keywords."""
     if isinstance(schema, list):
         for one in schema:
             yield from _nodes(one)

@@ -24,7 +24,7 @@ class ChatCompletions:
     """The dialect of `POST /v1/chat/completions`.
 
     Args:
-        lenient_arguments: Take histories whose calls carry arguments that are no JSON.
+        lenient_arguments: Take histories whose calls carry arguments that are not valid JSON.
     """
 
     path = "/chat/completions"

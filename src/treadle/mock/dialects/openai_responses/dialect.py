@@ -37,7 +37,7 @@ class Responses:
     A response is kept unless the request says `store: false`, as the vendor does, so that `previous_response_id` works.
 
     Args:
-        lenient_arguments: Take histories whose calls carry arguments that are no JSON.
+        lenient_arguments: Take histories whose calls carry arguments that are not valid JSON.
     """
 
     path = "/responses"
