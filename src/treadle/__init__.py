@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from treadle.permissions.policies import default_decision as default_decision
     from treadle.permissions.policies import deny as deny
     from treadle.permissions.policies import first_of as first_of
+    from treadle.ports import ModelFacts as ModelFacts
     from treadle.ports import OpenToolset as OpenToolset
     from treadle.ports import Toolset as Toolset
     from treadle.ports import ToolsetContext as ToolsetContext
@@ -73,6 +74,8 @@ if TYPE_CHECKING:
     from treadle.providers.recorded import RecordingModel as RecordingModel
     from treadle.providers.recorded import ReplayModel as ReplayModel
     from treadle.redaction import Redactor as Redactor
+    from treadle.resolve import known_facts as known_facts
+    from treadle.resolve import known_models as known_models
     from treadle.resolve import local_servers as local_servers
     from treadle.resolve import open_journal as open_journal
     from treadle.resolve import open_session as open_session
@@ -152,6 +155,7 @@ _HOMES = {
     "Landlock": "sandboxes.runners",
     "Message": "messages",
     "ModelError": "errors",
+    "ModelFacts": "ports",
     "NativeDriver": "drivers.native",
     "NoRunYet": "errors",
     "NoSuchPoint": "errors",
@@ -223,6 +227,8 @@ _HOMES = {
     "http_rejection": "toolsets.http_answers",
     "import_session": "resolve.archives",
     "is_answered": "permissions.consent",
+    "known_facts": "resolve",
+    "known_models": "resolve",
     "list_doubts": "resolve.archives",
     "local_servers": "resolve",
     "open_journal": "resolve",

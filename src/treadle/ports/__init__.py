@@ -2,6 +2,7 @@
 
 from treadle.ports.context import CheckView, Compactable, Compaction, Compactor, Compiler, RequestNeed, RequestView
 from treadle.ports.drivers import BoundDriver, Driver, Executor
+from treadle.ports.facts import INPUTS, HasFacts, ModelFacts, facts_of
 from treadle.ports.journals import Degradation, HasClock, HasOverview, Journal, Lease, SessionFilter, SessionInfo
 from treadle.ports.models import (
     CallReady,
@@ -32,6 +33,7 @@ from treadle.ports.world import Clock, Randomness, Timer
 from treadle.state import InboxMessage as InboxMessage
 
 __all__ = [
+    "INPUTS",
     "BoundDriver",
     "CallReady",
     "Capability",
@@ -50,6 +52,7 @@ __all__ = [
     "Executor",
     "HasCapabilities",
     "HasClock",
+    "HasFacts",
     "HasOverview",
     "HasWindow",
     "InboxMessage",
@@ -58,6 +61,7 @@ __all__ = [
     "Lease",
     "Model",
     "ModelEnd",
+    "ModelFacts",
     "ModelPart",
     "ModelRequest",
     "OpenToolset",
@@ -79,6 +83,7 @@ __all__ = [
     "Toolset",
     "ToolsetContext",
     "asked_model",
+    "facts_of",
     "is_toolset",
     "tell_counted",
     "told_counted",

@@ -1,23 +1,37 @@
-"""Capable: a model and what is special about it. Adds words to it, and changes nothing of what it sends or yields."""
+"""Capable: a model and what is known of it. Refuses what the model is known not to take; else it changes nothing that is sent."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
-from treadle.ports import Capability, HasCapabilities, Model, ModelPart, ModelRequest, Pricing, asked_model, window_of
+from treadle.errors import ModelRejected
+from treadle.messages import Media, Result
+from treadle.ports import (
+    Capability,
+    HasCapabilities,
+    Model,
+    ModelFacts,
+    ModelPart,
+    ModelRequest,
+    Pricing,
+    asked_model,
+    facts_of,
+    window_of,
+)
 
 __all__ = ["CapableModel"]
 
 
 class CapableModel:
-    """A model with capabilities beside those that it tells itself.
+    """A model with capabilities and facts beside those that it tells itself.
 
     Example:
         CapableModel(model, frozenset({Capability.NO_TOOLS}))
     """
 
-    def __init__(self, model: Model, capabilities: frozenset[Capability]) -> None:
+    def __init__(self, model: Model, capabilities: frozenset[Capability], *, facts: ModelFacts | None = None) -> None:
         self._model = model
         own = model.capabilities if isinstance(model, HasCapabilities) else frozenset[Capability]()
         self._capabilities = own | capabilities
+        self._facts = facts_of(model) if facts is None else facts.over(facts_of(model))
 
     @property
     def name(self) -> str:
@@ -32,18 +46,61 @@ class CapableModel:
         return self._capabilities
 
     @property
+    def facts(self) -> ModelFacts:
+        """What is known of it."""
+        return self._facts
+
+    @property
     def window(self) -> int | None:
         """How many tokens it takes; None where nobody knows."""
-        return window_of(self._model)
+        return self._facts.window or window_of(self._model)
 
     def next_model(self) -> Model:
         """Return the model that a request would go to now."""
-        return asked_model(self._model)
+        inside = asked_model(self._model)
+        return self if inside is self._model else inside
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
         """Let the model answer.
 
         Raises:
+            ModelRejected: The request holds an input that the model is known not to accept. Nothing was sent.
             ModelError: The model failed.
         """
-        return self._model.stream(request)
+        refused = self._refused(request)
+        return self._model.stream(request) if refused is None else _refuse(refused)
+
+    def _refused(self, request: ModelRequest) -> str | None:
+        """Return why a request is not sent; None for one that is."""
+        accepted = self._facts.inputs
+        if accepted is None:
+            return None
+        for message in request.messages:
+            for part in message.parts:
+                for one in part.media if isinstance(part, Result) else (part,):
+                    kind = _kind_of(one) if isinstance(one, Media) else None
+                    if kind is not None and kind not in accepted:
+                        return self._words(kind, one.media_type if isinstance(one, Media) else "")
+        return None
+
+    def _words(self, kind: str, media_type: str) -> str:
+        accepted = " and ".join(sorted(self._facts.inputs or (), key=lambda one: (one != "text", one))) or "nothing"
+        return (
+            f"{self.name} accepts {accepted}, and no {kind}: the request holds {media_type}. Take it out, or name a model that "
+            "accepts it. Where it does accept it, say so with resolve_model(..., facts=ModelFacts(inputs=[...]))."
+        )
+
+
+async def _refuse(why: str) -> AsyncGenerator[ModelPart, None]:
+    nothing: tuple[ModelPart, ...] = ()
+    for part in nothing:
+        yield part
+    raise ModelRejected(why)
+
+
+def _kind_of(media: Media) -> str | None:
+    """Return what kind of input a medium is; None for one that nobody has a word for."""
+    start = media.media_type.partition("/")[0].lower()
+    if media.media_type.lower() == "application/pdf":
+        return "pdf"
+    return start if start in ("text", "image", "audio", "video") else None

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from treadle.drivers.native import NativeDriver
 from treadle.errors import ConfigurationError, MissingCredential, UnknownModel, shown
-from treadle.ports import Capability, Driver, HasCapabilities, Model, Pricing
+from treadle.ports import Capability, Driver, HasCapabilities, Model, ModelFacts, Pricing
 from treadle.providers.vendors import LOCAL_SERVERS, VENDORS, Vendor
 from treadle.resolve.system import SystemClock
 
@@ -16,7 +18,15 @@ if TYPE_CHECKING:
     from treadle.providers.http.endpoint import Timeouts
 
 
-__all__ = ["check_model_name", "driver_for", "local_servers", "resolve_model", "with_fallback"]
+__all__ = [
+    "check_model_name",
+    "driver_for",
+    "known_facts",
+    "known_models",
+    "local_servers",
+    "resolve_model",
+    "with_fallback",
+]
 
 _OTHERS = ("demo", "script")
 
@@ -58,6 +68,7 @@ def resolve_model(
     capabilities: Iterable[str] = (),
     headers: Mapping[str, str] | None = None,
     timeouts: "Timeouts | None" = None,
+    facts: ModelFacts | None = None,
 ) -> Model:
     """Make a model from its name.
 
@@ -68,13 +79,15 @@ def resolve_model(
         base_url: The server's address; else the vendor's variable (such as OPENAI_BASE_URL), else the vendor.
         api_key: The key; else the vendor's variable (such as OPENAI_API_KEY). A server of your own needs none. For Azure, Vertex and
             Bedrock it may be a function that returns a bearer token, called in a thread before each request.
-        price: What it costs, such as Price(input=, output=) per million tokens; else the vendor's list price where the
-            extra `prices` is installed, and null where nobody knows.
+        price: What it costs, such as Price(input=, output=) per million tokens; else what is known of the vendor's model
+            (`treadle models`), else its list price where the extra `prices` is installed, and null where nobody knows.
         stream: Whether answers are streamed.
         options: Further fields of the request body, such as temperature.
         capabilities: What is special about the model: `no_tools` for one that cannot call tools and is driven by ReAct,
             `json_schema` for one whose answers can be held to a schema.
         headers: Further headers of each request, which replace those that the adapter would send.
+        facts: What the model can do, such as ModelFacts(window=32_768, inputs=["text"]): it overrides what is known of the
+            vendor's model. Nothing is known of a server of your own.
         timeouts: How long one request may take, such as Timeouts(first_byte_seconds=600) for a slow server.
 
     Raises:
@@ -87,6 +100,9 @@ def resolve_model(
     key_text = None if has_door and callable(api_key) else api_key
     _check_kinds(texts={"base_url": base_url, "api_key": key_text}, mappings={"options": options, "headers": headers})
     special = _capabilities(capabilities)
+    if facts is not None and not isinstance(facts, ModelFacts):
+        raise ConfigurationError(f"facts must be ModelFacts(...); got {shown(facts)}.")
+    own, known = facts or ModelFacts(), ModelFacts()
     match dialect:
         case "demo":
             found = _load("treadle.mock.demo:DemoModel")()
@@ -94,9 +110,16 @@ def resolve_model(
             found = _load("treadle.mock.model:scripted_model")(model)
         case _:
             words = {"stream": stream, "headers": headers, **({} if timeouts is None else {"timeouts": timeouts})}
-            found = _over_http(dialect, model, base_url, api_key, price, options=options or {}, **words)
+            found, known = _over_http(
+                dialect, model, base_url, api_key, price or own.price, options=options or {}, **words
+            )
             special |= VENDORS[dialect].capabilities
-    return _load("treadle.providers.capable:CapableModel")(found, special) if special else found
+    known = own.over(known)
+    if known.tools is False:
+        special |= {Capability.NO_TOOLS}
+    if not special and known == ModelFacts():
+        return found
+    return _load("treadle.providers.capable:CapableModel")(found, special, facts=known)
 
 
 def driver_for(model: Model) -> Driver:
@@ -138,17 +161,18 @@ def _over_http(
     *,
     options: Mapping[str, Any],
     **words: Any,  # whatever all adapters take alike
-) -> Model:
-    """Make the adapter of a vendor's or one's own server."""
+) -> tuple[Model, ModelFacts]:
+    """Make the adapter of a vendor's or one's own server. Return what is known of the model, too: nothing of one's own."""
     vendor = _row(dialect, model)
     every = {**vendor.options, **options}
     if vendor.door:
         return _behind_a_door(dialect, model, vendor, base_url, api_key, price, options=every, **words)
     url, key = _reach(dialect, vendor, base_url, str(api_key) if api_key else None)
-    if price is None and url == vendor.address:
-        price = _list_price(dialect, model)
+    is_vendors = url == vendor.address and dialect not in LOCAL_SERVERS
+    known = _known(dialect, model) if is_vendors else ModelFacts()
+    price = known.price if price is None else price
     adapter = _load(vendor.adapter)
-    return adapter(model, base_url=url, api_key=key, price=price, options=every, **words, **vendor.words)
+    return adapter(model, base_url=url, api_key=key, price=price, options=every, **words, **vendor.words), known
 
 
 def _row(dialect: str, model: str) -> Vendor:
@@ -167,7 +191,7 @@ def _behind_a_door(
     *,
     options: Mapping[str, Any],
     **words: Any,  # whatever all adapters take alike
-) -> Model:
+) -> tuple[Model, ModelFacts]:
     """Make the adapter of a model behind a cloud's door, which finds the address and who asks there."""
     from treadle.providers.clouds.asked import Asked
 
@@ -184,18 +208,18 @@ def _behind_a_door(
             environment=os.environ,
         )
     )
-    if price is None and reached.is_vendors:
-        price = _list_price(dialect, model)
+    known = _known(dialect, model) if reached.is_vendors else ModelFacts()
     adapter = _load(vendor.adapter)
-    return adapter(
+    made = adapter(
         model,
         base_url=reached.base_url,
         api_key=reached.api_key,
-        price=price,
+        price=known.price if price is None else price,
         options=reached.options,
         door=reached.door,
         **words,
     )
+    return made, known
 
 
 def local_servers() -> Mapping[str, str]:
@@ -222,10 +246,32 @@ def with_fallback(*models: Model, failures: int = 3, open_seconds: float = 30.0)
     return fallback(models, clock=SystemClock(), failures=failures, open_seconds=open_seconds)
 
 
-def _list_price(dialect: str, model: str) -> Pricing | None:
-    """Return the vendor's list price, where the extra `prices` is installed and knows it."""
+def known_facts(name: str) -> ModelFacts:
+    """Return what is known of a vendor's model; each fact that nobody knows is None.
+
+    Example:
+        known_facts("anthropic:claude-sonnet-4-5").window  # 200000
+
+    Raises:
+        UnknownModel: No adapter answers to the name.
+    """
+    dialect, model = check_model_name(name)
+    return _known(dialect, model) if model else ModelFacts()
+
+
+def known_models() -> Mapping[str, ModelFacts]:
+    """Return what is known of models, by name; `treadle models` lists it."""
+    found: Mapping[str, ModelFacts] = import_module("treadle.providers.known").known_models()
+    return found
+
+
+def _known(dialect: str, model: str) -> ModelFacts:
+    """Return what the data file knows of a model, and its list price where the file has none and the extra `prices` does."""
+    facts: ModelFacts = import_module("treadle.providers.known").known_facts(dialect, model)
+    if facts.price is not None:
+        return facts
     price: Pricing | None = import_module("treadle.providers.prices").list_price(dialect, model)
-    return price
+    return facts if price is None else msgspec.structs.replace(facts, price=price)
 
 
 def _load(place: str) -> Callable[..., Model]:

@@ -35,6 +35,7 @@ def _values(settings: Settings) -> dict[str, Any]:
         **msgspec.structs.asdict(settings.budget),
         **{f"guards.{name}": value for name, value in msgspec.structs.asdict(settings.guards).items()},
         "price": settings.price,
+        "facts": _facts(settings),
         "on_limit": settings.on_limit,
         "on_approval": settings.on_approval,
         "approval_seconds": settings.approval_seconds,
@@ -44,3 +45,10 @@ def _values(settings: Settings) -> dict[str, Any]:
         "redaction.patterns": settings.redaction.patterns,
         "tools": [source.text for source in settings.tools] or ["grep", "glob", "read", "list"],
     }
+
+
+def _facts(settings: Settings) -> dict[str, Any] | None:
+    if settings.facts is None:
+        return None
+    said = {name: getattr(settings.facts, name) for name in settings.facts.__struct_fields__}
+    return {name: sorted(one) if name == "inputs" else one for name, one in said.items() if one is not None}

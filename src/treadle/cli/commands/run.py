@@ -45,7 +45,7 @@ def make_agent(settings: Settings, model: str | None) -> Agent:
             "-m demo needs no key and no network."
         )
     agent = Agent(
-        resolve_model(absolute_model(model), base_url=settings.base_url, price=settings.price),
+        resolve_model(absolute_model(model), base_url=settings.base_url, price=settings.price, facts=settings.facts),
         tools=load_tools(settings),
         policy=policy_of(settings),
         budget=settings.budget,

@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 import msgspec
 
-from treadle import Budget, ConfigurationError, Guards, Price, Redactor, allow
+from treadle import Budget, ConfigurationError, Guards, ModelFacts, Price, Redactor, allow
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import LONGEST_SECONDS, OnApproval, OnLimit
 
@@ -29,6 +29,7 @@ _KEYS = (
     "profiles",
     "guards",
     "price",
+    "facts",
     "tools",
     "allow",
     "deny",
@@ -40,6 +41,7 @@ _NOT_FOR_PROJECTS = {
     "model": "it would send your files to a model that you did not choose",
     "base_url": "it would send your files and your key to a server that you did not choose",
     "price": "it would make a limit on cost mean nothing",
+    "facts": "it describes a model, which you choose yourself",
     "tools": "it would run code that you did not choose",
     "allow": "it would permit calls that you did not permit",
     "redaction": "it would show secrets that you did not want to show",
@@ -90,6 +92,8 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     guards: dict[str, Any] = {}
     """Limits on behaviour that makes no progress: see [guards]."""
     price: Price | None = None
+    facts: ModelFacts | None = None
+    """What the model can do."""
     """What the model costs: see [price]."""
     tools: tuple[str, ...] | None = None
     """Built-in tools by name, Python files, or `module:attribute`."""
@@ -164,6 +168,7 @@ def _layer(page: "_Page", values: Mapping[str, Any], owner: Owner) -> Layer:
         profiles={name: _profile(page, profile, name) for name, profile in page.table(values, "profiles", ()).items()},
         guards=_guards(page, page.table(values, "guards", ())),
         price=_price(page, values),
+        facts=_facts(page, values),
         tools=page.texts(values, "tools"),
         allow=_rules(page, values, "allow"),
         deny=_rules(page, values, "deny"),
@@ -211,6 +216,19 @@ def _redaction(page: "_Page", values: Mapping[str, Any]) -> Redaction:
     except ConfigurationError as exc:
         page.fail(str(exc), ("redaction",), "patterns")
     return Redaction(enabled=enabled, patterns=patterns)
+
+
+def _facts(page: "_Page", values: Mapping[str, Any]) -> ModelFacts | None:
+    if "facts" not in values:
+        return None
+    table = page.table(values, "facts", ())
+    page.check_names(table, [name for name in ModelFacts.__struct_fields__ if name != "price"], ("facts",))
+    for name, value in table.items():
+        try:
+            ModelFacts(**{name: value})
+        except ConfigurationError as exc:
+            page.fail(str(exc), ("facts",), name)
+    return ModelFacts(**table)
 
 
 def _price(page: "_Page", values: Mapping[str, Any]) -> Price | None:

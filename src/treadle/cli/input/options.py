@@ -35,6 +35,7 @@ COMMANDS = {
     "cancel": "cancel a run that is live, paused, or broke off",
     "budgets": "show the ten budgets, and what a session has used of them",
     "tools": "list the tools, or check their contracts",
+    "models": "list what is known of models: windows, limits, inputs, prices",
     "config": "show what is configured, and where it comes from",
     "demo": "see a whole run at work: no key, no network",
     "doctor": "check this machine",
@@ -426,6 +427,11 @@ def _add_tools(parser: _Parser) -> None:
     _add_json(parser)
 
 
+def _add_models(parser: _Parser) -> None:
+    parser.add_argument("name", nargs="?", default=None, metavar="NAME", help="a model or a vendor (all that is known)")
+    _add_json(parser)
+
+
 def _add_config_command(parser: _Parser) -> None:
     parser.add_argument("action", nargs="?", default=None, choices=("show",), help="show: every value and its origin")
     _add_running(parser)
@@ -459,6 +465,7 @@ _FILLERS = {
     "cancel": _add_cancel,
     "budgets": _add_budgets,
     "tools": _add_tools,
+    "models": _add_models,
     "config": _add_config_command,
     "demo": _add_demo,
     "doctor": _add_doctor,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from treadle import Budget, Guards, Price, allow
+from treadle import Budget, Guards, ModelFacts, Price, allow
 from treadle.cli.exits import UsageError
 from treadle.cli.input.config import Layer, Owner, Profile, Redaction, read_layer
 from treadle.cli.input.options import APPROVAL_SECONDS, OnApproval, OnLimit, Options
@@ -42,6 +42,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
     base_url: str | None
     price: Price | None
+    facts: ModelFacts | None
     budget: Budget
     overriding: dict[str, Any]
     """The limits that were given for this very call, by flag or profile: they also change a run that is resumed."""
@@ -85,6 +86,7 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         model=choice.of("model", options.model, lambda one: one.model, None, environment.get("TREADLE_MODEL")),
         base_url=choice.of("base_url", options.base_url, lambda one: one.base_url, None),
         price=choice.of("price", None, lambda one: one.price, None),
+        facts=choice.of("facts", None, lambda one: one.facts, None),
         budget=Budget(**limits),
         overriding={**(profile.budget if profile and "profile" not in options.remembered else {}), **options.limits},
         profile=options.profile,

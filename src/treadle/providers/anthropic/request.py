@@ -1,5 +1,6 @@
 """Anthropic Messages, outward: from a neutral request to the bytes of its body. Sends nothing, keeps no session."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn, TypeAlias
 
@@ -10,6 +11,7 @@ from treadle.messages import Message, Thinking
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
 from treadle.providers.anthropic.blocks import blocks_of, container_of, is_provable
 from treadle.providers.anthropic.schema import input_schema, strict_schema
+from treadle.providers.known import known_facts
 from treadle.providers.payload.bodies import ToolSets, opening, server_tools
 from treadle.providers.payload.encoded import EncodedMessages, to_json
 from treadle.providers.payload.names import wire_name
@@ -29,17 +31,11 @@ _EARLIER = b'{"type":"text","text":"(earlier messages are left out)"}'
 """What stands before a window on a longer history that begins with the model: the vendor wants the person to speak first."""
 
 _MAX_TOKENS = 16_384
-"""What every model since Claude 3.7 may write, where no option says otherwise. The dialect demands a number."""
-_OLDER_MAX_TOKENS = {"claude-3-5-": 8_192, "claude-3-haiku": 4_096, "claude-3-opus": 4_096, "claude-3-sonnet": 4_096}
-
+"""What a response may hold, where no option says otherwise and the model can write as much. The dialect demands a number."""
 _LARGER_MAX_TOKENS = 64_000
-"""What is asked for once the limit has cut a response: "Max output" of the models below in the vendor's models overview
-(docs.claude.com/en/docs/about-claude/models/overview), or less than it. Of Claude Opus 4 and 4.1 it is 32,000; those, and models
-that are not known, keep what they have: a limit above a model's own is refused with 400."""
-_LARGER_MODELS = (
-    *("claude-3-7-sonnet", "claude-sonnet-4", "claude-haiku-4-5"),
-    *("claude-opus-4-5", "claude-opus-4-6", "claude-opus-4-7", "claude-opus-4-8"),
-)
+"""What is asked for once the limit has cut a response, of models that are known to write so much: a limit above a model's own is
+refused with 400."""
+_CLAUDE = re.compile(r"claude-.*")
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,10 +218,12 @@ def _tool_choice(choice: ToolChoice) -> _Wire:
 
 def _max_tokens(model: str, thinking: Mapping[str, Any], *, is_larger: bool) -> int:
     """Return the output limit, in tokens. What the model may think counts as output."""
-    most = next((tokens for start, tokens in _OLDER_MAX_TOKENS.items() if start in model), _MAX_TOKENS)
+    named = _CLAUDE.search(model)  # clouds and gateways put words before it
+    own = None if named is None else known_facts("anthropic", named[0]).output
+    most = _MAX_TOKENS if own is None else min(own, _MAX_TOKENS)
     budget = thinking.get("budget_tokens")
     usual = most + budget if type(budget) is int else most
-    may_write_more = is_larger and any(start in model for start in _LARGER_MODELS)
+    may_write_more = is_larger and own is not None and own >= _LARGER_MAX_TOKENS
     return max(usual, _LARGER_MAX_TOKENS) if may_write_more else usual
 
 

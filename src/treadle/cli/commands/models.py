@@ -1,0 +1,71 @@
+"""`treadle models`: what is known of models: windows, limits, inputs, prices. Asks no server."""
+
+from typing import Any
+
+from treadle import ModelFacts, Price, known_facts, known_models
+from treadle.cli.input.options import Options
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import shown_name
+
+__all__ = ["command"]
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """List what is known: of one model, of a vendor's, or of all."""
+    rows = _rows(options.name)
+    if options.as_json:
+        terminal.data([_described(name, facts) for name, facts in rows.items()])
+        return 0
+    for name, facts in rows.items():
+        terminal.line(
+            f"{shown_name(name):<36} window {_tokens(facts.window):>9}  output {_tokens(facts.output):>7}  "
+            f"{_price(facts):<24} {', '.join(_inputs(facts)) or '-'}"
+        )
+    return 0
+
+
+def _rows(name: str | None) -> dict[str, ModelFacts]:
+    """Return the facts by model. A name that is not known has a row all the same, which says so."""
+    vendor, _, model = (name or "").partition(":")
+    if model:
+        return {f"{vendor}:{model}": known_facts(f"{vendor}:{model}")}
+    every = known_models()
+    return {one: facts for one, facts in every.items() if not vendor or one.startswith(f"{vendor}:")}
+
+
+def _described(name: str, facts: ModelFacts) -> dict[str, Any]:
+    price = facts.price
+    return {
+        "model": name,
+        "window": facts.window,
+        "output": facts.output,
+        "inputs": None if facts.inputs is None else _inputs(facts),
+        "tools": facts.tools,
+        "strict": facts.strict,
+        "parallel": facts.parallel,
+        "thinking": facts.thinking,
+        "price": {key: str(value) for key, value in _numbers(price).items()} if isinstance(price, Price) else None,
+    }
+
+
+def _numbers(price: Price) -> dict[str, object]:
+    named = {
+        "input": price.input,
+        "output": price.output,
+        "cached_input": price.cached_input,
+        "cache_write": price.cache_write,
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _inputs(facts: ModelFacts) -> list[str]:
+    return sorted(facts.inputs or (), key=lambda one: (one != "text", one))
+
+
+def _tokens(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+def _price(facts: ModelFacts) -> str:
+    price = facts.price
+    return f"$ {price.input} in, {price.output} out" if isinstance(price, Price) else "price -"
