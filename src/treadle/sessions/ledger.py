@@ -6,11 +6,21 @@ It decides nothing: what to record is the loop's and the pipeline's business.
 import asyncio
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
+from treadle.canonical import copied
 from treadle.events import (
+    ActionDecided,
     AnyEvent,
+    ApprovalAnswered,
+    ApprovalRequested,
+    CallDecided,
+    ContextCompacted,
+    ContractViolated,
+    HistoryRepaired,
+    ModelFinished,
     RunFinished,
     RunPaused,
     RunResumed,
@@ -18,6 +28,9 @@ from treadle.events import (
     SessionChanged,
     SessionRewound,
     Subscriber,
+    ToolFinished,
+    ToolInput,
+    ToolResolved,
 )
 from treadle.ports import Clock, Journal, Randomness
 from treadle.redaction import KNOWN, redacted_logger, scrubbed
@@ -141,6 +154,8 @@ class Ledger:
                 return "deleted" if isinstance(event, SessionChanged) and event.status == "deleted" else None
 
     def _tell(self, event: AnyEvent) -> None:
+        if type(event) in _OPEN:
+            event = _own(event)
         for subscriber in tuple(self.subscribers):
             try:
                 subscriber(event)
@@ -149,3 +164,45 @@ class Ledger:
             except BaseException:
                 # A listener cannot change the run (E02), be it by sys.exit(): its failure is the operator's to see.
                 logger.exception("A subscriber raised at %s; the run goes on", event.type)
+
+
+_OPEN = frozenset(
+    {
+        ActionDecided,
+        ApprovalAnswered,
+        ApprovalRequested,
+        CallDecided,
+        ContextCompacted,
+        ContractViolated,
+        HistoryRepaired,
+        ModelFinished,
+        RunFinished,
+        RunResumed,
+        RunStarted,
+        SessionChanged,
+        ToolFinished,
+        ToolInput,
+        ToolResolved,
+    }
+)
+"""Events that hold lists or objects, which the session's state holds too."""
+
+
+def _own(value: Any) -> Any:
+    """Return a value that shares no list and no object with this one: what a subscriber changes in it changes nothing else."""
+    if isinstance(value, dict | list):
+        return copied(value)
+    if isinstance(value, tuple):
+        made = tuple([_own(one) for one in value])
+        return made if any(new is not old for new, old in zip(made, value, strict=True)) else value
+    if not isinstance(value, msgspec.Struct):
+        return value
+    changed: dict[str, Any] = {}
+    for name in value.__struct_fields__:
+        old = getattr(value, name)
+        if isinstance(old, _HOLDING) and (new := _own(old)) is not old:
+            changed[name] = new
+    return msgspec.structs.replace(value, **changed) if changed else value
+
+
+_HOLDING = (dict, list, tuple, msgspec.Struct)
