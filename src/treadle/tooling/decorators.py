@@ -42,6 +42,7 @@ class _Options(TypedDict):
     check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None
     key: Callable[[JsonObject], Any] | None
     permission: Permission | None
+    requires_approval: bool | Callable[[Any], bool]
     result_limit: int | None
     visible: bool | Callable[[Any], bool]
     guidance: str | None
@@ -79,6 +80,7 @@ def tool(
     check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None,
     key: Callable[[JsonObject], Any] | None = None,
     permission: Permission | None = None,
+    requires_approval: bool | Callable[[Any], bool] = False,
     result_limit: int | None = None,
     visible: bool | Callable[[Any], bool] = True,
     guidance: str | None = None,
@@ -102,6 +104,7 @@ def tool(
     check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None,
     key: Callable[[JsonObject], Any] | None = None,
     permission: Permission | None = None,
+    requires_approval: bool | Callable[[Any], bool] = False,
     result_limit: int | None = None,
     visible: bool | Callable[[Any], bool] = True,
     guidance: str | None = None,
@@ -127,6 +130,7 @@ def tool(
     check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None,
     key: Callable[[JsonObject], Any] | None = None,
     permission: Permission | None = None,
+    requires_approval: bool | Callable[[Any], bool] = False,
     result_limit: int | None = None,
     visible: bool | Callable[[Any], bool] = True,
     guidance: str | None = None,
@@ -167,6 +171,7 @@ def tool(
         key: A function of the arguments that returns what a call is about, such as an invoice's number: a JSON value.
             A call with the key of a call in doubt asks a person first.
         permission: `allow`, `ask` or `deny`, where no policy decides; None for the effect's default.
+        requires_approval: Whether a person must allow each call though a policy allows it; or a function of the checked call.
         result_limit: Characters of a result that the model sees, where that is less than the budget's.
         visible: Whether the tool is offered, or a function of the session's view that decides before each request.
         guidance: Longer advice for the model, placed in the instructions.
@@ -194,6 +199,7 @@ def tool(
         check=check,
         key=key,
         permission=permission,
+        requires_approval=requires_approval,
         result_limit=result_limit,
         visible=visible,
         guidance=guidance,
