@@ -92,6 +92,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     guards: dict[str, Any] = {}
     """Limits on behaviour that makes no progress: see [guards]."""
     price: Price | None = None
+    """What the model costs: see [price]."""
     facts: ModelFacts | None = None
     """What the model can do."""
     """What the model costs: see [price]."""
