@@ -66,8 +66,6 @@ if TYPE_CHECKING:
     from treadle.permissions.policies import default_decision as default_decision
     from treadle.permissions.policies import deny as deny
     from treadle.permissions.policies import first_of as first_of
-    from treadle.ports import Hook as Hook
-    from treadle.ports import HookContext as HookContext
     from treadle.ports import ModelFacts as ModelFacts
     from treadle.ports import OpenToolset as OpenToolset
     from treadle.ports import Toolset as Toolset
@@ -124,6 +122,7 @@ if TYPE_CHECKING:
     from treadle.toolsets.reshaped import ToolList as ToolList
     from treadle.toolsets.reshaped import VisibleWhen as VisibleWhen
     from treadle.toolsets.shared import Shared as Shared
+    from treadle.toolsets.shell.tool import shell_tool as shell_tool
 
 _HOMES = {
     "Agent": "agents.agent",
@@ -151,8 +150,6 @@ _HOMES = {
     "Filtered": "toolsets.reshaped",
     "FunctionTool": "tooling.callables",
     "Guards": "budgets",
-    "Hook": "ports",
-    "HookContext": "ports",
     "Injected": "context.compilers",
     "InvalidArguments": "errors",
     "JournalError": "errors",
@@ -240,6 +237,7 @@ _HOMES = {
     "operation": "toolsets.operations",
     "resolve_model": "resolve",
     "run_process": "sandboxes.processes",
+    "shell_tool": "toolsets.shell.tool",
     "tool": "tooling.decorators",
     "with_fallback": "resolve",
     "writing_tools": "toolsets.files",

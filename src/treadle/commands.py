@@ -1,13 +1,13 @@
 """Commands: a program to run, how it ended, and who runs it. What a tool hands to a sandbox. Values and one port."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
 
 from treadle.fields import Documented
 
-__all__ = ["Command", "ProcessResult", "Runner"]
+__all__ = ["Command", "Place", "ProcessResult", "Runner", "ShellLine"]
 
 
 class Command(msgspec.Struct, Documented, frozen=True, kw_only=True):
@@ -25,6 +25,8 @@ class Command(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Its whole environment; None for a clean one."""
     stdin: bytes | None = None
     """What it reads; None for nothing."""
+    timeout: float | None = None
+    """Seconds after which it is ended, with what it has written so far; None for no limit of its own."""
 
 
 class ProcessResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
@@ -38,6 +40,30 @@ class ProcessResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """What it wrote to its standard error."""
     is_shortened: bool = False
     """Whether more was written than is kept here: the middle is left out then."""
+    timed_out: bool = False
+    """Whether it was ended because its time was over."""
+
+
+class Place(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """What a path really stands for, links resolved."""
+
+    path: str
+    """From `/`."""
+    relative: str | None
+    """Relative to the root folder; None where it lies outside of it."""
+    is_folder: bool = False
+    """Whether it is a folder now."""
+
+
+class ShellLine(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """A line of shell that a call would run, for the rules that judge it."""
+
+    text: str
+    """What a shell is given."""
+    look: Callable[[str], Place]
+    """Says what a path in the line stands for, relative to the folder in which the line starts."""
+    look_from_root: Callable[[str], Place]
+    """Says what a path in a rule stands for, relative to the root folder."""
 
 
 class Runner(Protocol):

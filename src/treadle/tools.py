@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from treadle.canonical import MAX_SCHEMA_VALUES, find_unencodable
-from treadle.commands import Command
+from treadle.commands import Command, ShellLine
 from treadle.contexts import JsonObject, SessionSnapshot, ToolContext
 from treadle.decisions import Decision
 from treadle.effects import CallStatus, Effect
@@ -209,6 +209,9 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     `"runner"` promises that all the tool does outside of its process goes through `ctx.runner`, wherever that is not None."""
     examples: Sequence[JsonObject] = ()
     """Arguments of good calls, shown to the model."""
+    line: Callable[[JsonObject, JsonObject], ShellLine] | None = None
+    """Returns the line of shell that a call would run, of its arguments and the session's facts. The line is parsed: rules judge each
+    simple command of it, and paths outside its root are asked about."""
     subjects: Callable[[JsonObject], Mapping[str, "Subject"]] | None = None
     """What some arguments name once they are resolved, such as {"path": Subject(names=("src/a.py",))}: rules see that."""
     validate: Callable[[JsonObject], Awaitable[None] | None] | None = None
@@ -291,6 +294,7 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
             ("check", self.check, "(arguments, ctx)"),
             ("resources", self.resources, "the arguments"),
             ("subjects", self.subjects, "the arguments"),
+            ("line", self.line, "the arguments and the facts"),
             ("key", self.key, "the arguments"),
             ("validate", self.validate, "the arguments"),
             ("convert", self.convert, "the arguments"),

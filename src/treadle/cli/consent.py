@@ -48,7 +48,7 @@ class Unattended:
     async def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
         answer = self._policy.decide(call, session) if self._policy else None
         decision = await answer if inspect.isawaitable(answer) else answer
-        kind = (decision or default_decision(call)).kind
+        kind = (decision or default_decision(call, session)).kind
         if kind != "ask" or is_answered(call, session):
             return decision
         return Decision(kind="deny", rule=self._rule, reason=_REFUSAL)

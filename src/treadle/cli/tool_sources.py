@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from treadle import Tool, Toolset, TreadleError, file_tools, writing_tools
+from treadle import Tool, Toolset, TreadleError, file_tools, shell_tool, writing_tools
 from treadle.cli.exits import UsageError
 from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.output.text import one_line
@@ -30,7 +30,7 @@ def load_tools(settings: Settings) -> tuple[Tool | Toolset, ...]:
     reading = file_tools(settings.root)
     if not settings.tools:
         return reading
-    own = {tool.name: tool for tool in (*reading, *writing_tools(settings.root))}
+    own = {tool.name: tool for tool in (*reading, *writing_tools(settings.root), shell_tool(settings.root))}
     # By identity: one tool may be named twice, two tools of one name are a conflict.
     found: dict[int, Tool | Toolset] = {}
     for source in settings.tools:

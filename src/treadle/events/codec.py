@@ -32,7 +32,6 @@ from treadle.events.runs import (
     BudgetWarned,
     ContextCompacted,
     HistoryRepaired,
-    HookActed,
     MessageAdded,
     RepeatNoticed,
     RunFinished,
@@ -88,7 +87,6 @@ AnyEvent: TypeAlias = (
     | BudgetReached
     | ContractViolated
     | HistoryRepaired
-    | HookActed
     | ContextCompacted
     | DecisionRejected
     | ToolsetListed

@@ -13,7 +13,9 @@ import msgspec
 
 from treadle.canonical import copied, find_unencodable
 from treadle.errors import ConfigurationError, shown
+from treadle.permissions.lines import JudgedLine, judged, pattern_of
 from treadle.ports import Decision, DecisionKind, Policy, SessionView
+from treadle.shell.rules import FOREIGN_NAMES, CommandPattern
 from treadle.tools import CheckedCall, Subject
 
 __all__ = [
@@ -35,17 +37,23 @@ __all__ = [
 APPROVAL_LIFETIME_SECONDS = 7 * 24 * 3600.0
 """After so long a request for approval is void, and the call is asked about again."""
 
+_PATTERNED = frozenset({*FOREIGN_NAMES, *FOREIGN_NAMES.values()})
+"""Tools whose rules may leave out the key: `shell(git log:*)`, `write(src/*)`."""
+
 _RULE = re.compile(r"^(?P<tool>[^()]+?)(?:\((?P<pattern>.*)\))?$", re.DOTALL)
 _STRICTNESS = {DecisionKind.ALLOW: 0, DecisionKind.SANDBOX: 1, DecisionKind.ASK: 2, DecisionKind.DENY: 3}
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """Which calls a decision applies to: `tool`, a glob such as `fs_*`, or `tool(key=glob)` on what one argument names."""
+    """Which calls a decision applies to: `tool`, a glob such as `fs_*`, `tool(key=glob)` on what one argument names, `shell(git log:*)` on
+    commands, or `write(src/*)` on paths."""
 
     text: str
     tool: str
     key: str | None = None
     glob: str | None = None
+    pattern: str | None = None
+    """What stands in `tool(pattern)` without a key: commands for a tool that runs lines of shell, else the glob of its `path`."""
 
     @staticmethod
     def parse(text: str) -> "Rule":
@@ -61,12 +69,15 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         if pattern is None or pattern == "*":
             return Rule(text=text, tool=tool)
         key, sign, glob = pattern.partition("=")
-        if not sign or not key.strip().isidentifier():
+        if sign and key.strip().isidentifier():
+            return Rule(text=text, tool=tool, key=key.strip(), glob=glob)
+        if not pattern.strip() or tool not in _PATTERNED:
             raise ConfigurationError(
-                f"Rule {text!r}: only `tool` and `tool(key=glob)` are understood for {tool!r}; "
-                f"for example `{tool}(path=src/*)`."
+                f"Rule {text!r} is invalid: for {tool!r}, write `{tool}` or `{tool}(key=glob)`, such as `{tool}(path=src/*)`."
             )
-        return Rule(text=text, tool=tool, key=key.strip(), glob=glob)
+        if FOREIGN_NAMES.get(tool, tool) == "shell":
+            CommandPattern.parse(pattern)
+        return Rule(text=text, tool=tool, pattern=pattern.strip())
 
     def matches(self, call: CheckedCall, *, loosens: bool = False) -> bool:
         """Whether the rule applies to a call.
@@ -75,16 +86,34 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             loosens: Whether it allows something. Such a rule needs certainty: it must fit what the argument really names. One that
                 forbids or asks applies to every spelling, and to a call that may reach what it names.
         """
-        if not fnmatch.fnmatchcase(call.name, self.tool):
+        if not self.names(call.name):
             return False
-        if self.key is None or self.glob is None:
+        key, glob = (self.key, self.glob) if self.pattern is None else ("path", self.pattern)
+        if key is None or glob is None:
             return True
-        subject = _subject(call, self.key)
-        if self.key not in call.arguments and subject is None:
-            return False
+        if loosens and call.tool.line is not None:
+            return False  # a line is never allowed by its text: `JudgedLine.allowed_by` says which one is
+        subject = _subject(call, key)
+        if key not in call.arguments and subject is None:
+            # A pattern that this tool has no use for allows nothing, and forbids everything: nobody is to rely on it in vain.
+            return self.pattern is not None and not loosens and call.tool.line is None
         if loosens:
-            return _is_allowed(self.glob, call.arguments.get(self.key), subject)
-        return _is_covered(self.glob, call.arguments.get(self.key), subject)
+            return _is_allowed(glob, call.arguments.get(key), subject)
+        return _is_covered(glob, call.arguments.get(key), subject)
+
+    def names(self, tool: str) -> bool:
+        """Whether the rule speaks of a tool of this name. Names that another program has for such tools stand for ours, too."""
+        return fnmatch.fnmatchcase(tool, self.tool) or FOREIGN_NAMES.get(self.tool) == tool
+
+    def finds(self, line: JudgedLine, call: CheckedCall) -> bool:
+        """Whether a rule that forbids or asks applies to a line of shell: to a command of it, or to a path that it touches."""
+        if self.names(call.name) and self.pattern is not None:
+            pattern = pattern_of(self.pattern)
+            return pattern is None or line.found_by(pattern)
+        glob = self.glob if self.key == "path" else self.pattern
+        return glob is not None and any(
+            any(map(self.names, one.tools)) and _is_covered(glob, None, one.subject) for one in line.reached
+        )
 
 
 class _Unresolved:
@@ -233,10 +262,23 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
     scope: str = "agent"
 
     def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
+        line = None if call.tool.line is None else judged(call, session)
+        loosens = self.kind == DecisionKind.ALLOW
+        if line is not None and loosens and self._covers(line, call):
+            return Decision(
+                kind=self.kind, rule=f"{self.kind} {self._patterns(call)}", reason=self.reason, scope=self.scope
+            )
         for rule in self.rules:
-            if rule.matches(call, loosens=self.kind == DecisionKind.ALLOW):
+            if rule.matches(call, loosens=loosens) or (line is not None and not loosens and rule.finds(line, call)):
                 return Decision(kind=self.kind, rule=f"{self.kind} {rule.text}", reason=self.reason, scope=self.scope)
         return None
+
+    def _covers(self, line: JudgedLine, call: CheckedCall) -> bool:
+        texts = (rule.pattern for rule in self.rules if rule.pattern is not None and rule.names(call.name))
+        return line.allowed_by([pattern for text in texts if (pattern := pattern_of(text)) is not None])
+
+    def _patterns(self, call: CheckedCall) -> str:
+        return ", ".join(rule.text for rule in self.rules if rule.pattern is not None and rule.names(call.name))
 
 
 class FirstOf(msgspec.Struct, frozen=True, kw_only=True):
@@ -313,17 +355,22 @@ async def decide(policy: Policy | None, call: CheckedCall, session: SessionView)
     """Decide on a call: the policy's word, else the tool author's, else the effect's default."""
     if policy is not None and (decision := await opinion(policy, call, session)) is not None:
         return decision
-    return default_decision(call)
+    return default_decision(call, session)
 
 
-def default_decision(call: CheckedCall) -> Decision:
-    """Return what is decided on a call where no policy has an opinion: the tool author's word, else the effect's default."""
+def default_decision(call: CheckedCall, session: SessionView | None = None) -> Decision:
+    """Return what is decided on a call where no policy has an opinion: the tool author's word, else the effect's default.
+
+    Args:
+        session: The session, whose facts say in which folder a line of shell starts.
+    """
     if call.tool.permission is not None:
         rule = f"tool {call.name} permission"
         return Decision(kind=DecisionKind(call.tool.permission), rule=rule, scope="tool", by="tool")
-    if call.effect.is_read:
-        return _READ_DEFAULT
-    return Decision(kind=DecisionKind.ASK, rule=f"default for {call.effect}", scope="default", by="default")
+    if not call.effect.is_read:
+        return Decision(kind=DecisionKind.ASK, rule=f"default for {call.effect}", scope="default", by="default")
+    line = None if call.tool.line is None else judged(call, session)
+    return _READ_DEFAULT if line is None or line.is_certain else _OUTSIDE_DEFAULT
 
 
 async def opinion(policy: Policy, call: CheckedCall, session: SessionView) -> Decision | None:
@@ -382,6 +429,9 @@ def _words(value: Any) -> str:
     return "" if value is None else str(value).encode("utf-8", "replace").decode()
 
 
+_OUTSIDE_DEFAULT = Decision(
+    kind=DecisionKind.ASK, rule="default for a path outside the root folder", scope="default", by="default"
+)
 _READ_DEFAULT = Decision(kind=DecisionKind.ALLOW, rule="default for read", scope="default", by="default")
 
 

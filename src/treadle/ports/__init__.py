@@ -3,7 +3,6 @@
 from treadle.ports.context import CheckView, Compactable, Compaction, Compactor, Compiler, RequestNeed, RequestView
 from treadle.ports.drivers import BoundDriver, Driver, Executor
 from treadle.ports.facts import INPUTS, HasFacts, ModelFacts, facts_of
-from treadle.ports.hooks import Hook, HookAnswer, HookContext, Moment
 from treadle.ports.journals import Degradation, HasClock, HasOverview, Journal, Lease, SessionFilter, SessionInfo
 from treadle.ports.models import (
     CallReady,
@@ -56,9 +55,6 @@ __all__ = [
     "HasFacts",
     "HasOverview",
     "HasWindow",
-    "Hook",
-    "HookAnswer",
-    "HookContext",
     "InboxMessage",
     "Interceptor",
     "Journal",
@@ -68,7 +64,6 @@ __all__ = [
     "ModelFacts",
     "ModelPart",
     "ModelRequest",
-    "Moment",
     "OpenToolset",
     "Policy",
     "Pricing",

@@ -4,7 +4,7 @@ import asyncio
 import codecs
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,7 +24,9 @@ async def run_process(
     stdin: bytes | None = None,
     cwd: str | Path | None = None,
     env: Mapping[str, str] | None = None,
+    timeout: float | None = None,  # noqa: ASYNC109 - what the program has written is returned, which asyncio.timeout cannot do
     max_bytes: int = 1_000_000,
+    on_output: Callable[[bytes], None] | None = None,
 ) -> ProcessResult:
     """Run a program to its end, in a process group of its own. Being cancelled kills the whole group, grandchildren too.
 
@@ -41,6 +43,8 @@ async def run_process(
         cwd: The folder that it starts in; None for ours.
         env: Its whole environment; None for a clean one: path, home, user, locale, time zone and temporary directory of
             ours, and nothing that may hold a key. Pass `{**clean_environment(), "NAME": value}` to add to it.
+        timeout: Seconds after which the program is ended, and what it has written so far is returned; None for no limit.
+        on_output: Called with each piece of output, as it comes. It must not raise.
         max_bytes: Bytes kept of each output: its beginning and its end. What is between them is read and left out.
 
     Raises:
@@ -56,7 +60,7 @@ async def run_process(
         raise ValueError("run_process needs a program: the first of its arguments.")
     loop = asyncio.get_running_loop()
     transport, watch = await loop.subprocess_exec(
-        lambda: _Watch(max_bytes),
+        lambda: _Watch(max_bytes, on_output),
         *arguments,
         stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
@@ -70,7 +74,9 @@ async def run_process(
     try:
         _write(transport.get_pipe_transport(0), stdin)
         # A grandchild may hold the pipes for ever: the end of the program itself is what we wait for, then we end the rest.
-        await asyncio.wait({watch.exited})
+        ended, _ = await asyncio.wait({watch.exited}, timeout=timeout)
+        if not ended:
+            await _end(group, watch)
         _signal_group(group, signal.SIGKILL)
         await asyncio.wait({watch.closed})
     except BaseException:
@@ -79,7 +85,7 @@ async def run_process(
     finally:
         transport.close()
         process_guard.leave(group)
-    return watch.result(transport.get_returncode())
+    return watch.result(transport.get_returncode(), timed_out=not ended)
 
 
 _HANDED_DOWN = frozenset(
@@ -99,8 +105,9 @@ def clean_environment() -> dict[str, str]:
 class _Watch(asyncio.SubprocessProtocol):
     """Keeps what a program writes, and tells when it has ended and when nobody holds its pipes any more."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, on_output: Callable[[bytes], None] | None) -> None:
         loop = asyncio.get_running_loop()
+        self._on_output = on_output
         self.exited: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
         self._kept = {1: _Ends(limit), 2: _Ends(limit)}
@@ -108,6 +115,8 @@ class _Watch(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Read on to the end, so that the program never waits for us."""
         self._kept[fd].add(data)
+        if self._on_output is not None:
+            self._on_output(data)
 
     def process_exited(self) -> None:
         self.exited.set_result(None)
@@ -115,10 +124,12 @@ class _Watch(asyncio.SubprocessProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed.set_result(None)
 
-    def result(self, exit_code: int | None) -> ProcessResult:
+    def result(self, exit_code: int | None, *, timed_out: bool) -> ProcessResult:
         out, err = self._kept[1].text(), self._kept[2].text()
         is_shortened = any(ends.left_out for ends in self._kept.values())
-        return ProcessResult(exit_code=exit_code or 0, stdout=out, stderr=err, is_shortened=is_shortened)
+        return ProcessResult(
+            exit_code=exit_code or 0, stdout=out, stderr=err, is_shortened=is_shortened, timed_out=timed_out
+        )
 
 
 class _Ends:

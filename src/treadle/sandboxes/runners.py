@@ -67,6 +67,7 @@ class _Confined:
                 stdin=command.stdin,
                 cwd=launch.cwd,
                 env=launch.env,
+                timeout=command.timeout,
                 max_bytes=about.max_output_bytes,
             )
         _raise_for(result.exit_code, result.stderr)

@@ -3,9 +3,9 @@
 import posixpath
 import re
 
-from treadle.permissions.commands.parsed import Doubt, Invocation, Line, Redirection, Touched
-from treadle.permissions.commands.programs import INTERPRETERS, PROGRAMS, SUBCOMMANDS, WRAPPERS, Program
-from treadle.permissions.commands.reading import MAX_COMMANDS, read
+from treadle.shell.parsed import Doubt, Invocation, Line, Redirection, Touched
+from treadle.shell.programs import INTERPRETERS, PROGRAMS, SUBCOMMANDS, WRAPPERS, Program
+from treadle.shell.reading import MAX_COMMANDS, read
 
 __all__ = ["analyse", "program_name", "reads_only"]
 

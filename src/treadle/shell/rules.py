@@ -6,11 +6,16 @@ import shlex
 import msgspec
 
 from treadle.errors import ConfigurationError
-from treadle.permissions.commands.judging import program_name
-from treadle.permissions.commands.parsed import Invocation, Line
-from treadle.permissions.commands.programs import SUBCOMMANDS
+from treadle.shell.judging import program_name
+from treadle.shell.parsed import Invocation, Line
+from treadle.shell.programs import SUBCOMMANDS
 
-__all__ = ["CommandPattern", "suggested"]
+__all__ = ["FOREIGN_NAMES", "CommandPattern", "suggested"]
+
+FOREIGN_NAMES = {
+    "Bash": "shell", "Edit": "edit", "Glob": "glob", "Grep": "grep", "LS": "list", "MultiEdit": "edit", "Read": "read", "Write": "write",
+}  # fmt: skip
+"""The names of Claude Code's tools, so that rules which people have written for it are understood."""
 
 _SAME = {"r": "recursive", "R": "recursive", "f": "force", "v": "verbose", "n": "dry-run", "a": "all"}
 """Short options that a rule which forbids finds in their long form too."""

@@ -10,7 +10,7 @@ import shlex
 import unicodedata
 from typing import Any
 
-from treadle.permissions.commands.parsed import Doubt, Invocation, Line, Redirection
+from treadle.shell.parsed import Doubt, Invocation, Line, Redirection
 
 __all__ = ["MAX_CHARACTERS", "MAX_COMMANDS", "read"]
 

@@ -106,18 +106,17 @@ SUBCOMMANDS = MappingProxyType({"git": MappingProxyType({**_GIT_READERS, **_GIT_
 
 PROGRAMS = MappingProxyType(
     {
-        **dict.fromkeys("true false pwd whoami id uname arch nproc tty".split(), _reader(operands="text")),
+        **dict.fromkeys("true false pwd".split(), _reader(operands="text")),
         **dict.fromkeys("echo basename dirname seq expr sleep".split(), _reader(operands="text")),
         **dict.fromkeys(
             "cat tac head tail cut fold nl rev comm cmp paste column stat readlink realpath ls ll dir vdir "
             "md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum od hexdump strings "
-            "df expand unexpand join pr fmt tsort numfmt lsblk free uptime".split(),
+            "expand unexpand join pr fmt tsort numfmt".split(),
             _reader(),
         ),
         ":": _reader(operands="text"),
         "cd": _reader(),
         "which": _reader(operands="text"),
-        "date": _reader("-s --set -f --file", texts="-d --date", operands="text"),
         "diff": _reader("--to-file --from-file"),
         "du": _reader("--files0-from -X --exclude-from"),
         "egrep": _reader("-f --file", operands="first_text", texts="-e --regexp"),

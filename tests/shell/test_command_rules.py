@@ -3,8 +3,8 @@
 import pytest
 
 from treadle.errors import ConfigurationError
-from treadle.permissions.commands.judging import analyse
-from treadle.permissions.commands.rules import CommandPattern, suggested
+from treadle.shell.judging import analyse
+from treadle.shell.rules import CommandPattern, suggested
 
 
 def allowed(source: str, *patterns: str) -> bool:

@@ -1,0 +1,105 @@
+"""Lines of shell before the rules: what each simple command of a call would start and touch. Holds no rule and decides nothing."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+
+from treadle.canonical import copied
+from treadle.commands import Place, ShellLine
+from treadle.errors import ConfigurationError
+from treadle.ports import SessionView
+from treadle.shell.judging import analyse
+from treadle.shell.parsed import Doubt, Line
+from treadle.shell.rules import CommandPattern
+from treadle.tools import CheckedCall, Subject
+
+__all__ = ["JudgedLine", "Reached", "judged", "pattern_of"]
+
+_ACCESS = {"read": ("read", "grep", "glob", "list"), "write": ("write", "edit", "read", "grep", "glob", "list")}
+"""The tools whose rules on `path` speak of a path that a command reads or writes. A program that may write a file may read it too."""
+
+
+class Reached(msgspec.Struct, frozen=True, kw_only=True):
+    """A path that a command may read or write, as rules on paths see it."""
+
+    subject: Subject
+    access: Literal["read", "write"]
+    is_outside: bool
+    """Whether it lies outside the root folder, links resolved."""
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The names of the file tools that do the same."""
+        return _ACCESS[self.access]
+
+
+class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call of a command tool would do, as far as it can be said."""
+
+    line: Line
+    reached: tuple[Reached, ...]
+    redirects: bool
+    """Whether the line itself writes a file, by a redirection."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether rules may allow it: it is understood, stays in the root folder, and no redirection of it writes a file."""
+        return self.line.is_understood and not self.redirects and not any(one.is_outside for one in self.reached)
+
+    def allowed_by(self, patterns: Sequence[CommandPattern]) -> bool:
+        """Whether these patterns together cover each simple command of the line."""
+        outer = [one for one in self.line.invocations if not one.via]
+        return self.is_certain and bool(outer) and all(any(rule.allows(one) for rule in patterns) for one in outer)
+
+    def found_by(self, pattern: CommandPattern) -> bool:
+        """Whether a pattern that forbids or asks finds a command of the line, also behind a wrapper or in a text."""
+        return any(pattern.forbids(one) for one in self.line.invocations)
+
+
+def judged(call: CheckedCall, session: SessionView | None) -> JudgedLine | None:
+    """Return what the line of a call would do; None for a call of a tool that runs no line."""
+    if call.tool.line is None:
+        return None
+    try:
+        facts = {} if session is None else copied(session.state.facts.values)
+        given = call.tool.line(copied(call.arguments), facts)
+    except Exception as error:  # noqa: BLE001 - the author's function; what it cannot say is in doubt
+        doubt = Doubt(reason=f"The tool does not say which line it would run: {type(error).__name__}.", text=call.name)
+        return JudgedLine(line=Line(source="", doubts=(doubt,)), reached=(), redirects=False)
+    line = _analysed(given.text)
+    reached = tuple(_reached(one.path, one.access, given) for one in line.touched)
+    return JudgedLine(line=line, reached=reached, redirects=any(one.writes for one in line.redirections))
+
+
+def pattern_of(text: str) -> CommandPattern | None:
+    """Return a pattern on commands; None for a text that is none."""
+    try:
+        return _parsed(text)
+    except ConfigurationError:
+        return None
+
+
+@lru_cache(maxsize=256)
+def _analysed(text: str) -> Line:
+    return analyse(text)
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> CommandPattern:
+    return CommandPattern.parse(text)
+
+
+def _reached(path: str, access: Literal["read", "write"], given: ShellLine) -> Reached:
+    place = given.look(path)
+    subject = Subject(
+        names=_names(place),
+        extent="tree" if place.is_folder else "itself",
+        resolve=lambda other: _names(given.look_from_root(other)),
+    )
+    return Reached(subject=subject, access=access, is_outside=place.relative is None)
+
+
+def _names(place: Place) -> tuple[str, ...]:
+    return (place.path,) if place.relative is None else (place.relative, place.path)

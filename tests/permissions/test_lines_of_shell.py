@@ -1,0 +1,157 @@
+"""Rules before the real shell tool: what runs, what is asked about, what is denied. The attacks of `faults.md` and others of their kind."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from treadle import Agent, allow, ask, deny, first_of
+from treadle.errors import ConfigurationError
+from treadle.testing import ScriptedModel, call, text
+from treadle.toolsets.files import file_tools, writing_tools
+from treadle.toolsets.shell import shell_tool
+
+ALLOWED = ("shell(git log:*)", "shell(echo:*)", "shell(ls:*)", "shell(find:*)", "shell(cat:*)")
+
+
+async def outcome(
+    command: str, root: Path, *, rules: Sequence[str] = ALLOWED, denied: Sequence[str] = (), asked: Sequence[str] = ()
+) -> str:
+    """Return what becomes of one call: ran, asked or denied."""
+    policies = [
+        *([deny(*denied)] if denied else []),
+        *([ask(*asked)] if asked else []),
+        *([allow(*rules)] if rules else []),
+    ]
+    tools = [*file_tools(root), *writing_tools(root), shell_tool(root)]
+    agent = Agent(
+        ScriptedModel([call("shell", command=command), text("ok")]),
+        tools=tools,
+        policy=first_of(*policies) if policies else None,
+    )
+    result = await agent.run("go")
+    if str(result.status) == "paused":
+        return "asked"
+    return "denied" if result.tool_calls[0].status == "denied" else "ran"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "W"
+    (folder / "secrets").mkdir(parents=True)
+    (folder / "secrets/key").write_text("canary")
+    (folder / "a.txt").write_text("a\n")
+    (folder / "out").symlink_to(tmp_path)
+    (folder / "alias").symlink_to("secrets")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo hi",
+        "ls -la",
+        "cat a.txt | head -1",
+        "find . -name '*.txt'",
+        "echo a && ls; echo b",
+        "cd secrets && ls",
+        "echo x >/dev/null 2>&1",
+    ],
+)
+async def test_what_the_rules_cover_runs(root: Path, command: str):
+    assert await outcome(command, root) == "ran"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git log --output=FILE", "git log --outp FILE", "echo x; id", "echo x && id", "echo x || id", "echo x | tee y", "ls & id", "ls\nid", "echo $(id)",
+        "echo `id`", "ls <(id)", "echo hi > f", "echo hi >> .git/config", "find . -exec id \\;", "find . -delete", "find . -fprint x",
+        "git -c core.pager=id log", "git log --help", "xargs ls", "env ls", "timeout 5 ls", "sudo ls", "bash -c ls", "python3 -c 'print(1)'",
+        "awk 1 a.txt", "sed e a.txt", "echo 'open", "nohup sleep 999 &", "LS_COLORS=x ls", "coproc rm x", "$'rm' -rf x", "cat ../W_evil/x", "cat /etc/passwd",
+        "ls ..", "ls out", "cat out/x", "cat out/../../etc/passwd", "cat ~/.ssh/id_rsa", 'cat "$HOME/x"', "find / -name x", "find out/ -name x",
+        "cd / && ls", "cd out && ls", "cd .. ; ls W", "./ls", "/bin/ls", "ls --color=/etc/../..", "cat /proc/self/environ", "cat /dev/fd/3",
+        "cat <<E\n$(id)\nE\n", "l\\\ns", "ls\u00a0x", "ls\r", "{ls,-l}", "true && " * 60 + "ls", "ls " + "a" * 11_000,
+    ],
+)  # fmt: skip
+async def test_what_they_do_not_cover_is_asked_about(root: Path, command: str):
+    assert await outcome(command, root) == "asked"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm x",
+        "echo x; rm x",
+        "/bin/rm x",
+        "'r'm x",
+        "sudo rm x",
+        "env rm x",
+        "bash -c 'rm x'",
+        "find . -exec rm {} ';'",
+        "xargs rm",
+        "true && " * 30 + "rm x",
+    ],
+)
+async def test_what_a_rule_denies_is_denied_behind_each_wrapper(root: Path, command: str):
+    assert await outcome(command, root, rules=[*ALLOWED, "shell"], denied=["shell(rm:*)"]) == "denied"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat secrets/key",
+        "cat ./secrets/../secrets/key",
+        "cat alias/key",
+        "ls secrets",
+        "grep -r canary .",
+        "cd secrets && cat key",
+        "cat < secrets/key",
+        "find . -name key",
+    ],
+)
+async def test_a_rule_that_denies_a_path_holds_for_commands_too(root: Path, command: str):
+    assert await outcome(command, root, rules=[*ALLOWED, "shell(grep:*)"], denied=["read(path=secrets/**)"]) == "denied"
+
+
+async def test_a_path_is_never_allowed_by_its_text(root: Path):
+    assert await outcome("rm a.txt", root, rules=["shell(command=rm a*)"]) == "asked"
+    assert await outcome("ls; rm a.txt", root, rules=["shell(command=ls*)"]) == "asked"
+
+
+async def test_asking_overrides_allowing(root: Path):
+    assert await outcome("git push", root, rules=["shell"], asked=["shell(git push:*)"]) == "asked"
+    assert await outcome("git -C . push", root, rules=["shell"], asked=["shell(git push:*)"]) == "asked"
+
+
+async def test_without_a_rule_what_reads_in_the_folder_runs_and_all_else_is_asked_about(root: Path):
+    assert await outcome("cat a.txt | wc -l", root, rules=()) == "ran"
+    assert await outcome("cat /etc/passwd", root, rules=()) == "asked"
+    assert await outcome("cat out/x", root, rules=()) == "asked"
+    assert await outcome("touch x", root, rules=()) == "asked"
+
+
+async def test_rules_of_claude_code_are_understood(root: Path):
+    assert await outcome("ls -la", root, rules=["Bash(ls:*)"]) == "ran"
+    assert await outcome("rm x", root, rules=["shell"], denied=["Bash(rm:*)"]) == "denied"
+    assert await outcome("cat secrets/key", root, rules=["Bash"], denied=["Read(secrets/**)"]) in ("denied", "asked")
+
+
+async def test_the_folder_of_the_last_command_counts(root: Path):
+    tools = [shell_tool(root)]
+    script = [
+        call("shell", command="cd secrets"),
+        call("shell", command="cat ../a.txt"),
+        call("shell", command="cat ../../x"),
+        text("ok"),
+    ]
+    result = await Agent(ScriptedModel(script), tools=tools, policy=allow("shell(cd:*)", "shell(cat:*)")).run("go")
+
+    assert [one.status for one in result.tool_calls[:2]] == ["ok", "ok"]
+    assert str(result.status) == "paused"
+
+
+@pytest.mark.parametrize("rule", ["shell()", "shell(  )", "shell(git log; id)", "pay(x)", "read()", "shell('open)"])
+def test_a_rule_that_says_nothing_clear_is_refused(rule: str):
+    with pytest.raises(ConfigurationError):
+        allow(rule)
