@@ -95,7 +95,6 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """What the model costs: see [price]."""
     facts: ModelFacts | None = None
     """What the model can do."""
-    """What the model costs: see [price]."""
     tools: tuple[str, ...] | None = None
     """Built-in tools by name, Python files, or `module:attribute`."""
     allow: tuple[str, ...] = ()
