@@ -84,6 +84,8 @@ if TYPE_CHECKING:
     from treadle.resolve.archives import expire_sessions as expire_sessions
     from treadle.resolve.archives import import_session as import_session
     from treadle.resolve.archives import list_doubts as list_doubts
+    from treadle.resolve.checking import SessionFault as SessionFault
+    from treadle.resolve.checking import check_sessions as check_sessions
     from treadle.sandboxes.confinement import Confinement as Confinement
     from treadle.sandboxes.processes import run_process as run_process
     from treadle.sandboxes.runners import Bubblewrap as Bubblewrap
@@ -186,6 +188,7 @@ _HOMES = {
     "SessionConflict": "errors",
     "SessionError": "errors",
     "SessionExists": "errors",
+    "SessionFault": "resolve.checking",
     "SessionHeld": "errors",
     "SessionMoved": "errors",
     "SessionNotActive": "errors",
@@ -217,6 +220,7 @@ _HOMES = {
     "Window": "context.compilers",
     "allow": "permissions.policies",
     "ask": "permissions.policies",
+    "check_sessions": "resolve.checking",
     "default_decision": "permissions.policies",
     "deny": "permissions.policies",
     "envelope": "hooks.envelope",

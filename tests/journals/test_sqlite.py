@@ -551,7 +551,7 @@ async def test_a_folder_and_a_pipe_are_no_journals(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["", "a\0b"])
 def test_what_is_no_file_name_is_refused(name: str):
-    with pytest.raises(JournalError, match="no file name"):
+    with pytest.raises(JournalError, match="is not a file name"):
         SqliteJournal(name)
 
 

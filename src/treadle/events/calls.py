@@ -183,6 +183,8 @@ class ToolSuspended(Event, frozen=True, kw_only=True, tag="tool.suspended"):
     """What it waits for, for people."""
     asks: tuple[ApprovalRequested, ...] = ()
     """Requests for consent that it waits for. Each names the session that asked, where the answer belongs."""
+    due_at: float | None = None
+    """When it is to be started again, in seconds since 1970; None for a call that waits for somebody."""
 
 
 class ToolInput(Event, frozen=True, kw_only=True, tag="tool.input"):

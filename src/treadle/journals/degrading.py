@@ -12,7 +12,17 @@ from contextlib import suppress
 from treadle.errors import IntentNotStored, JournalError, SessionConflict
 from treadle.events import ActionDecided, AnyEvent, JournalDegraded, ToolStarted
 from treadle.journals.store.blobs import digest_of
-from treadle.ports import Clock, HasClock, HasOverview, InboxMessage, Journal, Lease, SessionFilter, SessionInfo
+from treadle.ports import (
+    Clock,
+    DueItem,
+    HasClock,
+    HasOverview,
+    InboxMessage,
+    Journal,
+    Lease,
+    SessionFilter,
+    SessionInfo,
+)
 from treadle.ports.journals import ALL_SESSIONS
 from treadle.redaction import redacted_logger
 from treadle.state import Approval
@@ -244,6 +254,9 @@ class DegradingJournal:
 
     async def approvals(self) -> Sequence[Approval]:
         return await self._journal.approvals()
+
+    async def due(self, *, before: float | None = None, limit: int | None = None) -> Sequence[DueItem]:
+        return await self._journal.due(before=before, limit=limit)
 
     async def put(self, session_id: str, message: InboxMessage) -> bool:
         return await self._journal.put(session_id, message)

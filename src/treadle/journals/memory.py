@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from treadle.errors import JournalError
 from treadle.events import AnyEvent, SessionChanged, SessionStatus
-from treadle.journals.store.approvals import waiting_approvals
+from treadle.journals.store.approvals import due_items, sessions_that_ask, waiting_approvals
 from treadle.journals.store.blobs import digest_of
+from treadle.journals.store.due import LISTING, DueRow, due_changes
 from treadle.journals.store.following import Bells, follow
 from treadle.journals.store.listing import listed
 from treadle.journals.store.local_leases import LocalLease, LocalLeases
@@ -21,7 +22,7 @@ from treadle.journals.store.sequence import (
     tenant_of,
     unknown,
 )
-from treadle.ports import InboxMessage, SessionFilter, SessionInfo
+from treadle.ports import DueItem, InboxMessage, SessionFilter, SessionInfo
 from treadle.ports.journals import ALL_SESSIONS
 from treadle.state import Approval
 
@@ -77,6 +78,9 @@ class MemoryJournal:
             shelf.status = status_of(changes) or shelf.status
             tenant = tenant_of(changes)
             shelf.tenant = shelf.tenant if tenant is None else tenant
+        if shelf.due or not LISTING.isdisjoint(map(type, events)):
+            due = due_changes(session_id, events)
+            shelf.due = shelf.due if due is None else due.applied(shelf.due)
         if session_id in self._bells:
             self._bells.ring(session_id)
 
@@ -137,7 +141,16 @@ class MemoryJournal:
         return tuple(self._shelves)
 
     async def approvals(self) -> Sequence[Approval]:
-        return await waiting_approvals(self)
+        return await waiting_approvals(self, sessions_that_ask(self._due_rows()))
+
+    async def due(self, *, before: float | None = None, limit: int | None = None) -> Sequence[DueItem]:
+        self._check_open()
+        return due_items(self._due_rows(), before=before, limit=limit)
+
+    def _due_rows(self) -> list[DueRow]:
+        waiting = [(number, shelf) for number, shelf in enumerate(self._shelves.values()) if shelf.due]
+        waiting.sort(key=lambda one: (one[1].updated_at, one[0]), reverse=True)
+        return [row for _, shelf in waiting if shelf.state in ("paused", "running") for row in shelf.due]
 
     async def put(self, session_id: str, message: InboxMessage) -> bool:
         shelf = self._shelf(session_id)
@@ -189,10 +202,11 @@ class MemoryJournal:
 class _Shelf:
     """What is kept of one session."""
 
-    __slots__ = ("consumed", "events", "inbox", "parent", "state", "status", "task", "tenant", "updated_at")
+    __slots__ = ("consumed", "due", "events", "inbox", "parent", "state", "status", "task", "tenant", "updated_at")
 
     def __init__(self, updated_at: float) -> None:
         self.events: list[AnyEvent] = []
+        self.due: list[DueRow] = []
         self.inbox: dict[str, InboxMessage] = {}
         self.consumed: dict[str, int] = {}
         self.state = "active"

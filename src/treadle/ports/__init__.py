@@ -3,7 +3,16 @@
 from treadle.ports.context import CheckView, Compactable, Compaction, Compactor, Compiler, RequestNeed, RequestView
 from treadle.ports.drivers import BoundDriver, Driver, Executor
 from treadle.ports.facts import INPUTS, HasFacts, ModelFacts, facts_of
-from treadle.ports.journals import Degradation, HasClock, HasOverview, Journal, Lease, SessionFilter, SessionInfo
+from treadle.ports.journals import (
+    Degradation,
+    DueItem,
+    HasClock,
+    HasOverview,
+    Journal,
+    Lease,
+    SessionFilter,
+    SessionInfo,
+)
 from treadle.ports.models import (
     CallReady,
     Capability,
@@ -49,6 +58,7 @@ __all__ = [
     "DecisionKind",
     "Degradation",
     "Driver",
+    "DueItem",
     "Executor",
     "HasCapabilities",
     "HasClock",

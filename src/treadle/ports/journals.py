@@ -1,7 +1,7 @@
 """The port to a store of sessions, and what it holds beside events."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -9,7 +9,7 @@ from treadle.events import AnyEvent, JournalDegraded, SessionStatus
 from treadle.fields import Documented
 from treadle.state import Approval, InboxMessage
 
-__all__ = ["Degradation", "HasClock", "HasOverview", "Journal", "Lease", "SessionFilter", "SessionInfo"]
+__all__ = ["Degradation", "DueItem", "HasClock", "HasOverview", "Journal", "Lease", "SessionFilter", "SessionInfo"]
 
 
 class SessionInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
@@ -76,6 +76,19 @@ class SessionFilter(msgspec.Struct, Documented, frozen=True, kw_only=True):
 
 
 ALL_SESSIONS = SessionFilter()
+
+
+class DueItem(msgspec.Struct, frozen=True, kw_only=True):
+    """A time at which something is to be done about a session whose run is paused or under way."""
+
+    session_id: str
+    kind: Literal["approval", "call", "deadline"]
+    """`approval`: a request for consent expires; `call`: a suspended call is to be started again (`Suspended(due_at=)`);
+    `deadline`: the run must have ended."""
+    at: float
+    """In seconds since 1970."""
+    call_id: str = ""
+    """Empty for a deadline."""
 
 
 class Lease(Protocol):
@@ -233,6 +246,13 @@ class Journal(Protocol):
 
     async def approvals(self) -> Sequence[Approval]:
         """Return the requests for consent that wait for an answer, over all sessions."""
+        ...
+
+    async def due(self, *, before: float | None = None, limit: int | None = None) -> Sequence[DueItem]:
+        """Return what is due until an instant, in seconds since 1970, over all sessions: the earliest first; None for all.
+
+        Sessions whose run has ended are not among them. What is listed stays listed until the session's run has gone on.
+        """
         ...
 
     async def put(self, session_id: str, message: InboxMessage) -> bool:

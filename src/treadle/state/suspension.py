@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from treadle.budgets import epoch_seconds
 from treadle.events import ApprovalRequested, ToolSuspended
 from treadle.state.calls import Approval
 
@@ -16,12 +17,15 @@ class Suspended(Exception):
     Args:
         waits_for: What it waits for, in words for people.
         approvals: Requests for consent that it waits for, each of the session that asks.
+        due_at: When it is worth starting the call again, in seconds since 1970, for whoever resumes what is due
+            (`journal.due`); None where somebody has to do something first.
     """
 
-    def __init__(self, waits_for: str, *, approvals: Sequence[Approval] = ()) -> None:
+    def __init__(self, waits_for: str, *, approvals: Sequence[Approval] = (), due_at: float | None = None) -> None:
         super().__init__(waits_for)
         self.waits_for = waits_for
         self.approvals = tuple(approvals)
+        self.due_at = due_at
 
     def event(self, *, call_id: str, tool: str, step: int) -> ToolSuspended:
         """Return what the session of the call records."""
@@ -32,6 +36,7 @@ class Suspended(Exception):
             reason="approval_required" if self.approvals else "input_required",
             waits_for=self.waits_for,
             asks=tuple(map(_asked, self.approvals)),
+            due_at=None if self.due_at is None else epoch_seconds(self.due_at),
         )
 
 

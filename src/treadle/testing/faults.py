@@ -13,6 +13,7 @@ from typing import Literal
 from treadle.errors import JournalError, ModelUnavailable, check_kind
 from treadle.events import AnyEvent
 from treadle.ports import (
+    DueItem,
     InboxMessage,
     Journal,
     Lease,
@@ -127,6 +128,12 @@ class FaultyJournal:
         approvals = await self._journal.approvals()
         self._after()
         return approvals
+
+    async def due(self, *, before: float | None = None, limit: int | None = None) -> Sequence[DueItem]:
+        self._before()
+        items = await self._journal.due(before=before, limit=limit)
+        self._after()
+        return items
 
     async def put(self, session_id: str, message: InboxMessage) -> bool:
         self._before()

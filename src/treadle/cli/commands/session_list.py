@@ -75,7 +75,8 @@ async def list_sessions(options: Options, terminal: Terminal) -> int:
 
 
 def _is_filtered(options: Options) -> bool:
-    return bool(options.states) or options.words is not None or options.limit is not None
+    chosen = (options.words, options.limit, options.tenant, options.parent, options.since)
+    return bool(options.states) or any(one is not None for one in chosen)
 
 
 def _filter(options: Options) -> SessionFilter:
@@ -85,6 +86,9 @@ def _filter(options: Options) -> SessionFilter:
         statuses=tuple(status for status in get_args(SessionStatus) if status in states - {"active"}),
         without_deleted=not options.shows_deleted and "deleted" not in states,
         text=options.words or "",
+        tenant=options.tenant,
+        parent_id=options.parent,
+        since=options.since,
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from treadle import Message, Session, ToolCall
 from treadle.cli.commands import session_acts
+from treadle.cli.commands.session_check import check
 from treadle.cli.commands.session_explain import explain
 from treadle.cli.commands.session_list import list_sessions
 from treadle.cli.input.options import Options
@@ -253,4 +254,5 @@ _ACTS: dict[str, Callable[[Options, Terminal], Coroutine[Any, Any, int]]] = {
     "suspend": session_acts.suspend,
     "activate": session_acts.activate,
     "rm": session_acts.remove,
+    "check": check,
 }

@@ -94,6 +94,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Only sessions whose task or id holds this."""
     limit: int | None = None
     """At most so many sessions."""
+    tenant: str | None = None
+    """Only sessions of this tenant; empty for those of none."""
+    parent: str | None = None
+    """Only forks of this session, and sessions that carry out its calls."""
+    since: float | None = None
+    """Only sessions changed since, in seconds since 1970."""
     model: str | None = None
     base_url: str | None = None
     journal: str | None = None

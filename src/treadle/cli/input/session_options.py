@@ -2,7 +2,9 @@
 
 import argparse
 import re
+import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Protocol
 
 __all__ = ["ACTIONS", "add_actions", "add_filters"]
@@ -20,6 +22,7 @@ ACTIONS = {
     "suspend": "let no run begin in a session until it is activated",
     "activate": "take a suspended session up again",
     "rm": "delete sessions",
+    "check": "compare the list of sessions, and what is listed as due, with the events",
 }
 
 
@@ -50,6 +53,12 @@ def add_filters(parser: _Flags) -> None:
         help=f"only those in this state: {', '.join(_STATES)}; repeatable",
     )  # fmt: skip
     parser.flag("--match", dest="words", metavar="TEXT", help="only those whose id or task holds this text")
+    parser.flag("--tenant", metavar="NAME", help="only those of this tenant (`tenant` of their metadata); '' for none")
+    parser.flag("--parent", metavar="ID", help="only forks of this session, and sessions that carry out its calls")
+    parser.flag(
+        "--since", type=_instant, metavar="TIME",
+        help="only those changed since: 2026-11-30, 2026-11-30T18:00, or an age such as 90m, 12h or 7d",
+    )  # fmt: skip
     parser.flag("--limit", type=_count, metavar="N", help="at most N, the last changed first")
 
 
@@ -138,6 +147,7 @@ _FILLERS: dict[str, Callable[[Any], None]] = {
     "suspend": _add_change,
     "activate": _add_change,
     "rm": _add_rm,
+    "check": lambda _: None,
 }
 
 
@@ -155,3 +165,18 @@ def _days(text: str) -> float:
     if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text, re.ASCII):
         return float(text)
     raise argparse.ArgumentTypeError(f"a number of days such as 30; got {text!r:.60}")
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _instant(text: str) -> float:
+    """Return a time in seconds since 1970. One without a zone is of this machine."""
+    if (age := re.fullmatch(r"(\d{1,9})([smhd])", text, re.ASCII)) is not None:
+        return time.time() - int(age[1]) * _UNITS[age[2]]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise argparse.ArgumentTypeError(
+            f"a time such as 2026-11-30T18:00, or an age such as 90m, 12h or 7d; got {text!r:.60}"
+        ) from None

@@ -23,6 +23,7 @@ from treadle.journals.postgres.lease import LeaseActs, ServerLease, ServerLeases
 from treadle.journals.postgres.schema import Connection
 from treadle.journals.postgres.statements import Claim, Sent
 from treadle.journals.store.appends import Append
+from treadle.journals.store.due import DueRow
 from treadle.journals.store.lease import look_seconds
 from treadle.journals.store.sums import MessageRow
 from treadle.journals.store.tables import TableBackend
@@ -97,6 +98,9 @@ class PostgresBackend(TableBackend[Connection]):
     async def consume(self, session_id: str, message_ids: Sequence[str], seq: int) -> None:
         act = partial(statements.consume, session_id=session_id, message_ids=message_ids, seq=seq)
         await self._write(act, session_id)
+
+    async def reindex(self, session_id: str, head: int, rows: Sequence[DueRow]) -> None:
+        await self._write(partial(statements.reindex, session_id=session_id, head=head, rows=rows), session_id)
 
     async def put_blob(self, digest: str, content: bytes) -> None:
         await self._write(partial(statements.put_blob, digest=digest, content=content))

@@ -6,6 +6,7 @@ from typing import Any
 from psycopg import Cursor
 
 from treadle.journals.postgres.schema import Connection
+from treadle.journals.store.due import DueRow
 from treadle.journals.store.listing import conditions
 from treadle.journals.store.rows import INFO_COLUMNS, SessionRow, info_of
 from treadle.journals.store.sums import MessageRow, SumRow
@@ -14,6 +15,7 @@ from treadle.ports import SessionFilter, SessionInfo
 __all__ = [
     "select_arrivals",
     "select_blob",
+    "select_due",
     "select_events",
     "select_held",
     "select_inbox",
@@ -78,6 +80,15 @@ def select_with_unknown_outcomes(connection: Connection) -> frozenset[str]:
         "SELECT DISTINCT session_id FROM event WHERE type = 'tool.finished' AND strpos(body, 'outcome_unknown') > 0"
     )
     return frozenset(session_id for (session_id,) in rows)
+
+
+def select_due(connection: Connection) -> list[DueRow] | None:
+    """Return the index of what waits."""
+    rows = connection.execute(
+        "SELECT due.session_id, due.key, due.kind, due.at, due.call_id FROM due JOIN session ON session.id = due.session_id "
+        "WHERE session.state IN ('paused', 'running') ORDER BY session.updated_at DESC, session.seat DESC, due.key"
+    )
+    return [DueRow(*row) for row in rows]
 
 
 def select_inbox(connection: Connection, session_id: str) -> list[MessageRow]:

@@ -97,7 +97,22 @@ _THIRD = (
     "CREATE INDEX session_below ON session (parent_id)",
 )
 
-_STEPS = (_FIRST, _SECOND, _THIRD)
+# What waits is read without events. It follows from them, so a session of before is marked as not looked at yet: `?`.
+_FOURTH = (
+    """
+    CREATE TABLE due (
+        session_id text NOT NULL,
+        key        text NOT NULL,
+        kind       text NOT NULL,
+        at         double precision,
+        call_id    text NOT NULL DEFAULT '',
+        PRIMARY KEY (session_id, key)
+    )
+    """,
+    "INSERT INTO due (session_id, key, kind) SELECT id, '?', 'unknown' FROM session WHERE state IN ('paused', 'running')",
+)
+
+_STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH)
 """What leads from each version to the next; the first from an empty schema."""
 
 VERSION = len(_STEPS)

@@ -13,7 +13,8 @@ from psycopg import Cursor
 from treadle.errors import SessionConflict, UnknownSession
 from treadle.journals.postgres.schema import Connection
 from treadle.journals.store.appends import Append
-from treadle.journals.store.rows import EventRow
+from treadle.journals.store.due import DueChanges, DueRow, due_changes, merged
+from treadle.journals.store.rows import EventRow, event_of
 from treadle.journals.store.sequence import conflict, taken_over, unknown
 from treadle.journals.store.sums import MessageRow
 
@@ -34,6 +35,7 @@ __all__ = [
     "purge",
     "put",
     "put_blob",
+    "reindex",
     "renew",
 ]
 
@@ -65,6 +67,21 @@ WITH moved AS (
 SELECT epoch FROM moved
 """  # noqa: S608 - made of constants
 
+# One statement sees its rows as they were before it: a key that is put anew is changed, and not dropped as well.
+_DUE = """), dropped AS (
+    DELETE FROM due USING moved WHERE due.session_id = moved.id
+        AND (%(drops_all)s OR due.key = ANY(%(drops)s)) AND due.key <> ALL(%(keys)s)
+), put AS (
+    INSERT INTO due (session_id, key, kind, at, call_id)
+    SELECT moved.id, item.*
+    FROM moved, unnest(%(keys)s::text[], %(due_kinds)s::text[], %(dues)s::double precision[], %(call_ids)s::text[]) AS item
+    ON CONFLICT (session_id, key) DO UPDATE SET kind = excluded.kind, at = excluded.at, call_id = excluded.call_id
+)
+SELECT epoch FROM moved
+"""
+
+_APPEND_DUE = _APPEND.replace(")\nSELECT epoch FROM moved\n", _DUE)
+
 _ADOPT = f"""
 WITH made AS (
     INSERT INTO session (id, parent_id, parent_seq, state, status, tenant, head, task, version, created_at, updated_at)
@@ -82,6 +99,10 @@ WITH made AS (
     SELECT made.id, message.*
     FROM made, unnest(%(msg_ids)s::text[], %(kinds)s::text[], %(messages)s::text[], %(message_sums)s::bytea[]) AS message
     ON CONFLICT (session_id, msg_id) DO NOTHING
+), put AS (
+    INSERT INTO due (session_id, key, kind, at, call_id)
+    SELECT made.id, item.*
+    FROM made, unnest(%(keys)s::text[], %(due_kinds)s::text[], %(dues)s::double precision[], %(call_ids)s::text[]) AS item
 )
 SELECT id FROM made
 """  # noqa: S608 - made of constants
@@ -193,7 +214,7 @@ def append(
         lease_seconds: The lease of the session's holder, which continues with this; None for a writer without one.
     """
     sent = connection.execute(
-        _APPEND,
+        _APPEND if job.due is None else _APPEND_DUE,
         {**_words(job, before), "epoch": epoch, "holds": lease_seconds is not None, "lease": lease_seconds or 0.0},
     )
 
@@ -233,6 +254,7 @@ def purge(connection: Connection, job: Append, blobs: Sequence[str]) -> Sent[Non
     )
     connection.execute("DELETE FROM event WHERE session_id = %s", (session_id,))
     connection.execute("DELETE FROM inbox WHERE session_id = %s", (session_id,))
+    connection.execute("DELETE FROM due WHERE session_id = %s", (session_id,))
     append(connection, job, None, before=None, lease_seconds=None)
     connection.execute(
         "DELETE FROM blob WHERE sha256 = ANY(%s) AND EXISTS (SELECT FROM session WHERE id = %s) "
@@ -278,6 +300,20 @@ def consume(connection: Connection, session_id: str, message_ids: Sequence[str],
     )
     found = connection.execute("SELECT FROM session WHERE id = %s", (session_id,))
     return lambda: _check_found(found.fetchone() is not None, session_id)
+
+
+def reindex(connection: Connection, session_id: str, head: int, rows: Sequence[DueRow]) -> Sent[None]:
+    """Put these rows in place of all of a session's in the index, where its head is still this one."""
+    place = {"id": session_id, "head": head}
+    is_there = "EXISTS (SELECT FROM session WHERE id = %(id)s AND head = %(head)s FOR UPDATE)"
+    connection.execute(f"DELETE FROM due WHERE session_id = %(id)s AND {is_there}", place)  # noqa: S608 - made of constants
+    connection.execute(
+        "INSERT INTO due (session_id, key, kind, at, call_id) SELECT %(id)s, item.* FROM unnest(%(keys)s::text[], "  # noqa: S608 - made of constants
+        "%(due_kinds)s::text[], %(dues)s::double precision[], %(call_ids)s::text[]) AS item "
+        f"WHERE {is_there} ON CONFLICT (session_id, key) DO NOTHING",
+        {**place, **_due_words(DueChanges(puts=tuple(rows)))},
+    )
+    return lambda: None
 
 
 def put_blob(connection: Connection, digest: str, content: bytes) -> Sent[None]:
@@ -345,7 +381,8 @@ def is_stored(connection: Connection, job: Append, epoch: int | None) -> bool:
 
 def longer(job: Append, rows: Sequence[EventRow]) -> Append:
     """Return an append with further events before its own."""
-    return msgspec.structs.replace(job, rows=[*rows, *job.rows])
+    lost = due_changes(job.session_id, [event_of(job.session_id, row[0], row[4]) for row in rows])
+    return msgspec.structs.replace(job, rows=[*rows, *job.rows], due=merged((lost, job.due)))
 
 
 def _words(job: Append, before: bytes | None) -> dict[str, Any]:  # Any: what a statement takes
@@ -364,6 +401,18 @@ def _words(job: Append, before: bytes | None) -> dict[str, Any]:  # Any: what a 
         "versions": [row[3] for row in job.rows],
         "bodies": [row[4] for row in job.rows],
         "sums": [row[2] for row in job.chained(before)],
+        **_due_words(job.due or DueChanges()),
+    }
+
+
+def _due_words(changes: DueChanges) -> dict[str, Any]:  # Any: what a statement takes
+    return {
+        "drops_all": changes.drops_all,
+        "drops": list(changes.drops),
+        "keys": [row.key for row in changes.puts],
+        "due_kinds": [row.kind for row in changes.puts],
+        "dues": [row.at for row in changes.puts],
+        "call_ids": [row.call_id for row in changes.puts],
     }
 
 

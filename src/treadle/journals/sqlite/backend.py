@@ -22,6 +22,7 @@ from treadle.journals.sqlite.migration import remove_copies
 from treadle.journals.sqlite.reader import Reader, StillReader
 from treadle.journals.sqlite.writer import Writer
 from treadle.journals.store.appends import Append
+from treadle.journals.store.due import DueRow
 from treadle.journals.store.sums import MessageRow
 from treadle.journals.store.tables import TableBackend
 from treadle.journals.store.worker import Job, Worker
@@ -110,6 +111,9 @@ class SqliteBackend(TableBackend[sqlite3.Connection]):
 
     async def consume(self, session_id: str, message_ids: Sequence[str], seq: int) -> None:
         await self._write(partial(statements.consume, session_id=session_id, message_ids=message_ids, seq=seq))
+
+    async def reindex(self, session_id: str, head: int, rows: Sequence[DueRow]) -> None:
+        await self._write(partial(statements.reindex, session_id=session_id, head=head, rows=rows))
 
     async def put_blob(self, digest: str, content: bytes) -> None:
         await self._write(partial(statements.put_blob, digest=digest, content=content))

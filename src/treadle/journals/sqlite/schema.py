@@ -88,7 +88,22 @@ _FOURTH = (
     "CREATE INDEX session_below ON session (parent_id)",
 )
 
-STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH)
+# What waits is read without events. It follows from them, so a session of before is marked as not looked at yet: `?`.
+_FIFTH = (
+    """
+    CREATE TABLE due (
+        session_id TEXT NOT NULL,
+        key        TEXT NOT NULL,
+        kind       TEXT NOT NULL,
+        at         REAL,
+        call_id    TEXT NOT NULL DEFAULT '',
+        PRIMARY KEY (session_id, key)
+    ) STRICT, WITHOUT ROWID
+    """,
+    "INSERT INTO due (session_id, key, kind) SELECT id, '?', 'unknown' FROM session WHERE state IN ('paused', 'running')",
+)
+
+STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
 """What leads from each version to the next; the first from an empty file. A new file takes all of them."""
 
 VERSION = len(STEPS)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from treadle.errors import JournalError, SessionConflict, UnknownSession
 from treadle.journals.store.appends import Append
+from treadle.journals.store.due import DueChanges, DueRow
 from treadle.journals.store.listing import conditions
 from treadle.journals.store.rows import INFO_COLUMNS, SessionRow, info_of
 from treadle.journals.store.sequence import conflict, exists, taken_over, unknown
@@ -26,8 +27,10 @@ __all__ = [
     "purge",
     "put",
     "put_blob",
+    "reindex",
     "select_arrivals",
     "select_blob",
+    "select_due",
     "select_events",
     "select_head",
     "select_inbox",
@@ -42,6 +45,9 @@ _STATUS_SINCE = 2
 
 _SUMS_SINCE = 3
 """The first schema whose events and messages have checksums."""
+
+_DUE_SINCE = 5
+"""The first schema with an index of what waits."""
 
 _SLICE_BYTES = 1024 * 1024
 """Of stored bytes that are written or read at once."""
@@ -126,6 +132,8 @@ def append(connection: sqlite3.Connection, job: Append, epoch: int, last: Last |
         raise _fenced(connection, job, epoch)
     if before is None:
         return None
+    if job.due is not None:
+        _change_due(connection, job.session_id, job.due)
     is_known = last is not None and last.seq == before
     sum_before = last.sum if is_known and last is not None else select_sum(connection, job.session_id, before)
     chained = job.chained(sum_before)
@@ -134,6 +142,23 @@ def append(connection: sqlite3.Connection, job: Append, epoch: int, last: Last |
         [(job.session_id, epoch, *row, one[2]) for row, one in zip(job.rows, chained, strict=True)],
     )
     return Last(job.rows[-1][0], chained[-1][2])
+
+
+def _change_due(connection: sqlite3.Connection, session_id: str, changes: DueChanges) -> None:
+    if changes.drops_all:
+        connection.execute("DELETE FROM due WHERE session_id = ?", (session_id,))
+    connection.executemany(
+        "DELETE FROM due WHERE session_id = ? AND key = ?", [(session_id, key) for key in changes.drops]
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO due (session_id, key, kind, at, call_id) VALUES (?, ?, ?, ?, ?)", changes.puts
+    )
+
+
+def reindex(connection: sqlite3.Connection, session_id: str, head: int, rows: Sequence[DueRow]) -> None:
+    """Put these rows in place of all of a session's in the index, where its head is still this one."""
+    if select_head(connection, session_id) == head:
+        _change_due(connection, session_id, DueChanges(drops_all=True, puts=tuple(rows)))
 
 
 def adopt(
@@ -284,6 +309,18 @@ def select_with_unknown_outcomes(connection: sqlite3.Connection) -> frozenset[st
         "SELECT DISTINCT session_id FROM event WHERE type = 'tool.finished' AND instr(body, 'outcome_unknown') > 0"
     )
     return frozenset(session_id for (session_id,) in rows)
+
+
+def select_due(connection: sqlite3.Connection) -> list[DueRow] | None:
+    """Return the index of what waits; None for a file of an older schema, which has none."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version < _DUE_SINCE:
+        return None
+    rows = connection.execute(
+        "SELECT due.session_id, due.key, due.kind, due.at, due.call_id FROM due JOIN session ON session.id = due.session_id "
+        "WHERE session.state IN ('paused', 'running') ORDER BY session.updated_at DESC, session.seat DESC, due.key"
+    )
+    return [DueRow(*row) for row in rows]
 
 
 def select_inbox(connection: sqlite3.Connection, session_id: str) -> list[MessageRow]:

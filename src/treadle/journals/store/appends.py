@@ -7,6 +7,7 @@ import msgspec
 from treadle import canonical
 from treadle.errors import JournalError
 from treadle.events import AnyEvent
+from treadle.journals.store.due import LISTING, DueChanges, due_changes, merged
 from treadle.journals.store.rows import EventRow, rows_of
 from treadle.journals.store.sequence import check_numbers, conflict, status_of, task_of, tenant_of
 from treadle.journals.store.sums import MessageRow, SumRow, chain, message_sum
@@ -27,6 +28,8 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
     """Whose session it is, where these events say so."""
     status: str | None = None
     """What people have made of the session, where these events say so."""
+    due: DueChanges | None = None
+    """What these events change in the index of what waits; None where they change nothing."""
 
     @property
     def before(self) -> int | None:
@@ -74,17 +77,22 @@ class Followers:
             task=next((append.task for append in self._appends if append.task), ""),
             status=next((append.status for append in reversed(self._appends) if append.status), None),
             tenant=next((append.tenant for append in reversed(self._appends) if append.tenant is not None), None),
+            due=merged(append.due for append in self._appends),
         )
 
 
-def append_of(session_id: str, events: Sequence[AnyEvent], state: str) -> Append:
+def append_of(session_id: str, events: Sequence[AnyEvent], state: str, *, is_unlisted: bool = False) -> Append:
     """Encode events now, so that what is stored is what they were when they were appended.
+
+    Args:
+        is_unlisted: Whether the session surely has no row in the index of what waits.
 
     Raises:
         ValueError: The caller numbered them wrongly.
         JournalError: One holds what JSON cannot; none may be stored.
     """
     check_numbers(events)
+    is_still = is_unlisted and LISTING.isdisjoint(map(type, events))
     return Append(
         session_id=session_id,
         rows=rows_of(events),
@@ -92,6 +100,7 @@ def append_of(session_id: str, events: Sequence[AnyEvent], state: str) -> Append
         task=task_of(events),
         status=status_of(events),
         tenant=tenant_of(events),
+        due=None if is_still else due_changes(session_id, events),
     )
 
 

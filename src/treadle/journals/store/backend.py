@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from treadle.journals.store.appends import Append
+from treadle.journals.store.due import DueRow
 from treadle.journals.store.rows import SessionRow
 from treadle.journals.store.sums import MessageRow, SumRow
 from treadle.ports import Lease, SessionFilter, SessionInfo
@@ -86,6 +87,18 @@ class Backend(ABC):
     @abstractmethod
     async def sessions(self, where: SessionFilter) -> Sequence[SessionInfo]:
         """Return the sessions that a filter names, the last changed first. `listed` does it over values."""
+
+    # --- what waits, for stores with an index of it
+
+    async def due(self) -> Sequence[DueRow] | None:
+        """Return the rows of all sessions whose run is paused or under way, the sessions that changed last first.
+
+        None for a store without an index: the sessions that are paused or under way are then looked at one by one.
+        """
+        return None
+
+    async def reindex(self, session_id: str, head: int, rows: Sequence[DueRow]) -> None:  # noqa: B027 - as above
+        """Put these rows in place of all rows of a session, if its head is still this one."""
 
     # --- messages
 

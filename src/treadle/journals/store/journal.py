@@ -10,16 +10,23 @@ import msgspec
 from treadle.errors import JournalError
 from treadle.events import AnyEvent
 from treadle.journals.store.appends import append_of, message_of
-from treadle.journals.store.approvals import waiting_approvals
+from treadle.journals.store.approvals import (
+    due_items,
+    looked_at,
+    open_sessions,
+    sessions_that_ask,
+    waiting_approvals,
+)
 from treadle.journals.store.backend import Backend, StoredEvents
 from treadle.journals.store.blobs import digest_of
+from treadle.journals.store.due import DueRow, unknown_row
 from treadle.journals.store.faults import not_taken
 from treadle.journals.store.following import LOOK_SECONDS, Bells, follow
 from treadle.journals.store.listing import check_filter
 from treadle.journals.store.rows import events_of
 from treadle.journals.store.sequence import check_session_id, conflict, parent_of
 from treadle.journals.store.sums import MessageRow, check_messages
-from treadle.ports import InboxMessage, Lease, SessionFilter, SessionInfo
+from treadle.ports import DueItem, InboxMessage, Lease, SessionFilter, SessionInfo
 from treadle.ports.journals import ALL_SESSIONS
 from treadle.state import Approval, inbox_message
 
@@ -57,6 +64,7 @@ class StoreJournal(Generic[_B]):
         self._backend = backend
         self._is_closed = False
         self._bells = Bells()
+        self._unlisted: set[str] = set()  # sessions that have surely no row in the index of what waits
 
     @property
     def location(self) -> str:
@@ -72,15 +80,22 @@ class StoreJournal(Generic[_B]):
 
     async def create(self, session_id: str) -> bool:
         check_session_id(session_id)
+        self._unlisted.discard(session_id)
         return await self._store.create(session_id)
 
     async def acquire(self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]) -> Lease:
+        self._unlisted.discard(session_id)
         return await self._store.acquire(session_id, on_lost=on_lost, on_message=on_message)
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
         store = self._store
         store.check(session_id)
-        await store.append(append_of(session_id, events, state), durable=durable)
+        append = append_of(session_id, events, state, is_unlisted=session_id in self._unlisted)
+        if (due := append.due) is not None:
+            self._unlisted.discard(session_id)
+        await store.append(append, durable=durable)
+        if due is not None and due.drops_all and not due.puts:
+            self._unlisted.add(session_id)
         if session_id in self._bells:
             self._bells.ring(session_id)
 
@@ -130,7 +145,21 @@ class StoreJournal(Generic[_B]):
             await self._store.settle()
 
     async def approvals(self) -> Sequence[Approval]:
-        return await waiting_approvals(self)
+        rows = await self._due_rows()
+        return await waiting_approvals(self, None if rows is None else sessions_that_ask(rows))
+
+    async def due(self, *, before: float | None = None, limit: int | None = None) -> Sequence[DueItem]:
+        rows = await self._due_rows()
+        if rows is None:  # a store without an index
+            rows = await looked_at(self, [unknown_row(one) for one in await open_sessions(self)], self._store.reindex)
+        return due_items(rows, before=before, limit=limit)
+
+    async def _due_rows(self) -> Sequence[DueRow] | None:
+        """Return the index of what waits; None where the store has none."""
+        store = self._store
+        await store.settle()
+        rows = await store.due()
+        return None if rows is None else await looked_at(self, rows, store.reindex)
 
     async def put(self, session_id: str, message: InboxMessage) -> bool:
         return await self._store.put(session_id, self._row_of(session_id, message))

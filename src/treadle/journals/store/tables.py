@@ -6,6 +6,7 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from treadle.journals.store.backend import Backend, StoredEvents
+from treadle.journals.store.due import DueRow
 from treadle.journals.store.rows import SessionRow
 from treadle.journals.store.sums import MessageRow, SumRow
 from treadle.ports import SessionFilter, SessionInfo
@@ -25,6 +26,7 @@ class Questions(Protocol[_Asked_contra]):
     def select_events(self, connection: _Asked_contra, session_id: str, after: int) -> list[SumRow]: ...
     def select_sessions(self, connection: _Asked_contra, where: SessionFilter) -> Sequence[SessionInfo]: ...
     def select_with_unknown_outcomes(self, connection: _Asked_contra) -> frozenset[str]: ...
+    def select_due(self, connection: _Asked_contra) -> list[DueRow] | None: ...
     def select_inbox(self, connection: _Asked_contra, session_id: str) -> list[MessageRow]: ...
     def select_blob(self, connection: _Asked_contra, digest: str) -> bytes | None: ...
 
@@ -62,6 +64,9 @@ class TableBackend(Backend, Generic[_Connection]):
         """Return the ids of the sessions in which a result says so; one look over all results."""
         await self.settle()
         return await self.ask(self._questions.select_with_unknown_outcomes)
+
+    async def due(self) -> Sequence[DueRow] | None:
+        return await self.ask(self._questions.select_due)
 
     async def inbox(self, session_id: str, decode: Callable[[Sequence[MessageRow]], _T]) -> _T:
         return await self.ask(lambda connection: decode(self._questions.select_inbox(connection, session_id)))

@@ -1,0 +1,131 @@
+"""`treadle sessions`: chosen by tenant, parent and time; compared with their events; explained with inputs, facts and agent."""
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle import Agent, Tool, ToolContext, ToolOutput, ask, check_sessions, open_journal, open_session
+from treadle.state import Suspended
+from treadle.testing import ScriptedModel, call, text
+from treadle.tools import JsonObject
+
+
+def asking() -> Tool:
+    async def run(arguments: JsonObject, ctx: ToolContext) -> Any:
+        if not ctx.inputs:
+            raise Suspended("a date")
+        return ToolOutput(data="noted", facts={"date": ctx.inputs[0]})
+
+    return Tool(
+        name="when", description="Ask for a date.", parameters={"type": "object"}, effect="unsafe", permission="allow",
+        resumes=True, run=run,
+    )  # fmt: skip
+
+
+async def fill(path: Path) -> None:
+    agent = Agent(ScriptedModel([text("Hello.")]))
+    async with open_journal(path) as journal:
+        for name, tenant in (("one", "blue"), ("two", "red"), ("three", "")):
+            async with open_session(journal, id=name) as session:
+                await agent.run(f"Task {name}", session=session)
+                if tenant:
+                    await session.change(metadata={"tenant": tenant})
+        async with open_session(journal, id="one", must_exist=True) as session:
+            await session.fork(id="copy")
+        clerk = Agent(ScriptedModel([call("when"), text("Done.")]), name="clerk", tools=[asking()])
+        async with open_session(journal, id="given") as session:
+            await clerk.run("Ask", session=session)
+            ((call_id, _),) = session.state.open.items()
+            await session.input(call_id, "2026-12-01", by="Ada")
+            assert (await clerk.resume(session)).completed
+
+
+def ids(listed: Any) -> set[str]:
+    return {one["id"] for one in listed}
+
+
+def test_sessions_are_listed_by_tenant_parent_and_time(treadle: Any) -> None:
+    asyncio.run(fill(treadle.folder / "j.db"))
+
+    def listed(*flags: str) -> set[str]:
+        return ids(treadle.json("sessions", "list", "--json", "--journal", "j.db", *flags, code=0))
+
+    assert listed("--tenant", "blue") == {"one", "copy"}
+    assert listed("--tenant", "blue", "--parent", "one") == {"copy"}
+    assert listed("--tenant", "") == {"three", "given"}
+    assert listed("--parent", "one") == {"copy"}
+    assert listed("--since", "1h") == {"one", "two", "three", "copy", "given"}
+    assert listed("--since", "2199-01-01") == set()
+    assert listed("--since", "2000-01-01T10:00", "--tenant", "red") == {"two"}
+    assert "No session matches" in treadle("sessions", "--journal", "j.db", "--tenant", "green", code=0).stderr
+    refused = treadle("sessions", "--journal", "j.db", "--since", "soon", code=2).stderr
+    assert "a time such as 2026-11-30T18:00, or an age such as 90m" in refused
+
+
+def test_inputs_facts_and_the_agents_name_are_told(treadle: Any) -> None:
+    asyncio.run(fill(treadle.folder / "j.db"))
+
+    shown = treadle.json("sessions", "show", "given", "--json", "--journal", "j.db", code=0)
+    about = treadle.json("sessions", "explain", "given", "--json", "--journal", "j.db", code=0)
+    for told in (shown, about):
+        assert told["agent"] == "clerk"
+        assert told["facts"] == {"date": "2026-12-01"}
+    assert [(one["value"], one["by"]) for one in shown["calls"][0]["inputs"]] == [("2026-12-01", "Ada")]
+    assert [(one["value"], one["by"]) for one in about["inputs"]] == [("2026-12-01", "Ada")]
+    for action in ("show", "explain"):
+        said = treadle("sessions", action, "given", "--journal", "j.db", code=0).stdout
+        assert "clerk" in said
+        assert 'date: "2026-12-01"' in said
+        assert "Ada" in said
+
+
+@pytest.mark.row("R-CHECK")
+@pytest.mark.unchecked("the list of sessions is changed behind the journal's back")
+def test_a_list_that_says_something_else_than_the_events_is_found(treadle: Any) -> None:
+    path = treadle.folder / "j.db"
+    asyncio.run(fill(path))
+    well = treadle("sessions", "check", "--journal", "j.db", code=0)
+    assert "5 sessions looked at: all are listed as their events say." in well.stderr
+
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE session SET state = 'paused' WHERE id = 'one'")
+        connection.execute("UPDATE session SET parent_id = 'two' WHERE id = 'copy'")
+        connection.execute("UPDATE session SET tenant = 'blue' WHERE id = 'two'")
+        connection.execute("INSERT INTO due (session_id, key, kind, at) VALUES ('one', 'deadline', 'deadline', 5.0)")
+        connection.execute("UPDATE session SET status = 'suspended' WHERE id = 'three'")
+    found = treadle.json("sessions", "check", "--json", "--journal", "j.db", code=1)
+    assert {(one["session_id"], one["what"]) for one in found} == {
+        ("one", "phase"), ("one", "due"), ("copy", "parent"), ("two", "tenant"), ("three", "events")
+    }  # fmt: skip
+    said = treadle("sessions", "check", "--journal", "j.db", code=1)
+    assert "Session 'one' is listed with the phase 'paused', and its events say 'completed'." in said.stdout
+    assert json.dumps(found)
+
+
+@pytest.mark.row("R-CHECK")
+async def test_what_waits_and_what_was_purged_is_listed_as_its_events_say(tmp_path: Path) -> None:
+    for address in (str(tmp_path / "j.db"), "memory:"):
+        async with open_journal(address) as journal:
+            act = Tool(name="act", description="Act.", parameters={"type": "object"}, effect="unsafe", run=print)
+            below = Agent(ScriptedModel([call("act"), text("x")]), tools=[act], policy=ask("act"))
+            top = Agent(ScriptedModel([call("help", task="t")]), tools=[below.as_tool("help", "Help.")], policy=None)
+            async with open_session(journal, id="top") as session:
+                await Agent(ScriptedModel([call("act")]), tools=[act], policy=ask("act")).run("go", session=session)
+                await session.change(metadata={"tenant": "blue"})
+            async with open_session(journal, id="family") as session:
+                await top.run("go", session=session)
+                await session.fork(id="fork", at=2)
+            async with open_session(journal, id="gone") as session:
+                await Agent(ScriptedModel([text("x")])).run("go", session=session)
+                await session.change(metadata={"tenant": "blue"})
+                await session.delete(purge=True)
+            async with open_session(journal, id="back") as session:
+                await Agent(ScriptedModel([text("x")])).run("go", session=session)
+                await session.rewind(2)
+
+            assert await check_sessions(journal) == ()
