@@ -201,7 +201,10 @@ def test_what_people_are_shown_of_an_edited_call_is_what_was_carried_out(paying)
     resumed = paying("resume", paused["session_id"], code=0)
 
     assert (paying.folder / "paid.txt").read_text() == "30\n"
-    assert resumed.stderr.splitlines()[-2:] == ["[tool] pay(amount=30)", "[ok] pay(amount=30): paid"]
+    assert resumed.stderr.splitlines()[-2:] == [
+        "[tool] pay(amount=30)",
+        '[ok] pay(amount=30): {"output":"paid","arguments_changed":true,"arguments":{"amount":30}}',
+    ]
     shown = paying("sessions", "show", "--last").stdout
     assert "[call call_1] pay(amount=40)\n  unsafe, allow" in shown
     assert "\n  edited to: pay(amount=30)\n" in shown

@@ -52,7 +52,7 @@ USAGE = [
     (["run", "-m", "demo", "--tools", "none.py", "x"], "none.py does not exist"),
     (["run", "-m", "demo", "--tools", "nomodule:x", "x"], "no module 'nomodule'"),
     (["run", "-m", "demo", "--tools", "json:nothing", "x"], "has no 'nothing'"),
-    (["run", "-m", "demo", "--tools", "json:dumps", "x"], "neither a Tool nor a list"),
+    (["run", "-m", "demo", "--tools", "json:dumps", "x"], "neither a Tool, a toolset nor a list"),
     (["run", "-m", "demo", "--journal", "a.txt", "x"], "not a Treadle journal"),
     (["run", "-m", "demo", "--journal", "a.txt/x/journal.db", "x"], "cannot be opened"),
     (["run", "-m", "demo", "--journal", "", "x"], "--journal needs"),

@@ -67,7 +67,7 @@ def test_the_doctor_tells_of_a_database_that_refuses(treadle, postgres):
     ("journal", "words"),
     [
         ("postgresql://ada:s3cret/x@db.example/agents", "percent-encoded"),
-        ("postgresql://ada:s3cret@db.example:port/agents", "no PostgreSQL URL"),
+        ("postgresql://ada:s3cret@db.example:port/agents", "is not a PostgreSQL URL"),
         ("mysql://ada:s3cret@db.example/agents", "No journal answers to mysql://"),
         ("postgresq://ada:s3cret@db.example/agents", "No journal answers to postgresq://"),
     ],

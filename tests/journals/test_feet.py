@@ -157,7 +157,7 @@ async def test_an_older_copy_in_the_place_of_the_journal_is_noticed(path: Path):
             shutil.copy(path, path.with_name("backup.db"))
     shutil.copy(path.with_name("backup.db"), path)
     journal = await open_sqlite(path)
-    with pytest.raises(JournalError, match=r"ends at event 5.*event 9 was stored.*remove .*seen"):
+    with pytest.raises(JournalError, match=r"ends at event 5.*event 9 was stored.*run: rm .*seen"):
         await journal.acquire("s", on_lost=nothing, on_message=nothing)
     await journal.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
+from treadle import ToolOutput
 from treadle.agents.agent import Agent
 from treadle.budgets import Budget
 from treadle.errors import Rejected
@@ -84,7 +85,8 @@ class Loop:
         if errors:
             return {"status": "error", "type": "invalid_arguments", "message": errors[0], "details": errors}
         try:
-            return tool.run(arguments, Uncancelled())
+            result = tool.run(arguments, Uncancelled())
+            return result.data if isinstance(result, ToolOutput) else result
         except Rejected as refused:
             return refused.body
 

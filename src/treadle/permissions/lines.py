@@ -74,7 +74,7 @@ def judged(call: CheckedCall, session: SessionView | None) -> JudgedLine | None:
 
 
 def pattern_of(text: str) -> CommandPattern | None:
-    """Return a pattern on commands; None for a text that is none."""
+    """Return a pattern on commands; None for a text that is invalid."""
     try:
         return _parsed(text)
     except ConfigurationError:

@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from treadle.errors import ConfigurationError, NamedOptions, shown
+from treadle.fields import Documented
 from treadle.ports.models import HasWindow, Model, Pricing
 
 __all__ = ["INPUTS", "HasFacts", "ModelFacts", "facts_of"]
@@ -14,7 +15,7 @@ INPUTS = ("text", "image", "pdf", "audio", "video")
 """The kinds of input that a model may accept."""
 
 
-class ModelFacts(msgspec.Struct, frozen=True, kw_only=True, metaclass=NamedOptions):
+class ModelFacts(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
     """What is known of a model. None stands for what nobody knows.
 
     Example:

@@ -3,11 +3,11 @@
 import os
 import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["group"]
+__all__ = ["end_all", "group"]
 
 _ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "treadle-"
@@ -33,21 +33,22 @@ def group(*, max_processes: int | None, memory_bytes: int | None) -> Iterator[di
     finally:
         for one in made.values():
             _active.discard(one)
-            _end_all(one)
+            end_all([str(one)])
             with suppress(OSError):  # the last of its processes is still ending: the next sweep takes it
                 one.rmdir()
 
 
-def _end_all(folder: Path) -> None:
-    """Kill what is left of a program: a process that left its process group cannot leave its control group."""
-    for _ in range(_ROUNDS):
-        with suppress(OSError):
-            left = (folder / "cgroup.procs").read_text().split()
-            if not left:
-                return
-            for process in left:
-                with suppress(ProcessLookupError):
-                    os.kill(int(process), signal.SIGKILL)
+def end_all(folders: Iterable[str]) -> None:
+    """Kill what is left of a program: a process that left its process group cannot leave its control group. Never raises."""
+    for folder in folders:
+        for _ in range(_ROUNDS):
+            with suppress(OSError):
+                left = Path(folder, "cgroup.procs").read_text().split()
+                for process in left:
+                    with suppress(ProcessLookupError):
+                        os.kill(int(process), signal.SIGKILL)
+                if not left:
+                    break
 
 
 def _make(place: Path, controller: str, value: int) -> Path:

@@ -14,6 +14,8 @@ from treadle.sandboxes import process_guard
 
 __all__ = ["ProcessResult", "clean_environment", "run_process"]
 
+_PIPE_SECONDS = 2.0
+"""How long the output of a program that has ended is waited for, where somebody who left its process group still holds the pipes."""
 _TERM_SECONDS = 0.1
 """How long a program that was told to end may take before it is killed: a call that was cut has 0.2 seconds in all."""
 
@@ -27,6 +29,7 @@ async def run_process(
     timeout: float | None = None,  # noqa: ASYNC109 - what the program has written is returned, which asyncio.timeout cannot do
     max_bytes: int = 1_000_000,
     on_output: Callable[[bytes], None] | None = None,
+    on_exit: Callable[[], None] | None = None,
 ) -> ProcessResult:
     """Run a program to its end, in a process group of its own. Being cancelled kills the whole group, grandchildren too.
 
@@ -45,6 +48,7 @@ async def run_process(
             ours, and nothing that may hold a key. Pass `{**clean_environment(), "NAME": value}` to add to it.
         timeout: Seconds after which the program is ended, and what it has written so far is returned; None for no limit.
         on_output: Called with each piece of output, as it comes. It must not raise.
+        on_exit: Called once the program has ended, before its pipes are read to their end. It must not raise.
         max_bytes: Bytes kept of each output: its beginning and its end. What is between them is read and left out.
 
     Raises:
@@ -58,16 +62,12 @@ async def run_process(
         )
     if not arguments:
         raise ValueError("run_process needs a program: the first of its arguments.")
-    loop = asyncio.get_running_loop()
-    transport, watch = await loop.subprocess_exec(
-        lambda: _Watch(max_bytes, on_output),
-        *arguments,
-        stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+    transport, watch = await _started(
+        arguments,
+        watch=lambda: _Watch(max_bytes, on_output),
+        has_input=stdin is not None,
         cwd=cwd,
         env=clean_environment() if env is None else env,
-        start_new_session=True,
     )
     group = transport.get_pid()
     process_guard.keep(group)
@@ -78,7 +78,9 @@ async def run_process(
         if not ended:
             await _end(group, watch)
         _signal_group(group, signal.SIGKILL)
-        await asyncio.wait({watch.closed})
+        if on_exit is not None:
+            on_exit()
+        await asyncio.wait({watch.closed}, timeout=_PIPE_SECONDS)
     except BaseException:
         await asyncio.shield(_end(group, watch))
         raise
@@ -86,6 +88,39 @@ async def run_process(
         transport.close()
         process_guard.leave(group)
     return watch.result(transport.get_returncode(), timed_out=not ended)
+
+
+async def _started(
+    arguments: Sequence[str],
+    *,
+    watch: "Callable[[], _Watch]",
+    has_input: bool,
+    cwd: str | Path | None,
+    env: Mapping[str, str],
+) -> "tuple[asyncio.SubprocessTransport, _Watch]":
+    """Start a program. Being cancelled meanwhile ends its group too: asyncio would end the program alone."""
+    loop = asyncio.get_running_loop()
+    starting = asyncio.ensure_future(
+        loop.subprocess_exec(
+            watch,
+            *arguments,
+            stdin=asyncio.subprocess.PIPE if has_input else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+        )
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await asyncio.wait({starting})
+        if starting.exception() is None:
+            transport, watched = starting.result()
+            await asyncio.shield(_end(transport.get_pid(), watched))
+            transport.close()
+        raise
 
 
 _HANDED_DOWN = frozenset(

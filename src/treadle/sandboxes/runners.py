@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -69,6 +70,7 @@ class _Confined:
                 env=launch.env,
                 timeout=command.timeout,
                 max_bytes=about.max_output_bytes,
+                on_exit=partial(groups.end_all, joined.values()),
             )
         _raise_for(result.exit_code, result.stderr)
         return result

@@ -137,7 +137,7 @@ class Walk:
             for start in range(0, len(data), _LONG_TEXT):
                 yield msgspec.json.encode(data[start : start + _LONG_TEXT])[1:-1]
             yield b'"'
-        elif isinstance(data, dict) and self._weighs(data) > _HEAVY:
+        elif data and isinstance(data, dict) and self._weighs(data) > _HEAVY:
             yield b"{"
             for number, fields in enumerate(self._fields(data)):
                 if number:
@@ -149,7 +149,7 @@ class Walk:
                     yield msgspec.json.encode(name) + b":"
                     yield from self._written(item)
             yield b"}"
-        elif isinstance(data, list) and self._weighs(data) > _HEAVY:
+        elif data and isinstance(data, list) and self._weighs(data) > _HEAVY:
             yield b"["
             for number, group in enumerate(self._groups(data)):
                 if number:
@@ -305,6 +305,7 @@ class Walk:
                 yield
             writing.add(pieces[1:-1], plain if isinstance(plain, dict) else ())
             plain.clear()
+            del self._weights[id(plain)]  # once it is gone, another object may have its id
         if made is not _NOTHING:
             pieces = made.whole() if isinstance(made, _Writing) else list(self._written(made))
             writing.add(pieces, () if name is None else (name,), field=name)
