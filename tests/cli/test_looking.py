@@ -13,6 +13,8 @@ def test_the_doctor_checks_this_machine_and_changes_nothing(treadle):
         ("python", "sqlite", "config", "journal", "self-check"), "ok"
     )
     assert (levels["model"], levels["keys"]) == ("warn", "warn")
+    assert levels["shell"] == "ok"
+    assert levels["sandbox"] in ("ok", "warn")
     assert not treadle.home.exists()
 
 
@@ -106,7 +108,7 @@ def test_the_doctor_says_where_no_journal_can_be_made_and_what_is_not_installed(
     found = {check["name"]: (check["level"], check["message"]) for check in checks}
     assert found["journal"][0] == "fail"
     assert "a.txt cannot be written. Name another with --journal" in found["journal"][1]
-    assert found["bubblewrap"][0] == "warn"
+    assert found["sandbox"][0] == "warn"
 
 
 @pytest.mark.parametrize(

@@ -253,6 +253,9 @@ def test_a_program_that_does_not_exist_is_told_apart_from_a_sandbox_that_fails(r
         run("true", readable=("/no/such/folder",))
 
 
+@pytest.mark.skipif(
+    not shutil.which("bwrap") and not launcher.landlock_abi(), reason="there is neither bubblewrap nor Landlock"
+)
 def test_what_the_machine_has_is_found():
     sandbox = find_sandbox()
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from treadle import Agent, Confinement, find_sandbox, open_session
 from treadle.effects import Effect
+from treadle.sandboxes import launcher
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import ToolOutput
 from treadle.toolsets.shell import shell_tool
@@ -144,6 +146,9 @@ def test_the_effect_is_that_of_the_line(shell: Shell, command: str, effect: Effe
     assert shell.tool.effect({"command": command}) == effect
 
 
+@pytest.mark.skipif(
+    not shutil.which("bwrap") and not launcher.landlock_abi(), reason="there is neither bubblewrap nor Landlock"
+)
 def test_in_a_sandbox_the_line_is_confined_and_what_was_refused_is_said(tmp_path: Path):
     root = tmp_path / "w"
     root.mkdir()

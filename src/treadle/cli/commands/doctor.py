@@ -6,18 +6,26 @@ It changes nothing, but that a journal in a database gets its tables.
 import asyncio
 import os
 import platform
-import shutil
 import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from treadle import Agent, TreadleError, file_tools, local_servers, resolve_model
+from treadle import (
+    Agent,
+    SandboxUnavailable,
+    TreadleError,
+    file_tools,
+    find_sandbox,
+    local_servers,
+    resolve_model,
+)
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import journal_file, shown_address
 from treadle.cli.input.settings import Settings, settings_of
@@ -75,7 +83,8 @@ def _checks(options: Options) -> Iterator[Check]:
         yield _attempted("model", lambda: _model(settings))
     yield _keys()
     yield from _local_servers()
-    yield _bubblewrap()
+    yield _sandbox()
+    yield _shell()
     yield _attempted("self-check", _self_check)
 
 
@@ -172,11 +181,24 @@ def _some(models: Sequence[str]) -> str:
     return ", ".join(map(one_line, models[:_MAX_MODELS])) + (f" and {more} more" if more > 0 else "")
 
 
-def _bubblewrap() -> Check:
-    found = shutil.which("bwrap")
-    if found:
-        return Check(name="bubblewrap", level="ok", message=found)
-    return Check(name="bubblewrap", level="warn", message="not found: install bubblewrap to run commands in a sandbox")
+def _sandbox() -> Check:
+    """Run a program in the best sandbox of this machine."""
+    try:
+        found = find_sandbox().name
+    except SandboxUnavailable as exc:
+        return Check(name="sandbox", level="warn", message=str(exc))
+    if found == "bubblewrap":
+        return Check(name="sandbox", level="ok", message="bubblewrap")
+    return Check(
+        name="sandbox", level="ok", message=f"{found}; install bubblewrap to hide more and to protect single files"
+    )
+
+
+def _shell() -> Check:
+    if all(map(find_spec, ("tree_sitter", "tree_sitter_bash"))):
+        return Check(name="shell", level="ok", message="commands are parsed before rules judge them")
+    words = "tree-sitter and tree-sitter-bash are not installed: every command is asked about. Install Treadle with its extra `shell`"
+    return Check(name="shell", level="warn", message=words)
 
 
 def _self_check() -> Check:
