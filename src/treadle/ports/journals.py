@@ -78,7 +78,7 @@ class SessionFilter(msgspec.Struct, Documented, frozen=True, kw_only=True):
 ALL_SESSIONS = SessionFilter()
 
 
-class DueItem(msgspec.Struct, frozen=True, kw_only=True):
+class DueItem(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """A time at which something is to be done about a session whose run is paused or under way."""
 
     session_id: str
@@ -251,7 +251,7 @@ class Journal(Protocol):
     async def due(self, *, before: float | None = None, limit: int | None = None) -> Sequence[DueItem]:
         """Return what is due until an instant, in seconds since 1970, over all sessions: the earliest first; None for all.
 
-        Sessions whose run has ended are not among them. What is listed stays listed until the session's run has gone on.
+        Sessions whose run has ended are not among them. An item stays listed until the session's run has continued.
         """
         ...
 

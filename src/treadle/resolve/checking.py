@@ -7,6 +7,7 @@ import msgspec
 
 from treadle.errors import JournalError, shown
 from treadle.events import AnyEvent
+from treadle.fields import Documented
 from treadle.journals.store.approvals import due_items
 from treadle.journals.store.due import due_rows
 from treadle.ports import DueItem, Journal, SessionInfo
@@ -18,7 +19,7 @@ __all__ = ["SessionFault", "check_sessions"]
 _OPEN = ("paused", "running")
 
 
-class SessionFault(msgspec.Struct, frozen=True, kw_only=True):
+class SessionFault(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Where a session's line in the list, or what is listed as due of it, is not what its events say."""
 
     session_id: str
