@@ -82,6 +82,7 @@ class DueItem(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """A time at which something is to be done about a session whose run is paused or under way."""
 
     session_id: str
+    """The session that waits."""
     kind: Literal["approval", "call", "deadline"]
     """`approval`: a request for consent expires; `call`: a suspended call is to be started again (`Suspended(due_at=)`);
     `deadline`: the run must have ended."""

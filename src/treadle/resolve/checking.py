@@ -23,6 +23,7 @@ class SessionFault(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Where a session's line in the list, or what is listed as due of it, is not what its events say."""
 
     session_id: str
+    """The session whose row differs."""
     what: str
     """`events`, `phase`, `status`, `head`, `parent`, `tenant` or `due`."""
     message: str
