@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from treadle.permissions.policies import default_decision as default_decision
     from treadle.permissions.policies import deny as deny
     from treadle.permissions.policies import first_of as first_of
+    from treadle.ports import Hook as Hook
+    from treadle.ports import HookContext as HookContext
     from treadle.ports import ModelFacts as ModelFacts
     from treadle.ports import OpenToolset as OpenToolset
     from treadle.ports import Toolset as Toolset
@@ -152,6 +154,8 @@ _HOMES = {
     "Filtered": "toolsets.reshaped",
     "FunctionTool": "tooling.callables",
     "Guards": "budgets",
+    "Hook": "ports",
+    "HookContext": "ports",
     "Injected": "context.compilers",
     "InvalidArguments": "errors",
     "JournalError": "errors",

@@ -14,7 +14,7 @@ from treadle.agents.checks import (
     check_words,
     checked_choice,
     checked_condition,
-    checked_interceptors,
+    checked_hooks,
     checked_name,
     checked_seconds,
     checked_subscribers,
@@ -36,7 +36,7 @@ from treadle.errors import ConfigurationError, check_options, parameters_of, sho
 from treadle.events import Subscriber
 from treadle.messages import Message
 from treadle.permissions.policies import APPROVAL_LIFETIME_SECONDS
-from treadle.ports import Compactor, Compiler, Driver, Interceptor, Model, Policy, Toolset
+from treadle.ports import Compactor, Compiler, Driver, Hook, Interceptor, Model, Policy, Toolset
 from treadle.resolve import driver_for, memory_session, resolve_model
 from treadle.sessions.session import Session
 from treadle.tools import JsonObject, Tool, ToolContext
@@ -96,6 +96,8 @@ class Agent(Generic[Deps, Output]):
         parallel_hint: Whether the descriptions of tools that only read say that calls may be issued in parallel.
         subscribers: Called with every event; what they do or raise changes nothing.
         interceptors: Stand before and after each tool call.
+        hooks: Functions that are called at moments of a run: its beginning and end, a user's message, a request, a response, a
+            tool call, its stop. The `Hook` with the highest priority is called first; interceptors are hooks of priority 0.
 
     Raises:
         ConfigurationError: Something in the description is wrong; the message says what to do.
@@ -137,12 +139,12 @@ class Agent(Generic[Deps, Output]):
         done_when: DoneWhen | None = None,
         subscribers: Sequence[Subscriber] = (),
         interceptors: Sequence[Interceptor] = (),
+        hooks: Sequence[Hook] = (),
     ) -> None:
         check_values(model, instructions=instructions, budget=budget, guards=guards, profile=profile)
         check_ports(history, policy=policy, sandbox=sandbox, driver=driver, compiler=compiler, compactor=compactor)
         check_words(on_limit=on_limit, unpriced=unpriced, in_doubt=in_doubt)
-        self._model = model
-        self._toolbox, toolsets = equipped(tools, parallel_hint=parallel_hint)
+        self._model, (self._toolbox, toolsets) = model, equipped(tools, parallel_hint=parallel_hint)
         self._spec = AgentSpec(
             name=checked_name(name),
             toolbox=self._toolbox,
@@ -167,7 +169,7 @@ class Agent(Generic[Deps, Output]):
             batch_seconds=checked_seconds("batch_seconds", batch_seconds) if batch_seconds is not None else None,
             done_when=checked_condition(done_when),
             subscribers=checked_subscribers(subscribers),
-            interceptors=checked_interceptors(interceptors),
+            hooks=checked_hooks(interceptors, hooks),
         )
 
     async def run(

@@ -7,8 +7,9 @@ from treadle.budgets import Budget, Guards
 from treadle.engine.spec import DoneWhen
 from treadle.errors import ConfigurationError, ToolNameConflict, shown
 from treadle.events import Subscriber
+from treadle.hooks.interceptors import hooks_of
 from treadle.messages import Message
-from treadle.ports import Interceptor, Toolset, is_toolset
+from treadle.ports import Hook, Interceptor, Toolset, is_toolset
 from treadle.resolve import check_model_name
 from treadle.tooling.callables import MethodTool
 from treadle.tooling.toolbox import Toolbox
@@ -20,7 +21,7 @@ __all__ = [
     "check_words",
     "checked_choice",
     "checked_condition",
-    "checked_interceptors",
+    "checked_hooks",
     "checked_name",
     "checked_seconds",
     "checked_subscribers",
@@ -89,12 +90,13 @@ def checked_subscribers(subscribers: Sequence[Subscriber]) -> tuple[Subscriber, 
     return tuple(subscribers)
 
 
-def checked_interceptors(interceptors: Sequence[Interceptor]) -> tuple[Interceptor, ...]:
+def checked_hooks(interceptors: Sequence[Interceptor], hooks: Sequence[Hook]) -> tuple[Hook, ...]:
     _require_list("interceptors", interceptors)
     for one in interceptors:
         _require("interceptors", one, "before")
         _require("interceptors", one, "after")
-    return tuple(interceptors)
+    _require_list("hooks", hooks)
+    return hooks_of(interceptors, hooks)
 
 
 def check_words(*, on_limit: object, unpriced: object, in_doubt: object) -> None:

@@ -6,6 +6,7 @@ import msgspec
 
 from treadle.budgets import Meter, Spent
 from treadle.commands import Runner
+from treadle.engine.hooks import Hooks
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.loop import Loop
 from treadle.engine.model_calls.asides import Asides, CheckView
@@ -26,12 +27,17 @@ from treadle.engine.tool_calls.invocation import Invoker
 from treadle.engine.tool_calls.limits import BatchTime
 from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
-from treadle.ports import Interceptor, Model, Policy
+from treadle.hooks.interceptors import in_order
+from treadle.ports import Hook, Model, Moment, Policy
 from treadle.sessions.inbox import Inbox
 from treadle.sessions.session import Session
 from treadle.state import SessionState
 
 __all__ = ["Host", "assemble"]
+
+
+_INHERITED = (Moment.BEFORE_REQUEST, Moment.AFTER_RESPONSE, Moment.BEFORE_TOOL, Moment.AFTER_TOOL)
+"""Where the hooks of a run are called for the agents that carry out its calls, too."""
 
 
 class Host:
@@ -52,7 +58,7 @@ class Host:
         self.interrupt = interrupt
         own = () if about.policy is None else (about.policy,)
         self.policies: tuple[Policy, ...] = own if above is None else (*own, *above.policies)
-        self.interceptors: tuple[Interceptor, ...] = about.interceptors + (() if above is None else above.interceptors)
+        self.hooks: tuple[Hook, ...] = about.hooks + (() if above is None else above.hooks)
         self.sandbox: Runner | None = about.sandbox or (None if above is None else above.sandbox)
         self.in_doubt: InDoubt | None = about.in_doubt or (None if above is None else above.in_doubt)
         self.warns_of_price = about.unpriced == "warn"
@@ -79,7 +85,7 @@ class Host:
         return msgspec.structs.replace(
             about,
             policies_above=self.policies,
-            interceptors=about.interceptors + self.interceptors,
+            hooks=in_order(about.hooks + tuple(hook for hook in self.hooks if hook.at in _INHERITED)),
             sandbox=about.sandbox or self.sandbox,
             in_doubt=about.in_doubt or self.in_doubt,
         )
@@ -111,7 +117,14 @@ def assemble(
     purse = Purse(meter, lambda: host.spent, interrupt)
     retries = meter.budget.max_retries_per_model_call
     asides = Asides(ledger=session.ledger, model=model, purse=purse, interrupt=interrupt, retries=retries)
-    execution = _execution(about, host, offering, asides, deps)
+    hooks = Hooks(
+        about.hooks,
+        ledger=session.ledger,
+        top=host.top,
+        interrupt=interrupt,
+        continuations=about.guards.continuations,
+    )
+    execution = _execution(about, host, offering, asides, hooks, deps)
     view = offering.session
     driver = about.driver.bind(model, offering.current.tools, _Executor(offering))
     requests = Requests(
@@ -120,6 +133,7 @@ def assemble(
         offering=offering,
         is_parallel=meter.budget.max_parallel_tool_calls != 1,
         interrupt=interrupt,
+        hooks=hooks,
         compacting=None if about.compactor is None else Compacting(about.compactor, asides, view),
     )
     proposer = Proposer(
@@ -138,24 +152,24 @@ def assemble(
         inbox=inbox,
         proposer=proposer,
         execution=execution,
-        early=execution.early,
+        hooks=hooks,
         meter=meter,
         interrupt=interrupt,
     )
 
 
-def _execution(about: AgentSpec, host: Host, offering: Offering, asides: Asides, deps: Any) -> Execution:
+def _execution(about: AgentSpec, host: Host, offering: Offering, asides: Asides, hooks: Hooks, deps: Any) -> Execution:
     """Return what carries the calls of a run out."""
     ledger, interrupt = host.session.ledger, host.interrupt
     checker = Checker(
         offering=offering,
         policy=about.policy,
         above=about.policies_above,
-        interceptors=about.interceptors,
+        hooks=hooks,
         top=host.top,
         sandbox=about.sandbox,
     )
-    attempts = _attempts(about, host, offering, checker, deps)
+    attempts = _attempts(about, host, offering, checker, hooks, deps)
     recovery = Recovery(
         ledger=ledger,
         checker=checker,
@@ -188,7 +202,7 @@ def _execution(about: AgentSpec, host: Host, offering: Offering, asides: Asides,
     )
 
 
-def _attempts(about: AgentSpec, host: Host, offering: Offering, checker: Checker, deps: Any) -> Attempts:
+def _attempts(about: AgentSpec, host: Host, offering: Offering, checker: Checker, hooks: Hooks, deps: Any) -> Attempts:
     ledger = host.session.ledger
     invoker = Invoker(
         ledger=ledger,
@@ -206,7 +220,7 @@ def _attempts(about: AgentSpec, host: Host, offering: Offering, checker: Checker
         interrupt=host.interrupt,
         invoker=invoker,
         budget=host.meter.budget,
-        interceptors=about.interceptors,
+        hooks=hooks,
     )
 
 

@@ -9,7 +9,9 @@ import msgspec
 from treadle.budgets import Budget, Deadline, LimitReached, Meter, Spent, budget_from, epoch_seconds, plain
 from treadle.canonical import find_unencodable
 from treadle.concurrency.patience import CURRENT, Patience
+from treadle.decisions import Decision
 from treadle.engine.assembly import Host, assemble
+from treadle.engine.hooks import Hooks, denied_stop
 from treadle.engine.interrupts import Interrupt, wait_until_recorded
 from treadle.engine.loop import Loop
 from treadle.engine.offering import Offering
@@ -129,14 +131,16 @@ class Lifecycle:
             self._check_name()
             self._check_price()
             budget = self._budget(session)
-            self._inbox = inbox = Inbox(session.ledger, is_empty=not may_have_messages)
+            hooks = self._hooks(session, interrupt)
+            self._inbox = inbox = Inbox(session.ledger, is_empty=not may_have_messages, prompt=hooks.prompt)
             if may_have_messages:
                 await inbox.drop_cancels(but_of=self._cancelled_run(session))
-            await (self._resume(session) if self._task is None else self._start(session, self._task))
+            await (self._resume(session, hooks) if self._task is None else self._start(session, self._task, hooks))
             self._begin_time(session, interrupt, self._narrowed(session, budget))
             async with self._offering(session, interrupt) as offering:
                 stop = await self._loop(session, inbox, interrupt, offering).run()
             await self._end_cancels(inbox, stop)
+            await hooks.end(stop)
             await session.journal.flush()
             result = conclude(session.state, stop, session, has_price=self._model.price is not None)
             self.result = self._typed(result)
@@ -272,7 +276,19 @@ class Lifecycle:
 
     # --- its parts
 
-    async def _start(self, session: Session, task: str | Message) -> None:
+    def _hooks(self, session: Session, interrupt: Interrupt) -> Hooks:
+        """Return the hooks of the agent itself, for the beginning and the end of its run and for what people say to it."""
+        top = session.state if self._above is None else self._above.top
+        limit = self._spec.guards.continuations
+        return Hooks(self._spec.hooks, ledger=session.ledger, top=top, interrupt=interrupt, continuations=limit)
+
+    async def _begun(self, source: str, hooks: Hooks, denied: Decision | None) -> None:
+        """Let hooks look at a run that is recorded as begun, and end it where one denies it, or has denied its task."""
+        stop = denied_stop(denied, "The task") if denied is not None else await hooks.start(source)
+        if stop is not None and self._interrupt is not None:
+            self._interrupt.trip(stop)
+
+    async def _start(self, session: Session, task: str | Message, hooks: Hooks) -> None:
         """Record that a task begins. A task that was given is never lost."""
         message, ledger, state = _task_message(task), session.ledger, session.state
         await settle(ledger, [*state.early.values(), *state.salvaged, *state.unanswered])
@@ -289,10 +305,12 @@ class Lifecycle:
             agent=self._spec.name,
             fingerprint=self._spec.fingerprint,
         )
-        given = MessageAdded(message=message, source="task")
-        await ledger.record(started, given, *_resolutions(session), durable=True)
+        denied, beside = await hooks.prompt(message, "task")
+        given = [MessageAdded(message=message, source="task")] if denied is None else []
+        await ledger.record(started, *given, *beside, *_resolutions(session), durable=True)
+        await self._begun("start", hooks, denied)
 
-    async def _resume(self, session: Session) -> None:
+    async def _resume(self, session: Session, hooks: Hooks) -> None:
         """Record that the session's run goes on."""
         session.check_resumable()
         ledger = session.ledger
@@ -310,6 +328,7 @@ class Lifecycle:
         await settle(ledger, session.state.salvaged)
         if told := _resolutions(session):
             await ledger.record(*told, durable=True)
+        await self._begun("resume", hooks, await _prompt_again(session, hooks))
         await _ask_on(session)
 
     @property
@@ -352,6 +371,18 @@ class Lifecycle:
         if self._spec.output is None or result.reason is not StopReason.COMPLETED:
             return result
         return msgspec.structs.replace(result, output=self._spec.output.value(result.output))
+
+
+async def _prompt_again(session: Session, hooks: Hooks) -> Decision | None:
+    """Add a task that a hook had kept out, unless it does so again; return its denial then."""
+    run = session.state.run
+    if run is None or not run.task or session.state.messages[run.first_message :]:
+        return None
+    message = user_message(run.task)
+    denied, beside = await hooks.prompt(message, "task")
+    given = [MessageAdded(message=message, source="task")] if denied is None else []
+    await session.ledger.record(*given, *beside, durable=True)
+    return denied
 
 
 async def _ask_on(session: Session) -> None:

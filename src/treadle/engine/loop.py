@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from treadle.budgets import LimitReached, Meter
+from treadle.engine.hooks import Hooks
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.answers import Answers
 from treadle.engine.model_calls.proposal import Proposer
@@ -21,7 +22,6 @@ from treadle.engine.rules.endings import (
 )
 from treadle.engine.spec import AgentSpec
 from treadle.engine.tool_calls.batch import Batch, Proposal
-from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.execution import Execution
 from treadle.events import AnyEvent, BudgetReached, MessageAdded, ModelFinished
 from treadle.messages import user_message
@@ -44,7 +44,7 @@ class Loop:
         inbox: Inbox,
         proposer: Proposer,
         execution: Execution,
-        early: EarlyCalls,
+        hooks: Hooks,
         meter: Meter,
         interrupt: Interrupt,
     ) -> None:
@@ -52,7 +52,8 @@ class Loop:
         self._inbox = inbox
         self._proposer = proposer
         self._execution = execution
-        self._early = early
+        self._early = execution.early
+        self._hooks = hooks
         self._answers = Answers(output=about.output)
         self._meter = meter
         self._interrupt = interrupt
@@ -66,7 +67,7 @@ class Loop:
     async def run(self) -> Stop:
         """Go on until the run ends, and record its end. What is to end it early trips the interrupt."""
         stop: Stop | None = None
-        while stop is None:
+        while stop is None or await self._goes_on(stop):
             stop = await self._step()
         return await self._stop(stop)
 
@@ -149,6 +150,12 @@ class Loop:
         return is_due and is_turn_or_call_limit(reached) and self._meter.exhausted(run.spent) is None
 
     # --- the end
+
+    async def _goes_on(self, stop: Stop) -> bool:
+        """Whether a hook makes the run go on, with a message behind its answer."""
+        goes_on = await self._hooks.at_stop(stop, self._answer)
+        self._answer = None if goes_on else self._answer
+        return goes_on
 
     async def _stop(self, stop: Stop) -> Stop:
         """Record the end of the run. Every ending passes here, once; what else was to end it is kept beside it."""

@@ -9,7 +9,7 @@ from treadle.budgets import Budget, Guards
 from treadle.canonical import digest
 from treadle.commands import Runner
 from treadle.events import Subscriber
-from treadle.ports import CheckView, Compactor, Compiler, Driver, Interceptor, Policy, Toolset
+from treadle.ports import CheckView, Compactor, Compiler, Driver, Hook, Policy, Toolset
 from treadle.tooling.toolbox import Toolbox
 from treadle.tools import Done, Tool
 
@@ -59,7 +59,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     batch_seconds: float | None
     done_when: DoneWhen | None
     subscribers: tuple[Subscriber, ...]
-    interceptors: tuple[Interceptor, ...]
+    hooks: tuple[Hook, ...]
+    """In the order in which they are called; interceptors are among them."""
     policies_above: tuple[Policy, ...] = ()
     """Policies of the runs that called it: each can only tighten what its own one says."""
 

@@ -32,6 +32,7 @@ from treadle.events.runs import (
     BudgetWarned,
     ContextCompacted,
     HistoryRepaired,
+    HookActed,
     MessageAdded,
     RepeatNoticed,
     RunFinished,
@@ -87,6 +88,7 @@ AnyEvent: TypeAlias = (
     | BudgetReached
     | ContractViolated
     | HistoryRepaired
+    | HookActed
     | ContextCompacted
     | DecisionRejected
     | ToolsetListed

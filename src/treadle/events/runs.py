@@ -14,6 +14,7 @@ __all__ = [
     "BudgetWarned",
     "ContextCompacted",
     "HistoryRepaired",
+    "HookActed",
     "MessageAdded",
     "RepeatNoticed",
     "RunFinished",
@@ -116,10 +117,23 @@ class MessageAdded(Event, frozen=True, kw_only=True, tag="message.added"):
 
     message: Message
     """The message."""
-    source: Literal["task", "steer", "runtime", "import"] = "task"
-    """Where it came from: the run's `task`, a person who steered the run, the `runtime` itself, or an `import`."""
+    source: Literal["task", "steer", "runtime", "import", "hook"] = "task"
+    """Where it came from: the run's `task`, a person who steered the run, the `runtime` itself, an `import`, or a `hook`."""
     message_id: str | None = None
     """The inbox message that brought it, so that it is added once."""
+
+
+class HookActed(Event, frozen=True, kw_only=True, tag="hook.acted"):
+    """A hook has changed what a run does: added a message, denied something, or made the run go on at its end."""
+
+    hook: str
+    """Which hook."""
+    at_moment: str
+    """The moment, such as `prompt` or `stop`."""
+    answer: str
+    """`message`, `deny` or `continued`."""
+    reason: str = ""
+    """Why, in one sentence; empty without one."""
 
 
 class RepeatNoticed(Event, frozen=True, kw_only=True, tag="repeat.noticed"):

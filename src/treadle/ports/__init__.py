@@ -3,6 +3,7 @@
 from treadle.ports.context import CheckView, Compactable, Compaction, Compactor, Compiler, RequestNeed, RequestView
 from treadle.ports.drivers import BoundDriver, Driver, Executor
 from treadle.ports.facts import INPUTS, HasFacts, ModelFacts, facts_of
+from treadle.ports.hooks import Hook, HookAnswer, HookContext, Moment
 from treadle.ports.journals import (
     Degradation,
     DueItem,
@@ -65,6 +66,9 @@ __all__ = [
     "HasFacts",
     "HasOverview",
     "HasWindow",
+    "Hook",
+    "HookAnswer",
+    "HookContext",
     "InboxMessage",
     "Interceptor",
     "Journal",
@@ -74,6 +78,7 @@ __all__ = [
     "ModelFacts",
     "ModelPart",
     "ModelRequest",
+    "Moment",
     "OpenToolset",
     "Policy",
     "Pricing",

@@ -1,11 +1,12 @@
 """Inbox: what other processes left for a session, turned into facts. Reads the inbox; writes only through the ledger."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeAlias
 
-from treadle.decisions import MODES
+from treadle.decisions import MODES, Decision
 from treadle.events import AnyEvent, ApprovalAnswered, MessageAdded, ModeChanged, ToolInput
-from treadle.messages import user_message
+from treadle.messages import Message, user_message
 from treadle.sessions.ledger import Ledger
 from treadle.state import (
     Approval,
@@ -24,6 +25,8 @@ from treadle.state import (
 
 __all__ = ["Inbox"]
 
+Prompt: TypeAlias = Callable[[Message, str], Awaitable[tuple[Decision | None, list[AnyEvent]]]]
+
 
 class Inbox:
     """One session's inbox, seen from the process that runs it.
@@ -31,10 +34,14 @@ class Inbox:
     Args:
         is_empty: Whether nothing lay in it a moment ago.
         every_seconds: How often a busy loop asks the store.
+        prompt: Asked before a person's words are added; returns what keeps them out, or None, and what is recorded beside them.
     """
 
-    def __init__(self, ledger: Ledger, *, is_empty: bool = False, every_seconds: float = 0.25) -> None:
+    def __init__(
+        self, ledger: Ledger, *, is_empty: bool = False, every_seconds: float = 0.25, prompt: Prompt | None = None
+    ) -> None:
         self._ledger = ledger
+        self._prompt = prompt
         self._every = every_seconds
         self._next = ledger.clock.monotonic() + every_seconds if is_empty else 0.0
         self._taking = asyncio.Lock()  # a change of mode is taken in once, by whoever looks first
@@ -65,7 +72,7 @@ class Inbox:
         if not waiting:
             return False
         cancels = {message.id for message in waiting if applies_to(message, self._ledger.run_id)}
-        facts = [fact for message in waiting if (fact := self._fact(message)) is not None]
+        facts = [fact for message in waiting for fact in await self._facts(message)]
         # Also where there are no facts: a run whose session was taken over is refused here, and must consume nothing. What it
         # takes for an answer to no question may answer one that it has not seen.
         await self._ledger.record(*facts, durable=True)
@@ -117,6 +124,13 @@ class Inbox:
         ids = list(message_ids)
         if ids:
             await self._ledger.journal.consume(self._ledger.state.id, ids, self._ledger.state.head)
+
+    async def _facts(self, message: InboxMessage) -> list[AnyEvent]:
+        fact = self._fact(message)
+        if not isinstance(fact, MessageAdded) or self._prompt is None:
+            return [] if fact is None else [fact]
+        denied, beside = await self._prompt(fact.message, "steer")
+        return beside if denied is not None else [fact, *beside]
 
     def _fact(self, message: InboxMessage) -> AnyEvent | None:
         state = self._ledger.state

@@ -57,6 +57,8 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     """Whether the closing request after a limit has been made."""
     was_cut: bool = False
     """Whether the output limit has cut a response."""
+    continued: int = 0
+    """How often hooks have made it go on at its end."""
     model_retries: int = 0
     """Model calls that were tried again."""
     cut_in_calls: int = 0

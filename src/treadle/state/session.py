@@ -16,6 +16,7 @@ from treadle.events import (
     ChildStarted,
     ContextCompacted,
     DecisionRejected,
+    HookActed,
     MessageAdded,
     ModeChanged,
     ModelDiscarded,
@@ -97,6 +98,9 @@ class SessionState(Standing):
         self.has_empty_messages = self.has_empty_messages or not message.parts
         self._transcript = None
         self.message_seqs.append(self.head)
+
+    def _hook_acted(self, event: HookActed) -> None:
+        self._running().continued += event.answer == "continued"
 
     def _message_added(self, event: MessageAdded) -> None:
         self._add(event.message)
@@ -360,6 +364,7 @@ class SessionState(Standing):
         ChildStarted: _child_started,
         ContextCompacted: _context_compacted,
         DecisionRejected: _decision_rejected,
+        HookActed: _hook_acted,
         MessageAdded: _message_added,
         ModeChanged: _mode_changed,
         ModelDiscarded: _model_discarded,

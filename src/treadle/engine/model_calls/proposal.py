@@ -62,6 +62,7 @@ class Proposer:
         self._refused_as = frozenset(about.guards.finish_reasons)
         self._model = model
         self._requests = requests
+        self._hooks = requests.hooks
         self._purse = purse
         self._early = early
         self._interrupt = interrupt
@@ -74,6 +75,8 @@ class Proposer:
             closing: Whether this is the request after a limit, whose response may call nothing.
             room: How many of its calls may start before the response is whole.
         """
+        if (denied := await self._hooks.before_request()) is not None:
+            return denied
         need = RequestNeed(step=self._ledger.state.step + 1, closing=closing)
         request = await self._requests.make(self._model, need)
         while request is not None:
@@ -81,12 +84,12 @@ class Proposer:
                 return limit_stop(reached)
             await self._ledger.record(self._started(request, need))
             response = self._collector(request, step=need.step, attempt=need.attempt)
-            self._early.listen(0 if closing else room, tool_choice=request.tool_choice)
+            self._early.listen(0 if closing or self._hooks.sees_responses else room, tool_choice=request.tool_choice)
             error = await self._attempt(response)
             if response.stop is not None:
                 return response.stop
             if error is None and self._interrupt.stop is None:
-                return self._proposal(response, closing=closing)
+                return await self._looked_at(self._proposal(response, closing=closing))
             stop = await self._failed(error, response)
             if stop is None:
                 need = _again(need, "retry")
@@ -171,6 +174,21 @@ class Proposer:
             failure=end.failure,
             stop=self._stop_after(end) or (None if closing else self._stop_of_calls(end, finished, tool_choice)),
             tool_choice=tool_choice,
+        )
+
+    async def _looked_at(self, proposal: Proposal) -> Proposal:
+        """Let hooks look at a whole response, of which nothing has started: one may keep its calls from starting."""
+        if not self._hooks.sees_responses:
+            return proposal
+        denied = await self._hooks.after_response(proposal.finished.message)
+        if denied is None:
+            return proposal
+        words = f"{denied.by} denied the response{refusals.because(denied)}"
+        stop = Stop(reason=StopReason.CANCELLED, message=f"The run stopped for a person: {words}")
+        return msgspec.structs.replace(
+            proposal,
+            refusal=proposal.refusal or f"Not executed: {words}",
+            stop=proposal.stop or (stop if denied.interrupt else None),
         )
 
     def _stop_after(self, end: ModelEnd) -> Stop | None:

@@ -6,6 +6,7 @@ import msgspec
 
 from treadle.context.compilers import instructions_with_guidance
 from treadle.context.repair import Healer
+from treadle.engine.hooks import Hooks
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.answers import has_ignored_choice
 from treadle.engine.model_calls.compacting import Compacting
@@ -37,8 +38,10 @@ class Requests:
         offering: Offering,
         is_parallel: bool,
         interrupt: Interrupt,
+        hooks: Hooks,
         compacting: Compacting | None,
     ) -> None:
+        self.hooks = hooks
         self._about = about
         self._ledger = ledger
         self._offering = offering

@@ -4,34 +4,29 @@ Decides nothing about permission and nothing about other calls; always gives exa
 """
 
 import asyncio
-import inspect
 import math
-from collections.abc import Awaitable, Sequence
 from types import CoroutineType
 from typing import Any
 
 import msgspec
 
 from treadle.budgets import Budget
-from treadle.canonical import copied
-from treadle.engine.interrupts import Interrupt, wait_at_most
+from treadle.engine.hooks import Hooks
+from treadle.engine.interrupts import Interrupt
 from treadle.engine.rules.bounds import bound
 from treadle.engine.rules.failures import (
     Cut,
-    contained,
     describe,
     failure_class,
     is_being_cancelled,
-    pass_interrupts,
     traceback_of,
 )
 from treadle.engine.rules.retries import LONGEST_WAIT_SECONDS, backoff_seconds, may_retry_call
 from treadle.engine.tool_calls.contract import Contract
-from treadle.engine.tool_calls.invocation import GRACE_SECONDS, Invoker
+from treadle.engine.tool_calls.invocation import Invoker
 from treadle.engine.tool_calls.limits import Slots
 from treadle.errors import Rejected, Transient
 from treadle.events import ContractViolated, ToolAttemptFailed, ToolProgress
-from treadle.ports import Interceptor
 from treadle.redaction import redacted_logger
 from treadle.results import after_earlier_attempt, failed_result
 from treadle.sessions.ledger import Ledger
@@ -66,13 +61,13 @@ class Attempts:
         interrupt: Interrupt,
         invoker: Invoker,
         budget: Budget,
-        interceptors: Sequence[Interceptor],
+        hooks: Hooks,
     ) -> None:
         self._ledger = ledger
         self._contract = Contract(ledger=ledger, contracts=contracts, max_chars=budget.max_tool_result_chars)
         self._interrupt = interrupt
         self._budget = budget
-        self._interceptors = interceptors
+        self._hooks = hooks
         self.invoker = invoker
         self.batch_time = invoker.batch_time
         self.slots = Slots(budget.max_parallel_tool_calls)
@@ -107,9 +102,7 @@ class Attempts:
         result = msgspec.structs.replace(result, attempts=attempt, duration_seconds=seconds)
         if self._may_have_acted_before(call, attempt):
             result = after_earlier_attempt(result)
-        for interceptor in self._interceptors:
-            result = await self._after(interceptor, call, result)
-        return result
+        return await self._after(call, result) if self._hooks.sees_results else result
 
     def _may_have_acted_before(self, call: CheckedCall, attempt: int) -> bool:
         """Whether an attempt before the last one may have been carried out, here or in a process that died."""
@@ -247,38 +240,13 @@ class Attempts:
             return CallStatus.CANCELLED if is_cancel else CallStatus.TIMEOUT
         return failure_class(call.effect, error)
 
-    async def _after(self, interceptor: Interceptor, call: CheckedCall, result: ToolResult) -> ToolResult:
-        """Let an interceptor change what is told of a call. It cannot change which call it was, nor what a journal holds."""
-        name = type(interceptor).__name__
-        shown = msgspec.structs.replace(result, data=copied(result.data))
-        try:
-            answer = interceptor.after(call.call, shown)
-            changed = await self._in_time(answer) if inspect.isawaitable(answer) else answer
-            if changed is shown and shown.data == result.data:
-                return result
-            changed = msgspec.structs.replace(changed, call_id=result.call_id, name=result.name)
-            changed = msgspec.json.decode(msgspec.json.encode(changed), type=ToolResult)
-        except BaseException as error:
-            pass_interrupts(error)
-            # The call has happened: its result must reach the model whatever an interceptor does.
-            logger.exception("Interceptor %s failed after %s; its result stands", name, call.name)
+    async def _after(self, call: CheckedCall, result: ToolResult) -> ToolResult:
+        """Let hooks change what is told of a call, within its limit."""
+        changed = await self._hooks.after_tool(call, result)
+        if changed is result:
             return result
         content, _ = bound(changed.content, changed.content, self._contract.limit(call))
         return msgspec.structs.replace(changed, content=content)
-
-    async def _in_time(self, answer: Awaitable[ToolResult]) -> ToolResult:
-        """Wait for an interceptor, but not past the end of the run: a short grace is all that it has then."""
-        task = asyncio.ensure_future(_one(answer))
-        if not await self._interrupt.wait_for(task):
-            await wait_at_most(self._ledger.clock, task, GRACE_SECONDS)
-        if not task.done():
-            task.cancel()
-            raise TimeoutError("the run was stopped meanwhile")
-        return task.result()
-
-
-async def _one(answer: Awaitable[ToolResult]) -> ToolResult:
-    return await contained(answer)  # type: ignore[no-any-return]  # it is checked by its encoding
 
 
 def _retry_after_seconds(error: BaseException) -> float | None:

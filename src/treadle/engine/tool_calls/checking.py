@@ -9,6 +9,7 @@ import msgspec
 from treadle.canonical import copied, digest, encoded, find_unencodable, idempotency_key
 from treadle.commands import Runner
 from treadle.decisions import DEFAULT_MODE, Mode
+from treadle.engine.hooks import Hooks
 from treadle.engine.offering import Offering
 from treadle.engine.rules.failures import pass_interrupts
 from treadle.engine.tool_calls import refusals
@@ -16,9 +17,9 @@ from treadle.engine.tool_calls.batch import Checked, Decided, Refused
 from treadle.errors import InvalidArguments, InvalidJson
 from treadle.messages import ToolCall
 from treadle.permissions.modes import in_mode
-from treadle.permissions.policies import decide, default_decision, failed_policy, held_to_port, opinion, stricter
+from treadle.permissions.policies import decide, default_decision, failed_policy, opinion, stricter
 from treadle.permissions.required import with_approval
-from treadle.ports import Decision, DecisionKind, Interceptor, Policy
+from treadle.ports import Decision, DecisionKind, Policy
 from treadle.redaction import redacted_logger
 from treadle.state import SessionState
 from treadle.tools import CheckedCall, JsonObject, Tool, ToolResult
@@ -48,7 +49,7 @@ class Checker:
         offering: Offering,
         policy: Policy | None,
         above: Sequence[Policy],
-        interceptors: Sequence[Interceptor],
+        hooks: Hooks,
         top: SessionState,
         sandbox: Runner | None = None,
     ) -> None:
@@ -56,13 +57,13 @@ class Checker:
         self._contracts = offering.contracts
         self._policy = policy
         self._above = above
-        self._interceptors = interceptors
+        self._hooks = hooks
         self._session = offering.session
         self._session_id = offering.session.id
         self._top = top
         self._sandbox = sandbox
         self._has_policy = policy is not None or bool(above)
-        self.may_wait = self._has_policy or bool(interceptors) or offering.validates
+        self.may_wait = self._has_policy or hooks.sees_calls or offering.validates
         """Whether a check may take its time, because somebody else's code has a say in it."""
 
     @property
@@ -97,7 +98,7 @@ class Checker:
         try:
             call = await self._fitting(proposed if edited is None else _edited(proposed, edited), place)
             asked = call.digest if edited is None else await self._digest(proposed, place)
-            blocked, changed = await self._intercept(call.call) if self._interceptors else (None, call.call)
+            blocked, changed = await self._hooks.before_tool(call) if self._hooks.sees_calls else (None, call.call)
             if changed is not call.call:
                 call = await self._fitting(changed, place)
             if self._has_policy or blocked is not None:
@@ -232,33 +233,6 @@ class Checker:
             return self._contracts.complete(tool, arguments)
         except InvalidArguments as error:
             raise _Unfit(refusals.invalid_arguments(proposed, error)) from error
-
-    async def _intercept(self, proposed: ToolCall) -> tuple[Decision | None, ToolCall]:
-        """Let every interceptor see the call. One may change its arguments or forbid it, none may rename or allow it."""
-        strictest: Decision | None = None
-        for interceptor in self._interceptors:
-            name = type(interceptor).__name__
-            try:
-                answer = interceptor.before(proposed)
-                answer = await answer if inspect.isawaitable(answer) else answer
-            except BaseException as error:
-                pass_interrupts(error)
-                reason = f"{name} failed before the call ({type(error).__name__})."
-                logger.warning("%s", reason, exc_info=True)
-                raised = Decision(
-                    kind=DecisionKind.DENY, rule="interceptor raised", reason=reason, scope="hook", by=name
-                )
-                return raised, proposed
-            if not isinstance(answer, ToolCall) or not isinstance(answer.arguments, str):
-                word = held_to_port(answer, f"interceptor {name}", scope="hook")
-                if word.arguments is not None and word.kind != DecisionKind.DENY:
-                    proposed = _edited(proposed, word.arguments)
-                if word.kind != DecisionKind.ALLOW:  # none can allow: that is the policy's
-                    word = msgspec.structs.replace(word, arguments=None)
-                    strictest = word if strictest is None else stricter(strictest, word)
-            elif answer.arguments != proposed.arguments:
-                proposed = msgspec.structs.replace(proposed, arguments=answer.arguments)
-        return strictest, proposed
 
 
 class _Place(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
 
 __all__ = [
     "batch_time_over",
+    "because",
     "changed",
     "cut_off",
     "denied",
@@ -167,9 +168,8 @@ def denied(state: CallState, call: CheckedCall, decision: Decision) -> ToolResul
         why = "it has no form that a sandbox can run" if call.tool.sandbox is None else "none is available here"
         message = f"{call.name} may run in a sandbox only, and {why}."
         return failed_result(call, CallStatus.DENIED, message, code="sandbox_unavailable")
-    words = decision.message or decision.reason
-    message = f"{call.name} was denied{f': {words}' if words else '.'}"
-    extra = {"reason": words, "rule": decision.rule}
+    message = f"{call.name} was denied{because(decision)}"
+    extra = {"reason": decision.message or decision.reason, "rule": decision.rule}
     return failed_result(call, CallStatus.DENIED, message, code="permission_denied", extra=extra)
 
 
@@ -181,6 +181,12 @@ def interrupted(state: CallState, by: ToolCall) -> ToolResult:
     """
     message = f"Not executed: the run stopped for a person, at the call of {by.name} beside it."
     return unstarted(state, CallStatus.SKIPPED, message, "run_stopped")
+
+
+def because(decision: Decision) -> str:
+    """Return why something was denied, as the end of a sentence."""
+    words = decision.message or decision.reason
+    return f": {words}" if words else "."
 
 
 def changed(state: CallState) -> ToolResult:

@@ -1,0 +1,368 @@
+"""Hooks: one port around the moments of a run. They may change, add and tighten; nothing that one answers allows a call."""
+
+import asyncio
+import threading
+
+import msgspec
+import pytest
+
+from invariants import check_session
+from pipeline_tools import Recorder, act, content, on_fake_clock, read, results, run_calls, statuses, types
+from treadle import Agent, Budget, ConfigurationError, Decision, Guards, Hook, allow, deny, open_session
+from treadle.journals.memory import MemoryJournal
+from treadle.ports import Moment
+from treadle.testing import ScriptedModel, call, text
+
+N = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 12}}, "required": ["n"]}
+
+
+def texts(result):
+    return [(message.role, message.text) for message in result.messages if message.role != "tool"]
+
+
+# --- moments and context
+
+
+@pytest.mark.row("R-HOOKS")
+async def test_every_moment_of_a_run_has_its_hook_with_what_it_is_about():
+    seen = []
+
+    async def note(context):
+        seen.append(context)
+
+    hooks = [Hook(at=moment, run=note) for moment in Moment]
+    async with open_session(MemoryJournal(), id="s") as session:
+        await session.set_mode("bypass")
+        model = ScriptedModel([call("act", n=1), text("Done.")])
+        result = await Agent(model, tools=[act(Recorder("did"), parameters=N)], hooks=hooks).run("go", session=session)
+        await check_session(session)
+
+    assert [str(one.at) for one in seen] == [
+        "prompt", "session_start", "before_request", "after_response", "before_tool", "after_tool", "before_request",
+        "after_response", "stop", "session_end",
+    ]  # fmt: skip
+    assert {one.session_id for one in seen} == {"s"}
+    assert len({one.run_id for one in seen}) == 1
+    assert seen[0].message.text == "go"
+    before, after = (one for one in seen if one.tool)
+    assert (before.tool, before.effect, before.arguments, before.mode) == ("act", "unsafe", {"n": 1}, "bypass")
+    assert (after.result.content, after.step) == ("did", 1)
+    assert seen[3].message.calls[0].name == "act"
+    assert [one.stop.reason for one in seen[-2:]] == ["completed", "completed"]
+    assert result.completed
+
+
+@pytest.mark.row("R-HOOKS")
+async def test_the_highest_priority_comes_first_and_interceptors_are_hooks_among_them():
+    order = []
+
+    class Interceptor:
+        def before(self, call):
+            order.append("interceptor")
+            return call
+
+        def after(self, call, result):
+            return result
+
+    def hook(name, priority, **words):
+        return Hook(at="before_tool", run=lambda context: order.append(name), priority=priority, **words)
+
+    await run_calls(
+        call("act"),
+        tools=[act(Recorder())],
+        interceptors=[Interceptor()],
+        hooks=[hook("low", -1), hook("high", 9), hook("same", 0), hook("other tool", 99, tools="write*")],
+    )
+    assert order == ["high", "interceptor", "same", "low"]
+
+
+# --- around a call
+
+
+@pytest.mark.row("R-HOOKS")
+async def test_a_hook_tightens_and_never_allows():
+    recorder = Recorder()
+    for policy, kind, expected in (
+        (deny("act"), "allow", "denied"),
+        (allow("act"), "deny", "denied"),
+        (allow("act"), "allow", "ok"),
+        (allow("act"), "sandbox", "denied"),
+    ):
+
+        async def word(context, kind=kind):
+            return Decision(kind=kind, reason="so")
+
+        result = await run_calls(
+            call("act"), tools=[act(recorder)], policy=policy, hooks=[Hook(at="before_tool", run=word)]
+        )
+        assert statuses(result) == [expected]
+    assert recorder.runs == 1
+    paused = await run_calls(
+        call("act"), tools=[act(recorder)], policy=allow("act"), hooks=[Hook(at="before_tool", run=_asks)]
+    )
+    assert (paused.reason, recorder.runs) == ("approval_required", 1)
+
+
+async def _asks(context):
+    return Decision(kind="ask")
+
+
+@pytest.mark.row("R-HOOKS")
+async def test_a_hook_changes_arguments_which_are_validated_and_decided_on():
+    recorder = Recorder()
+
+    def to(n):
+        async def change(context):
+            return Decision(kind="allow", arguments={**context.arguments, "n": n})
+
+        return Hook(at="before_tool", run=change)
+
+    good = await run_calls(call("act", n=1), tools=[act(recorder, parameters=N)], hooks=[to(5)])
+    bad = await run_calls(call("act", n=1), tools=[act(recorder, parameters=N)], hooks=[to(99)])
+    forbidden = await run_calls(
+        call("act", n=1), tools=[act(recorder, parameters=N)], hooks=[to(7)], policy=deny("act(n=7)")
+    )
+
+    assert [statuses(one) for one in (good, bad, forbidden)] == [["ok"], ["invalid_arguments"], ["denied"]]
+    assert [n for word, n in recorder.log if word == "begin"] == [5]
+    assert content(good)["arguments_changed"] is True
+
+
+@pytest.mark.row("R-HOOKS")
+async def test_a_hook_after_a_tool_changes_what_the_model_is_told():
+    async def mask(context):
+        return msgspec.structs.replace(context.result, content="[masked]")
+
+    result = await run_calls(call("look"), tools=[read(Recorder())], hooks=[Hook(at="after_tool", run=mask)])
+    assert results(result) == ["[masked]"]
+
+
+# --- failures and time
+
+
+def _raises(context):
+    raise RuntimeError("broken")
+
+
+@pytest.mark.row("R-HOOKS")
+@pytest.mark.parametrize(("fails", "expected"), [(None, "denied"), ("closed", "denied"), ("open", "ok")])
+async def test_a_hook_that_raises_fails_closed_or_open_as_told(fails, expected):
+    recorder = Recorder()
+    hook = Hook(at="before_tool", run=_raises, fails=fails)
+    result = await run_calls(call("act"), tools=[act(recorder)], hooks=[hook])
+
+    assert (statuses(result), recorder.runs) == ([expected], int(expected == "ok"))
+    await check_session(result.session)
+
+
+@pytest.mark.row("R-HOOKS")
+@pytest.mark.parametrize(
+    ("fails", "told"), [(None, "done"), ("closed", "The result is withheld: hook _raises failed.")]
+)
+async def test_a_failure_after_a_tool_loses_no_result_and_may_withhold_it(fails, told):
+    result = await run_calls(
+        call("act"), tools=[act(Recorder())], hooks=[Hook(at="after_tool", run=_raises, fails=fails)]
+    )
+    assert (statuses(result), results(result)) == (["ok"], [told])
+
+
+@pytest.mark.row("R-HOOKS")
+@pytest.mark.parametrize("blocks", [True, False])
+async def test_a_hook_that_takes_too_long_is_left_behind(blocks):
+    released = threading.Event()
+
+    def block(context):
+        released.wait(60)
+
+    async def hang(context):
+        await asyncio.Event().wait()
+
+    recorder = Recorder()
+    hook = Hook(at="before_tool", run=block if blocks else hang, timeout=5)
+    try:
+        async with on_fake_clock() as session:
+            result = await run_calls(call("act"), tools=[act(recorder)], hooks=[hook], session=session)
+    finally:
+        released.set()
+
+    assert (statuses(result), recorder.runs) == (["denied"], 0)
+    assert "TimeoutError" in content(result)["message"]
+
+
+# --- prompts
+
+
+@pytest.mark.row("R-HOOKS")
+async def test_a_prompt_may_be_kept_out_or_added_to_and_resume_asks_again():
+    is_closed = True
+
+    async def guard(context):
+        return Decision(kind="deny", reason="not today") if is_closed else "Today is Monday."
+
+    agent = Agent(ScriptedModel([text("Hello.")]), hooks=[Hook(at="prompt", run=guard)])
+    async with open_session(MemoryJournal(), id="s") as session:
+        denied = await agent.run("secret plans", session=session)
+        assert (denied.reason, denied.messages, denied.steps) == ("task_denied", (), 0)
+        assert "not today" in denied.message
+        [acted] = await types(denied, "hook.acted")
+        assert (acted.hook, acted.at_moment, acted.answer, acted.reason) == (
+            "hook guard",
+            "prompt",
+            "deny",
+            "not today",
+        )
+        is_closed = False
+        done = await agent.resume(session)
+        await check_session(session)
+
+    assert texts(done) == [("user", "secret plans"), ("user", "Today is Monday."), ("assistant", "Hello.")]
+
+
+@pytest.mark.row("R-HOOKS")
+async def test_words_for_a_run_under_way_are_prompts_too():
+    sources = []
+
+    async def guard(context):
+        sources.append(context.source)
+        return Decision(kind="deny", reason="no") if context.message.text == "bad" else None
+
+    async with open_session(MemoryJournal(), id="s") as session:
+        await session.steer("bad")
+        await session.steer("good")
+        done = await Agent(ScriptedModel([text("Hello.")]), hooks=[Hook(at="prompt", run=guard)]).run(
+            "go", session=session
+        )
+        await check_session(session)
+
+    assert sources == ["task", "steer", "steer"]
+    assert [words for _, words in texts(done)] == ["go", "good", "Hello."]
+
+
+# --- requests and responses
+
+
+@pytest.mark.row("R-HOOKS")
+async def test_a_hook_before_a_request_adds_words_or_ends_the_run():
+    async def add(context):
+        return "Be brief." if context.step == 0 else Decision(kind="deny", message="Enough.")
+
+    model = ScriptedModel([call("look"), text("never")])
+    result = await Agent(model, tools=[read(Recorder())], hooks=[Hook(at="before_request", run=add)]).run("go")
+
+    assert [message.text for message in model.requests[0].messages] == ["go", "Be brief."]
+    assert (result.reason, len(model.requests), statuses(result)) == ("task_denied", 1, ["ok"])
+    await check_session(result.session)
+
+
+@pytest.mark.row("R-HOOKS")
+@pytest.mark.parametrize("interrupt", [True, False])
+async def test_a_hook_after_a_response_keeps_all_its_calls_from_starting_early_ones_too(interrupt):
+    recorder = Recorder()
+
+    async def look(context):
+        if context.message.calls:
+            return Decision(kind="deny", reason="not these", interrupt=interrupt)
+        return None
+
+    result = await run_calls(
+        call("look"), call("act"), tools=[read(recorder), act(recorder)], hooks=[Hook(at="after_response", run=look)]
+    )
+
+    assert (recorder.runs, statuses(result)) == (0, ["skipped", "skipped"])
+    assert "not these" in content(result)["message"]
+    assert result.reason == ("cancelled" if interrupt else "completed")
+    await check_session(result.session)
+
+
+# --- the stop
+
+
+@pytest.mark.row("R-HOOKS")
+async def test_a_stop_may_go_on_with_a_message_but_not_for_ever():
+    async def more(context):
+        return f"Go on, {context.continued + 1}."
+
+    model = ScriptedModel([text("I am done.")])
+    result = await Agent(model, hooks=[Hook(at="stop", run=more)], guards=Guards(continuations=2)).run("go")
+
+    assert (result.completed, result.text, len(model.requests)) == (True, "I am done.", 3)
+    assert [words for role, words in texts(result) if role == "user"] == ["go", "Go on, 1.", "Go on, 2."]
+    assert [one.answer for one in await types(result, "hook.acted")] == ["continued", "continued"]
+    await check_session(result.session)
+
+
+@pytest.mark.row("R-HOOKS")
+async def test_a_done_condition_may_be_told_to_go_on_and_a_limit_may_not():
+    async def more(context):
+        return "More." if context.continued == 0 else None
+
+    ending = act(Recorder("paid"), "finish", ends_run=True)
+    model = ScriptedModel([call("finish"), text("And done.")])
+    result = await Agent(model, tools=[ending], hooks=[Hook(at="stop", run=more)]).run("go")
+    assert (result.reason, result.text) == ("completed", "And done.")
+    await check_session(result.session)
+
+    limited = await Agent(
+        ScriptedModel([call("look")]), tools=[read(Recorder())], hooks=[Hook(at="stop", run=more)],
+        budget=Budget(max_model_turns=1), on_limit="report",
+    ).run("go")  # fmt: skip
+    assert (limited.reason, len(await types(limited, "hook.acted"))) == ("step_limit_reached", 0)
+
+
+@pytest.mark.row("R-HOOKS")
+async def test_the_bound_on_going_on_counts_over_a_resume():
+    async def more(context):
+        return "Go on."
+
+    hooks = [Hook(at="stop", run=more)]
+    async with open_session(MemoryJournal(), id="s") as session:
+        stopping = ScriptedModel([text("one"), call("look")])
+        agent = Agent(stopping, tools=[read(Recorder())], hooks=hooks, guards=Guards(continuations=1))
+        run = agent.stream("go", session=session)
+        async with run:
+            async for event in run:
+                if event.type == "tool.started":
+                    run.cancel()
+        model = ScriptedModel([text("two")])
+        done = await Agent(model, tools=[read(Recorder())], hooks=hooks, guards=Guards(continuations=1)).resume(session)
+
+    assert (done.completed, len(model.requests)) == (True, 1)
+
+
+# --- agents below, and what is refused
+
+
+@pytest.mark.row("R-HOOKS")
+async def test_the_hooks_of_a_caller_hold_for_the_calls_of_its_agents():
+    recorder, seen = Recorder(), []
+
+    async def no(context):
+        seen.append(context.tool)
+        return Decision(kind="deny", reason="no paying") if context.tool == "pay" else None
+
+    child = Agent(ScriptedModel([call("pay"), text("ok")]), tools=[act(recorder, "pay")])
+    lead = Agent(
+        ScriptedModel([call("clerk", task="pay"), text("Done.")]),
+        tools=[child.as_tool("clerk", "Pays.")],
+        policy=allow("*"),
+        hooks=[Hook(at="before_tool", run=no)],
+    )
+    assert (await lead.run("go")).completed
+    assert (recorder.runs, seen) == (0, ["clerk", "pay"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"at": "sometimes"},
+        {"run": 3},
+        {"timeout": 0},
+        {"timeout": "1"},
+        {"fails": "maybe"},
+        {"priority": "high"},
+        {"tools": 1},
+    ],
+)
+def test_a_hook_with_a_wrong_word_is_refused(words):
+    with pytest.raises(ConfigurationError):
+        Hook(**{"at": "stop", "run": _raises, **words})
