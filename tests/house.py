@@ -34,22 +34,16 @@ NOUNS = (
     "errors",
     "fields",
     "messages",
-    "decisions",
-    "commands",
-    "effects",
+    "stops",
     "canonical",
-    "commands",
     "budgets",
     "tools",
-    "contexts",
-    "results",
-    "stops",
     "events",
     "state",
     "ports",
 )
 """The files at the root, and the folders that are one noun each: values that everybody may know. Each is public."""
-EDGES = ("cli", "serve", "workers", "evals", "wire", "otel")
+EDGES = ("cli", "serve", "workers", "otel")
 CORE = ("engine", "sessions", "permissions", "context", "hooks")
 """What carries a run out, and knows no provider, no store and no screen."""
 ADAPTERS = ("providers", "journals", "drivers", "sandboxes", "toolsets", "mock")

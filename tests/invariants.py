@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import msgspec
 
 from treadle import Session
-from treadle.effects import Effect
 from treadle.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -48,7 +47,7 @@ from treadle.ports import ModelRequest
 from treadle.providers.openai_chat.request import ChatRequests
 from treadle.sessions.session import fold
 from treadle.testing import check_chat_history
-from treadle.tools import CallStatus
+from treadle.tools import CallStatus, Effect
 
 __all__ = ["check_events", "check_pairs", "check_session", "find_violations"]
 

@@ -19,13 +19,12 @@ from house import PACKAGE, PROJECT, all_names, module_name, source_files, tree
 from treadle import Guards, errors, testing
 from treadle.budgets import Budget
 from treadle.context import compilers
-from treadle.effects import Effect
 from treadle.events import AnyEvent
 from treadle.mock.turns import Cut, CutBy
 from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.vendors import VENDORS, Vendor
 from treadle.stops import StopReason, exit_code
-from treadle.tools import CallStatus
+from treadle.tools import CallStatus, Effect
 
 SAMPLES = sorted((PROJECT / "docs_src").glob("*.py"))
 HAS_FACE = "Agent" in (all_names(PACKAGE / "__init__.py") or ())

@@ -67,6 +67,42 @@ def test_import_contracts_hold():
     assert checked.returncode == 0, checked.stdout
 
 
+ROOMS = 35
+FLOORS = 12
+COMING = ("serve", "workers", "otel")
+"""Rooms that have their place in `.importlinter` and are not built yet."""
+
+
+def rooms_below() -> dict[str, set[str]]:
+    """Return what each file and folder at the root of the package imports of the others; the package's face is one of them."""
+    rooms: dict[str, set[str]] = {}
+    for module in graph().modules:
+        if below(module, "treadle"):
+            room = rooms.setdefault(room_of(module), set())
+            room |= {room_of(name) for name in imports(module) if below(name, "treadle")} - {room_of(module)}
+    return rooms
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else "treadle"
+
+
+def test_the_house_has_few_rooms_on_few_floors():
+    """A room stands one floor above the highest that it imports. What is to come is counted in."""
+    rooms = rooms_below()
+    floors: dict[str, int] = {}
+
+    def floor(room: str) -> int:
+        if room not in floors:
+            floors[room] = 1 + max((floor(lower) for lower in rooms[room]), default=0)
+        return floors[room]
+
+    highest = max(map(floor, rooms))
+
+    assert len(rooms.keys() | set(COMING)) <= ROOMS, sorted(rooms)
+    assert highest <= FLOORS, sorted(floors.items(), key=lambda one: one[1])
+
+
 def test_nouns_import_the_standard_library_msgspec_and_typing_extensions_only():
     foreign = {
         (noun, name)

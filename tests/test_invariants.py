@@ -8,7 +8,6 @@ import pytest
 
 from invariants import check_events, find_violations
 from treadle import Agent, Tool, open_session
-from treadle.effects import Effect
 from treadle.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -27,7 +26,7 @@ from treadle.events import (
 )
 from treadle.messages import Message, ToolCall
 from treadle.testing import ScriptedModel, call, text
-from treadle.tools import ToolResult
+from treadle.tools import Effect, ToolResult
 from watching import Watcher
 
 CALLED = Message(role="assistant", parts=(ToolCall(id="c", name="pay", arguments="{}"),))

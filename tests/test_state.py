@@ -1,6 +1,5 @@
 """The fold on events that fit nothing: what names no known call or question changes no call. Records nothing."""
 
-from treadle.effects import Effect
 from treadle.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -15,7 +14,7 @@ from treadle.events import (
 )
 from treadle.messages import Finish, Message, ToolCall
 from treadle.state import SessionState
-from treadle.tools import CallStatus, ToolResult
+from treadle.tools import CallStatus, Effect, ToolResult
 
 LOOK = ToolCall(id="c1", name="look", arguments="{}")
 RESULT = ToolResult(call_id="c1", name="look", status=CallStatus.OK, content="it", attempts=1)

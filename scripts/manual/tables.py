@@ -15,10 +15,10 @@ from manual.names import PROJECT, find, module_names, sentence
 from treadle.budgets import Budget, Guards, Price
 from treadle.cli.input import options
 from treadle.cli.input.config import _KEYS, _NOT_FOR_PROJECTS, Layer, Profile, Redaction
-from treadle.effects import CallStatus, Effect
 from treadle.events import AnyEvent
 from treadle.providers.vendors import VENDORS
 from treadle.stops import EXIT_IN_DOUBT, EXIT_NOT_STORED, EXIT_SESSION_HELD, EXIT_USAGE, Status, StopReason, exit_code
+from treadle.tools import CallStatus, Effect
 
 __all__ = ["command_line", "configuration", "events", "statuses"]
 
@@ -132,7 +132,7 @@ def statuses() -> str:
             "## Status of a run\n\n`result.status`.\n",
             _table(plain, [(_code(one), _members("treadle.stops.Status")[one.value]) for one in Status]),
             "## Status of a call\n\n`ToolResult.status`, and `status` in what the model reads.\n",
-            _table(plain, [(_code(one), _members("treadle.effects.CallStatus")[one.value]) for one in CallStatus]),
+            _table(plain, [(_code(one), _members("treadle.tools.CallStatus")[one.value]) for one in CallStatus]),
             "## Effects\n",
             _table(plain, [(_code(one), _members("treadle.Effect")[one.value]) for one in Effect]),
             "## Exit codes\n\nOf every command. `treadle.exit_code(reason)` gives the code of a reason.\n",

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from treadle.budgets import Budget as Budget
     from treadle.budgets import Guards as Guards
     from treadle.budgets import Price as Price
-    from treadle.commands import Command as Command
-    from treadle.commands import ProcessResult as ProcessResult
     from treadle.context.compaction import ClearResults as ClearResults
     from treadle.context.compaction import Summarize as Summarize
     from treadle.context.compaction import Tiers as Tiers
@@ -24,13 +22,10 @@ if TYPE_CHECKING:
     from treadle.context.compilers import Sections as Sections
     from treadle.context.compilers import WholeHistory as WholeHistory
     from treadle.context.compilers import Window as Window
-    from treadle.contexts import ToolContext as ToolContext
-    from treadle.decisions import Decision as Decision
     from treadle.drivers.native import NativeDriver as NativeDriver
     from treadle.drivers.react import ReActDecision as ReActDecision
     from treadle.drivers.react import ReActDriver as ReActDriver
     from treadle.drivers.scripted import ScriptedDriver as ScriptedDriver
-    from treadle.effects import Effect as Effect
     from treadle.engine.reports import RunResult as RunResult
     from treadle.errors import AgentChanged as AgentChanged
     from treadle.errors import ApprovalExpired as ApprovalExpired
@@ -107,10 +102,15 @@ if TYPE_CHECKING:
     from treadle.tooling.callables import FunctionTool as FunctionTool
     from treadle.tooling.decorators import tool as tool
     from treadle.tools import CheckedCall as CheckedCall
+    from treadle.tools import Command as Command
+    from treadle.tools import Decision as Decision
     from treadle.tools import Done as Done
+    from treadle.tools import Effect as Effect
     from treadle.tools import NotDone as NotDone
+    from treadle.tools import ProcessResult as ProcessResult
     from treadle.tools import Subject as Subject
     from treadle.tools import Tool as Tool
+    from treadle.tools import ToolContext as ToolContext
     from treadle.tools import ToolOutput as ToolOutput
     from treadle.tools import ToolResult as ToolResult
     from treadle.tools import Unknown as Unknown
@@ -138,18 +138,18 @@ _HOMES = {
     "Budget": "budgets",
     "CheckedCall": "tools",
     "ClearResults": "context.compaction",
-    "Command": "commands",
+    "Command": "tools",
     "ConfigurationError": "errors",
     "Confinement": "sandboxes.confinement",
     "CurrentTrace": "context.compilers",
-    "Decision": "decisions",
+    "Decision": "tools",
     "Done": "tools",
     "Doubt": "state",
     "EXIT_IN_DOUBT": "stops",
     "EXIT_NOT_STORED": "stops",
     "EXIT_SESSION_HELD": "stops",
     "EXIT_USAGE": "stops",
-    "Effect": "effects",
+    "Effect": "tools",
     "Explanation": "sessions.explanation",
     "Filtered": "toolsets.reshaped",
     "FunctionTool": "tooling.callables",
@@ -172,7 +172,7 @@ _HOMES = {
     "OpenToolset": "ports",
     "Prefixed": "toolsets.reshaped",
     "Price": "budgets",
-    "ProcessResult": "commands",
+    "ProcessResult": "tools",
     "ReActDecision": "drivers.react",
     "ReActDriver": "drivers.react",
     "RecordingModel": "providers.recorded",
@@ -205,7 +205,7 @@ _HOMES = {
     "Timeouts": "providers.http.endpoint",
     "Tool": "tools",
     "ToolCall": "messages",
-    "ToolContext": "contexts",
+    "ToolContext": "tools",
     "ToolList": "toolsets.reshaped",
     "ToolOutput": "tools",
     "ToolResult": "tools",

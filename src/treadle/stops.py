@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from treadle.budgets import LimitReached
 from treadle.errors import ConfigurationError, check_kind, shown
 from treadle.fields import Documented
 
@@ -14,6 +13,7 @@ __all__ = [
     "EXIT_NOT_STORED",
     "EXIT_SESSION_HELD",
     "EXIT_USAGE",
+    "LimitReached",
     "Status",
     "Stop",
     "StopReason",
@@ -198,6 +198,17 @@ class StopSignal(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_def
     """The budget that is used up; None where none is."""
     details: dict[str, Any] | None = None
     """Facts of the reason. JSON values."""
+
+
+class LimitReached(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """One limit and what stands against it."""
+
+    budget: str
+    """Name of the budget, such as `max_tool_calls`."""
+    used: int | float | str
+    """How much of it is used."""
+    limit: int | float | str
+    """The limit itself."""
 
 
 class Stop(msgspec.Struct, Documented, frozen=True, kw_only=True):

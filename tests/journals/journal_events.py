@@ -1,6 +1,5 @@
 """Events to journal: a short whole session, and one of every journaled kind. Made the same way each time."""
 
-from treadle.effects import Effect
 from treadle.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -34,7 +33,7 @@ from treadle.events import (
 )
 from treadle.messages import Finish, Message, Text, Thinking, ToolCall, Usage, user_message
 from treadle.state import SessionState
-from treadle.tools import CallStatus, ToolResult
+from treadle.tools import CallStatus, Effect, ToolResult
 
 TASK = "What is the weather in Zürich?"
 

@@ -14,7 +14,6 @@ import psycopg
 import pytest
 
 from treadle import Agent, Tool, ToolContext, ask, import_session, open_journal, open_session
-from treadle.effects import Effect
 from treadle.errors import JournalError
 from treadle.events import (
     AnyEvent,
@@ -38,7 +37,7 @@ from treadle.messages import Finish, Message, ToolCall, user_message
 from treadle.ports import DueItem, Journal
 from treadle.state import Suspended
 from treadle.testing import ScriptedModel, call, text
-from treadle.tools import JsonObject
+from treadle.tools import Effect, JsonObject
 
 ACT = ToolCall(id="c1", name="act", arguments="{}")
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from treadle.commands import Command, ProcessResult
 from treadle.errors import ConfigurationError, SandboxUnavailable
 from treadle.sandboxes import launcher
 from treadle.sandboxes.confinement import Confinement
 from treadle.sandboxes.runners import Bubblewrap, Landlock, find_sandbox, refusals
+from treadle.tools import Command, ProcessResult
 
 PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
 NOBODY = 65534
@@ -215,7 +215,7 @@ def test_being_cancelled_ends_the_program(kind: Kind, tmp_path: Path):
 
 PRINTS_ALL = """
 import asyncio, sys
-from treadle.commands import Command
+from treadle.tools import Command
 from treadle.sandboxes.confinement import Confinement
 from treadle.sandboxes.runners import Bubblewrap, Landlock
 sandbox = {"bubblewrap": Bubblewrap, "landlock": Landlock}[sys.argv[1]](Confinement(writable=(sys.argv[2],)))
@@ -274,7 +274,7 @@ def test_a_confinement_of_wrong_values_is_refused(settings: dict[str, object]):
 AS_NOBODY = textwrap.dedent(
     """
     import asyncio, json, os, sys
-    from treadle.commands import Command
+    from treadle.tools import Command
     from treadle.sandboxes.confinement import Confinement
     from treadle.sandboxes.runners import Bubblewrap, Landlock
     os.setgroups([]); os.setgid(65534); os.setuid(65534)

@@ -6,14 +6,13 @@ import pytest
 from session_tools import payer, stored_session, waiting_session
 
 from treadle import Agent, NoSuchPoint, SessionExists, SessionHeld, Tool, ToolContext, open_session
-from treadle.effects import Effect
 from treadle.events import AnyEvent, MessageAdded, ModelDiscarded, SessionForked, SessionRewound, ToolStarted
 from treadle.messages import ToolCall, user_message
 from treadle.ports import Journal
 from treadle.resolve.archives import import_session
 from treadle.state import SessionState
 from treadle.testing import ScriptedModel, call, text
-from treadle.tools import JsonObject
+from treadle.tools import Effect, JsonObject
 
 
 def said(model: ScriptedModel, request: int = -1) -> list[str]:

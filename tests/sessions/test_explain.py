@@ -21,7 +21,6 @@ from treadle import (
     ask,
     open_session,
 )
-from treadle.effects import Effect
 from treadle.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -41,7 +40,7 @@ from treadle.messages import Message, Text, Thinking, ToolCall, Usage, user_mess
 from treadle.ports import Journal
 from treadle.sessions.explain import explain
 from treadle.testing import ScriptedModel, call, text
-from treadle.tools import CallStatus, JsonObject, ToolResult
+from treadle.tools import CallStatus, Effect, JsonObject, ToolResult
 
 
 async def told(journal: Journal, name: str) -> Explanation:

@@ -10,10 +10,10 @@ import pytest
 from invariants import check_session
 from pipeline_tools import Recorder, act, content, read, statuses, tool_of, types
 from treadle import Agent, ConfigurationError, Decision, allow, ask, deny, open_session
-from treadle.decisions import MODES
 from treadle.errors import SessionNotActive
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import Gate, ScriptedModel, Turn, call, text
+from treadle.tools import MODES
 
 CHANGE = """
 import asyncio, sys

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from invariants import find_violations
 from simulator.tools import AFTER_RAISES, BEFORE_DENIES, PROGRESS, is_done, rewritten
 from simulator.world import ACTING, Deed, canonical
-from treadle.effects import Effect
 from treadle.engine.reports import RunResult
 from treadle.events import (
     ActionDecided,
@@ -34,7 +33,7 @@ from treadle.ports import ModelRequest
 from treadle.sessions.checkpoints import fold
 from treadle.state import IN_DOUBT, Approval
 from treadle.stops import Status, StopReason
-from treadle.tools import CallStatus, ToolContext, ToolResult
+from treadle.tools import CallStatus, Effect, ToolContext, ToolResult
 
 if TYPE_CHECKING:
     from simulator.life import Life

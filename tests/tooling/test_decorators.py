@@ -10,10 +10,9 @@ from typing import Annotated, Any, Literal, TypedDict
 import pytest
 from pydantic import Field
 
-from treadle.effects import Effect
 from treadle.errors import ToolDefinitionError
 from treadle.tooling.decorators import tool
-from treadle.tools import Tool, ToolContext
+from treadle.tools import Effect, Tool, ToolContext
 from treadle.validation import Schema
 
 

@@ -13,10 +13,9 @@ import jsonschema_rs
 import pytest
 
 from treadle import Agent, Confinement, find_sandbox, open_session
-from treadle.effects import Effect
 from treadle.sandboxes import launcher
 from treadle.testing import ScriptedModel, call, text
-from treadle.tools import ToolOutput
+from treadle.tools import Effect, ToolOutput
 from treadle.toolsets.shell import shell_tool
 
 

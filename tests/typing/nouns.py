@@ -4,7 +4,6 @@ from decimal import Decimal
 from typing import assert_never, assert_type
 
 from treadle.budgets import Budget, Meter, Price, budget_from
-from treadle.effects import Effect
 from treadle.errors import Rejected, SessionHeld, Transient, TreadleError
 from treadle.events import AnyEvent, RunFinished, Subscriber
 from treadle.messages import Message, ToolCall, Usage, user_message
@@ -21,7 +20,7 @@ from treadle.ports import (
     ThinkingDelta,
 )
 from treadle.stops import Status, StopReason, exit_code
-from treadle.tools import CheckedCall, JsonObject, Tool, ToolContext
+from treadle.tools import CheckedCall, Effect, JsonObject, Tool, ToolContext
 
 
 async def rate(arguments: JsonObject, ctx: ToolContext) -> float:

@@ -26,9 +26,7 @@ from treadle.agents.children import carry_out
 from treadle.agents.run import Run
 from treadle.budgets import Budget, Deadline, Guards
 from treadle.canonical import digest
-from treadle.commands import Runner
 from treadle.context.compilers import compiler_for
-from treadle.effects import Effect
 from treadle.engine.lifecycle import Lifecycle
 from treadle.engine.reports import Output, RunResult
 from treadle.engine.spec import AgentSpec, DoneWhen, InDoubt, fingerprint_of
@@ -39,7 +37,7 @@ from treadle.permissions.policies import APPROVAL_LIFETIME_SECONDS
 from treadle.ports import Compactor, Compiler, Driver, Hook, Interceptor, Model, Policy, Toolset
 from treadle.resolve import driver_for, memory_session, resolve_model
 from treadle.sessions.session import Session
-from treadle.tools import JsonObject, Tool, ToolContext
+from treadle.tools import Effect, JsonObject, Runner, Tool, ToolContext
 
 if TYPE_CHECKING:
     from treadle.validation.typed import Typed

@@ -1,13 +1,12 @@
 """Budgets: the limits of one run, what it has spent, and the meter that compares the two. Values only; reads no clock."""
 
 from treadle.budgets.limits import Budget, Deadline, Guards, Price, budget_from, epoch_seconds
-from treadle.budgets.spending import LimitReached, Meter, Spent, plain
+from treadle.budgets.spending import Meter, Spent, plain
 
 __all__ = [
     "Budget",
     "Deadline",
     "Guards",
-    "LimitReached",
     "Meter",
     "Price",
     "Spent",

@@ -8,8 +8,9 @@ import msgspec
 from treadle.budgets.limits import Budget, as_decimal
 from treadle.fields import Documented
 from treadle.messages import Usage
+from treadle.stops import LimitReached
 
-__all__ = ["LimitReached", "Meter", "Spent", "plain"]
+__all__ = ["Meter", "Spent", "plain"]
 
 
 class Spent(msgspec.Struct, Documented, frozen=True, kw_only=True):
@@ -77,17 +78,6 @@ def plain(number: Decimal | float) -> int | float | str:
     if isinstance(number, Decimal):
         return format(number.normalize(), "f")
     return number if isinstance(number, int) else round(number, 3)
-
-
-class LimitReached(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """One limit and what stands against it."""
-
-    budget: str
-    """Name of the budget, such as `max_tool_calls`."""
-    used: int | float | str
-    """How much of it is used."""
-    limit: int | float | str
-    """The limit itself."""
 
 
 _TOTALS = (

@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 
 from treadle.budgets import Meter, Spent
-from treadle.commands import Runner
 from treadle.engine.hooks import Hooks
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.loop import Loop
@@ -32,6 +31,7 @@ from treadle.ports import Hook, Model, Moment, Policy
 from treadle.sessions.inbox import Inbox
 from treadle.sessions.session import Session
 from treadle.state import SessionState
+from treadle.tools import Runner
 
 __all__ = ["Host", "assemble"]
 

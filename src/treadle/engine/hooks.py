@@ -13,7 +13,6 @@ import msgspec
 
 from treadle.canonical import copied, find_unencodable
 from treadle.concurrency.threads import Threads
-from treadle.decisions import Decision, DecisionKind
 from treadle.engine.interrupts import Interrupt, wait_at_most
 from treadle.engine.rules.failures import contained, kept_inside, pass_interrupts
 from treadle.events import AnyEvent, HookActed, MessageAdded, ModelFinished
@@ -24,7 +23,7 @@ from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
 from treadle.state import SessionState
 from treadle.stops import Stop, StopReason
-from treadle.tools import CheckedCall, ToolResult
+from treadle.tools import CheckedCall, Decision, DecisionKind, ToolResult
 
 __all__ = ["GRACE_SECONDS", "Hooks", "denied_stop"]
 

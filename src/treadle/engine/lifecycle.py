@@ -6,10 +6,9 @@ from typing import Any
 
 import msgspec
 
-from treadle.budgets import Budget, Deadline, LimitReached, Meter, Spent, budget_from, epoch_seconds, plain
+from treadle.budgets import Budget, Deadline, Meter, Spent, budget_from, epoch_seconds, plain
 from treadle.canonical import find_unencodable
 from treadle.concurrency.patience import CURRENT, Patience
-from treadle.decisions import Decision
 from treadle.engine.assembly import Host, assemble
 from treadle.engine.hooks import Hooks, denied_stop
 from treadle.engine.interrupts import Interrupt, wait_until_recorded
@@ -28,8 +27,8 @@ from treadle.sessions.session import Session
 from treadle.sessions.settling import settle
 from treadle.sessions.views import ReadOnlyView
 from treadle.state import resolution_message
-from treadle.stops import Stop, StopReason
-from treadle.tools import JsonObject
+from treadle.stops import LimitReached, Stop, StopReason
+from treadle.tools import Decision, JsonObject
 
 __all__ = ["Lifecycle"]
 

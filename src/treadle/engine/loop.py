@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from treadle.budgets import LimitReached, Meter
+from treadle.budgets import Meter
 from treadle.engine.hooks import Hooks
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.answers import Answers
@@ -28,7 +28,7 @@ from treadle.messages import user_message
 from treadle.sessions.inbox import Inbox
 from treadle.sessions.ledger import Ledger
 from treadle.state import CallState, RunState
-from treadle.stops import Stop, StopReason, merged
+from treadle.stops import LimitReached, Stop, StopReason, merged
 
 __all__ = ["Loop"]
 

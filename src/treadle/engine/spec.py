@@ -7,11 +7,10 @@ import msgspec
 
 from treadle.budgets import Budget, Guards
 from treadle.canonical import digest
-from treadle.commands import Runner
 from treadle.events import Subscriber
 from treadle.ports import CheckView, Compactor, Compiler, Driver, Hook, Policy, Toolset
 from treadle.tooling.toolbox import Toolbox
-from treadle.tools import Done, Tool
+from treadle.tools import Done, Runner, Tool
 
 if TYPE_CHECKING:
     from treadle.validation.typed import Typed

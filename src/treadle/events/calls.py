@@ -3,10 +3,9 @@
 from typing import Any, ClassVar, Literal
 
 from treadle.budgets import Spent
-from treadle.effects import Effect
 from treadle.events.base import Event
 from treadle.messages import ToolCall
-from treadle.tools import JsonObject, ToolResult
+from treadle.tools import Effect, JsonObject, ToolResult
 
 __all__ = [
     "ActionDecided",

@@ -2,9 +2,8 @@
 
 from typing import ClassVar, Literal, TypeAlias
 
-from treadle.decisions import DEFAULT_MODE, Mode
 from treadle.events.base import Event
-from treadle.tools import JsonObject
+from treadle.tools import DEFAULT_MODE, JsonObject, Mode
 
 __all__ = [
     "JournalDegraded",

@@ -7,13 +7,12 @@ from typing import Literal
 import msgspec
 
 from treadle.canonical import copied
-from treadle.commands import Place, ShellLine
 from treadle.errors import ConfigurationError
 from treadle.ports import SessionView
 from treadle.shell.judging import analyse
 from treadle.shell.parsed import Doubt, Line
 from treadle.shell.rules import CommandPattern
-from treadle.tools import CheckedCall, Subject
+from treadle.tools import CheckedCall, Place, ShellLine, Subject
 
 __all__ = ["JudgedLine", "Reached", "judged", "pattern_of"]
 

@@ -2,8 +2,7 @@
 
 import msgspec
 
-from treadle.decisions import Decision, DecisionKind, Mode
-from treadle.tools import CheckedCall
+from treadle.tools import CheckedCall, Decision, DecisionKind, Mode
 
 __all__ = ["in_mode"]
 

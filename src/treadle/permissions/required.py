@@ -3,8 +3,7 @@
 import msgspec
 
 from treadle.canonical import copied
-from treadle.decisions import Decision, DecisionKind
-from treadle.tools import CheckedCall
+from treadle.tools import CheckedCall, Decision, DecisionKind
 
 __all__ = ["with_approval"]
 

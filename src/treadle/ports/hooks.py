@@ -6,13 +6,11 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from treadle.decisions import DEFAULT_MODE, Decision, Mode
-from treadle.effects import Effect
 from treadle.errors import ConfigurationError, NamedOptions, shown
 from treadle.fields import Documented
 from treadle.messages import Message, ToolCall
 from treadle.stops import Stop
-from treadle.tools import JsonObject, ToolResult
+from treadle.tools import DEFAULT_MODE, Decision, Effect, JsonObject, Mode, ToolResult
 
 __all__ = ["Hook", "HookAnswer", "HookContext", "Moment"]
 

@@ -3,10 +3,9 @@
 from collections.abc import Awaitable
 from typing import Protocol
 
-from treadle.decisions import Decision, DecisionKind, Mode
 from treadle.messages import Message, ToolCall
 from treadle.state import SessionState
-from treadle.tools import CheckedCall, ToolResult
+from treadle.tools import CheckedCall, Decision, DecisionKind, Mode, ToolResult
 
 __all__ = ["Decision", "DecisionKind", "Interceptor", "Policy", "SessionView"]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from treadle.commands import ProcessResult
 from treadle.errors import shown
 from treadle.sandboxes import process_guard
+from treadle.tools import ProcessResult
 
 __all__ = ["ProcessResult", "clean_environment", "run_process"]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import msgspec
 
-from treadle.commands import Command, ProcessResult, Runner
 from treadle.errors import SandboxUnavailable, check_kind
 from treadle.sandboxes import groups, launcher
 from treadle.sandboxes.confinement import Confinement
 from treadle.sandboxes.processes import clean_environment, run_process
+from treadle.tools import Command, ProcessResult, Runner
 
 __all__ = ["Bubblewrap", "Landlock", "find_sandbox", "refusals"]
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from treadle.effects import Effect
 from treadle.errors import NoSuchPoint, shown
 from treadle.events import (
     AnyEvent,
@@ -20,7 +19,7 @@ from treadle.events import (
     ToolStarted,
 )
 from treadle.state import SessionState, add_up
-from treadle.tools import CallStatus, ToolResult
+from treadle.tools import CallStatus, Effect, ToolResult
 
 __all__ = [
     "EffectRecord",

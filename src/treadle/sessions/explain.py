@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from treadle.budgets import plain
-from treadle.effects import Effect
 from treadle.events import (
     ActionDecided,
     AnyEvent,
@@ -45,6 +44,7 @@ from treadle.sessions.explanation import (
     Used,
 )
 from treadle.state import SessionState, add_up
+from treadle.tools import Effect
 
 __all__ = ["explain"]
 

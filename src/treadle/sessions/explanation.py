@@ -5,11 +5,10 @@ from typing import Any
 
 import msgspec
 
-from treadle.effects import Effect
 from treadle.events import ContextCompacted
 from treadle.fields import Documented
 from treadle.messages import Usage
-from treadle.tools import JsonObject
+from treadle.tools import Effect, JsonObject
 
 __all__ = [
     "Approved",

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from treadle.decisions import MODES, Decision
 from treadle.events import AnyEvent, ApprovalAnswered, MessageAdded, ModeChanged, ToolInput
 from treadle.messages import Message, user_message
 from treadle.sessions.ledger import Ledger
@@ -22,6 +21,7 @@ from treadle.state import (
     applies_to,
     resolution_message,
 )
+from treadle.tools import MODES, Decision
 
 __all__ = ["Inbox"]
 

@@ -10,7 +10,6 @@ import msgspec
 
 from treadle.canonical import find_unencodable
 from treadle.concurrency.collecting import full_collections_put_off
-from treadle.decisions import MODES, Mode
 from treadle.errors import (
     ApprovalExpired,
     ConfigurationError,
@@ -44,7 +43,7 @@ from treadle.state import (
     instant,
     waiting_approvals,
 )
-from treadle.tools import Done, JsonObject, NotDone, Unknown
+from treadle.tools import MODES, Done, JsonObject, Mode, NotDone, Unknown
 
 __all__ = ["Session", "fold"]
 

@@ -13,12 +13,12 @@ from treadle.events import AnyEvent, ChildEnded, ChildStarted, RunFinished, RunR
 from treadle.messages import ToolCall
 from treadle.ports import Journal
 from treadle.redaction import redacted_logger
-from treadle.results import failed_result, failure_class
 from treadle.sessions.checkpoints import EffectRecord, effects_after, fold
 from treadle.sessions.ledger import Ledger
 from treadle.state import CallState, ChildState, SessionState
 from treadle.stops import StopReason
 from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
+from treadle.tools.results import failed_result, failure_class
 
 __all__ = [
     "abandoned",

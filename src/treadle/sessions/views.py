@@ -6,10 +6,10 @@ from typing import Any, NoReturn
 import msgspec
 
 from treadle.canonical import copied
-from treadle.decisions import Mode
 from treadle.messages import Message, Opaque, Part, Thinking
 from treadle.ports import RequestNeed, SessionView
 from treadle.state import CallRecord, Denial, SessionState
+from treadle.tools import Mode
 
 __all__ = ["CompiledView", "ReadOnlyMessages", "ReadOnlyView"]
 

@@ -3,7 +3,6 @@
 import msgspec
 
 from treadle.budgets import Spent
-from treadle.effects import Effect
 from treadle.events import (
     ApprovalAnswered,
     ApprovalRequested,
@@ -16,7 +15,7 @@ from treadle.events import (
 from treadle.fields import Documented
 from treadle.messages import Result, ToolCall
 from treadle.state.doubts import Doubt, doubt_of
-from treadle.tools import JsonObject, ToolResult
+from treadle.tools import Effect, JsonObject, ToolResult
 
 __all__ = ["BUDGET_EXCEEDED", "Approval", "CallRecord", "CallState", "ChildState", "Denial", "streak_key"]
 

@@ -2,11 +2,10 @@
 
 import msgspec
 
-from treadle.effects import Effect
 from treadle.events import MessageAdded, ToolResolved, ToolStarted
 from treadle.fields import Documented
 from treadle.messages import ToolCall, user_message
-from treadle.tools import CheckedCall, JsonObject, business_key
+from treadle.tools import CheckedCall, Effect, JsonObject, business_key
 
 __all__ = ["IN_DOUBT", "Doubt", "doubt_of", "is_equal", "resolution_id", "resolution_message"]
 

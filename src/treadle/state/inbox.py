@@ -89,7 +89,7 @@ class LeftMode(InboxMessage, frozen=True, kw_only=True, tag="mode"):
     """A change of the session's mode. A run that is under way takes it in at once, another one when it begins or goes on."""
 
     mode: str = ""
-    """One of `treadle.decisions.MODES`. A message with another mode, of a newer Treadle, stays in the inbox."""
+    """One of `treadle.tools.MODES`. A message with another mode, of a newer Treadle, stays in the inbox."""
     by: str = "person"
     """Who did it, such as a user's name."""
 

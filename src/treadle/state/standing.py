@@ -2,7 +2,6 @@
 
 from bisect import bisect_right
 
-from treadle.decisions import DEFAULT_MODE, Mode
 from treadle.events import ApprovalRequested, CallDecided, SessionSpawned, SessionStatus, ToolResolved
 from treadle.messages import Message
 from treadle.state.calls import Approval, CallRecord, CallState, approval_of, asks_of, call_record, only_reads
@@ -10,7 +9,7 @@ from treadle.state.compactions import Compactions
 from treadle.state.doubts import Doubt, resolution_id
 from treadle.state.facts import Facts
 from treadle.state.runs import RunState
-from treadle.tools import JsonObject
+from treadle.tools import DEFAULT_MODE, JsonObject, Mode
 
 __all__ = ["Standing"]
 

@@ -8,14 +8,12 @@ import msgspec
 from typing_extensions import TypeVar
 
 from treadle.canonical import find_unencodable
-from treadle.commands import Runner
-from treadle.contexts import JsonObject, SessionSnapshot
-from treadle.effects import Effect
 from treadle.errors import ConfigurationError, shown
 from treadle.events import ToolProgress
 from treadle.fields import Documented
 from treadle.messages import Message, ToolCall
 from treadle.ports import Decision
+from treadle.tools import Effect, JsonObject, Runner, SessionSnapshot
 
 __all__ = ["FakeToolContext", "tool_context"]
 

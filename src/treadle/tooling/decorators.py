@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict,
 
 import msgspec
 
-from treadle.commands import Command
-from treadle.effects import Effect
 from treadle.errors import InvalidArguments, ToolDefinitionError
 from treadle.redaction import redacted_logger
 from treadle.tooling.callables import FunctionTool, MethodTool, is_method
-from treadle.tools import JsonObject, Permission, Subject, Tool, ToolContext
+from treadle.tools import Command, Effect, JsonObject, Permission, Subject, Tool, ToolContext
 
 if TYPE_CHECKING:
     from treadle.tooling.functions import FunctionSchema

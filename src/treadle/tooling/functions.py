@@ -20,7 +20,8 @@ from pydantic_core import PydanticSerializationError, SchemaError
 
 from treadle.canonical import find_unencodable
 from treadle.errors import InvalidArguments, ToolDefinitionError
-from treadle.tools import JsonObject, Run, ToolContext, ToolOutput
+from treadle.tools import JsonObject, ToolContext, ToolOutput
+from treadle.tools.tool import Run
 
 __all__ = ["FunctionSchema", "describe", "run_of"]
 

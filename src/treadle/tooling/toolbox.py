@@ -10,11 +10,10 @@ import msgspec
 
 from treadle.canonical import find_unencodable
 from treadle.concurrency.turns import Keep, in_turns
-from treadle.effects import Effect
 from treadle.errors import InvalidArguments, InvalidJson, ToolDefinitionError, ToolNameConflict
 from treadle.ports import SessionView, ToolSpec
 from treadle.redaction import redacted_logger
-from treadle.tools import JsonObject, Tool
+from treadle.tools import Effect, JsonObject, Tool
 
 if TYPE_CHECKING:
     from types import ModuleType

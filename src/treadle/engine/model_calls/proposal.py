@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from treadle.budgets import LimitReached, Spent
+from treadle.budgets import Spent
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.answers import MAX_CONTINUATIONS, ignored_choice_stop
 from treadle.engine.model_calls.purse import Purse
@@ -33,7 +33,7 @@ from treadle.ports import (
 )
 from treadle.redaction import shown_error
 from treadle.sessions.ledger import Ledger
-from treadle.stops import Stop, StopReason
+from treadle.stops import LimitReached, Stop, StopReason
 
 __all__ = ["Proposer"]
 

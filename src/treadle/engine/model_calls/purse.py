@@ -6,11 +6,12 @@ return. A run that draws from nobody's waits for nobody. Kept in memory only: wh
 
 from collections.abc import Callable
 
-from treadle.budgets import LimitReached, Meter, Spent
+from treadle.budgets import Meter, Spent
 from treadle.engine.interrupts import Gate, Interrupt
 from treadle.engine.model_calls.usage import cost_of, estimate, format_cost
 from treadle.messages import Text, Usage
 from treadle.ports import ModelRequest, Pricing
+from treadle.stops import LimitReached
 
 __all__ = ["Purse"]
 

@@ -6,13 +6,11 @@ from typing import Any
 
 import msgspec
 
-from treadle.budgets import LimitReached
-from treadle.decisions import Decision
 from treadle.events import ModelFinished, RunFinished, RunPaused
 from treadle.messages import Finish
 from treadle.state import Approval, CallState
-from treadle.stops import Status, Stop, StopReason
-from treadle.tools import CheckedCall
+from treadle.stops import LimitReached, Status, Stop, StopReason
+from treadle.tools import CheckedCall, Decision
 
 __all__ = [
     "answer_stop",

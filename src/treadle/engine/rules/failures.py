@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from treadle.effects import Effect
 from treadle.errors import Rejected
-from treadle.tools import CallStatus, Unfinished
+from treadle.tools import CallStatus, Effect, Unfinished
 
 __all__ = [
     "Cut",

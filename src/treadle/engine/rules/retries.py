@@ -1,7 +1,7 @@
 """Retries: which failures may be tried again, and how long to wait. Pure values; sleeps nowhere."""
 
-from treadle.effects import Effect
 from treadle.errors import ModelError, Rejected, Transient
+from treadle.tools import Effect
 
 __all__ = ["backoff_seconds", "may_retry_call", "model_wait_seconds", "retry_after_note"]
 

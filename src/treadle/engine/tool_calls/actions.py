@@ -6,7 +6,6 @@ Carries nothing out, and asks no person: `ask` is an answer that the tool takes 
 import msgspec
 
 from treadle.canonical import find_unencodable
-from treadle.effects import Effect
 from treadle.engine.tool_calls.batch import Decided, Refused
 from treadle.engine.tool_calls.checking import Checker
 from treadle.errors import ConfigurationError, IntentNotStored, shown
@@ -14,7 +13,7 @@ from treadle.events import ActionDecided
 from treadle.messages import ToolCall
 from treadle.ports import Decision, DecisionKind
 from treadle.sessions.ledger import Ledger
-from treadle.tools import CheckedCall, JsonObject, Tool
+from treadle.tools import CheckedCall, Effect, JsonObject, Tool
 
 __all__ = ["Actions"]
 

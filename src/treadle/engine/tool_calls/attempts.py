@@ -28,7 +28,6 @@ from treadle.engine.tool_calls.limits import Slots
 from treadle.errors import Rejected, Transient
 from treadle.events import ContractViolated, ToolAttemptFailed, ToolProgress
 from treadle.redaction import redacted_logger
-from treadle.results import after_earlier_attempt, failed_result
 from treadle.sessions.ledger import Ledger
 from treadle.state import Suspended
 from treadle.stops import StopReason
@@ -44,6 +43,7 @@ from treadle.tools import (
     Unknown,
     answer_of_check,
 )
+from treadle.tools.results import after_earlier_attempt, failed_result
 
 __all__ = ["Attempts"]
 

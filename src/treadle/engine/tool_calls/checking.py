@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import msgspec
 
 from treadle.canonical import copied, digest, encoded, find_unencodable, idempotency_key
-from treadle.commands import Runner
-from treadle.decisions import DEFAULT_MODE, Mode
 from treadle.engine.hooks import Hooks
 from treadle.engine.offering import Offering
 from treadle.engine.rules.failures import pass_interrupts
@@ -22,7 +20,7 @@ from treadle.permissions.required import with_approval
 from treadle.ports import Decision, DecisionKind, Policy
 from treadle.redaction import redacted_logger
 from treadle.state import SessionState
-from treadle.tools import CheckedCall, JsonObject, Tool, ToolResult
+from treadle.tools import DEFAULT_MODE, CheckedCall, JsonObject, Mode, Runner, Tool, ToolResult
 
 __all__ = ["Checker"]
 

@@ -16,10 +16,10 @@ from treadle.errors import Rejected, shown
 from treadle.events import ContractViolated
 from treadle.messages import Media
 from treadle.redaction import without_known
-from treadle.results import failed_result
 from treadle.sessions.ledger import Ledger
 from treadle.tooling.toolbox import Contracts, Plain
 from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolOutput, ToolResult, Unfinished
+from treadle.tools.results import failed_result
 
 __all__ = ["Contract"]
 

@@ -8,14 +8,12 @@ from typing import Any
 import msgspec
 
 from treadle.canonical import execution_id
-from treadle.commands import Runner
-from treadle.decisions import Decision, DecisionKind
 from treadle.engine.rules.bounds import bound, with_fields
 from treadle.events import ToolFinished, ToolStarted
 from treadle.messages import ToolCall
-from treadle.results import failure_class
 from treadle.state import SessionState
-from treadle.tools import CheckedCall, ToolResult, business_key
+from treadle.tools import CheckedCall, Decision, DecisionKind, Runner, ToolResult, business_key
+from treadle.tools.results import failure_class
 
 __all__ = ["Finisher"]
 

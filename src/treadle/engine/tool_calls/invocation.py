@@ -11,10 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from treadle.canonical import copied
-from treadle.commands import Command, Runner
 from treadle.concurrency.threads import Threads
-from treadle.decisions import Decision, DecisionKind
-from treadle.effects import Effect
 from treadle.engine.interrupts import Interrupt, wait_at_most
 from treadle.engine.rules.failures import Cut, contained, describe, kept_inside
 from treadle.engine.rules.scheduling import conflicts
@@ -25,7 +22,19 @@ from treadle.messages import Message, ToolCall
 from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.views import ReadOnlyMessages
-from treadle.tools import CallStatus, CheckedCall, JsonObject, SessionSnapshot, ToolContext, Unfinished
+from treadle.tools import (
+    CallStatus,
+    CheckedCall,
+    Command,
+    Decision,
+    DecisionKind,
+    Effect,
+    JsonObject,
+    Runner,
+    SessionSnapshot,
+    ToolContext,
+    Unfinished,
+)
 
 __all__ = ["GRACE_SECONDS", "Abandoned", "CallContext", "Invoker"]
 

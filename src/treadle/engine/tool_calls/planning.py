@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.effects import Effect
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.rules.endings import interrupted_stop
 from treadle.engine.rules.tries import Repetition, Tries
@@ -23,7 +22,7 @@ from treadle.ports import Decision, DecisionKind
 from treadle.sessions.ledger import Ledger
 from treadle.state import CallState, is_equal
 from treadle.stops import Stop, StopReason
-from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
+from treadle.tools import CallStatus, CheckedCall, Effect, JsonObject, ToolResult
 
 __all__ = ["Planner"]
 

@@ -10,10 +10,10 @@ from treadle.engine.rules.tries import NOT_STARTED, Repetition
 from treadle.errors import InvalidArguments, InvalidJson
 from treadle.messages import Finish, Message, ToolCall
 from treadle.ports import Decision, DecisionFailure, DecisionKind
-from treadle.results import failed_result
 from treadle.sessions.settling import may_have_acted, suspended_result, unknown_outcome, unstarted
 from treadle.state import BUDGET_EXCEEDED, CallState
 from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
+from treadle.tools.results import failed_result
 
 __all__ = [
     "batch_time_over",

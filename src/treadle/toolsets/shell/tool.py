@@ -6,11 +6,10 @@ import time
 from functools import partial
 from pathlib import Path
 
-from treadle.commands import Command, Place, ProcessResult, ShellLine
 from treadle.sandboxes.processes import run_process
 from treadle.sandboxes.runners import refusals
 from treadle.shell.judging import analyse, reads_only
-from treadle.tools import JsonObject, Tool, ToolContext, ToolOutput
+from treadle.tools import Command, JsonObject, Place, ProcessResult, ShellLine, Tool, ToolContext, ToolOutput
 from treadle.toolsets.files.root import Root, shown
 from treadle.toolsets.files.schemas import ERROR_SCHEMA
 

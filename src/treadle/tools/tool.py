@@ -6,25 +6,21 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from treadle.canonical import MAX_SCHEMA_VALUES, find_unencodable
-from treadle.commands import Command, ShellLine
-from treadle.contexts import JsonObject, SessionSnapshot, ToolContext
-from treadle.decisions import Decision
-from treadle.effects import CallStatus, Effect
 from treadle.errors import NamedOptions, ToolDefinitionError, shown
 from treadle.fields import Documented
 from treadle.messages import Media, ToolCall
+from treadle.tools.commands import Command, ShellLine
+from treadle.tools.contexts import JsonObject, ToolContext
+from treadle.tools.decisions import Decision
+from treadle.tools.effects import CallStatus, Effect
 
 __all__ = [
-    "CallStatus",
     "CheckedCall",
     "Done",
-    "JsonObject",
     "NotDone",
     "Permission",
-    "SessionSnapshot",
     "Subject",
     "Tool",
-    "ToolContext",
     "ToolOutput",
     "ToolResult",
     "Unfinished",

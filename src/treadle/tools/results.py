@@ -8,7 +8,8 @@ import msgspec
 
 from treadle.canonical import find_unencodable
 from treadle.messages import ToolCall
-from treadle.tools import CallStatus, CheckedCall, ToolResult
+from treadle.tools.effects import CallStatus
+from treadle.tools.tool import CheckedCall, ToolResult
 
 __all__ = ["after_earlier_attempt", "error_content", "failed_result", "failure_class", "may_follow"]
 

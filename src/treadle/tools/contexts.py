@@ -5,11 +5,11 @@ from typing import Any, Literal, Protocol, TypeAlias
 import msgspec
 from typing_extensions import TypeVar
 
-from treadle.commands import Runner
-from treadle.decisions import Decision
-from treadle.effects import Effect
 from treadle.fields import Documented
 from treadle.messages import Message, ToolCall
+from treadle.tools.commands import Runner
+from treadle.tools.decisions import Decision
+from treadle.tools.effects import Effect
 
 __all__ = ["JsonObject", "SessionSnapshot", "ToolContext"]
 
