@@ -1,6 +1,7 @@
 """A proxy in front of a PostgreSQL server that goes silent: it takes every byte and answers nothing. For tests."""
 
 import asyncio
+import itertools
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -10,12 +11,17 @@ STARTUP_BYTES = 4
 """Length of what leads the first message of a client, which has no type."""
 
 
+PORTS = itertools.count(6000)
+"""One for each proxy of this process: it is a part of the socket's name, and several may stand in one folder."""
+
+
 class SilentProxy:
     """Passes everything on until it has seen so many messages of clients. Then it is silent, to new clients too."""
 
     def __init__(self, folder: Path, *, passes: int | None = None) -> None:
         self._server = folder / ".s.PGSQL.5432"
-        self._own = folder / ".s.PGSQL.5434"
+        self._port = next(PORTS)
+        self._own = folder / f".s.PGSQL.{self._port}"
         self._listening: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._passes = passes
@@ -37,7 +43,7 @@ class SilentProxy:
 
     def url(self, url: str) -> str:
         """Return the address of the same journal through the proxy."""
-        return url + "&port=5434"
+        return f"{url}&port={self._port}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -118,6 +118,18 @@ async def test_one_session_that_cannot_be_read_hides_no_other(tmp_path: Path) ->
 
 
 @pytest.mark.row("ST12")
+async def test_a_journal_that_does_not_exist_is_not_made_for_a_session_that_must_exist(tmp_path: Path) -> None:
+    for journal in (tmp_path / "mispelt.db", str(tmp_path / "mispelt.db")):
+        with pytest.raises(UnknownSession, match=r"no journal '.*mispelt\.db'"):
+            async with open_session(journal, id="s", must_exist=True):
+                pass
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UnknownSession, match="no session 's' in the journal memory"):
+        async with open_session("memory:", id="s", must_exist=True):
+            pass
+
+
+@pytest.mark.row("ST12")
 async def test_a_session_that_must_exist_is_not_made(journal: Journal) -> None:
     with pytest.raises(UnknownSession, match="no session 'mispelt'"):
         async with open_session(journal, id="mispelt", must_exist=True):

@@ -1,7 +1,7 @@
 """Sessions by id, in a journal."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -55,6 +55,8 @@ async def open_session(
     is_ours = isinstance(journal, str | Path)
     if not is_ours and not callable(getattr(journal, "acquire", None)):
         raise ConfigurationError(f"journal is a path, an address or an open journal; got {shown(journal)}.")
+    if must_exist and isinstance(journal, str | Path):
+        _check_file(journal)
     store = await open_journal(journal) if isinstance(journal, str | Path) else journal
     time = clock or SystemClock()
     degradation: DegradingJournal | None = None
@@ -80,6 +82,19 @@ async def open_session(
     finally:
         if is_ours:
             await (degradation or store).close()
+
+
+def _check_file(journal: str | Path) -> None:
+    """Refuse a journal's file that does not exist: opening it would make an empty one.
+
+    Raises:
+        UnknownSession: There is no such file.
+    """
+    address = str(journal)
+    has_no_file = "://" in address or address.startswith((":memory:", "memory:", "postgres:", "postgresql:"))
+    with suppress(OSError, ValueError):  # a path that cannot be looked at: opening it says why
+        if not has_no_file and not Path(address).exists():
+            raise UnknownSession(f"There is no journal {address!r}, and so no session in it.")
 
 
 async def _check_exists(store: Journal, session_id: str | None) -> None:
