@@ -265,7 +265,7 @@ def act_tool(job: Job, name: str, effect: str, reaper: Reaper, second_stored: as
         resources=lambda arguments: {f"thing:{arguments['n']}": "write"},
         check=acting.check if job.check else None,
         validate=acting.validate,
-        timeout=job.timeout or (30.0 if job.check else None),
+        timeout=job.timeout or (8.0 if job.check else None),
         run=acting.run,
     )
 
