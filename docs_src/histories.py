@@ -1,14 +1,19 @@
 """Histories that somebody else made, held to what the vendor takes."""
 
+from typing import Any
+
 from treadle.testing import Refusal, check_chat_history
 
-question = {"role": "user", "content": "What is there?"}
+question: dict[str, Any] = {"role": "user", "content": "What is there?"}
 function = {"name": "look", "arguments": "{}"}
-asked = {"role": "assistant", "tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
-told = {"role": "tool", "tool_call_id": "call_1", "content": "nothing"}
+asked: dict[str, Any] = {
+    "role": "assistant",
+    "tool_calls": [{"id": "call_1", "type": "function", "function": function}],
+}
+answered: dict[str, Any] = {"role": "tool", "tool_call_id": "call_1", "content": "nothing"}
 
 
-def fault_of(history: list[dict[str, object]]) -> str | None:
+def fault_of(history: list[dict[str, Any]]) -> str | None:
     try:
         check_chat_history(history)
     except Refusal as refusal:
@@ -17,5 +22,5 @@ def fault_of(history: list[dict[str, object]]) -> str | None:
 
 
 print(fault_of([question, asked, question]))
-assert fault_of([question, asked, told]) is None
+assert fault_of([question, asked, answered]) is None
 assert "call_1" in str(fault_of([question, asked, question]))

@@ -3,6 +3,7 @@
 import asyncio
 
 from treadle import Agent, ask, open_session, tool
+from treadle.ports import Model
 from treadle.testing import ScriptedModel, call, text
 
 
@@ -16,7 +17,7 @@ class Shop:
         return self.stock[product]
 
 
-def make_agent(model: object, shop: Shop) -> Agent:
+def make_agent(model: str | Model, shop: Shop) -> Agent:
     """The program builds its agent here, and so do the tests: with another model."""
     return Agent(model, tools=[tool(shop.sell, effect="unsafe")], policy=ask("sell"))
 

@@ -56,7 +56,7 @@ order = {
     "due": "2026-12-01",
     "discount": "7.5",
 }
-result = Agent(ScriptedModel([call("quote", **order), text("Done.")]), tools=[quote]).run_sync("Quote it")
+result = Agent(ScriptedModel([call("quote", arguments=order), text("Done.")]), tools=[quote]).run_sync("Quote it")
 
 print(result.messages[-2].results[0].content)
 assert result.tool_calls[0].status == "ok"

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from treadle import Agent, AgentChanged, Agents, open_session, tool
-from treadle.testing import ScriptedModel, call, text
+from treadle.testing import ScriptedModel, TurnLike, call, text
 
 
 @tool(effect="unsafe")
@@ -14,7 +14,7 @@ async def pay(amount: int) -> str:
     return "paid"
 
 
-def clerk(*turns, instructions="Pay what is due.") -> Agent:
+def clerk(*turns: TurnLike, instructions: str = "Pay what is due.") -> Agent:
     return Agent(ScriptedModel(turns), name="clerk", instructions=instructions, tools=[pay])
 
 

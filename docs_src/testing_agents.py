@@ -3,7 +3,7 @@
 import asyncio
 
 from treadle import Agent, resolve_model, tool
-from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
+from treadle.testing import MockProvider, ScriptedModel, Turn, TurnLike, call, text
 
 
 @tool(effect="read")
@@ -22,7 +22,7 @@ async def a_scripted_model_sees_the_result() -> None:
 
 
 async def every_dialect_comes_to_the_same_end(dialect: str) -> None:
-    script = [
+    script: list[TurnLike] = [
         Turn(status=503),  # asked again after a moment
         Turn(calls=(call("temperature", town="Bergen"),), cut="mid-arguments"),  # never run: the call is not whole
         call("temperature", town="Bergen"),

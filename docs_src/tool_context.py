@@ -17,9 +17,9 @@ class App:
 
 
 @tool(effect="read")
-async def orders(ctx: ToolContext) -> list[str]:
+async def orders(ctx: ToolContext[App]) -> list[str]:
     """List the orders of the customer who asks."""
-    app: App = ctx.deps
+    app = ctx.deps
     ctx.progress("Reading the orders")  # shown to people, never to the model
     found = app.database.execute("SELECT product FROM orders WHERE customer = ?", (app.customer,))
     return [product for (product,) in found]

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from treadle import Agent, Done, NotDone, Subject, ToolContext, allow, tool
-from treadle.testing import ScriptedModel, call, text
+from treadle import Agent, Done, NotDone, Subject, Tool, ToolContext, allow, tool
+from treadle.testing import ScriptedModel, TurnLike, call, text
 from treadle.tools import JsonObject
 
 PAID: dict[str, int] = {}
@@ -72,13 +72,13 @@ async def submit(answer: str) -> str:
 
 
 async def main() -> None:
-    turns = [
+    turns: list[TurnLike] = [
         [call("price", product="teapot"), call("database", command="show orders")],
         [call("write_file", path="A.txt", content="24.5"), call("pay", invoice="7", amount=40)],
         call("is_ready", order="7"),
         call("submit", answer="All done."),
     ]
-    tools = [look_up_the_price, pay, database, write_file, is_ready, submit]
+    tools: list[Tool] = [look_up_the_price, pay, database, write_file, is_ready, submit]
     agent = Agent(ScriptedModel([*turns, text("")]), tools=tools, policy=allow("write_file", "pay"))
 
     result = await agent.run("Do the day's work")

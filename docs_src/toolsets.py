@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -26,7 +26,7 @@ class TextServer:
     name = "text server"
 
     @asynccontextmanager
-    async def open(self, ctx: ToolsetContext) -> AsyncIterator["Connection"]:
+    async def open(self, ctx: ToolsetContext) -> AsyncGenerator["Connection"]:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", SERVER, stdin=pipe, stdout=pipe)
         try:

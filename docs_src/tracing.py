@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections import Counter
+from collections import defaultdict
 
 from treadle import Agent, tool
 from treadle.events import AnyEvent, ModelFinished, RunFinished, ToolFinished
 from treadle.testing import ScriptedModel, call, text
 
 logger = logging.getLogger("shop.agents")
-seconds: Counter[str] = Counter()
+seconds: defaultdict[str, float] = defaultdict(float)
 
 
 def trace(event: AnyEvent) -> None:

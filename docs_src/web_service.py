@@ -26,7 +26,7 @@ class Service:
         self.agent = agent
         self.path = journal
         self.running: set[asyncio.Task[None]] = set()
-        self.listeners: dict[str, set[asyncio.Queue[bytes]]] = defaultdict(set)
+        self.listeners: dict[str, set[asyncio.Queue[bytes | None]]] = defaultdict(set)
 
     def app(self) -> web.Application:
         app = web.Application()

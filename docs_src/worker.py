@@ -31,7 +31,7 @@ AGENTS = Agents([clerk])
 
 async def resume_what_was_left(journal_path: Path) -> list[str]:
     """Resume each unfinished session that nobody runs. Call it at start, and again as often as you like."""
-    done = []
+    done: list[str] = []
     async with open_journal(journal_path) as journal:
         for info in await journal.sessions(SessionFilter(phases=("running", "paused"), without_deleted=True)):
             if info.phase == "paused" and any(one.session_id == info.id for one in await journal.approvals()):

@@ -27,6 +27,7 @@ from treadle.stops import StopReason, exit_code
 from treadle.tools import CallStatus, Effect
 
 SAMPLES = sorted((PROJECT / "docs_src").glob("*.py"))
+PROGRAM = PROJECT / "docs_src" / "tea_shop"
 HAS_FACE = "Agent" in (all_names(PACKAGE / "__init__.py") or ())
 
 
@@ -96,10 +97,27 @@ def test_each_page_shows_its_samples_as_they_are(path):
     assert docs.written_anew(text) == text, "say: make docs"
 
 
+def test_the_whole_program_passes_its_own_tests_which_start_its_processes(tmp_path):
+    environment = {**os.environ, "HOME": str(tmp_path), "TREADLE_HOME": str(tmp_path / "treadle")}
+    options = ["-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-c", os.devnull, f"--rootdir={PROGRAM}"]
+
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(PROGRAM / "test_desk.py")],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "4 passed" in ran.stdout
+
+
 def test_each_sample_is_shown_on_a_page():
     shown = {name for path in PAGES for name in docs.shown(path.read_text(encoding="utf-8"))}
 
-    assert shown == {str(sample.relative_to(PROJECT)) for sample in SAMPLES}
+    assert shown == {str(sample.relative_to(PROJECT)) for sample in [*SAMPLES, *PROGRAM.glob("*.py")]}
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

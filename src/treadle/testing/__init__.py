@@ -17,6 +17,7 @@ from treadle.mock import (
     parse_script,
 )
 from treadle.mock.model import ScriptedModel, call, text
+from treadle.mock.turns import TurnLike
 from treadle.testing.clocks import FakeClock, FixedRandomness
 from treadle.testing.contexts import FakeToolContext, tool_context
 from treadle.testing.faults import FaultyJournal, FaultyModel
@@ -35,6 +36,7 @@ __all__ = [
     "ScriptedCall",
     "ScriptedModel",
     "Turn",
+    "TurnLike",
     "call",
     "check_anthropic_history",
     "check_chat_history",
