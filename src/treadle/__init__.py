@@ -107,7 +107,10 @@ if TYPE_CHECKING:
     from treadle.tools import Done as Done
     from treadle.tools import Effect as Effect
     from treadle.tools import NotDone as NotDone
+    from treadle.tools import Preview as Preview
     from treadle.tools import ProcessResult as ProcessResult
+    from treadle.tools import Review as Review
+    from treadle.tools import Risk as Risk
     from treadle.tools import Subject as Subject
     from treadle.tools import Tool as Tool
     from treadle.tools import ToolContext as ToolContext
@@ -171,6 +174,7 @@ _HOMES = {
     "OnDemand": "toolsets.on_demand",
     "OpenToolset": "ports",
     "Prefixed": "toolsets.reshaped",
+    "Preview": "tools",
     "Price": "budgets",
     "ProcessResult": "tools",
     "ReActDecision": "drivers.react",
@@ -182,6 +186,8 @@ _HOMES = {
     "Renamed": "toolsets.reshaped",
     "ReplayModel": "providers.recorded",
     "RequireApproval": "toolsets.reshaped",
+    "Review": "tools",
+    "Risk": "tools",
     "Run": "agents.run",
     "RunCompleted": "errors",
     "RunResult": "engine.reports",

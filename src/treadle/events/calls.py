@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from treadle.budgets import Spent
 from treadle.events.base import Event
 from treadle.messages import ToolCall
-from treadle.tools import Effect, JsonObject, ToolResult
+from treadle.tools import ApprovalType, Effect, JsonObject, Preview, ToolResult
 
 __all__ = [
     "ActionDecided",
@@ -15,6 +15,7 @@ __all__ = [
     "ChildEnded",
     "ChildStarted",
     "ContractViolated",
+    "RulesGranted",
     "ToolAttemptFailed",
     "ToolFinished",
     "ToolInDoubt",
@@ -61,6 +62,8 @@ class CallDecided(Event, frozen=True, kw_only=True, tag="call.decided"):
     """Words of the decision for the model."""
     interrupt: bool = False
     """Whether the run stops for a person because of it."""
+    risk: str = ""
+    """The risk class of the call: see `treadle.Risk`."""
 
 
 class ActionDecided(Event, frozen=True, kw_only=True, tag="action.decided"):
@@ -111,6 +114,26 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval.requeste
     """Why, in one sentence; empty without one."""
     replaces: str = ""
     """The first request for this consent, where its answer could not be used; answering either answers this one."""
+    approval_type: ApprovalType = "tool_call"
+    """What is asked: whether the call may run; whether one that had started may run again; whether it is meant, though it may be the
+    repetition of another one; or what to run, where edited arguments did not fit."""
+    action: str = ""
+    """What would be done, in a few words."""
+    target: str = ""
+    """What it would be done to, such as a path; empty where the tool does not say."""
+    risk: str = ""
+    """Its risk class: see `treadle.Risk`."""
+    preview: Preview | None = None
+    """What it would change, in detail: a unified diff, a parsed command. None in events of older versions."""
+    expected_result: str = ""
+    """What is true afterwards, in one sentence."""
+    rollback: str = ""
+    """How it can be undone, in one sentence."""
+    scope: str = "call"
+    """What an answer covers where it names no scope: this one call."""
+    rules: tuple[str, ...] = ()
+    """Rules that would allow just this call without a question. An answer may take them, for the session or for good. Empty where none is
+    proven to match, and for shells, interpreters, wrappers, protected files and calls that a rule asks about."""
 
 
 class ApprovalAnswered(Event, frozen=True, kw_only=True, tag="approval.answered"):
@@ -130,6 +153,23 @@ class ApprovalAnswered(Event, frozen=True, kw_only=True, tag="approval.answered"
     """When the person gave the answer, by the store's clock where it has one. `at` is when a run took it in."""
     interrupt: bool = False
     """Whether the person, who denies the call, wants the run to stop."""
+    scope: Literal["call", "session", "rule"] = "call"
+    """What an `allow` covers: this one call; this session; or, as a rule, later sessions too. `rules.granted` names the rules."""
+    expires_at: float | None = None
+    """When an `allow` of this one call is void, if it has not been used, in seconds since 1970."""
+
+
+class RulesGranted(Event, frozen=True, kw_only=True, tag="rules.granted"):
+    """A person has allowed more than one call: what these rules match is no longer asked about, unless another rule or a tool asks."""
+
+    rules: tuple[str, ...]
+    """The rules, such as `shell(git log:*)`."""
+    scope: Literal["session", "rule"] = "session"
+    """`session`, or `rule` where the person has them kept for later sessions too."""
+    by: str = "person"
+    """Who allowed it."""
+    approval_id: str = ""
+    """The request that was answered; empty for rules that were granted by themselves."""
 
 
 class ToolStarted(Event, frozen=True, kw_only=True, tag="tool.started"):

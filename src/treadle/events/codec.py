@@ -14,6 +14,7 @@ from treadle.events.calls import (
     ChildEnded,
     ChildStarted,
     ContractViolated,
+    RulesGranted,
     ToolAttemptFailed,
     ToolFinished,
     ToolInDoubt,
@@ -75,6 +76,7 @@ AnyEvent: TypeAlias = (
     | ToolInput
     | ToolSuspended
     | ToolResumed
+    | RulesGranted
     | ChildStarted
     | ChildEnded
     | ToolProgress

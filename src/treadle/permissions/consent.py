@@ -6,9 +6,10 @@ import msgspec
 
 from treadle.canonical import copied, digest
 from treadle.events import ApprovalAnswered, ApprovalRequested
+from treadle.permissions.reviews import offered_rules, review_of
 from treadle.ports import Decision, DecisionKind, SessionView
 from treadle.state import IN_DOUBT, Approval, CallState, Doubt
-from treadle.tools import CheckedCall, Tool
+from treadle.tools import ApprovalType, CheckedCall, Tool
 
 __all__ = [
     "action_digest",
@@ -34,6 +35,14 @@ __all__ = [
 _EQUALS_DOUBT = "equals a call in doubt"
 _REPORTED_TWICE = "possible repetition of a call"
 _UNFIT_EDIT = "edited arguments"
+
+_KINDS: dict[str, ApprovalType] = {
+    IN_DOUBT: "in_doubt",
+    _EQUALS_DOUBT: "in_doubt",
+    _REPORTED_TWICE: "possible_repetition",
+    _UNFIT_EDIT: "unfit_edit",
+}
+"""What is asked, by the rule that asks."""
 
 # --- what a consent is bound to
 
@@ -156,27 +165,37 @@ def is_asked_about(
 
 
 def request(
-    state: CallState, call: CheckedCall, decision: Decision, *, session_id: str, token: str, expires_at: float
+    state: CallState, call: CheckedCall, decision: Decision, *, session: SessionView, token: str, expires_at: float
 ) -> ApprovalRequested:
     """Return the request for a person's consent to exactly this call.
 
     Args:
         decision: Why a person is asked.
+        session: The session that asks.
         token: Makes the request's id unique.
         expires_at: When the request is void, in seconds since 1970.
     """
     replaced = state.approval if decision.rule == _UNFIT_EDIT else None
+    shown = review_of(call, session.state.facts.values)
     return ApprovalRequested(
         call_id=state.call.id,
         approval_id="ap_" + token,
         tool=call.name,
         arguments=copied(call.arguments),  # who learns of the event shares nothing with the call
-        digest=action_digest(session_id, call),
+        digest=action_digest(session.id, call),
         effect=call.effect,
         expires_at=expires_at,
         rule=decision.rule,
         reason=decision.reason,
         replaces="" if replaced is None else replaced.replaces or replaced.id,
+        approval_type=_KINDS.get(decision.rule, "tool_call"),
+        action=shown.action,
+        target=shown.target,
+        risk=call.risk,
+        preview=shown.preview,
+        expected_result=shown.expected_result,
+        rollback=shown.rollback,
+        rules=offered_rules(call, decision, session),
     )
 
 

@@ -8,16 +8,19 @@ import msgspec
 
 from treadle.canonical import copied
 from treadle.errors import ConfigurationError
-from treadle.ports import SessionView
 from treadle.shell.judging import analyse
-from treadle.shell.parsed import Doubt, Line
+from treadle.shell.parsed import Doubt, Line, Touched
 from treadle.shell.rules import CommandPattern
-from treadle.tools import CheckedCall, Place, ShellLine, Subject
+from treadle.tools import CheckedCall, JsonObject, Place, ShellLine, Subject
 
-__all__ = ["JudgedLine", "Reached", "judged", "pattern_of"]
+__all__ = ["FILE_TOOLS", "JudgedLine", "Reached", "judged", "pattern_of"]
 
 _ACCESS = {"read": ("read", "grep", "glob", "list"), "write": ("write", "edit", "read", "grep", "glob", "list")}
 """The tools whose rules on `path` speak of a path that a command reads or writes. A program that may write a file may read it too."""
+
+
+FILE_TOOLS = frozenset(name for names in _ACCESS.values() for name in names)
+"""The tools whose rules on `path` hold for commands, too."""
 
 
 class Reached(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +50,16 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
         """Whether rules may allow it: it is understood, stays in the root folder, and no redirection of it writes a file."""
         return self.line.is_understood and not self.redirects and not any(one.is_outside for one in self.reached)
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether it starts and touches nothing but what was found: a rule that forbids and finds nothing has nothing to forbid."""
+        return self.line.is_decided
+
+    @property
+    def undecided(self) -> str:
+        """Why it cannot be decided, for the person who is asked."""
+        return " ".join(f"{one.reason} {one.text}" for one in (*self.line.doubts, *self.line.hidden)[:1])
+
     def allowed_by(self, patterns: Sequence[CommandPattern]) -> bool:
         """Whether these patterns together cover each simple command of the line."""
         outer = [one for one in self.line.invocations if not one.via]
@@ -57,18 +70,21 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
         return any(pattern.forbids(one) for one in self.line.invocations)
 
 
-def judged(call: CheckedCall, session: SessionView | None) -> JudgedLine | None:
-    """Return what the line of a call would do; None for a call of a tool that runs no line."""
+def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
+    """Return what the line of a call would do; None for a call of a tool that runs no line.
+
+    Args:
+        facts: What tools have remembered in the session: the folder in which the line starts.
+    """
     if call.tool.line is None:
         return None
     try:
-        facts = {} if session is None else copied(session.state.facts.values)
-        given = call.tool.line(copied(call.arguments), facts)
+        given = call.tool.line(copied(call.arguments), copied(facts))
     except Exception as error:  # noqa: BLE001 - the author's function; what it cannot say is in doubt
         doubt = Doubt(reason=f"The tool does not say which line it would run: {type(error).__name__}.", text=call.name)
         return JudgedLine(line=Line(source="", doubts=(doubt,)), reached=(), redirects=False)
     line = _analysed(given.text)
-    reached = tuple(_reached(one.path, one.access, given) for one in line.touched)
+    reached = tuple(_reached(one, given) for one in line.touched)
     return JudgedLine(line=line, reached=reached, redirects=any(one.writes for one in line.redirections))
 
 
@@ -90,14 +106,14 @@ def _parsed(text: str) -> CommandPattern:
     return CommandPattern.parse(text)
 
 
-def _reached(path: str, access: Literal["read", "write"], given: ShellLine) -> Reached:
-    place = given.look(path)
+def _reached(touched: Touched, given: ShellLine) -> Reached:
+    place = given.look(touched.path)
     subject = Subject(
         names=_names(place),
-        extent="tree" if place.is_folder else "itself",
+        extent=touched.extent if place.is_folder else "itself",
         resolve=lambda other: _names(given.look_from_root(other)),
     )
-    return Reached(subject=subject, access=access, is_outside=place.relative is None)
+    return Reached(subject=subject, access=touched.access, is_outside=place.relative is None)
 
 
 def _names(place: Place) -> tuple[str, ...]:

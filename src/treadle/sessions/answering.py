@@ -12,7 +12,7 @@ from treadle.sessions.maintenance import check_text
 from treadle.sessions.reading import events_of_all
 from treadle.state import Approval, InboxMessage, LeftAnswer, SessionState, instant, is_cancelled
 
-__all__ = ["check_answer", "find_suspended", "inbox_of", "store_time", "why_not_waiting"]
+__all__ = ["check_answer", "check_scope", "find_suspended", "inbox_of", "store_time", "why_not_waiting"]
 
 
 def check_answer(answer: object, *, reason: object, arguments: object, interrupt: object, by: object) -> None:
@@ -29,6 +29,23 @@ def check_answer(answer: object, *, reason: object, arguments: object, interrupt
         raise ConfigurationError(f"Edited arguments must be JSON: {fault}.")
     check_text("reason", reason)
     check_text("by", by)
+
+
+def check_scope(scope: object, approval: Approval, *, answer: str, arguments: object) -> None:
+    """Raise ConfigurationError where the request offers no answer of this scope."""
+    if scope == "call":
+        return
+    if scope not in ("session", "rule"):
+        raise ConfigurationError(f"The scope of an answer is 'call', 'session' or 'rule'; got {shown(scope)}.")
+    if answer != "allow" or arguments is not None:
+        raise ConfigurationError(
+            f"scope={scope!r} goes with 'allow' and the arguments that were asked about; a denial or an edit is for one call."
+        )
+    if not approval.rules:
+        raise ConfigurationError(
+            f"No rule is proven to match call {approval.call_id} of {approval.tool} and nothing more, so it can be allowed "
+            f"once only: session.answer({approval.id!r}, 'allow')."
+        )
 
 
 async def why_not_waiting(

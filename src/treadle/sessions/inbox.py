@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from treadle.events import AnyEvent, ApprovalAnswered, MessageAdded, ModeChanged, ToolInput
+from treadle.events import AnyEvent, ApprovalAnswered, MessageAdded, ModeChanged, RulesGranted, ToolInput
 from treadle.messages import Message, user_message
 from treadle.sessions.ledger import Ledger
 from treadle.state import (
@@ -126,30 +126,32 @@ class Inbox:
             await self._ledger.journal.consume(self._ledger.state.id, ids, self._ledger.state.head)
 
     async def _facts(self, message: InboxMessage) -> list[AnyEvent]:
-        fact = self._fact(message)
-        if not isinstance(fact, MessageAdded) or self._prompt is None:
-            return [] if fact is None else [fact]
-        denied, beside = await self._prompt(fact.message, "steer")
-        return beside if denied is not None else [fact, *beside]
+        facts = self._known(message)
+        if not facts or not isinstance(facts[0], MessageAdded) or self._prompt is None:
+            return facts
+        denied, beside = await self._prompt(facts[0].message, "steer")
+        return beside if denied is not None else [*facts, *beside]
 
-    def _fact(self, message: InboxMessage) -> AnyEvent | None:
+    def _known(self, message: InboxMessage) -> list[AnyEvent]:
         state = self._ledger.state
         match message:
             case LeftMessage() if message.id not in state.message_ids:
-                return MessageAdded(message=user_message(message.text), source="steer", message_id=message.id)
-            case LeftInput():
-                return _given(message, state.open.get(message.call_id))
+                return [MessageAdded(message=user_message(message.text), source="steer", message_id=message.id)]
+            case LeftInput() if (given := _given(message, state.open.get(message.call_id))) is not None:
+                return [given]
             case LeftAnswer():
                 return _answered(message, state.pending_approvals())
             case _:
-                return None
+                return []
 
 
-def _answered(message: LeftAnswer, waiting: Sequence[Approval]) -> ApprovalAnswered | None:
+def _answered(message: LeftAnswer, waiting: Sequence[Approval]) -> list[AnyEvent]:
+    """Return the answer, and the rules that it takes. Those of a call of another session are for that session to record."""
     approval = next((one for one in waiting if answer_id(one) == message.id), None)
     if approval is None:
-        return None
-    return ApprovalAnswered(
+        return []
+    scope = message.scope if message.answer == "allow" and message.arguments is None and approval.rules else "call"
+    answered = ApprovalAnswered(
         call_id=approval.call_id,
         approval_id=approval.id,
         answer=message.answer,
@@ -158,7 +160,19 @@ def _answered(message: LeftAnswer, waiting: Sequence[Approval]) -> ApprovalAnswe
         arguments=message.arguments,
         given_at=message.at,
         interrupt=message.interrupt,
+        scope=scope,
+        expires_at=approval.expires_at if message.answer == "allow" and scope == "call" else None,
     )
+    if scope == "call":
+        return [answered]
+    granted = RulesGranted(
+        call_id=approval.call_id,
+        rules=approval.rules,
+        scope=scope,
+        by=message.approved_by,
+        approval_id=approval.id,
+    )
+    return [answered, granted]
 
 
 def _given(message: LeftInput, call: CallState | None) -> ToolInput | None:

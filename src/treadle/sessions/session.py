@@ -94,6 +94,7 @@ class Session(HeldSession):
         reason: str = "",
         arguments: JsonObject | None = None,
         interrupt: bool = False,
+        scope: Literal["call", "session", "rule"] = "call",
         by: str = "person",
     ) -> None:
         """Answer a request for consent, from this or any other process. `resume` then goes on.
@@ -106,10 +107,12 @@ class Session(HeldSession):
             reason: Why; the model reads it where the call is denied.
             arguments: Edited arguments for the call, validated like the model's own. Where they do not fit, the request waits again.
             interrupt: With a denial: `resume` stops the run then, and starts no other call of the response.
+            scope: What an `allow` covers: this one `call`; or, by the rules that the request offers, this `session`; or later ones too,
+                as a `rule`: keeping it in a configuration is up to you. A request without rules can be answered for the call only.
             by: Who answers, for the record.
 
         Raises:
-            ConfigurationError: The answer is neither, or the arguments are not a JSON object.
+            ConfigurationError: The answer is neither, the arguments are not a JSON object, or the request does not offer the scope.
             ApprovalExpired: The request has expired; `resume` asks anew.
             UnknownApproval: Nothing by that id waits, or it has been answered: the first answer wins, and the message names it.
         """
@@ -118,6 +121,7 @@ class Session(HeldSession):
         await self.refresh()
         maintenance.check_here(self.state, self.journal)
         approval = await self._find_waiting(approval_id)
+        answering.check_scope(scope, approval, answer=answer, arguments=arguments)
         now = await answering.store_time(self.journal)
         at = self.clock.now() if now is None else now
         if at > approval.expires_at:
@@ -133,6 +137,7 @@ class Session(HeldSession):
             at=at,
             arguments=arguments,
             interrupt=interrupt,
+            scope=scope,
         )
         asks = approval.session_id  # this session, or one that carries out a call of it
         if not await self.journal.put(asks, message):

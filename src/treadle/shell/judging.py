@@ -2,7 +2,11 @@
 
 import posixpath
 import re
+from collections.abc import Sequence
+from functools import partial
+from itertools import islice
 
+from treadle.shell.hiding import hides
 from treadle.shell.parsed import Doubt, Invocation, Line, Redirection, Touched
 from treadle.shell.programs import INTERPRETERS, PROGRAMS, SUBCOMMANDS, WRAPPERS, Program
 from treadle.shell.reading import MAX_COMMANDS, read
@@ -11,6 +15,9 @@ __all__ = ["analyse", "program_name", "reads_only"]
 
 _MAX_INNER = 3
 """How deep lines within lines (`sh -c "sh -c '...'"`) are looked into for what they start."""
+_JOINING = "=:,@"
+"""Signs that may join a path to something."""
+_MAX_TAILS = 32
 _UNKNOWN = Program()
 _VERSION = re.compile(r"[-.]?\d+(\.\d+)*$")
 _ASSIGNMENT = re.compile(r"^\w+=")
@@ -55,10 +62,18 @@ def _judged(line: Line, *, depth: int) -> Line:
         )
         inner = _inner(judged, depth=depth) if judged.risks else []
         invocations += [judged, *inner]
+    joined = next(
+        (word for one in invocations for word in one.words if sum(map(word.count, _JOINING)) > _MAX_TAILS), None
+    )
+    if joined is not None:
+        doubts.append(Doubt(reason="A word joins too many parts to be judged.", text=joined[:80]))
     if len(invocations) > MAX_COMMANDS * MAX_COMMANDS:
         doubts.append(Doubt(reason="The line starts too many commands to be judged.", text=line.source[:80]))
         invocations = invocations[: MAX_COMMANDS * MAX_COMMANDS]
     outer = [one for one in invocations if not one.via]
+    is_decided = partial(_is_decided, depth=depth)
+    found = ((one, hides(one, program_name(one.program), is_decided)) for one in invocations)
+    hidden = [Doubt(reason=reason, text=one.text[:80]) for one, reason in found if reason is not None]
     touched = [
         *(path for one in outer for path in _paths(one)),
         *(_target(one, at) for one in line.redirections for at in one.folders),
@@ -69,7 +84,13 @@ def _judged(line: Line, *, depth: int) -> Line:
         redirections=line.redirections,
         touched=tuple(dict.fromkeys(touched)),
         doubts=tuple(doubts),
+        hidden=tuple(hidden),
     )
+
+
+def _is_decided(text: str, *, depth: int) -> bool:
+    """Whether a text that a shell is given is understood, and hides nothing. One that is nested too deeply is not looked into."""
+    return depth < _MAX_INNER and _judged(read(text), depth=depth + 1).is_decided
 
 
 def _risks(one: Invocation) -> list[str]:
@@ -155,26 +176,65 @@ def _target(one: Redirection, at: str) -> Touched:
 def _paths(one: Invocation) -> list[Touched]:
     """Return every path that the arguments may name. Where a program is not known each argument may be one, and it may be written."""
     _, known = _known(one)
-    operands = 1 if one.program in SUBCOMMANDS else 0
+    arguments = one.arguments[1 if one.program in SUBCOMMANDS else 0 :]
+    goes_deep = known.recursive is None or any(_has_option(argument, known.recursive) for argument in arguments)
+    extent = "tree" if goes_deep else known.folder
     is_read, seen = known.reads_only, 0
-    found: list[Touched] = []
-    is_over = False
-    for argument in one.arguments[operands:]:
+    named: list[tuple[str, str, bool]] = []
+    has_text = known.operands == "first_text" and not any(_has_option(one, known.texts) for one in arguments)
+    is_over = may_be_value = False
+    for argument in arguments:
         is_option = argument.startswith("-") and argument != "-" and not is_over
         is_over = is_over or argument == "--"
         if is_option:
-            texts = _values(argument)
+            texts = _values(argument, is_known=known is not _UNKNOWN)
+            may_be_value = not _is_flag(argument, known.flags)
         else:
             seen += 1
-            is_text = known.operands == "text" or (known.operands == "first_text" and seen == 1)
+            is_text = known.operands == "text" or (has_text and seen == 1 and not may_be_value)
             texts = [] if is_text or argument in ("-", "--") else _operand(argument)
+            may_be_value = False
         reads = is_read and not (known.max_operands is not None and not is_option and seen > known.max_operands)
-        found += [
-            Touched(path=_join(at, text), access="read" if reads else "write", text=argument)
-            for text in texts
-            for at in one.folders
-        ]
-    return found
+        named += [(text, argument, reads) for text in texts]
+    if goes_deep and not _names_a_path(arguments, known):
+        named.append((".", one.text, is_read))
+    return [
+        Touched(path=_join(at, text), access="read" if reads else "write", text=argument, extent=extent)
+        for text, argument, reads in named
+        for at in one.folders
+    ]
+
+
+def _has_option(argument: str, wanted: frozenset[str]) -> bool:
+    name = argument.partition("=")[0]
+    if name.startswith("--"):
+        return any(one.startswith(name) for one in wanted)
+    return argument.startswith("-") and any(len(one) == len("-x") and one[1] in argument[1:] for one in wanted)
+
+
+def _names_a_path(arguments: Sequence[str], known: Program) -> bool:
+    """Whether a program that goes through folders is surely told where to begin: else it begins where it is."""
+    if known.style == "words":  # find: its paths stand before its expression
+        first = next((argument for argument in arguments if argument not in ("-H", "-L", "-P")), "-")
+        return not first.startswith(("-", "(", "!", ","))
+    operands, may_be_value, has_text = 0, False, known.operands != "first_text"
+    for at, argument in enumerate(arguments):
+        if argument == "--":
+            operands += len(arguments) - at - 1
+            break
+        if argument.startswith("-") and argument != "-":
+            has_text = has_text or _has_option(argument, known.texts)
+            may_be_value = not _is_flag(argument, known.flags)
+        else:
+            operands += not may_be_value
+            may_be_value = False
+    return operands >= (1 if has_text else 2)
+
+
+def _is_flag(argument: str, flags: frozenset[str]) -> bool:
+    if argument.startswith("--"):
+        return "=" in argument or argument in flags
+    return all(f"-{letter}" in flags for letter in argument[1:])
 
 
 def _operand(argument: str) -> list[str]:
@@ -182,18 +242,19 @@ def _operand(argument: str) -> list[str]:
     return [argument, *_tails(argument)]
 
 
-def _values(argument: str) -> list[str]:
-    """Return the paths that an option may carry: `--to=../x`, `-I/usr`, `-o../x`."""
+def _values(argument: str, *, is_known: bool) -> list[str]:
+    """Return the paths that an option may carry: `--to=../x`, `--to=x`, `-I/usr`, `-o../x`, and `-ox` of a program that is not known."""
     starts = [at for at in (argument.find("/"), argument.find("..")) if at > 0]
-    if not starts:
-        return []
-    joined = argument[2:] if not argument.startswith("--") else ""
-    return [text for text in (joined, argument[min(starts) :], *_tails(argument)) if text]
+    is_short = not argument.startswith("--")
+    found = [argument[2:]] if is_short and (starts or not is_known) else []
+    found += [argument[min(starts) :]] if starts else []
+    return [text for text in (*found, *_tails(argument)) if text]
 
 
 def _tails(argument: str) -> list[str]:
-    tails = [argument[at + 1 :] for at, sign in enumerate(argument) if sign in "=:,@"][:8]
-    return [tail for tail in tails if tail.startswith(("/", "~", ".")) or "../" in tail]
+    """Return what follows each sign that may join a path to something."""
+    tails = (argument[at + 1 :] for at, sign in enumerate(argument) if sign in _JOINING)
+    return [tail for tail in islice(tails, _MAX_TAILS) if tail]
 
 
 def _join(folder: str, path: str) -> str:

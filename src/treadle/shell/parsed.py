@@ -69,6 +69,8 @@ class Touched(msgspec.Struct, frozen=True, kw_only=True):
     """`write` also where nobody knows better: a program that is not known may write whatever it is given."""
     text: str
     """The argument or redirection that names it, as written."""
+    extent: Literal["itself", "children", "tree"] = "tree"
+    """How much below it is reached, where it is a folder."""
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +86,14 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """Every path that an argument or a redirection may name."""
     doubts: tuple[Doubt, ...] = ()
     """What could not be analysed, in the order in which it was found. Empty: the line starts what `invocations` lists, and no more."""
+
+    hidden: tuple[Doubt, ...] = ()
+    """Which commands may start others that `invocations` does not list: a shell that reads its input, `eval`, `xargs`, inline programs."""
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether `invocations` lists all that the line starts: a rule that forbids and finds nothing there has nothing to forbid."""
+        return not self.doubts and not self.hidden
 
     @property
     def is_understood(self) -> bool:

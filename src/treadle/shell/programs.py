@@ -5,10 +5,22 @@ The lists of options come from the programs' own manuals; they forbid what a rul
 """
 
 from types import MappingProxyType
+from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["INTERPRETERS", "PROGRAMS", "SUBCOMMANDS", "WRAPPERS", "Program"]
+__all__ = [
+    "INTERPRETERS",
+    "OPAQUE",
+    "PROGRAMS",
+    "READABLE_SHELLS",
+    "RUNNING_OPTIONS",
+    "SHELLS",
+    "SUBCOMMANDS",
+    "TEXT_PROGRAMS",
+    "WRAPPERS",
+    "Program",
+]
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,17 +38,28 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """`paths`: each operand may be a path. `first_text`: the first is a pattern or script. `text`: none is a path."""
     texts: frozenset[str] = frozenset()
     """Options whose value is text and no path: `-n`, `--format`."""
+    recursive: frozenset[str] | None = frozenset()
+    """Options with which it goes through whole folders, and where no path is given through the one it is in; None if it always does."""
+    flags: frozenset[str] = frozenset()
+    """Of one that may go through folders: its options without a value. What follows another option may be its value, and no path."""
+    folder: Literal["itself", "children", "tree"] = "tree"
+    """What it reaches of a folder that it is given, where it does not go through all of it."""
 
 
-def _program(risky: str = "", *, texts: str = "", **settings: object) -> Program:
-    return msgspec.convert(
-        {"risky": risky.split(), "texts": texts.split(), **settings},
-        Program,
-    )
+# Any: the fields of a Program; `convert` checks them.
+def _program(risky: str = "", *, texts: str = "", flags: str = "", **settings: Any) -> Program:
+    words = {"risky": risky.split(), "texts": texts.split(), "flags": flags.split()}
+    return msgspec.convert({**words, **settings}, Program)
 
 
-def _reader(risky: str = "", *, texts: str = "", **settings: object) -> Program:
-    return _program(risky, texts=texts, reads_only=True, **settings)
+def _reader(risky: str = "", *, texts: str = "", **settings: Any) -> Program:
+    """Describe a program that reads the files it is given, and of a folder nothing."""
+    return _program(risky, texts=texts, reads_only=True, **{"folder": "itself", **settings})
+
+
+def _searcher(risky: str = "", *, texts: str = "", **settings: Any) -> Program:
+    """Describe a program that goes through whole folders."""
+    return _program(risky, texts=texts, reads_only=True, **{"recursive": None, **settings})
 
 
 WRAPPERS = frozenset(
@@ -64,16 +87,65 @@ INTERPRETERS = frozenset(
 """Programs that carry out a text of their own: a script, a configuration, a program in an argument, or a transfer that these rules
 do not read. Only a rule that names the whole command allows one."""
 
+READABLE_SHELLS = frozenset("sh bash rbash dash ash ksh mksh".split())
+"""Shells whose `-c` text is read here as bash reads it."""
+SHELLS = READABLE_SHELLS | frozenset("zsh fish csh tcsh pwsh powershell nu xonsh elvish hatch git-shell".split())
+"""Shells: they start whatever their text, their script or their input says."""
+OPAQUE = frozenset(
+    """
+    xargs parallel sem trap bind complete compgen enable alias hash mapfile readarray source . script at batch crontab screen tmux
+    entr watch watchexec ssh sshpass su sg runuser newgrp pueue nc ncat socat telnet expect gdb lldb m4 dc ed ex vi vim nvim view
+    vimdiff emacs emacsclient sqlite
+    """.split()
+)
+"""Programs that start what their input, their settings or their joined words say: their words do not name it."""
+TEXT_PROGRAMS = frozenset("sed gsed awk gawk mawk nawk original-awk".split())
+"""Interpreters whose programs are short and stand in the line."""
+RUNNING_OPTIONS = frozenset(
+    """
+    --ext-diff --textconv --upload-pack --receive-pack --exec --exec-batch --open-files-in-pager --compress-program --filter
+    --to-command --checkpoint-action --use-compress-program --rsh --rsync-path -toolexec -vettool --script-shell --unzip-command
+    -TT --pre --config-env --exec-path --pager --editor --shell-emulator --node-options --eval --config
+    """.split()
+)
+"""Options that start a program, or read settings that may."""
+
+_GREP_RECURSES = ["-r", "-R", "-d", "--recursive", "--dereference-recursive", "--directories"]
+_GREP_FLAGS = """
+    -i -n -l -c -w -v -s -F -E -G -P -x -o -r -R -H -h -z -a -q -L -U -b -I --recursive --dereference-recursive --ignore-case
+    --line-number --files-with-matches --count --word-regexp --invert-match --fixed-strings --extended-regexp --perl-regexp
+    --only-matching --with-filename --no-filename --text --quiet --no-messages
+"""
+_RG_FLAGS = f"""
+    {_GREP_FLAGS} -u -S -N -p -0 --hidden --no-ignore --smart-case --json --vimgrep --heading --no-heading --no-line-number --files
+    --case-sensitive --follow --multiline --unrestricted
+"""
+
+
+def _grep() -> Program:
+    return _program(
+        "-f --file --exclude-from",
+        operands="first_text",
+        texts="-e --regexp",
+        reads_only=True,
+        recursive=_GREP_RECURSES,
+        flags=_GREP_FLAGS,
+        folder="itself",
+    )
+
+
 _DIFF = "--output --ext-diff --textconv --show-signature --help -O"
 _GIT_READERS = {
     "blame": _reader("--contents --textconv --help --ignore-revs-file -S"),
     "cat-file": _reader("--textconv --filters --help", operands="text"),
     "count-objects": _reader("--help"),
     "describe": _reader("--help", operands="text"),
-    "diff": _reader(_DIFF),
+    "diff": _reader(_DIFF, folder="tree"),
     "for-each-ref": _reader("--shell --perl --python --tcl --help", operands="text"),
-    "grep": _reader("-O --open-files-in-pager --ext-grep --textconv --help -f", operands="first_text"),
-    "log": _reader(_DIFF),
+    "grep": _searcher(
+        "-O --open-files-in-pager --ext-grep --textconv --help -f", operands="first_text", texts="-e", flags=_GREP_FLAGS
+    ),
+    "log": _reader(_DIFF, folder="tree"),
     "ls-files": _reader("--help -X --exclude-from"),
     "ls-tree": _reader("--help"),
     "merge-base": _reader("--help", operands="text"),
@@ -81,10 +153,10 @@ _GIT_READERS = {
     "rev-list": _reader("--help --use-bitmap-index"),
     "rev-parse": _reader("--help --parseopt --sq-quote"),
     "shortlog": _reader(_DIFF),
-    "show": _reader(_DIFF),
+    "show": _reader(_DIFF, folder="tree"),
     "status": _reader("--help"),
     "version": _reader("--help"),
-    "whatchanged": _reader(_DIFF),
+    "whatchanged": _reader(_DIFF, folder="tree"),
 }
 _GIT_WRITERS = {
     **dict.fromkeys("add checkout mv reset restore rm switch stash".split(), _program("--pathspec-from-file --help")),
@@ -109,33 +181,50 @@ PROGRAMS = MappingProxyType(
         **dict.fromkeys("true false pwd".split(), _reader(operands="text")),
         **dict.fromkeys("echo basename dirname seq expr sleep".split(), _reader(operands="text")),
         **dict.fromkeys(
-            "cat tac head tail cut fold nl rev comm cmp paste column stat readlink realpath ls ll dir vdir "
+            "cat tac head tail cut fold nl rev comm cmp paste column stat readlink realpath "
             "md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum od hexdump strings "
             "expand unexpand join pr fmt tsort numfmt".split(),
             _reader(),
         ),
+        **dict.fromkeys("ls ll dir vdir".split(), _reader(folder="children", recursive=["-R", "--recursive"])),
         ":": _reader(operands="text"),
         "cd": _reader(),
         "which": _reader(operands="text"),
-        "diff": _reader("--to-file --from-file"),
-        "du": _reader("--files0-from -X --exclude-from"),
-        "egrep": _reader("-f --file", operands="first_text", texts="-e --regexp"),
-        "fd": _reader("-x --exec -X --exec-batch --ignore-file", operands="first_text"),
-        "fgrep": _reader("-f --file", operands="first_text", texts="-e --regexp"),
+        "diff": _reader("--to-file --from-file", folder="children", recursive=["-r", "--recursive"]),
+        "du": _searcher(
+            "--files0-from -X --exclude-from", flags="-a -h -s -c -k -m -x -b -L -S --all --summarize --human-readable"
+        ),
+        "egrep": _grep(),
+        "fd": _searcher(
+            "-x --exec -X --exec-batch --ignore-file",
+            operands="first_text",
+            flags="-H -I -u -s -i -g -F -a -l -L -p -0 -1 -q --hidden --no-ignore --glob --absolute-path --follow",
+        ),
+        "fgrep": _grep(),
         "file": _reader("-C --compile -f --files-from -m --magic-file -p --preserve-date -Z -z"),
-        "find": _reader("-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from", style="words"),
-        "grep": _reader("-f --file --exclude-from", operands="first_text", texts="-e --regexp"),
-        "jq": _reader("-f --from-file -L --library-path --rawfile --slurpfile --argfile -i", operands="first_text"),
+        "find": _searcher(
+            "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from", style="words"
+        ),
+        "grep": _grep(),
+        "jq": _reader(
+            "-f --from-file -L --library-path --rawfile --slurpfile --argfile -i",
+            operands="first_text",
+            flags="-r -c -n -s -e -S -j -a -C -M -R --raw-output --compact-output --null-input --slurp --sort-keys --exit-status",
+        ),
         "printenv": _program(operands="text"),
         "printf": _reader("-v", operands="text"),
-        "rg": _reader(
+        "rg": _searcher(
             "--pre --hostname-bin -z --search-zip -f --file --ignore-file --pre-glob",
             operands="first_text",
-            texts="-e --regexp",
+            texts="-e --regexp --files",
+            flags=_RG_FLAGS,
         ),
         "sort": _reader("-o --output --compress-program -T --temporary-directory --files0-from --random-source"),
         "tr": _reader(operands="text"),
-        "tree": _reader("-o --fromfile --fromtabfile --gitfile --infofile -R"),
+        "tree": _searcher(
+            "-o --fromfile --fromtabfile --gitfile --infofile -R",
+            flags="-a -d -f -i -l -x -p -s -h -D -C -n -F -u -g -r -t",
+        ),
         "uniq": _reader(max_operands=1),
         "wc": _reader("--files0-from"),
         "xxd": _reader("-r -revert --revert", max_operands=1),

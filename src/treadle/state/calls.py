@@ -15,7 +15,7 @@ from treadle.events import (
 from treadle.fields import Documented
 from treadle.messages import Result, ToolCall
 from treadle.state.doubts import Doubt, doubt_of
-from treadle.tools import Effect, JsonObject, ToolResult
+from treadle.tools import ApprovalType, Effect, JsonObject, Preview, ToolResult
 
 __all__ = ["BUDGET_EXCEEDED", "Approval", "CallRecord", "CallState", "ChildState", "Denial", "streak_key"]
 
@@ -52,6 +52,24 @@ class Approval(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """The person's answer; None while it waits."""
     replaces: str = ""
     """The first request for this consent, where its answer could not be used: the edited arguments did not fit."""
+    approval_type: ApprovalType = "tool_call"
+    """What is asked: `tool_call`, `in_doubt`, `possible_repetition` or `unfit_edit`; see `events.ApprovalRequested`."""
+    action: str = ""
+    """What would be done, in a few words."""
+    target: str = ""
+    """What it would be done to, such as a path; empty where the tool does not say."""
+    risk: str = ""
+    """Its risk class: see `treadle.Risk`."""
+    preview: Preview | None = None
+    """What it would change, in detail: a unified diff, a parsed command. None in requests of older versions."""
+    expected_result: str = ""
+    """What is true afterwards, in one sentence."""
+    rollback: str = ""
+    """How it can be undone, in one sentence."""
+    scope: str = "call"
+    """What an answer covers where it names no scope: this one call."""
+    rules: tuple[str, ...] = ()
+    """Rules that would allow just this call: `session.answer(id, "allow", scope="session")` takes them. Empty: they are not offered."""
     root_id: str = ""
     """The session whose run goes on once it is answered, where that is another: the one at the top."""
 
@@ -168,6 +186,15 @@ def approval_of(event: ApprovalRequested, session_id: str, root_id: str) -> Appr
         rule=event.rule,
         reason=event.reason,
         replaces=event.replaces,
+        approval_type=event.approval_type,
+        action=event.action,
+        target=event.target,
+        risk=event.risk,
+        preview=event.preview,
+        expected_result=event.expected_result,
+        rollback=event.rollback,
+        scope=event.scope,
+        rules=event.rules,
         root_id="" if root_id == session_id else root_id,
     )
 

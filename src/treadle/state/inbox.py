@@ -56,6 +56,8 @@ class LeftAnswer(InboxMessage, frozen=True, kw_only=True, tag="answer"):
     """Edited arguments; None for those that were asked about."""
     interrupt: bool = False
     """Whether the run is to stop, with a denial."""
+    scope: Literal["call", "session", "rule"] = "call"
+    """What an `allow` covers."""
 
 
 class LeftMessage(InboxMessage, frozen=True, kw_only=True, tag="message"):

@@ -23,6 +23,7 @@ from treadle.events import (
     ModelFailed,
     ModelFinished,
     ModelStarted,
+    RulesGranted,
     RunFinished,
     RunPaused,
     RunResumed,
@@ -205,6 +206,9 @@ class SessionState(Standing):
         if (state := self._find(approval.call_id)) is not None:
             state.approval = answered
 
+    def _rules_granted(self, event: RulesGranted) -> None:
+        self.granted = (*self.granted, event)
+
     def _tool_started(self, event: ToolStarted) -> None:
         if (started := self._find(event.call_id)) is not None:
             started.suspended = None
@@ -323,6 +327,7 @@ class SessionState(Standing):
     def _session_forked(self, event: SessionForked) -> None:
         self.parent_id, self.parent_seq = event.parent_id, event.parent_seq
         self.caller = None
+        self.granted = ()  # people allowed that in the other session
         if self.run is not None:  # the children before this point are the other session's
             self.run.children.clear()
 
@@ -340,6 +345,7 @@ class SessionState(Standing):
         self.facts.rewind(event.to)
         self.compactions.rewind(event.to)
         self.approvals.clear()
+        self.granted = tuple(one for one in self.granted if one.seq <= event.to)
         self.early.clear()
         self.salvaged.clear()
         self.marks = {name: seq for name, seq in self.marks.items() if seq <= event.to}
@@ -371,6 +377,7 @@ class SessionState(Standing):
         ModelFailed: _model_failed,
         ModelFinished: _model_finished,
         ModelStarted: _model_started,
+        RulesGranted: _rules_granted,
         RunFinished: _run_ended,
         RunPaused: _run_ended,
         RunResumed: _run_resumed,

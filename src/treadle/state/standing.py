@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 
-from treadle.events import ApprovalRequested, CallDecided, SessionSpawned, SessionStatus, ToolResolved
+from treadle.events import ApprovalRequested, CallDecided, RulesGranted, SessionSpawned, SessionStatus, ToolResolved
 from treadle.messages import Message
 from treadle.state.calls import Approval, CallRecord, CallState, approval_of, asks_of, call_record, only_reads
 from treadle.state.compactions import Compactions
@@ -53,6 +53,8 @@ class Standing:
         """The call of another session that this one carries out; None for a session that people run."""
         self.mode: Mode = DEFAULT_MODE
         """How much happens in it without a question."""
+        self.granted: tuple[RulesGranted, ...] = ()
+        """Rules that people have granted in it."""
         self.facts = Facts()
         """What tools remember in the session."""
         self.compactions = Compactions()

@@ -54,4 +54,13 @@ def _asked(approval: Approval) -> ApprovalRequested:
         rule=approval.rule,
         reason=approval.reason,
         replaces=approval.replaces,
+        approval_type=approval.approval_type,
+        action=approval.action,
+        target=approval.target,
+        risk=approval.risk,
+        preview=approval.preview,
+        expected_result=approval.expected_result,
+        rollback=approval.rollback,
+        scope=approval.scope,
+        rules=approval.rules,
     )

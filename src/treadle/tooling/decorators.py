@@ -12,7 +12,7 @@ import msgspec
 from treadle.errors import InvalidArguments, ToolDefinitionError
 from treadle.redaction import redacted_logger
 from treadle.tooling.callables import FunctionTool, MethodTool, is_method
-from treadle.tools import Command, Effect, JsonObject, Permission, Subject, Tool, ToolContext
+from treadle.tools import Command, Effect, JsonObject, Permission, Review, Risk, Subject, Tool, ToolContext
 
 if TYPE_CHECKING:
     from treadle.tooling.functions import FunctionSchema
@@ -40,6 +40,9 @@ class _Options(TypedDict):
     check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None
     key: Callable[[JsonObject], Any] | None
     permission: Permission | None
+    risk: Risk | str | Callable[[JsonObject], Risk | str] | None
+    review: Callable[[JsonObject, JsonObject], Review] | None
+    draft: str | None
     requires_approval: bool | Callable[[Any], bool]
     result_limit: int | None
     visible: bool | Callable[[Any], bool]
@@ -78,6 +81,9 @@ def tool(
     check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None,
     key: Callable[[JsonObject], Any] | None = None,
     permission: Permission | None = None,
+    risk: Risk | str | Callable[[JsonObject], Risk | str] | None = None,
+    review: Callable[[JsonObject, JsonObject], Review] | None = None,
+    draft: str | None = None,
     requires_approval: bool | Callable[[Any], bool] = False,
     result_limit: int | None = None,
     visible: bool | Callable[[Any], bool] = True,
@@ -102,6 +108,9 @@ def tool(
     check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None,
     key: Callable[[JsonObject], Any] | None = None,
     permission: Permission | None = None,
+    risk: Risk | str | Callable[[JsonObject], Risk | str] | None = None,
+    review: Callable[[JsonObject, JsonObject], Review] | None = None,
+    draft: str | None = None,
     requires_approval: bool | Callable[[Any], bool] = False,
     result_limit: int | None = None,
     visible: bool | Callable[[Any], bool] = True,
@@ -128,6 +137,9 @@ def tool(
     check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None,
     key: Callable[[JsonObject], Any] | None = None,
     permission: Permission | None = None,
+    risk: Risk | str | Callable[[JsonObject], Risk | str] | None = None,
+    review: Callable[[JsonObject, JsonObject], Review] | None = None,
+    draft: str | None = None,
     requires_approval: bool | Callable[[Any], bool] = False,
     result_limit: int | None = None,
     visible: bool | Callable[[Any], bool] = True,
@@ -169,6 +181,9 @@ def tool(
         key: A function of the arguments that returns what a call is about, such as an invoice's number: a JSON value.
             A call with the key of a call in doubt asks a person first.
         permission: `allow`, `ask` or `deny`, where no policy decides; None for the effect's default.
+        risk: Its risk class, such as `financial`, or a function of the arguments that says so: it decides the default, and people see it.
+        review: What a person who is asked is shown: a function of the arguments and the session's facts that returns a `Review`.
+        draft: The tool that prepares what this one commits; a decision `draft` runs that in its place.
         requires_approval: Whether a person must allow each call though a policy allows it; or a function of the checked call.
         result_limit: Characters of a result that the model sees, where that is less than the budget's.
         visible: Whether the tool is offered, or a function of the session's view that decides before each request.
@@ -197,6 +212,9 @@ def tool(
         check=check,
         key=key,
         permission=permission,
+        risk=risk,
+        review=review,
+        draft=draft,
         requires_approval=requires_approval,
         result_limit=result_limit,
         visible=visible,

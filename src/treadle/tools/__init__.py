@@ -2,8 +2,8 @@
 
 from treadle.tools.commands import Command, Place, ProcessResult, Runner, ShellLine
 from treadle.tools.contexts import JsonObject, SessionSnapshot, ToolContext
-from treadle.tools.decisions import DEFAULT_MODE, MODES, Decision, DecisionKind, Mode
-from treadle.tools.effects import CallStatus, Effect
+from treadle.tools.decisions import DEFAULT_MODE, MODES, ApprovalType, Decision, DecisionKind, Mode, Preview, Review
+from treadle.tools.effects import CallStatus, Effect, Risk
 from treadle.tools.tool import (
     CheckedCall,
     Done,
@@ -22,6 +22,7 @@ from treadle.tools.tool import (
 __all__ = [
     "DEFAULT_MODE",
     "MODES",
+    "ApprovalType",
     "CallStatus",
     "CheckedCall",
     "Command",
@@ -34,7 +35,10 @@ __all__ = [
     "NotDone",
     "Permission",
     "Place",
+    "Preview",
     "ProcessResult",
+    "Review",
+    "Risk",
     "Runner",
     "SessionSnapshot",
     "ShellLine",

@@ -7,10 +7,13 @@ import msgspec
 
 from treadle.fields import Documented
 
-__all__ = ["DEFAULT_MODE", "MODES", "Decision", "DecisionKind", "Mode"]
+__all__ = ["DEFAULT_MODE", "MODES", "ApprovalType", "Decision", "DecisionKind", "Mode", "Preview", "Review"]
 
 Mode: TypeAlias = Literal["plan", "ask", "accept-edits", "deny-unlisted", "bypass"]
 """How much a session lets happen without a question. A person changes it, also while a run is under way."""
+
+ApprovalType: TypeAlias = Literal["tool_call", "in_doubt", "possible_repetition", "unfit_edit"]
+"""What a person is asked: see `events.ApprovalRequested`."""
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 """All modes."""
@@ -60,3 +63,33 @@ class Decision(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Whether the run stops for a person. The call is denied then, and the others of its response do not start."""
     consent: Literal["allow", "sandbox"] = "allow"
     """What a person's consent makes of an `ask`: the call runs as it is, or in the sandbox."""
+
+
+class Preview(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """What a call would do, for the person who is asked. Escaped: no character of it is invisible or moves the cursor."""
+
+    kind: Literal["arguments", "diff", "command", "text"] = "text"
+    """`diff`: a unified diff; `command`: a line of shell, parsed; `arguments`: indented JSON; `text`: what the tool says."""
+    text: str
+    """Lines, joined by line feeds."""
+    is_whole: bool = True
+    """Whether nothing is left out. The request's `arguments` are whole in any case."""
+
+
+class Review(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """What a tool says of one of its calls to the person who is asked about it. What is empty is filled in by the runtime.
+
+    Example:
+        Review(action="Pay an invoice", target="account 7", rollback="Ask for a refund within 14 days.")
+    """
+
+    action: str = ""
+    """What would be done, in a few words: `Write a file`."""
+    target: str = ""
+    """What it would be done to: a path, an account, a host."""
+    preview: Preview | None = None
+    """What it would change, in detail."""
+    expected_result: str = ""
+    """What is true afterwards, in one sentence."""
+    rollback: str = ""
+    """How it can be undone, in one sentence."""

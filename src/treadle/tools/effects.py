@@ -1,8 +1,8 @@
-"""Effects: what a call does to the world, and what became of it."""
+"""Effects: what a call does to the world, what kind of harm it may do, and what became of it."""
 
 from enum import StrEnum
 
-__all__ = ["CallStatus", "Effect"]
+__all__ = ["CallStatus", "Effect", "Risk"]
 
 
 class Effect(StrEnum):
@@ -28,6 +28,41 @@ class Effect(StrEnum):
     def __init__(self, word: str) -> None:
         self.is_read = word == "read"
         self.is_repeatable = word != "unsafe"
+
+
+class Risk(StrEnum):
+    """The risk class of a call: what kind of harm it may do. It decides the default where no policy speaks, and people read it."""
+
+    READ_ONLY = "read_only"
+    """Looks at data that the person may see anyway."""
+    SEARCH_ONLY = "search_only"
+    """Finds things in a known place."""
+    COMPUTE_ONLY = "compute_only"
+    """Calculates, and keeps nothing."""
+    DRAFT_ONLY = "draft_only"
+    """Prepares something that nobody gets before another call commits it."""
+    WRITE_LOCAL = "write_local"
+    """Changes files of the working folder."""
+    WRITE_INTERNAL = "write_internal"
+    """Changes records of one's own organisation."""
+    WRITE_EXTERNAL = "write_external"
+    """Changes something that belongs to others."""
+    FINANCIAL = "financial"
+    """Moves money, or commits to."""
+    COMMUNICATION = "communication"
+    """Sends something to people."""
+    IDENTITY_ACCESS = "identity_access"
+    """Changes who may do what."""
+    SECURITY_SENSITIVE = "security_sensitive"
+    """Touches keys, secrets or settings of security."""
+    PROCESS_EXECUTION = "process_execution"
+    """Runs programs."""
+    NETWORK_OPEN_WORLD = "network_open_world"
+    """Reaches any address: what it asks for may carry data away."""
+    DESTRUCTIVE = "destructive"
+    """Deletes, or overwrites what cannot be restored."""
+    PRIVILEGED_ADMIN = "privileged_admin"
+    """Acts with the rights of an administrator."""
 
 
 class CallStatus(StrEnum):

@@ -11,8 +11,8 @@ from treadle.fields import Documented
 from treadle.messages import Media, ToolCall
 from treadle.tools.commands import Command, ShellLine
 from treadle.tools.contexts import JsonObject, ToolContext
-from treadle.tools.decisions import Decision
-from treadle.tools.effects import CallStatus, Effect
+from treadle.tools.decisions import Decision, Review
+from treadle.tools.effects import CallStatus, Effect, Risk
 
 __all__ = [
     "CheckedCall",
@@ -181,6 +181,14 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     """
     permission: Permission | None = None
     """The author's decision where no policy speaks; None for the effect's default."""
+    risk: Risk | str | Callable[[JsonObject], Risk | str] | None = None
+    """Its risk class, one of `treadle.Risk`, or a function of the arguments that says so; one that raises means
+    `privileged_admin`. None: `read_only` for an effect of `read`, else `write_external`."""
+    review: Callable[[JsonObject, JsonObject], Review] | None = None
+    """What a person who is asked about a call is shown beside its arguments: a function of the arguments and the session's facts. One
+    that raises says nothing."""
+    draft: str | None = None
+    """The tool that prepares what this one commits, with the same arguments. A decision `draft` runs that in its place."""
     requires_approval: bool | Callable[[Any], bool] = False
     """Whether a person must allow each call though a policy allows it; a function of the CheckedCall, which asks if it raises."""
     result_limit: int | None = None
@@ -257,6 +265,7 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
             raise ToolDefinitionError(
                 f"Tool {self.name!r}: effect {shown(self.effect)} is not one of {words}, nor a function."
             )
+        self._check_risk()
         if self.permission not in (None, "allow", "ask", "deny"):
             raise ToolDefinitionError(
                 f"Tool {self.name!r}: permission {shown(self.permission)} must be allow, ask or deny."
@@ -279,6 +288,16 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
                 f"Tool {self.name!r}: examples must be a list of arguments, each an object; got {shown(self.examples)}."
             )
 
+    def _check_risk(self) -> None:
+        if self.risk is not None and not callable(self.risk) and self.risk not in set(Risk):
+            raise ToolDefinitionError(
+                f"Tool {self.name!r}: risk {shown(self.risk)} is not a risk class. The classes are: {', '.join(Risk)}."
+            )
+        if self.draft is not None and (not isinstance(self.draft, str) or self.draft in ("", self.name)):
+            raise ToolDefinitionError(
+                f"Tool {self.name!r}: draft must be the name of another tool; got {shown(self.draft)}."
+            )
+
     def _check_functions(self) -> None:
         if not isinstance(self.visible, bool) and not callable(self.visible):
             raise ToolDefinitionError(f"Tool {self.name!r}: visible must be true, false or a function.")
@@ -291,6 +310,7 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
             ("resources", self.resources, "the arguments"),
             ("subjects", self.subjects, "the arguments"),
             ("line", self.line, "the arguments and the facts"),
+            ("review", self.review, "the arguments and the facts"),
             ("key", self.key, "the arguments"),
             ("validate", self.validate, "the arguments"),
             ("convert", self.convert, "the arguments"),
@@ -325,6 +345,23 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
             raise
         except BaseException:  # noqa: BLE001 - a predicate that raises, SystemExit too, means unsafe (design section 1)
             return Effect.UNSAFE
+
+    def risk_of(self, arguments: JsonObject, effect: Effect) -> Risk:
+        """Return the risk class of a call with these arguments. Fails closed: anything unclear is `privileged_admin`.
+
+        Args:
+            effect: What the call does to the world.
+        """
+        if self.risk is None:
+            return Risk.READ_ONLY if effect.is_read else Risk.WRITE_EXTERNAL
+        if not callable(self.risk):
+            return Risk(self.risk)
+        try:
+            return Risk(self.risk(dict(arguments)))
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - as for the effect
+            return Risk.PRIVILEGED_ADMIN
 
 
 def business_key(tool: Tool, arguments: JsonObject) -> str | None:
@@ -380,6 +417,11 @@ class CheckedCall(msgspec.Struct, Documented, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return self.tool.name
+
+    @property
+    def risk(self) -> Risk:
+        """Its risk class."""
+        return self.tool.risk_of(self.arguments, self.effect)
 
 
 class ToolResult(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -82,7 +82,12 @@ class Prefixed(_Reshaped):
 
     def __init__(self, source: Toolset | Sequence[Tool], prefix: str) -> None:
         _check_name("prefix", prefix)
-        super().__init__(source, lambda tool: msgspec.structs.replace(tool, name=prefix + tool.name))
+        super().__init__(
+            source,
+            lambda tool: msgspec.structs.replace(
+                tool, name=prefix + tool.name, draft=None if tool.draft is None else prefix + tool.draft
+            ),
+        )
 
 
 class Renamed(_Reshaped):
@@ -102,7 +107,12 @@ class Renamed(_Reshaped):
         for name in names.values():
             _check_name("each new name", name)
         new = dict(names)
-        super().__init__(source, lambda tool: msgspec.structs.replace(tool, name=new.get(tool.name, tool.name)))
+        super().__init__(
+            source,
+            lambda tool: msgspec.structs.replace(
+                tool, name=new.get(tool.name, tool.name), draft=new.get(tool.draft or "", tool.draft)
+            ),
+        )
 
 
 class Filtered(_Reshaped):

@@ -5,6 +5,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from treadle import Approval, Doubt, list_doubts
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
@@ -62,4 +64,13 @@ def described(approval: Approval) -> dict[str, Any]:
         "expires_at": approval.expires_at,
         "rule": approval.rule,
         "reason": approval.reason,
+        "approval_type": approval.approval_type,
+        "action": approval.action,
+        "target": approval.target,
+        "risk": approval.risk,
+        "preview": None if approval.preview is None else msgspec.to_builtins(approval.preview),
+        "expected_result": approval.expected_result,
+        "rollback": approval.rollback,
+        "scope": approval.scope,
+        "rules": list(approval.rules),
     }

@@ -90,6 +90,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
             mode=self.decision.mode,
             message=self.decision.message,
             interrupt=self.decision.interrupt,
+            risk=self.call.risk,
         )
 
 

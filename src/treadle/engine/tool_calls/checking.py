@@ -17,7 +17,7 @@ from treadle.messages import ToolCall
 from treadle.permissions.modes import in_mode
 from treadle.permissions.policies import decide, default_decision, failed_policy, opinion, stricter
 from treadle.permissions.required import with_approval
-from treadle.ports import Decision, DecisionKind, Policy
+from treadle.ports import Decision, DecisionKind, Policy, SessionView
 from treadle.redaction import redacted_logger
 from treadle.state import SessionState
 from treadle.tools import DEFAULT_MODE, CheckedCall, JsonObject, Mode, Runner, Tool, ToolResult
@@ -63,6 +63,11 @@ class Checker:
         self._has_policy = policy is not None or bool(above)
         self.may_wait = self._has_policy or hooks.sees_calls or offering.validates
         """Whether a check may take its time, because somebody else's code has a say in it."""
+
+    @property
+    def session(self) -> SessionView:
+        """The session whose calls are checked, as policies see it."""
+        return self._session
 
     @property
     def mode(self) -> Mode:

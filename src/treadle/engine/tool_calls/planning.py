@@ -298,7 +298,7 @@ class Planner:
             state,
             decided.call,
             decided.decision,
-            session_id=self._ledger.state.id,
+            session=self._checker.session,
             token=self._ledger.randomness.token(),
             expires_at=self._ledger.store_time() + self._approval_seconds,
         )

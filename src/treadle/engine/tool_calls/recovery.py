@@ -168,7 +168,7 @@ class Recovery:
             state,
             call,
             consent.has_started_before(),
-            session_id=self._ledger.state.id,
+            session=self._checker.session,
             token=self._ledger.randomness.token(),
             expires_at=self._ledger.store_time() + self._approval_seconds,
         )

@@ -3,12 +3,11 @@
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from treadle.errors import InvalidArguments
 from treadle.tools import JsonObject, Tool, ToolContext, ToolOutput
 from treadle.toolsets.files.editing import Edit, TextFile, edited, reverted
 from treadle.toolsets.files.placing import Place, place, replace
+from treadle.toolsets.files.reviewing import edits_of, review
 from treadle.toolsets.files.root import Root, refusal, shown
 from treadle.toolsets.files.schemas import ERROR_SCHEMA, FOLDER_ROOTED
 from treadle.toolsets.files.seats import seated
@@ -80,6 +79,8 @@ def write_tool(root: Root) -> Tool:
         error_schema=ERROR_SCHEMA,
         effect="idempotent",
         permission="ask",
+        risk="write_local",
+        review=partial(review, root),
         timeout=60.0,
         run=partial(_write, root),
         resources=partial(_resources, root),
@@ -125,6 +126,8 @@ def edit_tool(root: Root) -> Tool:
         error_schema=ERROR_SCHEMA,
         effect="idempotent",
         permission="ask",
+        risk="write_local",
+        review=partial(review, root),
         timeout=60.0,
         run=partial(_edit, root),
         resources=partial(_resources, root),
@@ -163,9 +166,7 @@ def _write(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
 
 def _edit(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
     path = arguments["path"]
-    edits = [msgspec.convert(one, Edit) for one in arguments.get("edits", [])] or [
-        Edit(old_text=arguments["old_text"], new_text=arguments["new_text"], all=arguments.get("all", False))
-    ]
+    edits = edits_of(arguments)
     with seated(), place(root, path) as at:
         old = at.read(max_bytes=_MAX_BYTES)
         if old is None:

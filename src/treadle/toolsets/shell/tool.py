@@ -9,7 +9,7 @@ from pathlib import Path
 from treadle.sandboxes.processes import run_process
 from treadle.sandboxes.runners import refusals
 from treadle.shell.judging import analyse, reads_only
-from treadle.tools import Command, JsonObject, Place, ProcessResult, ShellLine, Tool, ToolContext, ToolOutput
+from treadle.tools import Command, JsonObject, Place, ProcessResult, Review, ShellLine, Tool, ToolContext, ToolOutput
 from treadle.toolsets.files.root import Root, shown
 from treadle.toolsets.files.schemas import ERROR_SCHEMA
 
@@ -23,6 +23,7 @@ _MAX_OUTPUT_BYTES = 30_000
 _PROGRESS_SECONDS = 0.2
 _MAX_PROGRESS_CHARACTERS = 200
 
+_ROLLBACK = "Unknown: a program can change anything that the person may change."
 _SETTINGS = ("GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "PAGER=cat", "TERM=dumb")
 """No program waits for a key or a password, and one that only reads takes no lock."""
 _SCRIPT = 'trap \'printf "%s%s" "$_MARK" "$(pwd -P)" >&2\' EXIT; eval "$1"'
@@ -89,6 +90,8 @@ def shell_tool(root: str | Path) -> Tool:
         },
         error_schema=ERROR_SCHEMA,
         effect=_effect,
+        risk=_risk,
+        review=_review,
         timeout=_MAX_SECONDS + 5,
         run=partial(_run, guard),
         sandbox="runner",
@@ -99,6 +102,14 @@ def shell_tool(root: str | Path) -> Tool:
 
 def _effect(arguments: JsonObject) -> str:
     return "read" if reads_only(analyse(arguments["command"])) else "unsafe"
+
+
+def _risk(arguments: JsonObject) -> str:
+    return "read_only" if _effect(arguments) == "read" else "process_execution"
+
+
+def _review(arguments: JsonObject, _: JsonObject) -> Review:
+    return Review() if _effect(arguments) == "read" else Review(rollback=_ROLLBACK)
 
 
 def _line(root: Root, arguments: JsonObject, facts: JsonObject) -> ShellLine:

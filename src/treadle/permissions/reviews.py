@@ -1,0 +1,163 @@
+"""Reviews: what a person who is asked about a call is shown, and which rules could spare the question. Asks nobody and runs nothing."""
+
+import re
+import shlex
+import unicodedata
+
+import msgspec
+
+from treadle.canonical import copied
+from treadle.permissions.lines import JudgedLine, judged
+from treadle.permissions.policies import allow
+from treadle.permissions.rules import Rule
+from treadle.ports import Decision, SessionView
+from treadle.shell.rules import suggested
+from treadle.tools import CheckedCall, Effect, JsonObject, Preview, Review, Subject
+
+__all__ = ["escaped", "offered_rules", "review_of"]
+
+_MAX_PREVIEW = 200_000
+"""Characters of a preview. The arguments of a request are whole in any case."""
+_MAX_WORDS = 2_000
+_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+"""Letters and marks that show nothing, though their category says otherwise."""
+_EXPECTED = {
+    Effect.READ: "Nothing is changed.",
+    Effect.IDEMPOTENT: "The change is made once, however often the call is repeated.",
+    Effect.KEYED: "The change is made once: the service knows repetitions by their key.",
+    Effect.UNSAFE: "The change is made, and a repetition would make it again.",
+}
+_UNKNOWN_ROLLBACK = "Unknown: the tool does not say how this is undone."
+_GLOB_SIGNS = re.compile(r"[*?\[]")
+
+
+def review_of(call: CheckedCall, facts: JsonObject) -> Review:
+    """Return what a person is shown of a call, whole: what the tool does not say is filled in. Every text is escaped.
+
+    Args:
+        facts: What tools have remembered in the session.
+    """
+    own = _said_by(call, facts)
+    line = judged(call, facts)
+    preview = own.preview or (_arguments(call) if line is None else _command(line))
+    return Review(
+        action=_words(own.action) or ("Run a line of shell" if line is not None else f"Call {_words(call.name)}"),
+        target=_words(own.target) or _target(call, line),
+        preview=_bounded(preview),
+        expected_result=_words(own.expected_result) or _EXPECTED[call.effect],
+        rollback=_words(own.rollback) or ("Not needed." if call.effect.is_read else _UNKNOWN_ROLLBACK),
+    )
+
+
+def offered_rules(call: CheckedCall, decision: Decision, session: SessionView) -> tuple[str, ...]:
+    """Return the narrow rules that would let this very call run without a question; none where no rule can vouch for it.
+
+    Each is tried on the call before it is offered. None is offered for a shell, an interpreter or a wrapper, nor where the question does
+    not come from a default: a rule that asks, a protected file or a tool that requires approval would ask again.
+
+    Args:
+        decision: Why a person is asked.
+    """
+    if decision.scope not in ("default", "tool") or call.tool.requires_approval or decision.consent != "allow":
+        return ()
+    line = judged(call, session.state.facts.values)
+    texts = _path_rules(call) if line is None else [f"{call.name}({one})" for one in suggested(line.line)]
+    if not texts:
+        return ()
+    proven = allow(*texts).decide(call, session)
+    return tuple(texts) if proven is not None and proven.kind == "allow" else ()
+
+
+def escaped(text: str) -> str:
+    """Return a text with every character visible: none of it hides, repaints or changes the direction of another. Line feeds and tabs stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(one if one in "\n\t" or _is_visible(one) else _escape(one) for one in text)
+
+
+def _said_by(call: CheckedCall, facts: JsonObject) -> Review:
+    if call.tool.review is None:
+        return Review()
+    try:
+        said = call.tool.review(copied(call.arguments), copied(facts))
+        return msgspec.convert(msgspec.to_builtins(said), Review) if isinstance(said, Review) else Review()
+    except Exception:  # noqa: BLE001 - the author's function: a person is asked all the same, with the arguments
+        return Review()
+
+
+def _arguments(call: CheckedCall) -> Preview:
+    whole = msgspec.json.format(msgspec.json.encode(call.arguments), indent=2)
+    return Preview(kind="arguments", text=whole.decode())
+
+
+def _command(line: JudgedLine) -> Preview:
+    """Say what a line would start, simple command by simple command, what it would write, and what nobody can say."""
+    found: list[str] = []
+    for one in line.line.invocations:
+        found.append(f"{'  ' * len(one.via)}{shlex.join(one.words)}" + (" (started by it)" if one.via else ""))
+        found += [f"{'  ' * len(one.via)}  ! {risk}" for risk in one.risks]
+    found += [f"{'writes' if one.writes else 'reads'} {one.target} by {one.operator}" for one in line.line.redirections]
+    found += [f"outside the root folder: {one.subject.names[-1]}" for one in line.reached if one.is_outside]
+    found += [f"? {one.reason} {one.text}" for one in line.line.doubts]
+    return Preview(kind="command", text="\n".join([line.line.source, "", *dict.fromkeys(found)]))
+
+
+def _target(call: CheckedCall, line: JudgedLine | None) -> str:
+    if line is not None:
+        programs = dict.fromkeys(one.program for one in line.line.invocations if not one.via)
+        return _words(", ".join(programs))
+    return _words(", ".join(subject.names[0] for subject in _subjects(call).values() if subject.names))
+
+
+def _subjects(call: CheckedCall) -> dict[str, Subject]:
+    if call.tool.subjects is None:
+        return {}
+    try:
+        found = call.tool.subjects(copied(call.arguments))
+        return {str(key): one for key, one in found.items() if isinstance(one, Subject)}
+    except Exception:  # noqa: BLE001 - as above
+        return {}
+
+
+def _path_rules(call: CheckedCall) -> list[str]:
+    """Return a rule on the one thing that a call names. A call that names nothing, or several things, has none."""
+    subjects = _subjects(call)
+    if len(subjects) != 1:
+        return []
+    ((key, subject),) = subjects.items()
+    if not subject.names or subject.extent != "itself" or escaped(subject.names[0]) != subject.names[0]:
+        return []
+    rule = f"{call.name}({key}={_GLOB_SIGNS.sub(_bracketed, subject.names[0])})"
+    try:
+        Rule.parse(rule)
+    except Exception:  # noqa: BLE001 - a name that no rule can hold
+        return []
+    return [rule]
+
+
+def _bracketed(found: "re.Match[str]") -> str:
+    return f"[{found[0]}]"
+
+
+def _bounded(preview: Preview) -> Preview:
+    text = escaped(preview.text)
+    if len(text) <= _MAX_PREVIEW:
+        return Preview(kind=preview.kind, text=text, is_whole=preview.is_whole)
+    left_out = len(text) - _MAX_PREVIEW
+    shown = f"{text[:_MAX_PREVIEW]}\n({left_out:,} characters are left out.)"
+    return Preview(kind=preview.kind, text=shown, is_whole=False)
+
+
+def _words(text: str) -> str:
+    """Return words on one line."""
+    return " ".join(escaped(text[:_MAX_WORDS]).split())
+
+
+def _is_visible(character: str) -> bool:
+    is_mark = character in _INVISIBLE or "\ufe00" <= character <= "\ufe0f" or "\u180b" <= character <= "\u180f"
+    return character.isprintable() and not is_mark and not "\U000e0000" <= character <= "\U000e0fff"
+
+
+def _escape(character: str) -> str:
+    name = unicodedata.name(character, "")
+    return f"\\u{{{ord(character):X}}}" if not name else f"\\N{{{name}}}"

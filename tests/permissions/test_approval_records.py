@@ -1,0 +1,209 @@
+"""What a person who is asked about a call is shown, and how far the answer reaches."""
+
+import asyncio
+
+import pytest
+
+from treadle import (
+    Agent,
+    Approval,
+    ConfigurationError,
+    Review,
+    Session,
+    ask,
+    file_tools,
+    open_session,
+    shell_tool,
+    tool,
+    writing_tools,
+)
+from treadle.events import ApprovalAnswered, ApprovalRequested, RulesGranted
+from treadle.testing import ScriptedModel, call, text
+
+pytest.importorskip("tree_sitter_bash")
+
+
+async def asked_about(*calls, tools, session=None, policy=None) -> tuple[Agent, Session, Approval]:
+    agent = Agent(ScriptedModel([*calls, *[text("Done.")] * 3]), tools=tools, policy=policy)
+    result = await agent.run("Go", session=session)
+    assert result.reason == "approval_required", result.text
+    return agent, result.session, result.approvals[0]
+
+
+@pytest.mark.row("P07")
+async def test_a_request_says_what_would_be_done_to_what_and_how_it_is_undone(tmp_path):
+    (tmp_path / "notes.txt").write_text("one\ntwo\nthree\n")
+    tools = [*file_tools(tmp_path), *writing_tools(tmp_path)]
+
+    _, session, asked = await asked_about(call("edit", path="notes.txt", old_text="two", new_text="zwei"), tools=tools)
+
+    assert (asked.approval_type, asked.action, asked.target) == ("tool_call", "Edit a file", "notes.txt")
+    assert (asked.risk, asked.scope) == ("write_local", "call")
+    assert asked.preview.kind == "diff"
+    assert asked.preview.is_whole
+    assert asked.preview.text.splitlines() == [
+        "--- a/notes.txt",
+        "+++ b/notes.txt",
+        "@@ -1,3 +1,3 @@",
+        " one",
+        "-two",
+        "+zwei",
+        " three",
+    ]
+    assert asked.expected_result
+    assert asked.rollback == "Write the old content again: the diff holds it."
+    (event,) = [one for one in await session.events() if isinstance(one, ApprovalRequested)]
+    assert event.preview == asked.preview
+
+
+@pytest.mark.row("P07")
+async def test_a_line_of_shell_is_shown_as_the_commands_that_it_starts(tmp_path):
+    _, _, asked = await asked_about(
+        call("shell", command="sudo rm 'a b' && make > out.txt"), tools=[shell_tool(tmp_path)]
+    )
+
+    assert asked.action == "Run a line of shell"
+    assert asked.target == "sudo, make"
+    assert asked.risk == "process_execution"
+    assert asked.preview.kind == "command"
+    shown = asked.preview.text.splitlines()
+    assert "  rm 'a b' (started by it)" in shown
+    assert "writes out.txt by >" in shown
+    assert asked.rules == ()
+
+
+async def test_what_a_tool_does_not_say_is_filled_in_and_what_it_raises_is_no_answer():
+    def broken(arguments, facts):
+        raise OSError("no")
+
+    @tool(review=broken, risk="financial")
+    async def pay(amount: int) -> str:
+        """Pay."""
+        return "paid"
+
+    _, _, asked = await asked_about(call("pay", amount=4), tools=[pay])
+
+    assert (asked.action, asked.risk) == ("Call pay", "financial")
+    assert asked.preview.kind == "arguments"
+    assert asked.preview.text == '{\n  "amount": 4\n}'
+    assert asked.rollback == "Unknown: the tool does not say how this is undone."
+
+
+HIDING = "a\x1b[2Jb\u202ec\u200bd\u3164e\ufe0ff\U000e0041g\rh\u2028i\x9bj\x00k"
+
+
+async def test_nothing_in_a_request_hides_or_repaints(tmp_path):
+    @tool(
+        review=lambda arguments, facts: Review(
+            action=HIDING, target=HIDING + "\nx", rollback=HIDING, expected_result=HIDING
+        )
+    )
+    async def act(word: str) -> str:
+        """Act."""
+        return "done"
+
+    _, _, asked = await asked_about(call("act", word=HIDING), tools=[act])
+    _, _, written = await asked_about(call("write", path="x.txt", content=HIDING), tools=writing_tools(tmp_path))
+
+    for one in (asked.action, asked.target, asked.rollback, asked.expected_result):
+        assert one.isprintable()
+    for shown in (asked.preview.text, written.preview.text, asked.action, asked.target):
+        assert not set(shown) & set(HIDING) - set("abcdefghijk[2J\n "), ascii(shown)
+    assert asked.target.isprintable()
+
+
+@pytest.mark.row("P14")
+async def test_an_answer_for_the_session_holds_for_just_this_call(tmp_path):
+    ran = tmp_path / "seen"
+    tools = writing_tools(tmp_path)
+    agent, session, asked = await asked_about(
+        call("write", path="seen", content="1"),
+        call("write", path="seen", content=""),
+        call("write", path="other", content="1"),
+        tools=tools,
+    )
+    assert asked.rules == ("write(path=seen)",)
+
+    await session.answer(asked.id, "allow", scope="session", by="ada")
+    result = await agent.resume(session)
+
+    assert ran.exists()
+    assert result.reason == "approval_required"  # the third call is of another file
+    assert result.approvals[0].target == "other"
+    events = await session.events()
+    (granted,) = [one for one in events if isinstance(one, RulesGranted)]
+    assert (granted.rules, granted.scope, granted.by) == (("write(path=seen)",), "session", "ada")
+    (answered,) = [one for one in events if isinstance(one, ApprovalAnswered)]
+    assert (answered.scope, answered.expires_at) == ("session", None)
+
+
+@pytest.mark.row("P14")
+@pytest.mark.parametrize(
+    "command",
+    ["bash -c 'ls'", "sudo make", "python -c 1", "env X=1 make", "xargs rm", "make", "echo $HOME", "ls > x", "eval ls"],
+)
+async def test_no_rule_is_offered_for_shells_interpreters_and_wrappers(tmp_path, command):
+    _, session, asked = await asked_about(call("shell", command=command), tools=[shell_tool(tmp_path)])
+
+    assert asked.rules == ()
+    with pytest.raises(ConfigurationError, match="allowed once only"):
+        await session.answer(asked.id, "allow", scope="session")
+    with pytest.raises(ConfigurationError, match="allowed once only"):
+        await session.answer(asked.id, "allow", scope="rule")
+
+
+async def test_no_rule_is_offered_where_a_rule_asks(tmp_path):
+    _, _, asked = await asked_about(
+        call("write", path="x", content="1"), tools=writing_tools(tmp_path), policy=ask("write")
+    )
+
+    assert asked.rules == ()
+
+
+async def test_a_rule_is_offered_for_a_plain_command_and_holds(tmp_path):
+    agent, session, asked = await asked_about(
+        call("shell", command="touch a"),
+        call("shell", command="touch a; touch b"),
+        tools=[shell_tool(tmp_path)],
+    )
+    assert asked.rules == ("shell(touch a)",)
+
+    await session.answer(asked.id, "allow", scope="rule")
+    result = await agent.resume(session)
+
+    assert (tmp_path / "a").exists()
+    assert result.approvals[0].arguments["command"] == "touch a; touch b"
+
+
+async def test_a_denial_and_an_edit_are_for_one_call(tmp_path):
+    _, session, asked = await asked_about(call("write", path="x", content="1"), tools=writing_tools(tmp_path))
+
+    for answer, arguments in (("deny", None), ("allow", {"path": "y", "content": "1"})):
+        with pytest.raises(ConfigurationError, match="goes with 'allow'"):
+            await session.answer(asked.id, answer, arguments=arguments, scope="session")
+    with pytest.raises(ConfigurationError, match="'call', 'session' or 'rule'"):
+        await session.answer(asked.id, "allow", scope="ever")
+
+
+async def test_a_permission_for_one_session_is_not_one_for_its_fork(tmp_path):
+    tools = writing_tools(tmp_path)
+    journal = tmp_path / "j.db"
+    async with open_session(journal, id="one") as session:
+        agent, _, asked = await asked_about(call("write", path="x", content="1"), tools=tools, session=session)
+        await session.answer(asked.id, "allow", scope="session")
+        await agent.resume(session)
+        assert session.state.granted
+        fork = await session.fork(id="two")
+        assert fork.state.granted == ()
+
+
+async def test_a_diff_of_large_files_takes_bounded_work(tmp_path):
+    (tmp_path / "big.txt").write_text("".join(f"{n * 7919 % 100_003}\n" for n in range(50_000)))
+    new = "".join(f"{n * 104_729 % 100_003}\n" for n in range(50_000))
+
+    async with asyncio.timeout(30):
+        _, _, asked = await asked_about(call("write", path="big.txt", content=new), tools=writing_tools(tmp_path))
+
+    assert asked.preview.kind == "diff"
+    assert not asked.preview.is_whole
+    assert asked.arguments["content"] == new

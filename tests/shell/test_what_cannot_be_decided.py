@@ -1,0 +1,214 @@
+"""A rule that forbids holds for lines that nobody can read: they are asked about, in every mode and whatever allows them."""
+
+import pytest
+
+from treadle import Agent, allow, deny, file_tools, first_of, open_session, shell_tool
+from treadle.journals.memory import MemoryJournal
+from treadle.shell.judging import analyse
+from treadle.testing import ScriptedModel, call, text
+
+pytest.importorskip("tree_sitter_bash")
+
+HIDDEN = [
+    "$(echo rm) x",
+    "X=rm; $X x",
+    "bash -c '$(echo r)m x'",
+    "echo 'rm x' | sh",
+    "sh <<E\nrm x\nE",
+    "sh <<'E'\nrm x\nE",
+    "`echo rm` x",
+    "r\\\nm x",
+    "eval $(echo rm x)",
+    "eval 'r''m' x$Y",
+    "echo rm x | xargs -I{} {}",
+    "printf 'rm\\nx' | xargs",
+    "parallel 'r{} x' ::: m",
+    "bash s.sh",
+    "source s.sh",
+    ". ./s.sh",
+    "sudo bash s.sh",
+    "env bash -s",
+    "env -S 'rm x'",
+    "env '-Srm x'",
+    "python -c 'import os; os.remove(\"x\")'",
+    "python <<'E'\nimport os\nE",
+    "perl -e 'unlink x'",
+    "perl -we 'unlink x'",
+    "node -e 1",
+    "ruby -ne 'x'",
+    "awk 'BEGIN { system(\"rm x\") }'",
+    "awk 'BEGIN { \"rm x\" | getline }'",
+    "sed 's/a/rm x/e' f",
+    "sed -n '1e rm x' f",
+    "git -c alias.x='!rm x' x",
+    "git grep -O'rm' x",
+    "tar --checkpoint-action=exec=rm -cf a b",
+    "sort --compress-program=r* x",
+    "trap 'rm x' EXIT",
+    "zsh -c '=rm x'",
+    "fish -c 'r\\x6d x'",
+    "bash -lc 'ls'",
+    "$'\\x72m' x",
+    "r''m x$Z",
+    "/???/rm x",
+    "{rm,x}",
+    "for f in x; do rm $f; done",
+    "f() { rm x; }; f",
+    "if true; then rm x; fi",
+    "[[ -f x ]] && rm x",
+    "coproc rm x",
+    "ls <(rm x)",
+    "vim -c '!rm x'",
+    "find . -exec sh -c 'r$0 x' m ';'",
+    "busybox sh s.sh",
+    "ssh localhost 'rm x'",
+    "echo 'rm x' | at now",
+    "\u0072\u200dm x",
+]
+
+PLAIN = [
+    "ls",
+    "git log --oneline",
+    "make test",
+    "python -m pytest",
+    "python s.py",
+    "bash -c 'ls'",
+    "sh -ec 'ls && pwd'",
+    "sudo ls",
+    "timeout 5 ls",
+    "find . -name '*.py'",
+    "awk '{print $1}' f",
+    "sed -n 1,5p f",
+    "sed 's/a/b/g' f",
+    "eval ls",
+    "env A=1 ls",
+    "grep -e sh f",
+]
+
+
+async def ends_as(command: str, folder, *, policy, mode: str | None = None) -> tuple[str, str]:
+    agent = Agent(
+        ScriptedModel([call("shell", command=command), text("Done.")]), tools=[shell_tool(folder)], policy=policy
+    )
+    async with open_session(MemoryJournal(), id="s") as session:
+        if mode is not None:
+            await session.set_mode(mode)
+        result = await agent.run("Go", session=session)
+    if result.approvals:
+        return "asked", result.approvals[0].rule
+    return result.tool_calls[0].status, ""
+
+
+@pytest.mark.row("P15")
+@pytest.mark.parametrize("command", HIDDEN)
+async def test_a_line_that_cannot_be_decided_is_asked_about(tmp_path, command):
+    (tmp_path / "x").write_text("kept")
+    rules = first_of(deny("shell(rm:*)"), allow("shell"))
+
+    assert (await ends_as(command, tmp_path, policy=rules))[0] in ("asked", "denied")
+    assert (await ends_as(command, tmp_path, policy=deny("shell(rm:*)"), mode="bypass"))[0] in ("asked", "denied")
+    assert (tmp_path / "x").read_text() == "kept"
+
+
+@pytest.mark.parametrize("command", HIDDEN)
+async def test_so_it_is_where_a_path_is_denied(tmp_path, command):
+    rules = first_of(deny("read(path=s/**)"), allow("shell"))
+
+    assert (await ends_as(command, tmp_path, policy=rules))[0] in ("asked", "denied")
+
+
+@pytest.mark.parametrize("command", PLAIN)
+def test_a_line_that_says_what_it_starts_hides_nothing(command):
+    assert analyse(command).is_decided, analyse(command)
+
+
+async def test_a_later_rule_that_surely_denies_beats_one_that_cannot_say(tmp_path):
+    (tmp_path / "x").write_text("kept")
+    rules = first_of(deny("shell(mkfs:*)"), deny("shell(rm:*)"), allow("shell"))
+
+    assert (await ends_as("rm x; $Y", tmp_path, policy=rules))[0] == "denied"
+    assert (await ends_as("ls", tmp_path, policy=rules))[0] == "ok"
+
+
+@pytest.mark.row("P16")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "dd if=s/k",
+        "dd of=o if=s/k",
+        "cat --show-all=s/k",
+        "grep -r k",
+        "grep -rn k",
+        "grep -R -e k",
+        "grep --recursive k .",
+        "grep -d recurse k .",
+        "grep -rek",
+        "grep -r -m 5 k",
+        "egrep -r k",
+        "rg k",
+        "rg -t py k",
+        "rg --files",
+        "rg -tpy -ek",
+        "find",
+        "find -name k",
+        "find . -type f",
+        "fd k",
+        "fd -e py",
+        "tree",
+        "tree -L 3",
+        "du",
+        "du -d 2",
+        "ls -R",
+        "ls -lR .",
+        "diff -r . ../t",
+        "git grep k",
+        "git grep -n k -- .",
+        "git show HEAD:s/k",
+        "grep -epat s/k",
+        "grep --regexp=a s/k",
+        "tool @s/k",
+        "tool -is/k",
+        "tool x,s/k",
+        "tool --in=s/k",
+        "cd s && cat k",
+        "cd s && tool -ik",
+        "cat ./s/../s/k",
+        "cat s//k",
+        "cat S/K",
+        "cat < s/k",
+        "cp -r . o",
+        "head -n1 s/k",
+        "cat -- s/k",
+        "sudo cat s/k",
+        "tool a:b:s/k",
+    ],
+)
+async def test_a_denied_path_is_reached_by_no_command(tmp_path, command):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "k").write_text("secret")
+    rules = first_of(deny("read(path=s/**)"), allow("shell"))
+
+    assert (await ends_as(command, tmp_path, policy=rules))[0] == "denied"
+    assert (await ends_as(command, tmp_path, policy=deny("read(path=s/**)"), mode="bypass"))[0] == "denied"
+
+
+@pytest.mark.parametrize(
+    "command", ["ls", "ls -la", "grep k f", "cat f", "find f", "grep -r k f", "rg k f", "git status", "du -sh f"]
+)
+async def test_commands_beside_a_denied_path_run(tmp_path, command):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "f").write_text("k")
+    rules = first_of(deny("read(path=s/**)"), allow("shell"))
+
+    assert (await ends_as(command, tmp_path, policy=rules))[0] == "ok"
+
+
+async def test_what_read_is_denied_grep_does_not_find(tmp_path):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "k").write_text("secret")
+    script = [call("grep", pattern="secret", path="s"), call("grep", pattern="secret"), text("Done.")]
+    agent = Agent(ScriptedModel(script), tools=file_tools(tmp_path), policy=deny("read(path=s/**)"))
+
+    result = await agent.run("Go")
+
+    assert [one.status for one in result.tool_calls] == ["denied", "denied"]
