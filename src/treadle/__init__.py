@@ -117,6 +117,7 @@ if TYPE_CHECKING:
     from treadle.tools import ToolOutput as ToolOutput
     from treadle.tools import ToolResult as ToolResult
     from treadle.tools import Unknown as Unknown
+    from treadle.toolsets.artifacts import artifact_tool as artifact_tool
     from treadle.toolsets.files import file_tools as file_tools
     from treadle.toolsets.files import writing_tools as writing_tools
     from treadle.toolsets.http_answers import http_rejection as http_rejection
@@ -229,6 +230,7 @@ _HOMES = {
     "WholeHistory": "context.compilers",
     "Window": "context.compilers",
     "allow": "permissions.policies",
+    "artifact_tool": "toolsets.artifacts",
     "ask": "permissions.policies",
     "check_sessions": "resolve.checking",
     "default_decision": "permissions.policies",

@@ -11,6 +11,7 @@ from treadle.errors import shown
 
 __all__ = [
     "MAX_SCHEMA_VALUES",
+    "artifact_id",
     "copied",
     "digest",
     "encode",
@@ -70,6 +71,11 @@ def idempotency_key(session_id: str, step: int, position: int, tool: str, argume
 def execution_id(run_id: str, step: int, call_id: str) -> str:
     """Return what ties a result in the transcript to its events."""
     return f"{run_id}.{step}.{call_id}"
+
+
+def artifact_id(digest: str) -> str:
+    """Return the name by which the model knows stored bytes, made from their digest: short enough to be repeated without a fault."""
+    return f"a_{digest[:20]}"
 
 
 def _fold_numbers(value: Any) -> Any:

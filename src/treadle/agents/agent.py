@@ -12,6 +12,7 @@ from treadle.agents.checks import (
     check_ports,
     check_values,
     check_words,
+    checked_chars,
     checked_choice,
     checked_condition,
     checked_hooks,
@@ -88,6 +89,8 @@ class Agent(Generic[Deps, Output]):
             they have passed, calls under way are cut off as by their own limit, those that wait are `skipped`, and every
             result that is there stays.
         toolset_seconds: Seconds that a toolset may take to open, to list its tools, or to close.
+        step_result_chars: Characters that the results of one step may take together in the model's context; None for no limit.
+            Of more, the biggest are shortened first, and kept whole as artifacts. Never more than half of a known window.
         done_when: A function of the session that says when the work is done. It is asked after each batch of calls: with
             `Done(payload)` or True the run ends as `done_condition_satisfied`, and with False or None it goes on.
         unpriced: With max_total_cost and a model whose price nobody knows: `refuse` to run, or `warn` and run.
@@ -134,6 +137,7 @@ class Agent(Generic[Deps, Output]):
         approval_seconds: float = APPROVAL_LIFETIME_SECONDS,
         batch_seconds: float | None = None,
         toolset_seconds: float = 30.0,
+        step_result_chars: int | None = 200_000,
         done_when: DoneWhen | None = None,
         subscribers: Sequence[Subscriber] = (),
         interceptors: Sequence[Interceptor] = (),
@@ -148,6 +152,7 @@ class Agent(Generic[Deps, Output]):
             toolbox=self._toolbox,
             toolsets=toolsets,
             toolset_seconds=checked_seconds("toolset_seconds", toolset_seconds),
+            step_result_chars=checked_chars("step_result_chars", step_result_chars),
             instructions=instructions,
             instructions_digest=_digest_of(instructions),
             policy=policy,

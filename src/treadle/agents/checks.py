@@ -19,6 +19,7 @@ __all__ = [
     "check_ports",
     "check_values",
     "check_words",
+    "checked_chars",
     "checked_choice",
     "checked_condition",
     "checked_hooks",
@@ -32,6 +33,7 @@ __all__ = [
 
 _LONGEST_SECONDS = 100 * 366 * 86400.0
 _LONGEST_NAME = 200
+_FEWEST_CHARS = 100
 
 
 def equipped(tools: Sequence[Tool | Toolset], *, parallel_hint: bool) -> tuple[Toolbox, tuple[Toolset, ...]]:
@@ -124,6 +126,14 @@ def checked_seconds(word: str, value: object) -> float:
     if not is_number or not 0 < value <= _LONGEST_SECONDS:  # type: ignore[operator]  # a number, as was just seen
         raise ConfigurationError(f"{word} must be a number of seconds above 0, at most 100 years; got {shown(value)}.")
     return float(value)  # type: ignore[arg-type]  # as above
+
+
+def checked_chars(word: str, value: object) -> int | None:
+    if value is not None and (type(value) is not int or value < _FEWEST_CHARS):
+        raise ConfigurationError(
+            f"{word} must be a whole number of at least {_FEWEST_CHARS} characters, or None; got {shown(value)}."
+        )
+    return value
 
 
 def _check_word(word: str, value: object, known: Sequence[str | None]) -> None:

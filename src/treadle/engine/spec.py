@@ -48,6 +48,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     profile: str | None
     compiler: Compiler
     compactor: Compactor | None
+    step_result_chars: int | None
+    """Characters that the results of one step may take together."""
     tool_choice: str
     output: "Typed | None"
     guards: Guards

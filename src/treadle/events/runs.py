@@ -189,7 +189,8 @@ class ContextCompacted(Event, frozen=True, kw_only=True, tag="context.compacted"
     tier: str = ""
     """Which way it was made shorter, such as `results` or `summary`."""
     reason: str = ""
-    """`overflow`: the provider refused the request as too long; `window`: it came near the model's window."""
+    """`overflow`: the provider refused the request as too long; `window`: it came near the model's window; `step`: the results of
+    one step were too long together."""
     first: int = 0
     """Number of the event that brought the first message concerned."""
     last: int = 0
@@ -198,6 +199,8 @@ class ContextCompacted(Event, frozen=True, kw_only=True, tag="context.compacted"
     """What stands in place of the messages; None where each stays in its place."""
     results: dict[str, str] = msgspec.field(default_factory=dict)
     """What stands in place of the results of these calls, by call id."""
+    artifacts: tuple[str, ...] = ()
+    """Digests of the stored wholes of what was made shorter: the model can read on in them."""
     tokens_before: int = 0
     """Of the request without it, estimated."""
     tokens_after: int = 0

@@ -9,6 +9,7 @@ from treadle.errors import NoSuchPoint, shown
 from treadle.events import (
     AnyEvent,
     BudgetReached,
+    ContextCompacted,
     ContractViolated,
     RunFinished,
     RunPaused,
@@ -218,7 +219,7 @@ def _effect(call_id: str, started: ToolStarted, result: ToolResult | None, *, is
     return EffectRecord(call_id=call_id, tool=started.tool, effect=started.effect, status=status.value)
 
 
-_NAMING = frozenset({ToolFinished, ContractViolated})
+_NAMING = frozenset({ToolFinished, ContractViolated, ContextCompacted})
 
 
 def artifacts_of(events: Iterable[AnyEvent]) -> tuple[str, ...]:
@@ -230,6 +231,8 @@ def artifacts_of(events: Iterable[AnyEvent]) -> tuple[str, ...]:
         match event:
             case ToolFinished(result=ToolResult(artifact=str(digest))) | ContractViolated(artifact=str(digest)):
                 found[digest] = None
+            case ContextCompacted(artifacts=digests):
+                found |= dict.fromkeys(digests)
             case _:
                 pass
     return tuple(found)

@@ -34,7 +34,9 @@ class Compactions(msgspec.Struct):
     def add(self, event: ContextCompacted) -> None:
         """Take in one compaction."""
         self.made.append(event)
-        self._forget()
+        if self.count:  # what is shown already is made shorter: a session of many compactions is not made anew for each
+            self.shown = compacted(self.shown, event)
+            self.messages = tuple([one.message for one in self.shown])
 
     def rewind(self, to: int) -> None:
         """Go back to what was shown at an event."""

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from treadle.canonical import artifact_id
 from treadle.events import (
     ActionDecided,
     AnyEvent,
@@ -55,7 +56,7 @@ from treadle.state.calls import (
 from treadle.state.doubts import IN_DOUBT
 from treadle.state.runs import RunState
 from treadle.state.standing import Standing
-from treadle.tools import CallStatus
+from treadle.tools import CallStatus, ToolResult
 
 __all__ = ["SessionState"]
 
@@ -157,6 +158,7 @@ class SessionState(Standing):
 
     def _context_compacted(self, event: ContextCompacted) -> None:
         self._running().end_act(event.act or "", event.usage, event.cost)
+        self.artifacts |= {artifact_id(digest): digest for digest in event.artifacts}
         if event.last:  # an event of an older version says nothing of messages
             self.compactions.add(event)
 
@@ -255,6 +257,7 @@ class SessionState(Standing):
         if state is None or state.result is not None:
             return
         state.result = event.result
+        self._keep(event.result)
         if event.result.facts:
             self.facts.change(event.seq, event.result.facts)
         if event.result.code == BUDGET_EXCEEDED:
@@ -270,6 +273,11 @@ class SessionState(Standing):
             self._missing -= 1
             if not self._missing:
                 self._close_step()
+
+    def _keep(self, result: ToolResult) -> None:
+        """Invariant: the model can read on only in what a result shows it by name. What was withheld from it stays so."""
+        if result.artifact is not None and (name := artifact_id(result.artifact)) in result.content:
+            self.artifacts[name] = result.artifact
 
     def _doubt(self, state: CallState) -> None:
         """The model is told that the outcome is unknown; where a person knows it already, it is told that as well."""

@@ -57,6 +57,8 @@ class Standing:
         """Rules that people have granted in it."""
         self.facts = Facts()
         """What tools remember in the session."""
+        self.artifacts: dict[str, str] = {}
+        """Digests of the stored wholes of which the model was shown a part, by the ids that it was told."""
         self.compactions = Compactions()
         """Where the model is shown something shorter in place of messages."""
         self.marks: dict[str, int] = {}

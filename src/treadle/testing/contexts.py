@@ -36,6 +36,8 @@ def tool_context(
     decisions: Mapping[str, Decision | DecisionWord] | None = None,
     decision: Decision | None = None,
     runner: Runner | None = None,
+    artifacts: Mapping[str, bytes] | None = None,
+    result_chars: int | None = None,
 ) -> "FakeToolContext[Deps]":
     """Make the `ctx` of a tool for its unit test.
 
@@ -60,6 +62,8 @@ def tool_context(
         decisions: The answers of `ctx.decide`, by action; every other action is allowed.
         decision: The decision by which the call runs; None for one that allows it.
         runner: The sandbox that the call was decided to run in.
+        artifacts: What `ctx.artifact` finds, by id.
+        result_chars: How many characters of the result the model is shown.
 
     Raises:
         ConfigurationError: The arguments are not a JSON object.
@@ -79,6 +83,8 @@ def tool_context(
         decisions=decisions or {},
         decision=decision or Decision(kind="allow", rule="test"),
         runner=runner,
+        artifacts=artifacts or {},
+        result_chars=result_chars,
     )
 
 
@@ -114,10 +120,18 @@ class FakeToolContext(msgspec.Struct, Documented, Generic[Deps], kw_only=True, e
     """The decision by which the call runs."""
     runner: Runner | None = None
     """The sandbox that the call was decided to run in; None where it may run as it is."""
+    artifacts: Mapping[str, bytes] = {}
+    """What `artifact` finds, by id."""
+    result_chars: int | None = None
+    """How many characters of the result the model is shown; None for no limit."""
     progress_events: list[ToolProgress] = []
     """What the tool has reported, in order."""
     asked_actions: list[tuple[str, JsonObject]] = []
     """Each action that the tool has asked about, with its arguments, in order."""
+
+    async def artifact(self, name: str) -> bytes | None:
+        """Return the test's artifact of this id."""
+        return self.artifacts.get(name)
 
     async def decide(
         self,

@@ -76,8 +76,20 @@ class ToolContext(Protocol[Deps_co]):
         ...
 
     @property
+    def result_chars(self) -> int | None:
+        """How many characters of the result the model is shown; None for no limit. A longer one is shortened and kept whole."""
+        ...
+
+    @property
     def session(self) -> "SessionSnapshot":
         """The session as it stands: frozen values, nothing of it can be changed."""
+        ...
+
+    async def artifact(self, name: str) -> bytes | None:
+        """Return a whole of which the model was shown a part, by the id in its mark; None where the session has none by that id.
+
+        A result that is too long for the model is stored whole, as an artifact, and shortened around a mark that names it.
+        """
         ...
 
     async def decide(

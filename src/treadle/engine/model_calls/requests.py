@@ -9,6 +9,7 @@ from treadle.context.repair import Healer
 from treadle.engine.hooks import Hooks
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.answers import has_ignored_choice
+from treadle.engine.model_calls.bounding import Bounding
 from treadle.engine.model_calls.compacting import Compacting
 from treadle.engine.model_calls.usage import estimate
 from treadle.engine.offering import Offering
@@ -52,6 +53,7 @@ class Requests:
         self._is_parallel = is_parallel
         self._compiled_view = CompiledView(ledger.state, offering.session)
         self._healer = Healer()
+        self._bounding = Bounding(ledger, about.step_result_chars)
         self._repairs: tuple[str, ...] = ()
         # What follows from the tools that are offered is made anew only when others are.
         self._offer: Offer | None = None
@@ -70,6 +72,7 @@ class Requests:
         asked = asked_model(model)
         await self._look_at_tools()
         need = msgspec.structs.replace(need, model=asked.name, window=window_of(asked), fixed_tokens=self._fixed_tokens)
+        await self._bounding.hold(need)
         made_for = "" if asked is model else asked.name
         request = await self._made(need, made_for)
         compacting = self._compacting

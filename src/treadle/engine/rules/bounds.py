@@ -5,17 +5,19 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["bound", "bound_encoded", "with_fields"]
+__all__ = ["bound", "bound_encoded", "shares", "with_fields"]
 
 _encode = msgspec.json.encode
 _FEW = 1000
+_LEAST_ROOM = 160
+"""Characters that a text and its marker take at least."""
 _BYTES_PER_CHAR = 4
 """At most, in UTF-8."""
 _TRUNCATED = '{"truncated":true}'
 """What is left of a result in a limit too small for any of it: still JSON, still marked."""
 
 
-def bound(value: Any, text: str, limit: int | None) -> tuple[str, bool]:
+def bound(value: Any, text: str, limit: int | None, *, artifact: str | None = None) -> tuple[str, bool]:
     """Return the text for the model, and whether it had to be shortened.
 
     A text keeps its head and tail around a marker that says what is shown and how much there is. An object or list stays
@@ -25,17 +27,35 @@ def bound(value: Any, text: str, limit: int | None) -> tuple[str, bool]:
         value: The result as JSON value; a str when the result is plain text.
         text: The same as the model would read it.
         limit: Characters; None for no limit.
+        artifact: Id of the artifact that holds the whole, for the marker; None where nothing does.
     """
     if limit is None or len(text) <= limit:
         return text, False
     if isinstance(value, str):
-        return _shorten(text, limit), True
-    if isinstance(value, dict) and (slim := _shorten_fields(value, text, limit)) is not None:
+        return _shorten(text, limit, artifact), True
+    if isinstance(value, dict) and (slim := _shorten_fields(value, text, limit, artifact)) is not None:
         return slim, True
-    return _preview(text, limit), True
+    return _preview(text, limit, artifact=artifact), True
 
 
-def bound_encoded(value: Any, encoded: Sequence[bytes], limit: int, *, total_chars: int) -> str:
+def shares(sizes: Sequence[int], limit: int) -> list[int]:
+    """Return how much of each of several sizes fits into a limit for all of them: the biggest are cut first.
+
+    What is not cut is shown whole; all that are cut get the same share.
+    """
+    left = limit
+    cut = dict.fromkeys(range(len(sizes)))
+    for place in sorted(cut, key=lambda one: sizes[one]):
+        if sizes[place] > left // len(cut):
+            break
+        left -= sizes[place]
+        del cut[place]
+    return [left // len(cut) if place in cut else size for place, size in enumerate(sizes)]
+
+
+def bound_encoded(
+    value: Any, encoded: Sequence[bytes], limit: int, *, total_chars: int, artifact: str | None = None
+) -> str:
     """Return the text for the model of a value that is far longer than the limit, without making the whole text.
 
     Args:
@@ -43,19 +63,23 @@ def bound_encoded(value: Any, encoded: Sequence[bytes], limit: int, *, total_cha
         encoded: Its JSON text, in pieces.
         limit: Characters.
         total_chars: Of the whole text.
+        artifact: As for `bound`.
     """
-    if isinstance(value, dict) and (slim := _shorten_longest(value, limit)) is not None:
+    if isinstance(value, dict) and (slim := _shorten_longest(value, limit, artifact)) is not None:
         return slim
     head = bytearray()
     for piece in encoded:
         head += piece
         if len(head) >= limit * _BYTES_PER_CHAR:
             break
-    return _preview(head[: limit * _BYTES_PER_CHAR].decode("utf-8", "ignore"), limit, total=total_chars)
+    return _preview(
+        head[: limit * _BYTES_PER_CHAR].decode("utf-8", "ignore"), limit, total=total_chars, artifact=artifact
+    )
 
 
-def _shorten(text: str, limit: int) -> str:
-    marker = f"\n[... truncated: shown {{shown}} of {len(text)} characters ...]\n"
+def _shorten(text: str, limit: int, artifact: str | None) -> str:
+    kept = f"; the whole is artifact {artifact}" if artifact else ""
+    marker = f"\n[... truncated: shown {{shown}} of {len(text)} characters{kept} ...]\n"
     room = limit - len(marker) - len(str(limit))
     if room <= 0:
         return text[: limit - 1] + "…"
@@ -64,45 +88,46 @@ def _shorten(text: str, limit: int) -> str:
     return text[:head] + marker.format(shown=room) + (text[-tail:] if tail else "")
 
 
-def _shorten_fields(value: dict[str, Any], text: str, limit: int) -> str | None:
+def _shorten_fields(value: dict[str, Any], text: str, limit: int, artifact: str | None) -> str | None:
     """Shorten the longest text of an object so that the whole fits; None when no one text is to blame."""
     texts = [key for key, item in value.items() if isinstance(item, str)]
     if not texts:
         return None
     longest = max(texts, key=lambda key: len(value[key]))
-    return _shorten_field(value, longest, limit - (len(text) - len(_json(value[longest]))) - 2, limit)
+    return _shorten_field(value, longest, limit - (len(text) - len(_json(value[longest]))) - 2, limit, artifact)
 
 
-def _shorten_longest(value: dict[str, Any], limit: int) -> str | None:
+def _shorten_longest(value: dict[str, Any], limit: int, artifact: str | None) -> str | None:
     """Shorten the one long text of an object whose other fields are few and short; None where they are not."""
     if len(value) > _FEW + 1:
         return None
     longest = max(value, key=lambda key: len(value[key]) if isinstance(value[key], str) else 0)
     others = [item for key, item in value.items() if key != longest]
     is_one = isinstance(value[longest], str) and len(others) <= _FEW and all(map(_is_short, others))
-    return _shorten_field(value, longest, limit, limit) if is_one else None
+    return _shorten_field(value, longest, limit, limit, artifact) if is_one else None
 
 
 def _is_short(value: Any) -> bool:
     return len(value) <= _FEW if isinstance(value, str) else not isinstance(value, dict | list)
 
 
-def _shorten_field(value: dict[str, Any], longest: str, room: int, limit: int) -> str | None:
+def _shorten_field(value: dict[str, Any], longest: str, room: int, limit: int, artifact: str | None) -> str | None:
     """Shorten one text until the whole fits: JSON escapes make it longer than its characters."""
     original = value[longest]
-    while room > 80:
-        slim = _json({**value, longest: _shorten(original, room)})
+    while room > _LEAST_ROOM:
+        slim = _json({**value, longest: _shorten(original, room, artifact)})
         if len(slim) <= limit:
             return slim
-        room -= max(len(slim) - limit, room // 8)
+        room = min(room * limit // len(slim), room) - 1 - room // 64
     return None
 
 
-def _preview(text: str, limit: int, *, total: int | None = None) -> str:
+def _preview(text: str, limit: int, *, total: int | None = None, artifact: str | None = None) -> str:
     total = len(text) if total is None else total
+    kept = {"artifact": artifact} if artifact else {}
     room = limit - 80
     while room > 0:
-        slim = _json({"truncated": True, "shown_chars": room, "total_chars": total, "preview": text[:room]})
+        slim = _json({"truncated": True, "shown_chars": room, "total_chars": total, **kept, "preview": text[:room]})
         if len(slim) <= limit:
             return slim
         room -= max(len(slim) - limit, 1)

@@ -13,7 +13,6 @@ import msgspec
 from treadle.budgets import Budget
 from treadle.engine.hooks import Hooks
 from treadle.engine.interrupts import Interrupt
-from treadle.engine.rules.bounds import bound
 from treadle.engine.rules.failures import (
     Cut,
     describe,
@@ -69,6 +68,7 @@ class Attempts:
         self._budget = budget
         self._hooks = hooks
         self.invoker = invoker
+        invoker.limit = self._contract.limit
         self.batch_time = invoker.batch_time
         self.slots = Slots(budget.max_parallel_tool_calls)
 
@@ -245,8 +245,7 @@ class Attempts:
         changed = await self._hooks.after_tool(call, result)
         if changed is result:
             return result
-        content, _ = bound(changed.content, changed.content, self._contract.limit(call))
-        return msgspec.structs.replace(changed, content=content)
+        return await self._contract.reshaped(call, changed)
 
 
 def _retry_after_seconds(error: BaseException) -> float | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canonical import copied, find_unencodable
+from treadle.canonical import artifact_id, copied, find_unencodable
 from treadle.concurrency.threads import Threads
 from treadle.concurrency.turns import Keep, LettingGo, in_turns
 from treadle.engine.rules.bounds import bound, bound_encoded
@@ -82,48 +82,61 @@ class Contract:
         return min(ours, own) if ours and own else ours or own or None
 
     async def _ok(self, call: CheckedCall, plain: Plain, output: ToolOutput) -> ToolResult:
-        content, whole = await self._bounded(plain, self.limit(call))
-        artifact = None if whole is None else await self._ledger.journal.put_blob(await _without_keys(whole))
+        content, artifact = await self._bounded(plain, self.limit(call))
         return ToolResult(
             call_id=call.id,
             name=call.name,
             status=CallStatus.OK,
             content=content,
-            data=plain.data if whole is None else None,
+            data=plain.data if artifact is None else None,
             display=output.display,
             media=tuple(output.media),
             artifact=artifact,
             facts=copied(output.facts) or None,
         )
 
-    async def _bounded(self, plain: Plain, limit: int | None) -> tuple[str, bytes | None]:
-        """Return the text for the model and, where that had to be shortened, the whole."""
+    async def _bounded(self, plain: Plain, limit: int | None) -> tuple[str, str | None]:
+        """Return the text for the model and, where that had to be shortened, the digest of the whole, which is kept."""
         data = plain.data
         if isinstance(data, str):
             if limit is None or len(data) <= limit:
                 return data, None
-            content, is_shortened = bound(data, data, limit)
-            return content, await _encoded(data) if is_shortened else None
+            digest = await self._keep(await _encoded(data))
+            return bound(data, data, limit, artifact=artifact_id(digest))[0], digest
         pieces, chars = await plain.encoded()
         whole = await _joined(pieces)
         if limit is not None and plain.is_heavy and chars > limit:
-            return bound_encoded(data, pieces, limit, total_chars=chars), whole
+            digest = await self._keep(whole)
+            return bound_encoded(data, pieces, limit, total_chars=chars, artifact=artifact_id(digest)), digest
         text = whole.decode()
         if limit is None or len(text) <= limit:
             return text, None
-        content, is_shortened = bound(data, text, limit)
-        return content, whole if is_shortened else None
+        digest = await self._keep(whole)
+        return bound(data, text, limit, artifact=artifact_id(digest))[0], digest
+
+    async def _keep(self, whole: bytes) -> str:
+        """Keep what the model is shown a part of, and return its digest."""
+        return await self._ledger.journal.put_blob(await _without_keys(whole))
+
+    async def reshaped(self, call: CheckedCall, result: ToolResult) -> ToolResult:
+        """Return a result as an interceptor has changed it, within its bounds."""
+        limit, content = self.limit(call), result.content
+        if limit is None or len(content) <= limit:
+            return result
+        digest = await self._keep(await _encoded(content))
+        content, _ = bound(content, content, limit, artifact=artifact_id(digest))
+        return msgspec.structs.replace(result, content=content, artifact=digest)
 
     async def _refused(self, call: CheckedCall, plain: Plain, code: str | None) -> ToolResult:
         message = f"{call.name} was refused by its service, in the words of `details`. It was not tried again."
-        told = await self._told(call, plain)
+        told, artifact = await self._told(call, plain)
         result = failed_result(call, CallStatus.REJECTED, message, code=code, details=[told])
-        return self._shortened(call, result, told)
+        return await self._shortened(call, result, told, artifact)
 
     async def unfinished(self, call: CheckedCall, error: Unfinished) -> ToolResult:
         """Return the result of a call that ended without a value, and that says itself what became of it."""
         plain = await self._contracts.plain(error.body, text_from=_text_from(self.limit(call)))
-        told = None if plain.problem is not None else await self._told(call, plain)
+        told, artifact = (None, None) if plain.problem is not None else await self._told(call, plain)
         acted = error.may_have_acted
         result = failed_result(
             call,
@@ -134,19 +147,29 @@ class Contract:
             extra={"may_have_acted": acted},
             may_have_acted=acted,
         )
-        return self._shortened(call, result, told)
+        return await self._shortened(call, result, told, artifact)
 
-    async def _told(self, call: CheckedCall, plain: Plain) -> Any:
-        """Return what a failed call has to say, cut where it is heavy."""
+    async def _told(self, call: CheckedCall, plain: Plain) -> tuple[Any, str | None]:
+        """Return what a failed call has to say, cut where it is heavy, and the digest of the whole then."""
         limit = self.limit(call)
         if limit is None or not plain.is_heavy:
-            return plain.data
-        content, whole = await self._bounded(plain, limit // 2)
-        return plain.data if whole is None else content
+            return plain.data, None
+        content, digest = await self._bounded(plain, limit // 2)
+        return (plain.data, None) if digest is None else (content, digest)
 
-    def _shortened(self, call: CheckedCall, result: ToolResult, told: Any) -> ToolResult:
-        content, is_shortened = bound(msgspec.json.decode(result.content), result.content, self.limit(call))
-        return msgspec.structs.replace(result, content=content, data=None if is_shortened else told)
+    async def _shortened(self, call: CheckedCall, result: ToolResult, told: Any, digest: str | None) -> ToolResult:
+        """Return a failed call's result within its bounds.
+
+        Args:
+            digest: Of the whole of what it has to say, where that is kept already.
+        """
+        limit, whole = self.limit(call), result.content
+        is_long = limit is not None and len(whole) > limit
+        if is_long and digest is None:
+            digest = await self._keep(await _encoded(whole))
+        named = None if digest is None else artifact_id(digest)
+        content, _ = bound(msgspec.json.decode(whole), whole, limit, artifact=named)
+        return msgspec.structs.replace(result, content=content, data=None if is_long else told, artifact=digest)
 
     async def _violated(
         self, call: CheckedCall, violations: list[JsonObject], shape: str, artifact: str | None

@@ -6,7 +6,7 @@ Knows which calls were given up and run on. Retries nothing and makes no result:
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -48,6 +48,7 @@ Decide: TypeAlias = Callable[[CheckedCall, str, JsonObject, Effect], Coroutine[A
 
 Abandoned: TypeAlias = dict["asyncio.Future[Any]", CheckedCall]
 
+_T = TypeVar("_T")
 _threads = Threads()
 _background: set["asyncio.Task[None]"] = set()
 """Recordings of late ends, held so that they are not collected while they run."""
@@ -66,8 +67,10 @@ class CallContext:
         *,
         sandbox: Runner | None = None,
         host: object = None,
+        result_chars: int | None = None,
     ) -> None:
         self._decide = decide
+        self.result_chars = result_chars
         self.decision = call.decision or Decision(kind=DecisionKind.ALLOW)
         self.runner = sandbox if self.decision.kind == DecisionKind.SANDBOX else None
         self.host = host
@@ -111,12 +114,20 @@ class CallContext:
             self._session = SessionSnapshot(id=state.id, run_id=self._ledger.run_id, step=step, messages=shown)
         return self._session
 
+    async def artifact(self, name: str) -> bytes | None:
+        digest = self._ledger.state.artifacts.get(name)
+        if digest is None:
+            return None
+        return await self._in_loop(self._ledger.journal.blob(digest))
+
     async def decide(self, action: str, arguments: JsonObject, *, effect: Effect | str = Effect.UNSAFE) -> Decision:
-        deciding = self._decide(self._call, action, arguments, Effect(effect))
+        return await self._in_loop(self._decide(self._call, action, arguments, Effect(effect)))
+
+    async def _in_loop(self, asking: Coroutine[Any, Any, _T]) -> _T:
+        """Wait for what the loop of the run does. A blocking tool asks in a loop of its own thread: asyncio.run(ctx.decide(...))."""
         if _running_loop() is self._loop:
-            return await deciding
-        # A blocking tool asks in a loop of its own thread, such as asyncio.run(ctx.decide(...)).
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(deciding, self._loop))
+            return await asking
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._loop))
 
     def progress(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
         event = ToolProgress(call_id=self._call.id, message=str(message), done=done, total=total)
@@ -160,6 +171,8 @@ class Invoker:
         self._interrupt = interrupt
         self._deps = deps
         self._are_async: dict[str, bool] = {}
+        self.limit: Callable[[CheckedCall], int | None] = lambda _: None
+        """Returns how many characters of a call's result the model is shown."""
         self.abandoned = abandoned
         """Calls that were given up and have not ended: a non-read keeps its resource until it does."""
 
@@ -191,8 +204,15 @@ class Invoker:
 
     def _context(self, call: CheckedCall, attempt: int, host: object) -> CallContext:
         return CallContext(
-            call, attempt, self._deps, self._ledger, self._decide, sandbox=self.sandbox, host=host
-        )  # fmt: skip
+            call,
+            attempt,
+            self._deps,
+            self._ledger,
+            self._decide,
+            sandbox=self.sandbox,
+            host=host,
+            result_chars=self.limit(call),
+        )
 
     def is_running_on(self, call: CheckedCall) -> bool:
         """Whether an earlier attempt of this call was given up and has not ended."""

@@ -22,7 +22,7 @@ from treadle.errors import Rejected
 from treadle.sandboxes import process_guard
 from treadle.toolsets.files.root import refusal, shown
 
-__all__ = ["Matcher", "matching", "weight"]
+__all__ = ["Matcher", "matching", "narrowed", "weight"]
 
 Matcher = Callable[[str], bool]
 
@@ -103,6 +103,19 @@ def matching(pattern: str, *, ignore_case: bool, is_cancelled: Callable[[], bool
         if not process.ask(spelled) and not is_cancelled():
             _compiled(spelled, pattern)  # says what is wrong with it
         yield process.ask
+
+
+def narrowed(text: str, matches: Matcher, most: int) -> tuple[int, int]:
+    """Return where the part of a text that matches begins and ends: halved until it is short or the match would be lost."""
+    start, end = 0, len(text)
+    while end - start > most:
+        half = (end - start) // 2
+        windows = ((start, start + half), (start + half, end), (start + half // 2, end - half // 2))
+        kept = next(((a, b) for a, b in windows if matches(text[a:b])), None)
+        if kept is None:
+            break
+        start, end = kept
+    return start, min(end, start + most)
 
 
 def _compiled(spelled: str, pattern: str) -> Matcher:

@@ -9,7 +9,7 @@ import msgspec
 
 from treadle.errors import Rejected
 from treadle.tools import JsonObject, Tool, ToolContext
-from treadle.toolsets.files.matching import Matcher, matching
+from treadle.toolsets.files.matching import Matcher, matching, narrowed
 from treadle.toolsets.files.root import Opened, Root, spelled
 from treadle.toolsets.files.schemas import ERROR_SCHEMA, FOLDER_ROOTED, listing_schema
 from treadle.toolsets.files.seats import give_way, seated
@@ -184,14 +184,6 @@ def _search(opened: Opened, path: str, matches: Matcher, findings: _Findings, ct
 
 
 def _shorten(text: str, matches: Matcher) -> str:
-    """Halve a long line, keeping a half that still matches, until it is short or the match would be lost."""
-    start, end = 0, len(text)
-    while end - start > _MAX_LINE_CHARS:
-        half = (end - start) // 2
-        windows = ((start, start + half), (start + half, end), (start + half // 2, end - half // 2))
-        kept = next(((a, b) for a, b in windows if matches(text[a:b])), None)
-        if kept is None:
-            break
-        start, end = kept
-    short = text[start : min(end, start + _MAX_LINE_CHARS)]
+    start, end = narrowed(text, matches, _MAX_LINE_CHARS)
+    short = text[start:end]
     return ("…" if start else "") + short + ("…" if start + len(short) < len(text) else "")

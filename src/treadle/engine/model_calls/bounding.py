@@ -1,0 +1,102 @@
+"""Bounding: hold the results of one step within their limit together, the biggest first. Recorded once, and so the same for ever."""
+
+import msgspec
+
+from treadle.canonical import artifact_id
+from treadle.engine.model_calls.usage import count_tokens, forget_counts
+from treadle.engine.rules.bounds import bound, shares
+from treadle.events import ContextCompacted
+from treadle.messages import Message, Result
+from treadle.ports import RequestNeed
+from treadle.redaction import without_known
+from treadle.sessions.ledger import Ledger
+from treadle.tools import ToolResult
+
+__all__ = ["Bounding"]
+
+_CHARS_OF_WINDOW = 2
+"""Characters for each token of the window: half of it, at four characters a token."""
+
+
+class Bounding:
+    """Shortens the results of one run's steps.
+
+    Args:
+        limit: Characters that the results of one step may take together; None for no limit.
+    """
+
+    def __init__(self, ledger: Ledger, limit: int | None) -> None:
+        self._ledger = ledger
+        self._limit = limit
+
+    async def hold(self, need: RequestNeed) -> None:
+        """Shorten the results of the last step, where they are too long together. What was decided on before stays."""
+        limit = self._limit
+        if limit is None:
+            return
+        if need.window is not None:
+            limit = min(limit, need.window * _CHARS_OF_WINDOW)
+        found = self._last_results()
+        if found is None:
+            return
+        message, seq = found
+        sizes = [len(part.content) for part in message.results]
+        if sum(sizes) <= limit or any(one.last >= seq for one in self._ledger.state.compactions.made):
+            return
+        await self._shorten(message, seq, shares(sizes, limit), need)
+
+    def _last_results(self) -> tuple[Message, int] | None:
+        """Return the results that no request has held yet, and the number of their event."""
+        state = self._ledger.state
+        for at in range(len(state.messages) - 1, -1, -1):
+            if state.messages[at].role == "tool":
+                return state.messages[at], state.message_seqs[at]
+            if state.messages[at].role == "assistant":
+                return None
+        return None
+
+    async def _shorten(self, message: Message, seq: int, rooms: list[int], need: RequestNeed) -> None:
+        state = self._ledger.state
+        results = {one.call.id: one.result for one in state.answered}
+        shorter: dict[str, str] = {}
+        digests: list[str] = []
+        for part, room in zip(message.results, rooms, strict=True):
+            if len(part.content) > room:
+                digest, shorter[part.call_id] = await self._shortened(part, results.get(part.call_id), room)
+                digests.append(digest)
+        before = need.fixed_tokens + count_tokens(state.shown)
+        saved = sum(len(part.content) - len(shorter.get(part.call_id, part.content)) for part in message.results) // 4
+        event = ContextCompacted(
+            step=need.step,
+            tier="limits",
+            reason="step",
+            first=seq,
+            last=seq,
+            results=shorter,
+            artifacts=tuple(digests),
+            tokens_before=before,
+            tokens_after=max(before - saved, 0),
+            model=need.model,
+        )
+        forget_counts([message])
+        await self._ledger.record(event, durable=True)
+
+    async def _shortened(self, part: Result, result: ToolResult | None, room: int) -> tuple[str, str]:
+        """Return the digest of the whole of a result, and what is shown of it."""
+        journal, content = self._ledger.journal, part.content
+        kept = None if result is None else result.artifact
+        if kept is not None and artifact_id(kept) in content:  # a part of it was shown: of the same whole, less is
+            whole = (await journal.blob(kept) or content.encode()).decode("utf-8", "replace")
+            value = whole if isinstance(_value_of(content), str) else [whole]
+            return kept, bound(value, whole, room, artifact=artifact_id(kept))[0]
+        digest = await journal.put_blob(b"".join(without_known(content.encode())))
+        return digest, bound(_value_of(content), content, room, artifact=artifact_id(digest))[0]
+
+
+def _value_of(content: str) -> object:
+    """Return the object or list of a JSON text; any other text itself."""
+    try:
+        value = msgspec.json.decode(content)
+    except msgspec.DecodeError:
+        return content
+    return value if isinstance(value, dict | list) else content
