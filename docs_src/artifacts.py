@@ -5,7 +5,7 @@ import json
 
 from treadle import Agent, Budget, artifact_tool, tool
 from treadle.ports import ModelRequest
-from treadle.testing import ScriptedModel, Turn, call, text
+from treadle.testing import ScriptedCall, ScriptedModel, call, text
 
 
 @tool(effect="read")
@@ -18,7 +18,7 @@ async def build_log() -> str:
     )
 
 
-def search(request: ModelRequest) -> Turn:
+def search(request: ModelRequest) -> ScriptedCall:
     """Play the model: find the id in the mark, and search."""
     content = request.messages[-1].results[0].content
     mark = content[content.index("[...") : content.index("...]")]
