@@ -11,7 +11,6 @@ from treadle.agents.background import run_in_background
 from treadle.agents.checks import (
     check_ports,
     check_values,
-    check_words,
     checked_chars,
     checked_choice,
     checked_condition,
@@ -20,13 +19,13 @@ from treadle.agents.checks import (
     checked_seconds,
     checked_subscribers,
     checked_task,
+    checked_word,
     equipped,
     require_type,
 )
 from treadle.agents.children import carry_out
 from treadle.agents.run import Run
 from treadle.budgets import Budget, Deadline, Guards
-from treadle.canonical import digest
 from treadle.context.compilers import compiler_for
 from treadle.engine.lifecycle import Lifecycle
 from treadle.engine.reports import Output, RunResult
@@ -145,7 +144,6 @@ class Agent(Generic[Deps, Output]):
     ) -> None:
         check_values(model, instructions=instructions, budget=budget, guards=guards, profile=profile)
         check_ports(history, policy=policy, sandbox=sandbox, driver=driver, compiler=compiler, compactor=compactor)
-        check_words(on_limit=on_limit, unpriced=unpriced, in_doubt=in_doubt)
         self._model, (self._toolbox, toolsets) = model, equipped(tools, parallel_hint=parallel_hint)
         self._spec = AgentSpec(
             name=checked_name(name),
@@ -154,7 +152,6 @@ class Agent(Generic[Deps, Output]):
             toolset_seconds=checked_seconds("toolset_seconds", toolset_seconds),
             step_result_chars=checked_chars("step_result_chars", step_result_chars),
             instructions=instructions,
-            instructions_digest=_digest_of(instructions),
             policy=policy,
             sandbox=sandbox,
             driver=driver if driver is not None or isinstance(model, str) else driver_for(model),
@@ -165,9 +162,9 @@ class Agent(Generic[Deps, Output]):
             tool_choice=checked_choice(tool_choice, self._toolbox, toolsets),
             output=None if output is None else _typed(output),
             guards=guards or Guards(),
-            on_limit=on_limit,
-            unpriced=unpriced,
-            in_doubt=in_doubt,
+            on_limit=checked_word("on_limit", on_limit, ("summarize", "report")),
+            unpriced=checked_word("unpriced", unpriced, ("refuse", "warn")),
+            in_doubt=checked_word("in_doubt", in_doubt, ("ask", "tell", None)),
             approval_seconds=checked_seconds("approval_seconds", approval_seconds),
             batch_seconds=checked_seconds("batch_seconds", batch_seconds) if batch_seconds is not None else None,
             done_when=checked_condition(done_when),
@@ -392,7 +389,3 @@ def _opening(session: Session | None) -> Callable[[], Awaitable[Session]]:
         return session if session is not None else await memory_session()
 
     return opening
-
-
-def _digest_of(instructions: str | None) -> str:
-    return "" if instructions is None else digest(instructions.encode("utf-8", "replace").decode())

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from treadle.budgets import Budget, Guards
 from treadle.engine.spec import DoneWhen
@@ -18,7 +19,6 @@ from treadle.tools import Tool
 __all__ = [
     "check_ports",
     "check_values",
-    "check_words",
     "checked_chars",
     "checked_choice",
     "checked_condition",
@@ -27,10 +27,12 @@ __all__ = [
     "checked_seconds",
     "checked_subscribers",
     "checked_task",
+    "checked_word",
     "equipped",
     "require_type",
 ]
 
+_Word = TypeVar("_Word", bound=str | None)
 _LONGEST_SECONDS = 100 * 366 * 86400.0
 _LONGEST_NAME = 200
 _FEWEST_CHARS = 100
@@ -101,12 +103,6 @@ def checked_hooks(interceptors: Sequence[Interceptor], hooks: Sequence[Hook]) ->
     return hooks_of(interceptors, hooks)
 
 
-def check_words(*, on_limit: object, unpriced: object, in_doubt: object) -> None:
-    _check_word("on_limit", on_limit, ("summarize", "report"))
-    _check_word("unpriced", unpriced, ("refuse", "warn"))
-    _check_word("in_doubt", in_doubt, ("ask", "tell", None))
-
-
 def checked_name(name: str | None) -> str:
     if name is None:
         return ""
@@ -136,9 +132,10 @@ def checked_chars(word: str, value: object) -> int | None:
     return value
 
 
-def _check_word(word: str, value: object, known: Sequence[str | None]) -> None:
+def checked_word(word: str, value: _Word, known: Sequence[_Word]) -> _Word:
     if value not in known:
         raise ConfigurationError(f"{word} is {' or '.join(map(repr, known))}; got {shown(value)}.")
+    return value
 
 
 def _require_list(word: str, value: object) -> None:

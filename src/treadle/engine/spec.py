@@ -37,8 +37,6 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What is opened for each of its runs."""
     toolset_seconds: float
     instructions: str | None
-    instructions_digest: str
-    """What tells changed instructions from those before, without repeating either; empty for none."""
     policy: Policy | None
     sandbox: Runner | None
     """Where calls run that were decided to run in a sandbox; None where there is none."""
@@ -64,6 +62,12 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """In the order in which they are called; interceptors are among them."""
     policies_above: tuple[Policy, ...] = ()
     """Policies of the runs that called it: each can only tighten what its own one says."""
+
+    @property
+    def instructions_digest(self) -> str:
+        """What tells changed instructions from those before, without repeating either; empty for none."""
+        words = self.instructions
+        return "" if words is None else digest(words.encode("utf-8", "replace").decode())
 
 
 def fingerprint_of(about: AgentSpec, model: str) -> dict[str, str]:
