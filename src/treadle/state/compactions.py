@@ -25,6 +25,8 @@ class Compactions(msgspec.Struct):
     """The compactions of a session, folded. What is shown follows from the events alone: the same in every process, for ever."""
 
     made: list[ContextCompacted] = []
+    artifacts: dict[str, str] = {}
+    """Digests of the stored wholes of which the model was shown a part, by the ids that it was told. A rewind takes none back."""
     shown: list[ShownMessage] = []
     """The messages as they are shown, as far as they were asked for."""
     count: int = 0

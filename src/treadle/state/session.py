@@ -158,7 +158,7 @@ class SessionState(Standing):
 
     def _context_compacted(self, event: ContextCompacted) -> None:
         self._running().end_act(event.act or "", event.usage, event.cost)
-        self.artifacts |= {artifact_id(digest): digest for digest in event.artifacts}
+        self.compactions.artifacts |= {artifact_id(digest): digest for digest in event.artifacts}
         if event.last:  # an event of an older version says nothing of messages
             self.compactions.add(event)
 
@@ -277,7 +277,7 @@ class SessionState(Standing):
     def _keep(self, result: ToolResult) -> None:
         """Invariant: the model can read on only in what a result shows it by name. What was withheld from it stays so."""
         if result.artifact is not None and (name := artifact_id(result.artifact)) in result.content:
-            self.artifacts[name] = result.artifact
+            self.compactions.artifacts[name] = result.artifact
 
     def _doubt(self, state: CallState) -> None:
         """The model is told that the outcome is unknown; where a person knows it already, it is told that as well."""

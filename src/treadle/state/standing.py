@@ -1,6 +1,7 @@
 """How a session stands: the values that its events are added up in, and what follows from them. Adds up nothing itself."""
 
 from bisect import bisect_right
+from collections.abc import Mapping
 
 from treadle.events import ApprovalRequested, CallDecided, RulesGranted, SessionSpawned, SessionStatus, ToolResolved
 from treadle.messages import Message
@@ -57,8 +58,6 @@ class Standing:
         """Rules that people have granted in it."""
         self.facts = Facts()
         """What tools remember in the session."""
-        self.artifacts: dict[str, str] = {}
-        """Digests of the stored wholes of which the model was shown a part, by the ids that it was told."""
         self.compactions = Compactions()
         """Where the model is shown something shorter in place of messages."""
         self.marks: dict[str, int] = {}
@@ -87,6 +86,11 @@ class Standing:
             return self.transcript
         self.compactions.entries(self.messages, self.message_seqs)
         return self.compactions.messages
+
+    @property
+    def artifacts(self) -> Mapping[str, str]:
+        """Digests of the stored wholes of which the model was shown a part, by the ids that it was told."""
+        return self.compactions.artifacts
 
     @property
     def has_open_calls(self) -> bool:
