@@ -366,3 +366,30 @@ async def test_the_hooks_of_a_caller_hold_for_the_calls_of_its_agents():
 def test_a_hook_with_a_wrong_word_is_refused(words):
     with pytest.raises(ConfigurationError):
         Hook(**{"at": "stop", "run": _raises, **words})
+
+
+@pytest.mark.parametrize("denies", [False, True])
+async def test_what_a_hook_says_when_a_run_goes_on_comes_behind_the_results_that_it_waits_for(denies):
+    def words(context):
+        if context.source != "resume":
+            return None
+        return Decision(kind="deny", reason="Not today.") if denies else "Mind the costs."
+
+    recorder = Recorder()
+    hooks = [Hook(at="session_start", run=words)]
+    tools = [act(recorder, "pay", permission=None)]
+    async with open_session(MemoryJournal(), id="s") as session:
+        await Agent(ScriptedModel([[call("pay")]]), tools=tools).run("go", session=session)
+        [waiting] = await session.approvals()
+        await session.answer(waiting.id, "allow")
+        model = ScriptedModel([text("Done.")])
+        result = await Agent(model, tools=tools, hooks=hooks).resume(session)
+        await check_session(session)
+        acted = [event for event in await session.events() if event.type == "hook.acted"]
+
+    assert [event.answer for event in acted] == (["deny"] if denies else ["message"])
+    assert recorder.runs == (0 if denies else 1)
+    assert result.reason == ("task_denied" if denies else "completed")
+    if not denies:
+        assert [message.role for message in model.requests[0].messages] == ["user", "assistant", "tool", "user"]
+        assert model.requests[0].messages[-1].text == "Mind the costs."

@@ -30,6 +30,7 @@ from treadle import (
     run_process,
 )
 from treadle.events import CallDecided, ToolStarted
+from treadle.journals.memory import MemoryJournal
 from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
 
 N = {
@@ -299,6 +300,31 @@ async def test_a_decision_may_stop_the_run_and_no_sibling_starts(place):
     await check_session(result.session)
     done = await Agent(ScriptedModel([text("What now?")]), tools=[act(recorder)]).resume(result.session)
     assert (done.completed, recorder.runs) == (True, 0)
+
+
+@pytest.mark.row("R-DECISION")
+async def test_a_crash_before_the_end_was_stored_does_not_lift_an_interrupt():
+    recorder = Recorder()
+    stops = Decision(kind="deny", message="Ask me first.", interrupt=True)
+
+    class Stopping:
+        def decide(self, call, session):
+            return stops if call.name == "pay" else Decision(kind="allow")
+
+    tools = [act(recorder), act(recorder, "pay")]
+    first = await run_calls(call("act", n=1), call("pay", n=2), tools=tools, policy=Stopping())
+    events = await first.session.events()
+    broken, ended = MemoryJournal(), events[-1]
+    await broken.adopt("s", events[:-1], state="running")
+    model = ScriptedModel([text("What now?")])
+    async with open_session(broken, id="s") as session:
+        result = await Agent(model, tools=tools, policy=Stopping()).resume(session)
+        await check_session(session)
+        again = await Agent(model, tools=tools).resume(session)
+
+    assert (ended.type, result.reason, len(model.requests)) == ("run.finished", StopReason.CANCELLED, 1)
+    assert (result.message, result.stop.details) == (first.message, first.stop.details)
+    assert (again.completed, recorder.runs) == (True, 0)
 
 
 @pytest.mark.row("R-DECISION")

@@ -181,3 +181,65 @@ async def test_a_mode_that_there_is_not_is_refused(mode):
     async with open_session(MemoryJournal(), id="s") as session:
         with pytest.raises(ConfigurationError, match="one of plan, ask, accept-edits"):
             await session.set_mode(mode)
+
+
+PAYS = allow("pay")
+
+
+async def two_calls_with_a_change_between(mode: Any, *, first: Any = "ask", policy: Any = PAYS) -> tuple[Any, Recorder]:
+    """Run one response with two calls that act one after the other; a person changes the mode while the first runs."""
+    recorder, changed = Recorder(), asyncio.Event()
+
+    async def slow(arguments: Any, ctx: Any) -> str:
+        await session.set_mode(mode)
+        await changed.wait()
+        return "done"
+
+    tools = [act(slow, "send"), act(recorder, "pay", permission=None)]
+    model = ScriptedModel([[call("send", id="a"), call("pay", id="b")], text("Done.")])
+
+    def watch(event: Any) -> None:
+        if event.type == "mode.changed" and event.mode == mode:
+            changed.set()
+
+    async with open_session(MemoryJournal(), id="s") as session:
+        await session.set_mode(first)
+        agent = Agent(model, tools=tools, policy=policy, subscribers=[watch])
+        result = await asyncio.wait_for(agent.run("go", session=session), 30)
+        await check_session(session)
+        return result, recorder
+
+
+@pytest.mark.row("R-MODE")
+async def test_a_call_that_has_not_started_is_decided_anew_when_the_mode_changes() -> None:
+    result, recorder = await two_calls_with_a_change_between("plan")
+    decided = [(one.call_id, one.decision, one.mode) for one in await types(result, "call.decided")]
+
+    assert (statuses(result), recorder.runs) == (["ok", "denied"], 0)
+    assert decided == [("a", "allow", "ask"), ("b", "allow", "ask"), ("b", "deny", "plan")]
+
+
+@pytest.mark.row("R-MODE")
+async def test_a_call_that_only_bypass_has_allowed_is_asked_about_once_the_mode_is_changed_back() -> None:
+    result, recorder = await two_calls_with_a_change_between("ask", first="bypass", policy=None)
+
+    assert (result.reason, recorder.runs) == ("approval_required", 0)
+    assert [one.call_id for one in result.approvals] == ["b"]
+
+
+async def test_a_call_that_is_still_allowed_in_the_new_mode_runs() -> None:
+    result, recorder = await two_calls_with_a_change_between("deny-unlisted")
+
+    assert (statuses(result), recorder.runs) == (["ok", "ok"], 1)
+
+
+async def test_a_policy_that_interrupts_in_the_new_mode_stops_the_run() -> None:
+    class Interrupts:
+        def decide(self, call: Any, session: Any) -> Decision:
+            is_plan = session.mode == "plan"
+            return Decision(kind="deny" if is_plan else "allow", reason="Look.", interrupt=is_plan)
+
+    result, recorder = await two_calls_with_a_change_between("plan", policy=Interrupts())
+
+    assert (result.reason, recorder.runs) == ("cancelled", 0)
+    assert statuses(result) == ["ok", "denied"]

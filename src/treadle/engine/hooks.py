@@ -138,14 +138,18 @@ class Hooks:
         """Return the denial of a user's message, or None, and what is recorded behind it."""
         return await self._said(Moment.PROMPT, message=message, source=source)
 
-    async def start(self, source: str) -> Stop | None:
-        """Tell hooks that a run begins or goes on. Return its end where one denies that."""
+    async def start(self, source: str) -> tuple[Stop | None, list[AnyEvent]]:
+        """Tell hooks that a run begins or goes on. Return its end where one denies that, and what is to be recorded once no call
+        is open: nothing comes between calls and their results."""
         denied, events = await self._said(Moment.SESSION_START, source=source)
-        if self._ledger.state.has_open_calls:  # nothing comes between calls and their results
-            events = [event for event in events if not isinstance(event, MessageAdded)]
+        stop = None if denied is None else denied_stop(denied, "The run")
+        if self._ledger.state.has_open_calls:
+            if stop is None:
+                return None, events
+            events = events[-1:]  # the run ends here: only the denial counts
         if events:
             await self._ledger.record(*events)
-        return None if denied is None else denied_stop(denied, "The run")
+        return stop, []
 
     async def end(self, stop: Stop) -> None:
         """Tell hooks that a run has ended."""

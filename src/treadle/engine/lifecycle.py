@@ -283,7 +283,9 @@ class Lifecycle:
 
     async def _begun(self, source: str, hooks: Hooks, denied: Decision | None) -> None:
         """Let hooks look at a run that is recorded as begun, and end it where one denies it, or has denied its task."""
-        stop = denied_stop(denied, "The task") if denied is not None else await hooks.start(source)
+        stop, said = (denied_stop(denied, "The task"), []) if denied is not None else await hooks.start(source)
+        if said and self._inbox is not None:
+            self._inbox.add_later(said)
         if stop is not None and self._interrupt is not None:
             self._interrupt.trip(stop)
 

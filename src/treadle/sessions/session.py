@@ -230,7 +230,7 @@ class Session(HeldSession):
         await self.journal.put(self.id, message)
 
     async def set_mode(self, mode: Mode, *, by: str = "person") -> None:
-        """Change how much happens without a question, from this or any other process. It holds for what is decided from now on.
+        """Change how much happens without a question, from this or any other process. It holds for all that has not started.
 
         A run that is under way takes it in at once; one that is paused, and each new one, before it decides anything.
         `plan`: nothing runs but what only reads. `ask`: what no rule allows is asked about. `accept-edits`: as `ask`, so far.

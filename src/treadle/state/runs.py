@@ -5,7 +5,7 @@ from typing import Literal, Self
 import msgspec
 
 from treadle.budgets import Spent
-from treadle.events import RunFinished, RunPaused, RunResumed, RunStarted
+from treadle.events import CallDecided, RunFinished, RunPaused, RunResumed, RunStarted
 from treadle.fields import Documented
 from treadle.messages import Usage
 from treadle.state.calls import CallRecord, ChildState, Denial
@@ -59,6 +59,8 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     """Whether the output limit has cut a response."""
     continued: int = 0
     """How often hooks have made it go on at its end."""
+    interrupted_by: CallDecided | None = None
+    """The decision that stops it for a person, until its end is recorded."""
     model_retries: int = 0
     """Model calls that were tried again."""
     cut_in_calls: int = 0
@@ -93,7 +95,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
 
     def end(self, event: RunFinished | RunPaused) -> None:
         """Add its end, or its pause."""
-        self.reason = event.reason
+        self.reason, self.interrupted_by = event.reason, None
         self.spent = msgspec.structs.replace(self.spent, wall_seconds=event.wall_seconds)
         if isinstance(event, RunFinished):
             self.text = event.text or self.text

@@ -183,7 +183,9 @@ class SessionState(Standing):
         elif event.early:  # its start comes next, and brings the call
             self._decided_early = event
         if event.decision == "deny":
-            self._running().denials.append(denial_of(event))
+            run = self._running()
+            run.denials.append(denial_of(event))
+            run.interrupted_by = event if event.interrupt else run.interrupted_by
 
     def _action_decided(self, event: ActionDecided) -> None:
         if event.decision in ("deny", "sandbox"):

@@ -6,11 +6,10 @@ from typing import Any
 
 import msgspec
 
-from treadle.events import ModelFinished, RunFinished, RunPaused
+from treadle.events import CallDecided, ModelFinished, RunFinished, RunPaused
 from treadle.messages import Finish
 from treadle.state import Approval, CallState
 from treadle.stops import LimitReached, Status, Stop, StopReason
-from treadle.tools import CheckedCall, Decision
 
 __all__ = [
     "answer_stop",
@@ -111,11 +110,11 @@ def waiting_stop(approvals: Sequence[Approval], suspended: Sequence[CallState] =
     return Stop(reason=StopReason.APPROVAL_REQUIRED, message=f"Waiting for approval of {names}. {how}")
 
 
-def interrupted_stop(call: CheckedCall, decision: Decision) -> Stop:
+def interrupted_stop(decided: CallDecided) -> Stop:
     """Return the end of a run that a decision on one of its calls has stopped for a person."""
-    words = decision.message or decision.reason
-    message = f"The run stopped for a person: {call.name} was denied{f': {words}' if words else '.'}"
-    details = {"call_id": call.id, "tool": call.name, "rule": decision.rule, "by": decision.by}
+    words = decided.message or decided.reason
+    message = f"The run stopped for a person: {decided.tool} was denied{f': {words}' if words else '.'}"
+    details = {"call_id": decided.call_id, "tool": decided.tool, "rule": decided.rule, "by": decided.by}
     return Stop(reason=StopReason.CANCELLED, message=message, details=details)
 
 

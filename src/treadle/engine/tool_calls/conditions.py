@@ -10,6 +10,7 @@ from typing import Any
 
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.offering import Offering
+from treadle.engine.rules.endings import interrupted_stop
 from treadle.engine.rules.failures import contained, pass_interrupts
 from treadle.engine.rules.tries import Tries
 from treadle.engine.spec import DoneWhen
@@ -105,6 +106,8 @@ class Conditions:
         Asked before each request; only the first one of a resumed run, if no batch went before it, can find something.
         """
         state, looks_back = self._ledger.state, self._looks_back
+        if state.run is not None and state.run.interrupted_by is not None:
+            return interrupted_stop(state.run.interrupted_by)
         self._looks_back = False
         if not looks_back or not state.messages or state.messages[-1].role != "tool":
             return None

@@ -65,6 +65,7 @@ class Execution:
         self._conditions = conditions
         self._result_chars = result_chars
         self._finisher = Finisher(run_id="", step=0, last_id="", state=ledger.state)
+        self._batch: Batch | None = None
         self._done: Stop | None = None
         self._in_doubt: frozenset[str] = frozenset()
         self._suspended: dict[str, CallState] = {}
@@ -99,6 +100,7 @@ class Execution:
     def _begin(self, batch: Batch) -> None:
         # Of a response that was just received, nothing can have a result yet.
         self._done = self._conditions.begin() if batch.proposal is None else None
+        self._batch = batch
         started = [state for state in batch.calls if state.started is not None]
         self._in_doubt = frozenset([state.call.id for state in started if may_have_acted(state)])
         self._suspended = {
@@ -172,6 +174,16 @@ class Execution:
 
         Where the store cannot keep it, calls that act are answered instead of started: a crash would leave them unknown.
         """
+        while any(map(self._planner.is_stale, calls)):
+            assert self._batch is not None
+            plan = await self._planner.decide_anew(calls, self._batch, self._finisher)
+            calls, before = plan.ready, (*before, *plan.events)
+            if plan.stop is not None:
+                self._done = self._done or plan.stop
+                await self._ledger.record(*before)
+                await self._leave(calls)
+                held.keep(0)
+                return ()
         if asked := self._planner.asked_since(calls):
             calls = [call for call in calls if call.id not in asked]
             before = (*before, *(event for events in asked.values() for event in events))

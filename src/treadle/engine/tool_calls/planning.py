@@ -111,8 +111,15 @@ class Planner:
             return refusals.over_budget(state, "max_tool_calls", had_consent=consent.is_allowed(state))
         if proposal is not None and proposal.stop is not None:
             return refusals.stops_here(state)
+        return self._stopped(state)
+
+    def _stopped(self, state: CallState) -> ToolResult | None:
+        """Return the result of a call of a run that has been stopped."""
         if self._interrupt.stop is not None:
             return refusals.stopped(state)
+        run = self._ledger.state.run
+        if run is not None and run.interrupted_by is not None:  # its process died before it could record that end
+            return refusals.interrupted(state, run.interrupted_by.tool)
         return None
 
     async def _check(self, state: CallState, batch: Batch) -> Checked | None:
@@ -144,6 +151,26 @@ class Planner:
             return None
         doubt = next((one for one in self._ledger.state.doubts.values() if is_equal(one, call)), None)
         return None if doubt is None else consent.equals_doubt(doubt)
+
+    def is_stale(self, call: CheckedCall) -> bool:
+        """Whether a call that has not started was decided on in a mode that a person has changed since."""
+        state = self._ledger.state.open.get(call.id)
+        is_new = state is None or state.started is None
+        return is_new and call.decision is not None and call.decision.mode != self._checker.mode
+
+    async def decide_anew(self, calls: Sequence[CheckedCall], batch: Batch, finisher: Finisher) -> Plan:
+        """Return the plan of calls that have not started, each decided on in the mode that holds now."""
+        plan = Plan(finisher=finisher, acts=True)
+        proposed = {state.call.id: state for state in batch.calls}
+        for call in calls:
+            if not self.is_stale(call):
+                plan.ready.append(call)
+                continue
+            found = await self._look(batch, 0, self._ledger.state.open.get(call.id, proposed[call.id]))
+            if isinstance(found.checked, Decided) and found.interrupts:
+                plan.stop = interrupted_stop(found.checked.event())
+            self._route(plan, found, 1, 1)
+        return plan
 
     def asked_since(self, calls: Sequence[CheckedCall]) -> dict[str, list[AnyEvent]]:
         """Return what to record, by call, of those that may not start after all: they equal a call of their own batch whose
@@ -240,10 +267,10 @@ class Planner:
             if one.early is not None or one.skipped is not None or isinstance(checked, Refused) or is_denied:
                 self._route(plan, one, 1, 1)
             else:
-                self._refuse(plan, refusals.interrupted(one.state, interrupting.state.call), one.state.position)
+                self._refuse(plan, refusals.interrupted(one.state, interrupting.state.call.name), one.state.position)
         decided = interrupting.checked
         assert isinstance(decided, Decided)
-        plan.stop = interrupted_stop(decided.call, decided.decision)
+        plan.stop = interrupted_stop(decided.event())
 
     # --- repetition
 

@@ -173,13 +173,13 @@ def denied(state: CallState, call: CheckedCall, decision: Decision) -> ToolResul
     return failed_result(call, CallStatus.DENIED, message, code="permission_denied", extra=extra)
 
 
-def interrupted(state: CallState, by: ToolCall) -> ToolResult:
+def interrupted(state: CallState, tool: str) -> ToolResult:
     """The decision on another call of its response has stopped the run for a person.
 
     Args:
-        by: That call.
+        tool: The tool of that call.
     """
-    message = f"Not executed: the run stopped for a person, at the call of {by.name} beside it."
+    message = f"Not executed: the run stopped for a person, at the call of {tool} beside it."
     return unstarted(state, CallStatus.SKIPPED, message, "run_stopped")
 
 
