@@ -78,7 +78,7 @@ BUGS = (
         "return None if doubt is None else consent.equals_doubt(doubt)",
         "return None",
     ),
-    Bug("what an interceptor changes is lost", "engine/tool_calls/checking.py", "elif answer.arguments != proposed.arguments:", "elif False:"),
+    Bug("what an interceptor changes is lost", "engine/hooks.py", "return strictest, call.call if proposed == call.call else proposed", "return strictest, call.call"),
     Bug(
         "a polling tool counts as repetition",
         "engine/rules/tries.py",

@@ -8,7 +8,10 @@ from treadle.events import (
     ApprovalRequested,
     BudgetReached,
     CallDecided,
+    ContextCompacted,
+    HookActed,
     MessageAdded,
+    ModeChanged,
     ModelFailed,
     ModelFinished,
     ModelStarted,
@@ -19,6 +22,7 @@ from treadle.events import (
     RunStarted,
     ToolFinished,
     ToolStarted,
+    ToolSuspended,
 )
 
 __all__ = ["FAULTS", "FEATURES", "Watcher"]
@@ -41,6 +45,13 @@ FEATURES = (
     "done_when",
     "own_action",
     "batch_time",
+    "mode",
+    "toolset",
+    "changed_arguments",
+    "interrupt_decision",
+    "compaction",
+    "input",
+    "hook",
 )
 FAULTS = (
     "kill",
@@ -62,10 +73,12 @@ FAULTS = (
 _GUARDS = frozenset({"repeated_tool_call", "repeated_failures", "invalid_call_limit"})
 _OF_A_CALL = (
     "early_start", "approval_pending", "agent_as_tool", "business_key", "nested_agent", "interceptor", "done_when",
-    "own_action", "batch_time",
+    "own_action", "batch_time", "mode", "toolset", "changed_arguments", "input",
 )  # fmt: skip
 """Features that are in action from a moment in a call until its result."""
-_BY_TOOL = {"delegate": "agent_as_tool", "sub": "nested_agent", "invoice": "business_key"}
+_BY_TOOL = {
+    "delegate": "agent_as_tool", "sub": "nested_agent", "invoice": "business_key", "buy": "toolset", "browse": "toolset",
+}  # fmt: skip
 
 _MEMORY = 16
 """Events after which a feature that is over no longer counts as near."""
@@ -104,7 +117,7 @@ class Watcher:
         """A process died: what only it knew is over."""
         self._recent.append(frozenset(self.active))
         for feature, marks in self._on.items():
-            if feature not in ("approval_pending", "structured_answer", "steering", "polling"):
+            if feature not in ("approval_pending", "structured_answer", "steering", "polling", "input"):
                 marks.clear()
         self._running.clear()
 
@@ -149,21 +162,30 @@ class Watcher:
                 on["parallel_batch"] = {"x"} if len(self._running) > 1 else set()
             case CallDecided() | ActionDecided() | ApprovalRequested() | RepeatNoticed():
                 self._decided(event)
+            case ModelStarted() | ModelFailed() | ModelFinished():
+                self._asked(event)
+            case MessageAdded(source="steer"):
+                on["steering"] = {"x"}
+            case ModeChanged() | ContextCompacted() | ToolSuspended() | HookActed():
+                self._around(event)
+            case RunStarted() | RunResumed() | RunPaused():
+                self._running.clear()
+            case _:
+                pass
+
+    def _asked(self, event: ModelStarted | ModelFailed | ModelFinished) -> None:
+        on = self._on
+        match event:
+            case ModelStarted() if event.act is not None:
+                on["compaction"] = {"x"}
             case ModelStarted():
                 on["closing_turn"] = {"x"} if event.closing else set()
                 on["structured_answer"] = {"x"} if self.is_structured else set()
             case ModelFailed():
                 on["retry"] = set() if event.retry_in_seconds is None else {"x"}
             case ModelFinished():
-                on["retry"].clear()
-                on["steering"].clear()
-                on["polling"].clear()
-            case MessageAdded(source="steer"):
-                on["steering"] = {"x"}
-            case RunStarted() | RunResumed() | RunPaused():
-                self._running.clear()
-            case _:
-                pass
+                for feature in ("retry", "steering", "polling", "compaction", "hook"):
+                    on[feature].clear()
 
     def _decided(self, event: CallDecided | ActionDecided | ApprovalRequested | RepeatNoticed) -> None:
         call_id = event.call_id or ""
@@ -171,12 +193,33 @@ class Watcher:
             case CallDecided():
                 if "interceptor" in self.always:
                     self._on["interceptor"].add(call_id)
+                marks = {
+                    "mode": event.mode not in ("", "ask"),
+                    "changed_arguments": event.arguments is not None and "changed_arguments" in self.always,
+                }
+                for feature, is_on in marks.items():
+                    if is_on:
+                        self._on[feature].add(call_id)
+                if event.interrupt:
+                    self._on["interrupt_decision"] = {"x"}
             case ActionDecided():
                 self._on["own_action"].add(call_id)
             case RepeatNoticed():
                 self._on["progress"] = {"x"}
             case ApprovalRequested():
                 self._on["approval_pending"].add(call_id)
+
+    def _around(self, event: ModeChanged | ContextCompacted | ToolSuspended | HookActed) -> None:
+        match event:
+            case ModeChanged():
+                self._on["mode"] = {"x"}
+            case ContextCompacted():
+                self._on["compaction"] = {"x"}
+            case HookActed():
+                self._on["hook"] = {"x"}
+            case ToolSuspended():
+                if event.tool == "form":
+                    self._on["input"].add(event.call_id or "")
 
     def _started(self, event: ToolStarted, call_id: str) -> None:
         self._on["approval_pending"].discard(call_id)
@@ -186,7 +229,8 @@ class Watcher:
         if (feature := _BY_TOOL.get(event.tool)) is not None:
             self._on[feature].add(call_id)
         for feature in self.always:
-            self._on[feature].add(call_id)
+            if feature != "changed_arguments":
+                self._on[feature].add(call_id)
         if event.tool in ("start_transfer", "check_transfer"):
             self._on["polling"] = {"x"}
         if len(self._running) > 1:

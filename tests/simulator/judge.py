@@ -4,18 +4,21 @@ It keeps its own books. A broken promise is noted as a sentence; it never stops 
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from invariants import find_violations
-from simulator.tools import AFTER_RAISES, BEFORE_DENIES, PROGRESS, is_done, rewritten
+from simulator.around import DENIES_CALL, INTERRUPTS, rewritten
+from simulator.histories import Limits, faults_of
+from simulator.tools import AFTER_RAISES, BEFORE_DENIES, PROGRESS, guards_of, is_done
 from simulator.world import ACTING, Deed, canonical
 from treadle.engine.reports import RunResult
 from treadle.events import (
     ActionDecided,
     AnyEvent,
     ApprovalAnswered,
+    CallDecided,
     MessageAdded,
     ModelFinished,
     RunFinished,
@@ -59,6 +62,10 @@ class Judge:
         self._called_off: set[tuple[str, str]] = set()
         self._first_sent: dict[tuple[str, int, int], float] = {}
         """By session, stretch of running and step: when its first call that acts was sent."""
+        self._hooked: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+        """By process and session: beginnings and ends that hooks were told of, since a run returned last."""
+        self._given: dict[tuple[str, str], list[Any]] = {}
+        """By session and call: the inputs that people left and that were accepted."""
         self._equal_looks: dict[tuple[str, int], set[int]] = {}
         """By session and stretch: steps in which the call ran that a model repeats again and again."""
 
@@ -73,19 +80,22 @@ class Judge:
         """A whole response proposes calls. One call that is told twice under one id is one call; what was not offered is none."""
         if finish in (Finish.LENGTH, Finish.REFUSED):
             return
+        offered = {spec.name for spec in request.tools}
+        plan = self._life.plan
+        is_changed = plan.intercepts or "changed_arguments" in plan.around
         seen: set[tuple[str, str, str]] = set()
         for call in calls:
             mark = (call.id, call.name, call.arguments)
             if call.id in cut or (call.id and mark in seen):
                 continue
-            if request.tool_choice not in ("auto", "required", call.name):
+            if request.tool_choice not in ("auto", "required", call.name) or call.name not in offered:
                 continue
             seen.add(mark)
             try:
                 arguments = json.loads(call.arguments)
             except ValueError:
                 continue
-            meant = rewritten(arguments) if self._life.plan.intercepts else arguments
+            meant = rewritten(arguments) if is_changed else arguments
             self._proposed[(call.name, canonical(meant))] += 1
 
     def asked(self, process: "Process", request: ModelRequest) -> None:
@@ -146,15 +156,54 @@ class Judge:
             self.blame(f"{tool} of {place} is sent after its result was stored")
         if (end := _last_turn(shelf)) is not None:
             self.blame(f"{tool} of {place} is sent after {end}")
-        self._check_consent(place, tool, canonical(arguments))
-        self._check_interceptor(place, tool, arguments)
+        self._check_consent(place, tool, canonical(arguments), _mode_of(shelf, call_id))
+        self._check_changes(place, tool, arguments)
+        self._check_around(process, place, tool)
         self._check_batch_time(process, ctx, shelf)
         if intent is not None and tool != "write":
             self._check_equal_doubt(place, shelf, intent[1], canonical(arguments))
 
-    def _check_interceptor(self, place: tuple[str, str], tool: str, arguments: Any) -> None:
-        if self._life.plan.intercepts and (arguments["to"] == "bob" or arguments["ref"] % BEFORE_DENIES == 0):
+    def _check_changes(self, place: tuple[str, str], tool: str, arguments: Any) -> None:
+        plan = self._life.plan
+        if plan.intercepts and (arguments["to"] == "bob" or arguments["ref"] % BEFORE_DENIES == 0):
             self.blame(f"{tool} of {place} is sent with {arguments} past the interceptor")
+        if "changed_arguments" in plan.around and arguments["to"] == "bob":
+            self.blame(f"{tool} of {place} is sent with {arguments} past the policy that changes them")
+        if "hook" in plan.around and arguments["ref"] % DENIES_CALL == 0:
+            self.blame(f"{tool} of {place} is sent with {arguments} past the hook that fails")
+        if "interrupt_decision" in plan.around and arguments["ref"] % INTERRUPTS == 0:
+            self.blame(f"{tool} of {place} is sent with {arguments} past the policy that interrupts")
+
+    def _check_around(self, process: "Process", place: tuple[str, str], tool: str) -> None:
+        if tool == "buy" and not process.open_shops:
+            self.blame(f"{tool} of {place} is sent although its toolset is closed")
+        if self._hooked.get((process.name, place[0]), [0, 0])[1]:
+            self.blame(f"{tool} of {place} is sent after hooks were told of the end of its run")
+
+    def hook_began(self, process: "Process", session_id: str) -> None:
+        self._hooked[(process.name, session_id)][0] += 1
+
+    def hook_ended(self, process: "Process", session_id: str) -> None:
+        self._hooked[(process.name, session_id)][1] += 1
+
+    def _check_hooks(self, process: "Process", session_id: str) -> None:
+        """A run that has returned has told its hooks of its beginning and of its end, once."""
+        told = self._hooked.pop((process.name, session_id), [0, 0])
+        if "hook" in self._life.plan.around and told != [1, 1]:
+            self.blame(f"a run returned and had told its hooks {told[0]} beginnings and {told[1]} ends")
+
+    def filled_in(self, process: "Process", ctx: ToolContext) -> None:
+        """A call that had waited for a person's input goes on: it must have what was left for it, and only that."""
+        place = (ctx.session.id, ctx.call.id)
+        if [*ctx.inputs] != self._given.get(place, []) and not process.journal.is_fenced(ctx.session.id):
+            self.blame(f"form of {place} goes on with {ctx.inputs}; people gave {self._given.get(place, [])}")
+
+    def given(self, place: tuple[str, str], value: Any) -> None:
+        """A person gives a call its input."""
+        given = self._given.setdefault(place, [])
+        given.append(value)
+        if len(given) > 1:
+            self.blame(f"call {place} was given its input {len(given)} times")
 
     def _check_batch_time(self, process: "Process", ctx: ToolContext, shelf: "Shelf") -> None:
         """The calls of one response start within its time, where nothing but they themselves took it."""
@@ -182,8 +231,6 @@ class Judge:
     def own_action(self, process: "Process", ctx: ToolContext, arguments: Any) -> None:
         """A tool may carry out an action of its own: policy must allow that, and the decision must be stored."""
         place = (ctx.session.id, ctx.call.id)
-        if self._life.word_on("pay") != "allow":
-            self.blame(f"an action of {place} is allowed although policy says {self._life.word_on('pay')}")
         shelf = process.store.shelves.get(ctx.session.id)
         if shelf is None or process.journal.is_fenced(ctx.session.id):
             return
@@ -194,10 +241,11 @@ class Judge:
         ]
         if not any(event.decision == "allow" and event.arguments == arguments for event in decided):
             self.blame(f"an action of {place} is allowed and the decision is not stored")
+        elif (word := self._life.word_on("pay", decided[-1].mode)) != "allow":
+            self.blame(f"an action of {place} is allowed although policy says {word} in mode {decided[-1].mode}")
 
-    def _check_consent(self, place: tuple[str, str], tool: str, arguments: str) -> None:
-        life = self._life
-        word = life.word_on(tool)
+    def _check_consent(self, place: tuple[str, str], tool: str, arguments: str, mode: str) -> None:
+        word = self._life.word_on(tool, mode)
         allowed = self._allowed.get(place, set())
         if word == "deny":
             self.blame(f"{tool} of {place} is sent although policy denies it")
@@ -264,7 +312,7 @@ class Judge:
         report = result.report()
         json.dumps(report)
         state = result.session.state
-        if result.status is Status.PAUSED and not report["approvals"]:
+        if result.status is Status.PAUSED and not report["approvals"] and not state.suspended:
             self.blame("a paused run waits for nobody")
         if result.status is not Status.PAUSED and state.has_open_calls:
             self.blame(f"a run ended as {result.reason} with open calls {[*state.open]}")
@@ -272,6 +320,9 @@ class Judge:
             self.blame("completed and status disagree")
         if self._life.plan.stuck == "polls" and result.reason is StopReason.REPEATED_TOOL_CALL:
             self.blame("a run ended as repetition although its model only polled")
+        self._check_hooks(process, result.session_id)
+        if process.open_shops:
+            self.blame(f"a run returned and left {process.open_shops} toolsets open")
         listed = [call["id"] for call in report["tool_calls"]]
         if len(listed) != len(set(listed)):
             self.blame("the report lists a call twice")
@@ -312,10 +363,25 @@ class Judge:
         state = fold(session_id, shelf.events)
         if state.status != "deleted" and (unanswered := [*state.unanswered]):
             self.blame(f"session {session_id} is at rest and has open calls {[one.call.id for one in unanswered]}")
-        for sentence in find_violations(shelf.events):
+        self._look_through(session_id, shelf.events)
+
+    def _look_through(self, session_id: str, events: Sequence[AnyEvent]) -> None:
+        """Look for what a history must never show."""
+        for sentence in find_violations(events):
             self.blame(f"the checker says of {session_id}: {sentence}")
-        for fault in _doubts(shelf.events):
+        is_child = session_id.startswith("c_")
+        around = self._life.plan.around
+        for fault in (*_doubts(events), *faults_of(events, self._limits(session_id), around, is_child=is_child)):
             self.blame(f"session {session_id}: {fault}")
+
+    def _limits(self, session_id: str) -> Limits | None:
+        plan = self._life.plan
+        if plan.intercepts or "changed_arguments" in plan.around:
+            return None
+        is_child = session_id.startswith("c_")
+        words = {"has_tight_guards": False, "stuck": None} if is_child else {**plan.agent, "stuck": plan.stuck}
+        guards = guards_of(has_tight_guards=words["has_tight_guards"], stuck=words["stuck"])
+        return Limits(guards.repeats or 0, guards.repeats_with_progress or 0, guards.failures or 0)
 
     def _check_results(self, session_id: str, shelf: "Shelf") -> None:
         """Compare each result with what was really done."""
@@ -338,6 +404,14 @@ class Judge:
                 self.blame(f"the result of {(session_id, call_id)} has not passed the interceptor")
             if (fault := _lie(result, len(deeds), effect)) is not None:
                 self.blame(f"{result.name} of {(session_id, call_id)} {fault}")
+
+
+def _mode_of(shelf: "Shelf", call_id: str) -> str:
+    """Return the mode in which a call was decided on last."""
+    for event in reversed(shelf.events):
+        if isinstance(event, CallDecided) and event.call_id == call_id:
+            return event.mode or "ask"
+    return "ask"
 
 
 def _ref_of(shelf: "Shelf", call_id: str) -> int:

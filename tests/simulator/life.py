@@ -80,6 +80,7 @@ class Life:
         self.watcher.is_structured = self.plan.is_structured
         has = {"done_when": self.plan.has_done, "interceptor": self.plan.intercepts}
         has["batch_time"] = self.plan.agent["batch_seconds"] is not None
+        has["changed_arguments"] = "changed_arguments" in self.plan.around
         self.watcher.always = tuple(name for name, is_there in has.items() if is_there)
         self.stores = [SimStore("store-1", encodes=self.plan.encodes)]
         self.processes: list[Process] = []
@@ -285,8 +286,16 @@ class Life:
             process.fallback = _with_model(agent, model)
         return process.fallback
 
-    def word_on(self, tool: str) -> str:
-        """Return what policy says of a tool that acts."""
+    def word_on(self, tool: str, mode: str = "ask") -> str:
+        """Return what policy says of a tool that acts, in a mode of its session."""
+        word = self._word_of_policy(tool)
+        if word == "deny" or mode == "plan":
+            return "deny"
+        if word == "ask" and mode == "deny-unlisted" and self.plan.agent["policy"] != "ask":
+            return "deny"
+        return "allow" if mode == "bypass" else word
+
+    def _word_of_policy(self, tool: str) -> str:
         match self.plan.agent["policy"]:
             case "allow":
                 return "allow"

@@ -15,6 +15,7 @@ from treadle.errors import (
     SessionHeld,
     SessionNotActive,
     UnknownApproval,
+    UnknownInput,
     UnknownSession,
 )
 from treadle.resolve.archives import import_session
@@ -60,6 +61,8 @@ class People:
                 self._rival(session_id, chance.random() * 5)
             if self._plan.steers:
                 life.timeline.call_later(chance.random() * 3, self._office, session_id, "steer")
+            if "mode" in self._plan.around:
+                life.timeline.call_later(chance.random() * 4, self._office, session_id, "mode")
             for word, rate in (("suspend", 0.04), ("move", 0.04)):
                 if chance.random() < (0.5 if self._plan.fault == word else rate):
                     life.timeline.call_later(chance.random() * 5, self._office, session_id, word)
@@ -84,8 +87,8 @@ class People:
             await self._outside(self._fork, chance.choice(self._sessions))
         for word in self._office_acts.draw():
             await self._outside(self._office_acts.act(word), chance.choice(self._sessions))
-        for word in ("answer", "cancel", "steer"):
-            if chance.random() < {"answer": 0.5, "cancel": 0.06, "steer": 0.1}[word]:
+        for word, rate in {"answer": 0.5, "cancel": 0.06, "steer": 0.1, "mode": 0.5}.items():
+            if (word != "mode" or "mode" in self._plan.around) and chance.random() < rate:
                 await self._outside(partial(self._leave, word=word), chance.choice(self._sessions))
         if chance.random() < 0.03:
             self._cut_power()
@@ -163,8 +166,9 @@ class People:
         )
 
     async def _answer(self, process: Process, session: Session) -> None:
-        """Answer what waits: allow, deny, edit; now and then twice."""
+        """Answer what waits: allow, deny, edit; now and then twice. Give calls that wait for it their input."""
         life, chance = self._life, self._chance
+        await self._give_inputs(process, session)
         for approval in await session.approvals():
             draw = 0.0 if life.is_healed else chance.random()
             if draw > 0.9:
@@ -187,6 +191,21 @@ class People:
                     life.judge.blame("an approval was answered twice")
                 except (UnknownApproval, JournalError):
                     pass
+
+    async def _give_inputs(self, process: Process, session: Session) -> None:
+        life = self._life
+        for waiting in session.state.suspended:
+            if waiting.call.name != "form" or (not life.is_healed and self._chance.random() < 0.2):
+                continue
+            for _ in range(2 if self._chance.random() < 0.2 else 1):
+                value = life.next_ref()
+                try:
+                    await session.input(waiting.call.id, value)
+                except UnknownInput:
+                    life.trace(process, f"{waiting.call.id} needs no input any more")
+                else:
+                    life.trace(process, f"gives {waiting.call.id} {value}")
+                    life.judge.given((session.id, waiting.call.id), value)
 
     async def _settle(self, process: Process, session_id: str) -> bool:
         """Go on until the session is at rest; return whether it is."""
@@ -283,6 +302,10 @@ class People:
             case "cancel":
                 self._life.happened("cancel")
                 await session.cancel()
+            case "mode":
+                mode = self._chance.choice(("plan", "ask", "bypass", "bypass", "deny-unlisted"))
+                self._life.trace(process, f"changes the mode to {mode}")
+                await session.set_mode(mode)
             case "suspend" | "move":
                 await self._office_acts.close_for_a_while(process, session, word)
             case _:

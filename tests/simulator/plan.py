@@ -3,6 +3,7 @@
 from random import Random
 from typing import Any
 
+from simulator.around import AROUND
 from simulator.coverage import FAULTS, FEATURES
 from treadle.budgets import Budget
 
@@ -29,6 +30,13 @@ _FAVOURITES: dict[str, tuple[str, ...]] = {
     "done_when": ("look", "look", "pay"),
     "own_action": ("admin", "admin", "look"),
     "batch_time": ("look", "write", "watch", "wire"),
+    "mode": ("pay", "look", "write", "wire"),
+    "toolset": ("buy", "buy", "browse", "look"),
+    "changed_arguments": ("pay", "order", "look", "write"),
+    "interrupt_decision": ("pay", "wire", "look", "write"),
+    "compaction": ("look", "look", "pay"),
+    "input": ("form", "form", "look", "pay"),
+    "hook": ("pay", "look", "write"),
 }
 _STUCK = ("repeats", "progress", "polls", "invalid_json", "invalid_arguments", "unknown_tool")
 
@@ -51,6 +59,8 @@ class Plan:
         self.degrades = chance.random() < 0.3
         self.offsets = self._offsets(chance)
         self.intercepts = self.feature == "interceptor" or chance.random() < 0.05
+        self.around = frozenset(one for one in AROUND if self.feature == one or chance.random() < 0.025)
+        """What stands around the agent of this life."""
         self.agent = self._agent(chance)
         self.budget = self._budget(chance)
         self.has_done = self.feature == "done_when" or chance.random() < 0.05
@@ -61,6 +71,8 @@ class Plan:
         if self.stuck is not None:
             self.turns, self.rounds = 7, max(self.rounds, 2)
         self.steers = self.feature == "steering" or chance.random() < 0.1
+        if self.feature == "compaction":
+            self.turns = max(self.turns, 3)
         self.is_calm = chance.random() < 0.04
         """Whether nothing goes wrong at all: such a life must end well too."""
 
@@ -77,7 +89,7 @@ class Plan:
             policy = chance.choice(("allow", "mixed", "default"))
         elif self.feature == "nested_agent":
             policy = "allow" if self.fault == "resolve" else chance.choice(("allow", "mixed", "default"))
-        elif self.feature in ("business_key", "own_action"):
+        elif self.feature in ("business_key", "own_action", "input", "toolset"):
             policy = chance.choice(("allow", "allow", "mixed", "ask"))
         elif self.feature == "early_start" or (self.feature == "closing_turn" and policy == "ask"):
             policy = chance.choice(("allow", "mixed", "default"))
@@ -95,6 +107,7 @@ class Plan:
             else None,
             "has_tight_guards": self.fault == "guard_tripped" and chance.random() < 0.6,
             "tool_choice": chance.choice(("auto",) * 6 + ("required", "none", "look")),
+            "around": self.around,
         }
 
     def _budget(self, chance: Random) -> Budget | None:

@@ -71,6 +71,8 @@ class Process:
         self.is_busy = False
         self.run: Run | None = None
         self.fallback: Agent | None = None
+        self.open_shops = 0
+        """Toolsets that its runs hold open."""
         self.woken_at = 0.0
         self._stalled_since: float | None = None
         self._is_slow = life.chance.random() < 0.4

@@ -73,7 +73,7 @@ class Purse:
         if kind is ModelFinished:
             account = self._at.get(process.name)
             if account is not None and event.session_id in account.said:
-                account.add(account.said.pop(event.session_id), turns=0 if event.closing else 1)
+                account.add(account.said.pop(event.session_id), turns=0 if event.closing or event.act else 1)
         elif kind is RunStarted or kind is RunResumed:
             if event.parent is None:
                 self._begin(process, event)  # type: ignore[arg-type]
@@ -118,6 +118,8 @@ class Purse:
             return
         account.closes.discard(request.session_id)
         if (reached := account.reached()) is None:
+            return
+        if not request.tools and "max_model_turns" in reached:  # beside the steps: no turn of the run
             return
         account.closes.add(request.session_id)
         is_summary = (

@@ -14,7 +14,7 @@ from simulator.bugs import BUGS, Bug, hunt
 from simulator.plan import PAIRS
 
 LIVES = 10_000
-CHUNKS = 4
+CHUNKS = 8
 TESTS = Path(__file__).resolve().parent.parent
 
 
@@ -66,7 +66,7 @@ def test_a_seed_replays_exactly_in_another_process_and_after_other_lives():
 
 
 @pytest.mark.row("H22")
-@pytest.mark.parametrize("number", range(CHUNKS))
+@pytest.mark.parametrize("number", range(4))
 def test_a_life_on_a_real_file_ends_as_it_does_in_memory(number: int):
     compared = simulate("--disk", "--first", str(number), "--step", "97", "--lives", "20")
 

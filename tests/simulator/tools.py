@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from simulator.around import HOOKS, Compactor, Shop, form_of, policy_around, rewritten
 from simulator.mind import SimModel
 from simulator.world import ACTING
 from treadle import Agent, Tool, allow, ask, deny, first_of
@@ -19,7 +20,7 @@ from treadle.toolsets.operations import operation
 if TYPE_CHECKING:
     from simulator.process import Process
 
-__all__ = ["AFTER_RAISES", "BEFORE_DENIES", "PROGRESS", "agent_of", "is_done", "rewritten"]
+__all__ = ["AFTER_RAISES", "BEFORE_DENIES", "PROGRESS", "agent_of", "guards_of", "is_done"]
 
 PROGRESS = 4
 """Equal responses in a row that end a run of a life whose model makes progress with equal calls."""
@@ -146,11 +147,6 @@ def _policy(word: str) -> Any:
             return None
 
 
-def rewritten(arguments: JsonObject) -> JsonObject:
-    """Return the arguments as the interceptor of a life leaves them. Done twice it is as done once."""
-    return {**arguments, "to": "bob & co"} if arguments.get("to") == "bob" else arguments
-
-
 class _Interceptor:
     """Rewrites some calls, denies some, marks every result, and fails now and then."""
 
@@ -190,22 +186,52 @@ def _structured() -> Any:
 
 
 @cache
-def _of_tools(*, policy: str, has_child: bool, has_grandchild: bool, polls: bool, intercepts: bool) -> Agent:
+def _shop() -> Shop:
+    browse = Tool(
+        name="browse",
+        description="Look.",
+        parameters=_ARGUMENTS,
+        effect="read",
+        run=_look,
+        timeout=20.0,
+        result_limit=2_000,
+    )
+    return Shop(browse, _acting("buy", "unsafe", timeout=20.0))
+
+
+_compactor = Compactor()
+
+
+@cache
+def _of_tools(
+    *, policy: str, has_child: bool, has_grandchild: bool, polls: bool, intercepts: bool, around: frozenset[str]
+) -> Agent:
     """Return the agent with these tools. Making one compiles its tools, so there are few."""
     interceptors = [_Interceptor()] if intercepts else []
-    tools = [*_own_tools()]
+    ruling = policy_around(_policy(policy), around)
+    tools: list[Any] = [*_own_tools()]
+    if "input" in around:
+        tools.append(form_of(json.dumps(_ARGUMENTS)))
+    if "toolset" in around:
+        tools.append(_shop())
     if polls:
         tools += _operation()
     if has_child:
         below = [*_own_tools()[:-1]]
         if has_grandchild:
-            last = Agent(
-                SimModel("grandchild"), tools=_own_tools()[:-1], policy=_policy(policy), interceptors=interceptors
-            )
+            last = Agent(SimModel("grandchild"), tools=_own_tools()[:-1], policy=ruling, interceptors=interceptors)
             below.append(last.as_tool("sub", "Let yet another do it."))
-        child = Agent(SimModel("child"), tools=below, policy=_policy(policy), interceptors=interceptors)
+        child = Agent(SimModel("child"), tools=below, policy=ruling, interceptors=interceptors)
         tools.append(child.as_tool("delegate", "Let another do it."))
-    return Agent(SimModel("lead"), tools=tools, policy=_policy(policy), interceptors=interceptors)
+    return Agent(SimModel("lead"), tools=tools, policy=ruling, interceptors=interceptors)
+
+
+def guards_of(*, has_tight_guards: bool, stuck: str | None) -> Guards:
+    """Return the guards of the agent of such a life."""
+    guards = Guards(repeats=2, failures=1, invalid_json=1, invalid_arguments=1) if has_tight_guards else Guards()
+    if stuck == "progress":
+        guards = msgspec.structs.replace(guards, repeats=2, repeats_with_progress=PROGRESS)
+    return guards
 
 
 def agent_of(
@@ -223,6 +249,7 @@ def agent_of(
     on_limit: Any,
     in_doubt: Any,
     tool_choice: str,
+    around: frozenset[str],
 ) -> Agent:
     """Return the agent of such a life."""
     made = _of_tools(
@@ -231,10 +258,8 @@ def agent_of(
         has_grandchild=has_child and has_grandchild,
         polls=polls,
         intercepts=intercepts,
+        around=around - {"mode", "compaction", "hook"},
     )
-    guards = Guards(repeats=2, failures=1, invalid_json=1, invalid_arguments=1) if has_tight_guards else Guards()
-    if stuck == "progress":
-        guards = msgspec.structs.replace(guards, repeats=2, repeats_with_progress=PROGRESS)
     agent = object.__new__(Agent)
     agent.__dict__.update(made.__dict__)
     agent._spec = msgspec.structs.replace(
@@ -243,8 +268,10 @@ def agent_of(
         on_limit=on_limit,
         in_doubt=in_doubt,
         tool_choice=tool_choice,
-        guards=guards,
+        guards=guards_of(has_tight_guards=has_tight_guards, stuck=stuck),
         batch_seconds=batch_seconds,
         done_when=_done_when if has_done else None,
+        compactor=_compactor if "compaction" in around else None,
+        hooks=(*made._spec.hooks, *HOOKS) if "hook" in around else made._spec.hooks,
     )
     return agent

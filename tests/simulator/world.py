@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ACTING", "Deed", "World", "canonical"]
 
-ACTING = frozenset({"pay", "wire", "order", "write", "start_transfer", "invoice", "admin"})
+ACTING = frozenset({"pay", "wire", "order", "write", "start_transfer", "invoice", "admin", "buy", "form"})
 """Tools that change the world themselves."""
 
 
