@@ -324,7 +324,7 @@ class _Reader:
 
     def _tool_started(self, event: ToolStarted) -> None:
         call = self._call(event)
-        if call.decision != "allow" and not (call.decision == "sandbox" and event.sandbox):
+        if call.decision not in ("allow", "draft") and not (call.decision == "sandbox" and event.sandbox):
             self._broken(event, f"{event.tool} started although it was decided as {call.decision}")
         if event.decision not in ("", call.decision):
             self._broken(event, f"{event.tool} started by {event.decision} although it was decided as {call.decision}")
@@ -361,7 +361,7 @@ class _Reader:
 
     def _tool_resumed(self, event: ToolResumed) -> None:
         call = self._call(event)
-        if call.decision != "allow":
+        if call.decision not in ("allow", "draft"):
             self._broken(event, f"{event.tool} goes on although it was decided as {call.decision}")
         if not call.starts or call.finished is not None or call.segment == self._segment:
             self._broken(event, f"{event.tool} goes on although it was not left open by an earlier stretch")

@@ -60,7 +60,10 @@ if TYPE_CHECKING:
     from treadle.permissions.policies import ask as ask
     from treadle.permissions.policies import default_decision as default_decision
     from treadle.permissions.policies import deny as deny
+    from treadle.permissions.policies import draft as draft
     from treadle.permissions.policies import first_of as first_of
+    from treadle.permissions.scopes import RuleSet as RuleSet
+    from treadle.permissions.scopes import scoped as scoped
     from treadle.ports import Hook as Hook
     from treadle.ports import HookContext as HookContext
     from treadle.ports import ModelFacts as ModelFacts
@@ -189,6 +192,7 @@ _HOMES = {
     "RequireApproval": "toolsets.reshaped",
     "Review": "tools",
     "Risk": "tools",
+    "RuleSet": "permissions.scopes",
     "Run": "agents.run",
     "RunCompleted": "errors",
     "RunResult": "engine.reports",
@@ -235,6 +239,7 @@ _HOMES = {
     "check_sessions": "resolve.checking",
     "default_decision": "permissions.policies",
     "deny": "permissions.policies",
+    "draft": "permissions.policies",
     "envelope": "hooks.envelope",
     "exit_code": "stops",
     "expire_sessions": "resolve.archives",
@@ -253,6 +258,7 @@ _HOMES = {
     "operation": "toolsets.operations",
     "resolve_model": "resolve",
     "run_process": "sandboxes.processes",
+    "scoped": "permissions.scopes",
     "shell_tool": "toolsets.shell.tool",
     "tool": "tooling.decorators",
     "with_fallback": "resolve",

@@ -114,6 +114,8 @@ class Guards(msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unkno
     """The same limit where the results differ; never below `repeats`."""
     failures: int | None = 5
     """This many responses in a row with failed calls and no successful one end the run."""
+    denials: int | None = 10
+    """This many responses in a row with denied calls and no successful one end the run."""
     invalid_json: int | None = 3
     """This many responses in a row with arguments that are not valid JSON, and no successful call, end the run."""
     invalid_arguments: int | None = 3

@@ -100,7 +100,8 @@ def ruled(decision: Decision, approval: Approval) -> Decision:
     """Return a person's decision in the place of the policy's. It cannot lift what the policy forbids, nor its sandbox."""
     answer = approval.answer
     assert answer is not None
-    if decision.kind == DecisionKind.DENY or (decision.kind == DecisionKind.SANDBOX and answer.answer == "allow"):
+    is_lower = decision.kind in (DecisionKind.SANDBOX, DecisionKind.DRAFT)
+    if decision.kind == DecisionKind.DENY or (is_lower and answer.answer == "allow"):
         return decision
     allowed = DecisionKind.SANDBOX if decision.consent == "sandbox" else DecisionKind.ALLOW
     return msgspec.structs.replace(

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from treadle.tools import CheckedCall, Decision, DecisionKind, Mode
+from treadle.tools import CheckedCall, Decision, DecisionKind, Mode, Risk
 
 __all__ = ["in_mode"]
 
@@ -10,23 +10,33 @@ __all__ = ["in_mode"]
 def in_mode(mode: Mode, decision: Decision, call: CheckedCall) -> Decision:
     """Return the decision as it is in a mode. What is denied stays denied in every mode.
 
-    `plan` lets calls run that only read. `deny-unlisted` denies what no rule speaks of. `bypass` asks no person, but where the
-    runtime itself asks (about a call that may act a second time) or a hook. `ask` and `accept-edits` change nothing yet.
+    `plan` lets calls run that only read. `deny-unlisted` denies what a person would be asked about. `bypass` asks no person, but where the
+    runtime itself asks (about a call that may act a second time, a protected file, a line of which a rule that denies cannot say whether it
+    applies) or a hook. `accept-edits` lets calls run that change files of the working folder, where only a default asks. `ask` changes nothing.
     """
-    if decision.kind == DecisionKind.DENY or mode in ("ask", "accept-edits"):
+    if decision.kind == DecisionKind.DENY or mode == "ask":
         return decision
     match mode:
+        case "accept-edits" if decision.kind == DecisionKind.ASK and _is_edit(decision, call):
+            return _lifted(decision, mode)
         case "plan" if not call.effect.is_read:
             return _denied(decision, mode, "In plan mode nothing is changed. Say what you would do.")
-        case "deny-unlisted" if decision.kind == DecisionKind.ASK and decision.scope == "default":
-            return _denied(
-                decision, mode, "In this mode only calls are made that a rule allows, and none speaks of this one."
-            )
+        case "deny-unlisted" if decision.kind == DecisionKind.ASK:
+            return _denied(decision, mode, "In this mode nobody is asked: only calls are made that a rule allows.")
         case "bypass" if decision.kind == DecisionKind.ASK and decision.scope not in ("runtime", "hook"):
-            kind = DecisionKind.SANDBOX if decision.consent == "sandbox" else DecisionKind.ALLOW
-            return msgspec.structs.replace(decision, kind=kind, rule=f"mode {mode}", scope="session", by="person")
+            return _lifted(decision, mode)
         case _:
             return decision
+
+
+def _is_edit(decision: Decision, call: CheckedCall) -> bool:
+    """Whether only a default asks, and the call changes files of the working folder and nothing else."""
+    return decision.scope in ("default", "tool") and call.risk == Risk.WRITE_LOCAL and not call.tool.requires_approval
+
+
+def _lifted(decision: Decision, mode: Mode) -> Decision:
+    kind = DecisionKind.SANDBOX if decision.consent == "sandbox" else DecisionKind.ALLOW
+    return msgspec.structs.replace(decision, kind=kind, rule=f"mode {mode}", scope="session", by="person")
 
 
 def _denied(decision: Decision, mode: Mode, reason: str) -> Decision:

@@ -12,7 +12,7 @@ from treadle.errors import ConfigurationError, shown
 from treadle.permissions.lines import JudgedLine, judged, pattern_of
 from treadle.permissions.rules import Rule
 from treadle.ports import Decision, DecisionKind, Policy, SessionView
-from treadle.tools import CheckedCall
+from treadle.tools import CheckedCall, Effect, Risk
 
 __all__ = [
     "APPROVAL_LIFETIME_SECONDS",
@@ -23,7 +23,9 @@ __all__ = [
     "ask",
     "decide",
     "default_decision",
+    "default_for",
     "deny",
+    "draft",
     "failed_policy",
     "first_of",
     "held_to_port",
@@ -36,7 +38,8 @@ APPROVAL_LIFETIME_SECONDS = 7 * 24 * 3600.0
 
 UNDECIDED = "cannot decide:"
 """How the rule of a decision begins that asks because a rule on lines of shell cannot say whether it applies."""
-_STRICTNESS = {DecisionKind.ALLOW: 0, DecisionKind.SANDBOX: 1, DecisionKind.ASK: 2, DecisionKind.DENY: 3}
+_STRICTNESS = {kind: place for place, kind in enumerate(("allow", "sandbox", "ask", "draft", "deny"))}
+"""A draft commits nothing: it overrides a question, and consent to the question does not lift it."""
 
 
 class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,6 +143,18 @@ def ask(*names: str, scope: str = "agent") -> NamedPolicy:
     return _named(DecisionKind.ASK, names, scope)
 
 
+def draft(*names: str, scope: str = "agent") -> NamedPolicy:
+    """Have the named tools prepare what they would commit: the tool that each names as its `draft` runs in its place.
+
+    Example:
+        Agent(model, tools=[draft_email, send_email], policy=draft("send_email"))
+
+    Args:
+        scope: As in `allow`.
+    """
+    return _named(DecisionKind.DRAFT, names, scope)
+
+
 def first_of(*policies: Policy) -> FirstOf:
     """Let the first policy with an opinion decide.
 
@@ -158,6 +173,20 @@ def _named(kind: DecisionKind, names: Sequence[str], scope: str, reason: str = "
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise ConfigurationError(f"{kind}() takes the names of tools as text; got {shown(wrong[0])}.")
     return NamedPolicy(kind=kind, rules=tuple(Rule.parse(name) for name in names), reason=reason, scope=scope)
+
+
+def default_for(risk: Risk, effect: Effect) -> DecisionKind:
+    """Return what is decided on a call of a risk class where neither a policy nor the tool's author says more."""
+    if risk in _DENIED_BY_DEFAULT:
+        return DecisionKind.DENY
+    if risk == Risk.DRAFT_ONLY or (risk in _HARMLESS and effect.is_read):
+        return DecisionKind.ALLOW
+    return DecisionKind.ASK
+
+
+_HARMLESS = frozenset({Risk.READ_ONLY, Risk.SEARCH_ONLY, Risk.COMPUTE_ONLY})
+_DENIED_BY_DEFAULT = frozenset({Risk.DESTRUCTIVE, Risk.PRIVILEGED_ADMIN})
+_WHY = {DecisionKind.DENY: "Calls of this risk class are made only where a rule allows them."}
 
 
 async def decide(policy: Policy | None, call: CheckedCall, session: SessionView) -> Decision:
@@ -183,7 +212,13 @@ def _ungranted(call: CheckedCall, session: SessionView | None) -> Decision:
     if call.tool.permission is not None:
         rule = f"tool {call.name} permission"
         return Decision(kind=DecisionKind(call.tool.permission), rule=rule, scope="tool", by="tool")
-    if not call.effect.is_read:
+    if call.tool.risk is not None:
+        kind, risk = default_for(call.risk, call.effect), call.risk
+        if kind != DecisionKind.ALLOW or not call.effect.is_read:
+            return Decision(
+                kind=kind, rule=f"default for {risk}", reason=_WHY.get(kind, ""), scope="default", by="default"
+            )
+    elif not call.effect.is_read:
         return Decision(kind=DecisionKind.ASK, rule=f"default for {call.effect}", scope="default", by="default")
     if call.tool.line is None:
         return _READ_DEFAULT
@@ -266,7 +301,7 @@ _READ_DEFAULT = Decision(kind=DecisionKind.ALLOW, rule="default for read", scope
 def stricter(one: Decision, other: Decision) -> Decision:
     """Return the stricter of two decisions, the first of equals. Consent to an `ask` never lifts the sandbox of the other one."""
     first, second = one, other
-    if _STRICTNESS[DecisionKind(other.kind)] > _STRICTNESS[DecisionKind(one.kind)]:
+    if _STRICTNESS[str(other.kind)] > _STRICTNESS[str(one.kind)]:
         first, second = other, one
     if first.kind == DecisionKind.DENY:
         return first if first.interrupt or not second.interrupt else second

@@ -9,6 +9,7 @@ import msgspec
 
 from treadle.errors import ConfigurationError, NamedOptions, shown
 from treadle.fields import Documented
+from treadle.tools.protected import SEALED
 
 __all__ = ["SYSTEM_FOLDERS", "Confinement"]
 
@@ -19,18 +20,6 @@ SYSTEM_FOLDERS = (
     "/etc/protocols", "/etc/services", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/terminfo", "/etc/timezone",
 )  # fmt: skip
 """What programs need of a system to run. No secrets: `/etc/shadow`, host keys and the homes of people are not among them."""
-
-_PROTECTED = (
-    ".git/config",
-    ".git/hooks",
-    ".gitmodules",
-    ".treadle",
-    ".mcp.json",
-    ".agents",
-    ".claude",
-    ".vscode",
-    ".husky",
-)
 
 
 class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
@@ -44,7 +33,7 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
     """Folders that it may read and change. Their protected files (hooks, settings of this and other programs) stay read-only."""
     readable: tuple[str, ...] = ()
     """Folders and files that it may read, beside those of the system and this Python."""
-    protected: tuple[str, ...] = _PROTECTED
+    protected: tuple[str, ...] = SEALED
     """Names below each writable folder that stay read-only where they exist."""
     network: bool = False
     """Whether it may use the network: all of it, the machine's own services too."""

@@ -261,7 +261,7 @@ class _Reading:
         tried.rule, tried.reason, tried.effect = event.rule, event.reason, event.effect
         tried.scope, tried.by, tried.mode = event.scope, event.by, event.mode
         tried.decided = "" if event.arguments is None else msgspec.json.encode(event.arguments).decode()
-        if event.decision in ("allow", "deny", "sandbox") and not self._is_answered(call_id):
+        if event.decision in ("allow", "deny", "draft", "sandbox") and not self._is_answered(call_id):
             by = f"rule {event.rule}"
             self.approved.append(
                 Approved(

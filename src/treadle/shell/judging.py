@@ -196,6 +196,7 @@ def _paths(one: Invocation) -> list[Touched]:
             may_be_value = False
         reads = is_read and not (known.max_operands is not None and not is_option and seen > known.max_operands)
         named += [(text, argument, reads) for text in texts]
+    named += [(".git/config", one.text, False)] if _changes_settings(one) else []
     if goes_deep and not _names_a_path(arguments, known):
         named.append((".", one.text, is_read))
     return [
@@ -203,6 +204,16 @@ def _paths(one: Invocation) -> list[Touched]:
         for text, argument, reads in named
         for at in one.folders
     ]
+
+
+def _changes_settings(one: Invocation) -> bool:
+    """Whether a command changes what git runs later."""
+    words = [word for word in one.arguments if not word.startswith("-")]
+    at = next((at for at, word in enumerate(words) if word in ("config", "remote", "submodule")), None)
+    if program_name(one.program) != "git" or at is None:
+        return False
+    reads = any(word.startswith(("--get", "--list", "--show", "-l")) for word in one.arguments)
+    return not (reads or words[at + 1 : at + 2] in (["get"], ["list"], ["status"], ["show"]) or len(words) <= at + 1)
 
 
 def _has_option(argument: str, wanted: frozenset[str]) -> bool:

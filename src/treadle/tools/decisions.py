@@ -30,6 +30,8 @@ class DecisionKind(StrEnum):
     """The call does not run; the model reads the reason."""
     ASK = "ask"
     """A person is asked; the run pauses."""
+    DRAFT = "draft"
+    """The tool that its tool names as its `draft` runs in its place, with the same arguments; denied where there is none."""
     SANDBOX = "sandbox"
     """The call runs in the agent's sandbox only, by the form that its tool declares for that; denied without one."""
 
@@ -41,8 +43,8 @@ class Decision(msgspec.Struct, Documented, frozen=True, kw_only=True):
         Decision(kind="allow", arguments={**call.arguments, "dry_run": True}, message="Dry runs only today.")
     """
 
-    kind: DecisionKind | Literal["allow", "deny", "ask", "sandbox"]
-    """`allow`, `deny`, `ask` or `sandbox`."""
+    kind: DecisionKind | Literal["allow", "deny", "ask", "draft", "sandbox"]
+    """`allow`, `deny`, `ask`, `draft` or `sandbox`."""
     rule: str = ""
     """Name of the rule that decided."""
     reason: str = ""

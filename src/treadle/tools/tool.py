@@ -289,7 +289,8 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
             )
 
     def _check_risk(self) -> None:
-        if self.risk is not None and not callable(self.risk) and self.risk not in set(Risk):
+        is_class = isinstance(self.risk, str) and self.risk in set(Risk)
+        if self.risk is not None and not callable(self.risk) and not is_class:
             raise ToolDefinitionError(
                 f"Tool {self.name!r}: risk {shown(self.risk)} is not a risk class. The classes are: {', '.join(Risk)}."
             )

@@ -240,5 +240,11 @@ _TROUBLES = (
         frozenset({CallStatus.INVALID_ARGUMENTS}),
         _INVALID,
     ),
+    _Trouble(
+        "denials",
+        "had denied calls and no successful one",
+        StopReason.REPEATED_FAILURES,
+        frozenset({CallStatus.DENIED}),
+    ),
     _Trouble("failures", "had only failed calls", StopReason.REPEATED_FAILURES, _FAILURES),
 )

@@ -16,6 +16,7 @@ from treadle.errors import InvalidArguments, InvalidJson
 from treadle.messages import ToolCall
 from treadle.permissions.modes import in_mode
 from treadle.permissions.policies import decide, default_decision, failed_policy, opinion, stricter
+from treadle.permissions.protection import with_protection
 from treadle.permissions.required import with_approval
 from treadle.ports import Decision, DecisionKind, Policy, SessionView
 from treadle.redaction import redacted_logger
@@ -78,7 +79,7 @@ class Checker:
         """Whether a decision lets the call run: as it is, or in a sandbox that is there and that its tool has a form for."""
         kind = decided.decision.kind
         is_boxed = kind == DecisionKind.SANDBOX and self._sandbox is not None and decided.call.tool.sandbox is not None
-        return kind == DecisionKind.ALLOW or is_boxed
+        return kind in (DecisionKind.ALLOW, DecisionKind.DRAFT) or is_boxed
 
     async def check(
         self,
@@ -108,10 +109,16 @@ class Checker:
                 decision, call = await self._judge(call, blocked, recorded, place)
             else:
                 decision = default_decision(call, self._session)
+            if recorded is not None and recorded.kind == DecisionKind.DRAFT:
+                decision = stricter(decision, recorded)
+            if decision.kind == DecisionKind.DRAFT:
+                decision, call = await self._draft(decision, call, place)
         except _Unfit as unfit:
             return unfit.refused(position)
         if call.tool.requires_approval:
             decision = with_approval(decision, call)
+        if not call.effect.is_read:
+            decision = with_protection(decision, call, self._session.state.facts.values)
         mode = self._top.mode
         if mode != DEFAULT_MODE:
             decision = in_mode(mode, decision, call)
@@ -150,6 +157,34 @@ class Checker:
             if call.digest == before and decision is not None:
                 return decision, call
         return _UNSETTLED, call
+
+    async def _draft(self, decision: Decision, call: CheckedCall, place: "_Place") -> tuple[Decision, CheckedCall]:
+        """Put the tool that prepares in the place of the one that commits. What is decided on that one by itself holds beside."""
+        name = call.tool.draft
+        tool = None if name is None else self._offering.current.find(name)
+        if name is None or tool is None:
+            why = f"{call.name} may only be drafted, and it has no draft tool here."
+            return msgspec.structs.replace(decision, kind=DecisionKind.DENY, reason=why), call
+        proposed = msgspec.structs.replace(call.call, name=name, arguments=msgspec.json.encode(call.arguments).decode())
+        own, prepared = await self._judged(await self._fitting(proposed, place), place)
+        # Under the name of the call: a result answers the tool that the model has called.
+        shown = msgspec.structs.replace(prepared.tool, name=call.name, draft=None)
+        same_or_other = call.digest if prepared.arguments == call.arguments else prepared.digest
+        swapped = msgspec.structs.replace(prepared, call=call.call, tool=shown, digest=same_or_other, key=call.key)
+        if own.kind == DecisionKind.DRAFT:
+            return msgspec.structs.replace(
+                own, kind=DecisionKind.DENY, reason=f"{name} may only be drafted itself."
+            ), call
+        if own.kind != DecisionKind.ALLOW:
+            return own, swapped
+        message = decision.message or f"Nothing was committed: {name} has prepared it, and {call.name} did not run."
+        return msgspec.structs.replace(decision, message=message), swapped
+
+    async def _judged(self, call: CheckedCall, place: "_Place") -> tuple[Decision, CheckedCall]:
+        """Decide on a call that nobody has said anything of yet."""
+        if self._has_policy:
+            return await self._judge(call, None, None, place)
+        return default_decision(call, self._session), call
 
     async def refusal(self, proposed: ToolCall, *, position: int, step: int) -> Refused | None:
         """Return why a call can never run; None where it could. Nobody is asked whether it may."""

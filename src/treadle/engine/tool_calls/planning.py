@@ -405,7 +405,7 @@ def _unchanged(checked: Checked | None, state: CallState) -> Checked | None:
     return Refused(result=refusals.changed(state), position=state.position)
 
 
-_RUNNING = (DecisionKind.ALLOW, DecisionKind.SANDBOX)
+_RUNNING = (DecisionKind.ALLOW, DecisionKind.DRAFT, DecisionKind.SANDBOX)
 
 
 def _raw(arguments: JsonObject) -> str:

@@ -1,0 +1,83 @@
+"""Protection: a call that writes a protected file is asked about, whoever allows it and in every mode. Asks nobody itself."""
+
+import msgspec
+
+from treadle.canonical import copied
+from treadle.permissions.lines import judged
+from treadle.tools import CheckedCall, Decision, DecisionKind, JsonObject, Subject
+from treadle.tools.protected import is_protected, may_name_protected
+
+__all__ = ["with_protection"]
+
+_PATHS = frozenset(
+    [
+        "path",
+        "file",
+        "file_path",
+        "filepath",
+        "filename",
+        "file_name",
+        "target",
+        "target_file",
+        "target_path",
+        "destination",
+        "dest",
+        "notebook_path",
+        "uri",
+    ]
+)
+"""Arguments that name a file, of a tool that does not say what its arguments name."""
+
+
+def with_protection(decision: Decision, call: CheckedCall, facts: JsonObject) -> Decision:
+    """Return a question in the place of a decision that lets a protected file be written.
+
+    Args:
+        facts: What tools have remembered in the session.
+    """
+    if call.effect.is_read or decision.kind == DecisionKind.DENY:
+        return decision
+    found = _protected(call, facts)
+    if found is None:
+        return decision
+    is_boxed = decision.kind == DecisionKind.SANDBOX or decision.consent == "sandbox"
+    return msgspec.structs.replace(
+        decision,
+        kind=DecisionKind.ASK,
+        rule="protected file",
+        reason=f"{found}: it decides what runs later, or holds keys. A person allows each change of it.",
+        scope="runtime",
+        by="runtime",
+        consent="sandbox" if is_boxed else "allow",
+    )
+
+
+def _protected(call: CheckedCall, facts: JsonObject) -> str | None:
+    """Return what of a call is protected, in words; None where nothing is."""
+    line = judged(call, facts)
+    if line is not None:
+        written = (one.subject for one in line.reached if one.access == "write")
+        found = next((one for one in written if is_protected(one.names)), None)
+        if found is not None:
+            return f"The line may write the protected file {found.names[0]}"
+        is_hinted = not line.is_decided and may_name_protected(line.line.source)
+        return "The line names a protected file, and nobody can say what it does with it" if is_hinted else None
+    for subject in _subjects(call):
+        if is_protected(subject.names):
+            return f"{subject.names[0]} is protected"
+    return None
+
+
+def _subjects(call: CheckedCall) -> list[Subject]:
+    if call.tool.subjects is None:
+        return _as_written(call)
+    try:
+        found = call.tool.subjects(copied(call.arguments))
+        return [one for one in found.values() if isinstance(one, Subject)]
+    except Exception:  # noqa: BLE001 - the author's function: what it cannot say is taken as it is written
+        return _as_written(call)
+
+
+def _as_written(call: CheckedCall) -> list[Subject]:
+    written = (value for key, value in call.arguments.items() if key in _PATHS)
+    return [Subject(names=(value,)) for value in written if isinstance(value, str)]

@@ -1,0 +1,207 @@
+"""Protected files: those that run programs, or decide what may run, when nobody looks at them. Values only.
+
+Who writes one of them acts later, and outside of every rule: a hook of git, a start file of a shell, a `.pth` of Python, the settings of
+an agent. So writing one is asked about in every mode, also where the file does not exist yet.
+"""
+
+import fnmatch
+import re
+import unicodedata
+from collections.abc import Sequence
+
+__all__ = ["SEALED", "is_protected", "may_name_protected"]
+
+SEALED = (
+    ".git/config", ".git/hooks", ".gitmodules", ".treadle", ".mcp.json", ".agents", ".claude", ".vscode", ".husky",
+)  # fmt: skip
+"""Names that stay read-only in a sandbox's writable folders, where they exist. The rest of `.git` is not: git itself writes there."""
+
+_FOLDERS = frozenset(
+    [
+        ".git",
+        ".treadle",
+        ".claude",
+        ".agents",
+        ".codex",
+        ".gemini",
+        ".cursor",
+        ".windsurf",
+        ".continue",
+        ".clinerules",
+        ".vscode",
+        ".idea",
+        ".zed",
+        ".fleet",
+        ".devcontainer",
+        ".husky",
+        ".githooks",
+        ".ssh",
+        ".gnupg",
+        ".aws",
+        ".azure",
+        ".kube",
+        ".docker",
+        ".config",
+        ".direnv",
+        ".ipython",
+        ".jupyter",
+        ".emacs.d",
+        ".vim",
+        ".oh-my-zsh",
+    ]
+)
+"""Folders that are protected with all that is in them, wherever they are."""
+_FILES = frozenset(
+    [
+        ".gitmodules",
+        ".gitconfig",
+        ".gitattributes",
+        ".mcp.json",
+        "mcp.json",
+        ".envrc",
+        ".env",
+        ".bashrc",
+        ".bash_profile",
+        ".bash_login",
+        ".bash_logout",
+        ".bash_aliases",
+        ".profile",
+        ".login",
+        ".logout",
+        ".cshrc",
+        ".tcshrc",
+        ".kshrc",
+        ".mkshrc",
+        ".shrc",
+        ".zshrc",
+        ".zshenv",
+        ".zprofile",
+        ".zlogin",
+        ".zlogout",
+        ".inputrc",
+        ".xprofile",
+        ".xinitrc",
+        ".xsession",
+        ".xsessionrc",
+        ".pam_environment",
+        ".vimrc",
+        ".gvimrc",
+        ".exrc",
+        ".nvimrc",
+        ".nanorc",
+        ".emacs",
+        ".screenrc",
+        ".tmux.conf",
+        ".gdbinit",
+        ".lldbinit",
+        ".psqlrc",
+        ".sqliterc",
+        ".my.cnf",
+        ".irbrc",
+        ".pryrc",
+        ".pythonrc",
+        ".pythonrc.py",
+        ".pdbrc",
+        ".rprofile",
+        ".renviron",
+        ".npmrc",
+        ".yarnrc",
+        ".yarnrc.yml",
+        ".pnpmfile.cjs",
+        ".pypirc",
+        ".netrc",
+        ".curlrc",
+        ".wgetrc",
+        ".rhosts",
+        ".forward",
+        ".ripgreprc",
+        ".lesskey",
+        ".lessfilter",
+        ".pre-commit-config.yaml",
+        "lefthook.yml",
+        "lefthook.yaml",
+        ".lefthook.yml",
+        ".mise.toml",
+        "mise.toml",
+        ".tool-versions",
+        ".aider.conf.yml",
+        ".claude.json",
+        "sitecustomize.py",
+        "usercustomize.py",
+        "authorized_keys",
+        "authorized_keys2",
+        "known_hosts",
+        "id_rsa",
+        "id_dsa",
+        "id_ecdsa",
+        "id_ed25519",
+        "credentials.json",
+        ".git-credentials",
+        ".pgpass",
+        ".vault-token",
+        "crontab",
+    ]
+)
+"""Files that are protected wherever they are."""
+_PATTERNS = ("*.pth", "*.pem", "*.key", "*.p12", "*.pfx", "*.kdbx", ".env.*", "id_rsa*", "id_ed25519*", "id_ecdsa*")
+_PUBLIC = frozenset({".env.example", ".env.sample", ".env.template", ".env.dist"})
+"""Files that the patterns find, and that hold nothing."""
+
+_WORDS = re.compile(r"[^\s;|&<>()=,:]+")
+_QUOTES = str.maketrans("", "", "'\"\\")
+_EXPANSIONS = frozenset("*?[{$`")
+
+
+def is_protected(names: Sequence[str]) -> bool:
+    """Whether one of the canonical names of a thing is that of a protected file, or lies in a protected folder.
+
+    Spellings that some file system takes for one are one: case, composed characters, invisible ones, dots and blanks at the end.
+
+    Args:
+        names: Of one thing. Where one is relative to a root folder, only those that are count: the root itself may lie anywhere.
+    """
+    relative = [name for name in names if not name.startswith("/")]
+    return any(_is_protected(name) for name in relative or names)
+
+
+def may_name_protected(text: str) -> bool:
+    """Whether a text that nobody can read for sure, such as a line of shell with variables, mentions a protected file.
+
+    A word counts without its quotes, and one with a wildcard or a variable counts for whatever it may become behind a dot.
+    """
+    if "$'" in text:
+        return True  # its escapes may spell anything
+    return any(_may_be_protected(word) for word in _WORDS.findall(text.translate(_QUOTES)))
+
+
+def _is_protected(path: str) -> bool:
+    parts = [folded for part in re.split(r"[/\\]", path) if (folded := _folded(part)) not in ("", ".", "..")]
+    return any(part in _FOLDERS for part in parts) or any(map(_is_file, parts))
+
+
+def _is_file(name: str) -> bool:
+    if name in _FILES:
+        return True
+    return name not in _PUBLIC and any(fnmatch.fnmatchcase(name, pattern) for pattern in _PATTERNS)
+
+
+def _may_be_protected(word: str) -> bool:
+    if _is_protected(word):
+        return True
+    return any(
+        part.startswith(".") and not part.startswith("..") and bool(set(part) & _EXPANSIONS) and _may_become(part)
+        for part in word.split("/")
+    )
+
+
+def _may_become(part: str) -> bool:
+    """Whether a name that begins with a dot may become a protected one once the shell has expanded it."""
+    pattern = re.sub(r"[{$`].*", "*", _folded(part))
+    return any(fnmatch.fnmatchcase(name, pattern) for name in _FOLDERS | _FILES)
+
+
+def _folded(name: str) -> str:
+    plain = "".join(one for one in unicodedata.normalize("NFKC", name) if unicodedata.category(one) != "Cf")
+    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", plain).casefold())
+    stream, _, _ = folded.partition(":")  # `.git::$INDEX_ALLOCATION` is `.git` to Windows
+    return (stream or folded).rstrip(". ") if folded.strip(". ") else folded
