@@ -1,6 +1,6 @@
 """The port to a language model: what it is asked, and the parts that it answers with."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from decimal import Decimal
 from enum import StrEnum
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
@@ -273,9 +273,11 @@ class ChoosesModel(Protocol):
 
 def asked_model(model: Model) -> Model:
     """Return the model that a request would go to now: of several, the one whose turn it is."""
-    return model.next_model() if isinstance(model, ChoosesModel) else model
+    choose: Callable[[], Model] | None = getattr(model, "next_model", None)  # `isinstance` of a Protocol is slow
+    return model if choose is None else choose()
 
 
 def window_of(model: Model) -> int | None:
     """Return how many tokens a model takes; None where nobody knows."""
-    return model.window if isinstance(model, HasWindow) else None
+    window: int | None = getattr(model, "window", None)
+    return window
