@@ -34,6 +34,8 @@ from treadle import (
 from treadle.errors import BudgetUsedUp, ContextOverflow, ModelUnavailable
 from treadle.events import (
     AnyEvent,
+    CompactionAsked,
+    CompactionSkipped,
     ContextCompacted,
     ModelFailed,
     ModelFinished,
@@ -513,3 +515,105 @@ def test_an_event_of_an_older_version_changes_nothing_that_is_shown() -> None:
     state.apply(event)
     assert state.shown == ()
     assert (event.act, event.parent_call, event.parent_step) == (None, None, 0)
+
+
+# --- by hand
+
+
+def skipped(events: Sequence[AnyEvent]) -> list[str]:
+    return [event.message for event in events if isinstance(event, CompactionSkipped)]
+
+
+@pytest.mark.row("R-COMPACT-BY-HAND")
+async def test_a_person_has_a_session_made_shorter_before_its_next_request(tmp_path: Path) -> None:
+    model = ScriptedModel([*looks(6), text("done"), text("still done"), text("again")])
+    agent = Agent(model, tools=[look()])
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        await agent.run("Go", session=session)
+    async with open_session(tmp_path / "j.db", id="s") as session:  # another process would do the same
+        await session.compact(by="ann")
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        await agent.run("And now?", session=session)
+        await agent.run("And then?", session=session)
+        events = await session.events()
+
+    (event,) = compactions(events)
+    assert (event.reason, event.tier) == ("asked", "results")
+    (asked,) = [event for event in events if isinstance(event, CompactionAsked)]
+    assert asked.by == "ann"
+    contents = [one.content for message in model.requests[-1].messages for one in message.results]
+    assert (
+        [content.startswith("[This result was removed") for content in contents].count(True) == len(event.results) > 0
+    )
+
+
+@pytest.mark.row("R-COMPACT-BY-HAND")
+async def test_a_run_that_is_under_way_is_made_shorter_before_its_next_request() -> None:
+    asked = asyncio.Event()
+
+    async def ask(arguments: JsonObject, ctx: ToolContext) -> str:
+        await session.compact()
+        asked.set()
+        return "asked"
+
+    model = ScriptedModel([*looks(5), call("ask"), text("done")])
+    tools = [look(), Tool(name="ask", description="Ask.", parameters={}, effect="read", run=ask)]
+    async with open_session("memory:") as session:
+        result = await Agent(model, tools=tools, compactor=ClearResults(keep=2)).run("Go", session=session)
+        events = await session.events()
+
+    assert result.completed, result.message
+    assert asked.is_set()
+    (event,) = compactions(events)
+    assert event.reason == "asked"
+    assert "found 1" in str(model.requests[-2].messages)
+    assert "found 1" not in str(model.requests[-1].messages)
+
+
+@pytest.mark.row("R-COMPACT-BY-HAND")
+async def test_whoever_asks_where_nothing_can_be_shorter_is_told_so_once() -> None:
+    model = ScriptedModel([call("look", n=1), text("done"), text("still done")])
+    agent = Agent(model, tools=[look(3)])
+    async with open_session("memory:") as session:
+        await session.compact()
+        await session.compact()
+        await agent.run("Go", session=session)
+        await agent.run("And now?", session=session)
+        events = await session.events()
+
+    assert compactions(events) == []
+    assert skipped(events) == ["The compactor found nothing to make shorter."]
+
+
+@pytest.mark.row("R-COMPACT-BY-HAND")
+async def test_a_compactor_that_raises_by_hand_ends_no_run_and_the_person_is_told() -> None:
+    class Broken:
+        def is_due(self, need: RequestNeed, tokens: int) -> bool:
+            return False
+
+        async def compact(self, context: Compactable) -> Compaction | None:
+            raise ValueError("no idea")
+
+    async with open_session("memory:") as session:
+        await session.compact()
+        result = await Agent(ScriptedModel([text("done")]), compactor=Broken()).run("Go", session=session)
+        events = await session.events()
+
+    assert result.completed
+    (why,) = skipped(events)
+    assert "no idea" in why
+
+
+@pytest.mark.row("R-COMPACT-BY-HAND")
+async def test_a_wish_that_is_rewound_is_gone() -> None:
+    model = ScriptedModel([*looks(6), text("done"), text("still done")])
+    async with open_session("memory:") as session:
+        await Agent(model, tools=[look()]).run("Go", session=session)
+        before = session.state.head
+        await session.ledger.record(CompactionAsked())
+        assert session.state.compactions.asked == before + 1
+        await session.rewind(before)
+        assert session.state.compactions.asked == 0
+        await Agent(model, tools=[look()]).run("And now?", session=session)
+
+        assert compactions(await session.events()) == []

@@ -134,7 +134,7 @@ def assemble(
         is_parallel=meter.budget.max_parallel_tool_calls != 1,
         interrupt=interrupt,
         hooks=hooks,
-        compacting=None if about.compactor is None else Compacting(about.compactor, asides, view),
+        compacting=Compacting(about.compactor, asides, view),
     )
     proposer = Proposer(
         about,

@@ -29,6 +29,7 @@ from treadle.events.models import DecisionRejected, ModelDelta, ModelDiscarded, 
 from treadle.events.runs import (
     BudgetReached,
     BudgetWarned,
+    CompactionSkipped,
     ContextCompacted,
     HistoryRepaired,
     HookActed,
@@ -42,6 +43,7 @@ from treadle.events.runs import (
     ToolsetListed,
 )
 from treadle.events.sessions import (
+    CompactionAsked,
     JournalDegraded,
     ModeChanged,
     SessionChanged,
@@ -62,6 +64,8 @@ __all__ = [
     "CallDecided",
     "ChildEnded",
     "ChildStarted",
+    "CompactionAsked",
+    "CompactionSkipped",
     "ContextCompacted",
     "ContractViolated",
     "DecisionRejected",

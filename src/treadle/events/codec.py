@@ -31,6 +31,7 @@ from treadle.events.models import DecisionRejected, ModelDelta, ModelDiscarded, 
 from treadle.events.runs import (
     BudgetReached,
     BudgetWarned,
+    CompactionSkipped,
     ContextCompacted,
     HistoryRepaired,
     HookActed,
@@ -44,6 +45,7 @@ from treadle.events.runs import (
     ToolsetListed,
 )
 from treadle.events.sessions import (
+    CompactionAsked,
     JournalDegraded,
     ModeChanged,
     SessionChanged,
@@ -63,6 +65,8 @@ AnyEvent: TypeAlias = (
     | RunFinished
     | MessageAdded
     | ModeChanged
+    | CompactionAsked
+    | CompactionSkipped
     | ModelStarted
     | ModelDelta
     | ModelFinished

@@ -12,6 +12,7 @@ from treadle.tools import JsonObject
 __all__ = [
     "BudgetReached",
     "BudgetWarned",
+    "CompactionSkipped",
     "ContextCompacted",
     "HistoryRepaired",
     "HookActed",
@@ -190,7 +191,7 @@ class ContextCompacted(Event, frozen=True, kw_only=True, tag="context.compacted"
     """Which way it was made shorter, such as `results` or `summary`."""
     reason: str = ""
     """`overflow`: the provider refused the request as too long; `window`: it came near the model's window; `step`: the results of
-    one step were too long together."""
+    one step were too long together; `asked`: a person asked for it."""
     first: int = 0
     """Number of the event that brought the first message concerned."""
     last: int = 0
@@ -211,6 +212,13 @@ class ContextCompacted(Event, frozen=True, kw_only=True, tag="context.compacted"
     """What it used in all; charged to the run."""
     cost: str | None = "0"
     """Exact decimal; None where nobody knows."""
+
+
+class CompactionSkipped(Event, frozen=True, kw_only=True, tag="context.compaction_skipped"):
+    """A person asked for a compaction, and the model is shown what it was shown before: nothing could be made shorter."""
+
+    message: str = ""
+    """Why, in one sentence."""
 
 
 class ToolsetListed(Event, frozen=True, kw_only=True, tag="toolset.listed"):

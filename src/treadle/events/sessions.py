@@ -6,6 +6,7 @@ from treadle.events.base import Event
 from treadle.tools import DEFAULT_MODE, JsonObject, Mode
 
 __all__ = [
+    "CompactionAsked",
     "JournalDegraded",
     "ModeChanged",
     "SessionChanged",
@@ -46,6 +47,16 @@ class ModeChanged(Event, frozen=True, kw_only=True, tag="mode.changed"):
     """The mode until then."""
     by: str = "person"
     """Who changed it, such as a user's name."""
+    message_id: str = ""
+    """The inbox message that brought it: it is taken in once."""
+
+
+class CompactionAsked(Event, frozen=True, kw_only=True, tag="context.compaction_asked"):
+    """A person wants what the model is shown to be made shorter, however short it is. Done before the next request."""
+
+    is_of_run: ClassVar[bool] = False
+    by: str = "person"
+    """Who asked, such as a user's name."""
     message_id: str = ""
     """The inbox message that brought it: it is taken in once."""
 

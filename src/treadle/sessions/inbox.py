@@ -4,7 +4,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from treadle.events import AnyEvent, ApprovalAnswered, MessageAdded, ModeChanged, RulesGranted, ToolInput
+from treadle.events import (
+    AnyEvent,
+    ApprovalAnswered,
+    CompactionAsked,
+    MessageAdded,
+    ModeChanged,
+    RulesGranted,
+    ToolInput,
+)
 from treadle.messages import Message, user_message
 from treadle.sessions.ledger import Ledger
 from treadle.state import (
@@ -13,6 +21,7 @@ from treadle.state import (
     InboxMessage,
     LeftAnswer,
     LeftCancellation,
+    LeftCompaction,
     LeftInput,
     LeftMessage,
     LeftMode,
@@ -145,6 +154,8 @@ class Inbox:
         match message:
             case LeftMessage() if message.id not in state.message_ids:
                 return [MessageAdded(message=user_message(message.text), source="steer", message_id=message.id)]
+            case LeftCompaction() if message.id not in state.message_ids:
+                return [CompactionAsked(by=message.by, message_id=message.id)]
             case LeftInput() if (given := _given(message, state.open.get(message.call_id))) is not None:
                 return [given]
             case LeftAnswer():

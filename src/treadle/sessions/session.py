@@ -35,6 +35,7 @@ from treadle.state import (
     Approval,
     LeftAnswer,
     LeftCancellation,
+    LeftCompaction,
     LeftInput,
     LeftMessage,
     LeftMode,
@@ -253,6 +254,26 @@ class Session(HeldSession):
         message = LeftMode(id="mode_" + self.randomness.token(), mode=mode, by=by)
         await self.journal.put(self.id, message)
         self._left = (*self._left, message)
+
+    async def compact(self, *, by: str = "person") -> None:
+        """Have what the model is shown made shorter before its next request, however short it is.
+
+        From this or any other process, also while a run is under way. The agent's own compactor does it; for an agent without
+        one, old results are cleared, and where that does not help, the model writes a summary. What became of it is recorded:
+        `context.compacted`, or `context.compaction_skipped` where nothing could be made shorter.
+
+        Args:
+            by: Who asks, for the record.
+
+        Raises:
+            SessionNotActive: The session carries out a call of another, or its user has closed it.
+            SessionMoved: The session goes on elsewhere.
+        """
+        maintenance.check_text("by", by)
+        await self.refresh()
+        maintenance.check_here(self.state, self.journal)
+        self.check_own()
+        await self.journal.put(self.id, LeftCompaction(id="compact_" + self.randomness.token(), by=by))
 
     async def input(self, call_id: str, value: Any, *, by: str = "person") -> None:  # Any: JSON
         """Give a suspended call what it waits for, from this or any other process. `resume` then starts it again.

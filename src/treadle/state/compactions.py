@@ -27,6 +27,8 @@ class Compactions(msgspec.Struct):
     made: list[ContextCompacted] = []
     artifacts: dict[str, str] = {}
     """Digests of the stored wholes of which the model was shown a part, by the ids that it was told. A rewind takes none back."""
+    asked: int = 0
+    """Number of the event by which a person asked for one, until it is answered; 0 where nobody waits."""
     shown: list[ShownMessage] = []
     """The messages as they are shown, as far as they were asked for."""
     count: int = 0
@@ -36,6 +38,7 @@ class Compactions(msgspec.Struct):
     def add(self, event: ContextCompacted) -> None:
         """Take in one compaction."""
         self.made.append(event)
+        self.asked = 0
         if self.count:  # what is shown already is made shorter: a session of many compactions is not made anew for each
             self.shown = compacted(self.shown, event)
             self.messages = tuple([one.message for one in self.shown])
@@ -43,6 +46,7 @@ class Compactions(msgspec.Struct):
     def rewind(self, to: int) -> None:
         """Go back to what was shown at an event."""
         self.made = [one for one in self.made if one.seq <= to]
+        self.asked = self.asked if self.asked <= to else 0
         self._forget()
 
     def _forget(self) -> None:

@@ -12,6 +12,7 @@ __all__ = [
     "InboxMessage",
     "LeftAnswer",
     "LeftCancellation",
+    "LeftCompaction",
     "LeftInput",
     "LeftMessage",
     "LeftMode",
@@ -96,6 +97,13 @@ class LeftMode(InboxMessage, frozen=True, kw_only=True, tag="mode"):
     """Who did it, such as a user's name."""
 
 
+class LeftCompaction(InboxMessage, frozen=True, kw_only=True, tag="compact"):
+    """The wish that the model is shown something shorter. Done before its next request, in this run or the next one."""
+
+    by: str = "person"
+    """Who asks, such as a user's name."""
+
+
 class LeftUnknown(InboxMessage, frozen=True, kw_only=True, tag=""):
     """A message of a kind that a newer Treadle knows. It stays in the inbox."""
 
@@ -119,6 +127,7 @@ _KINDS: dict[str, type[InboxMessage]] = {
     "cancel": LeftCancellation,
     "input": LeftInput,
     "mode": LeftMode,
+    "compact": LeftCompaction,
 }
 
 

@@ -15,6 +15,8 @@ from treadle.events import (
     CallDecided,
     ChildEnded,
     ChildStarted,
+    CompactionAsked,
+    CompactionSkipped,
     ContextCompacted,
     DecisionRejected,
     HookActed,
@@ -334,6 +336,14 @@ class SessionState(Standing):
         if event.message_id:
             self.message_ids.add(event.message_id)
 
+    def _compaction_asked(self, event: CompactionAsked) -> None:
+        self.compactions.asked = event.seq
+        if event.message_id:
+            self.message_ids.add(event.message_id)
+
+    def _compaction_skipped(self, event: CompactionSkipped) -> None:
+        self.compactions.asked = 0
+
     def _session_forked(self, event: SessionForked) -> None:
         self.parent_id, self.parent_seq = event.parent_id, event.parent_seq
         self.caller = None
@@ -378,6 +388,8 @@ class SessionState(Standing):
         CallDecided: _call_decided,
         ChildEnded: _child_ended,
         ChildStarted: _child_started,
+        CompactionAsked: _compaction_asked,
+        CompactionSkipped: _compaction_skipped,
         ContextCompacted: _context_compacted,
         DecisionRejected: _decision_rejected,
         HookActed: _hook_acted,

@@ -5,16 +5,17 @@ from collections.abc import Sequence
 import msgspec
 
 from treadle.budgets import Spent
+from treadle.context.compaction import ClearResults, Summarize, Tiers
 from treadle.context.repair import is_sound
 from treadle.engine.model_calls.asides import Aside, Asides
 from treadle.engine.model_calls.texts import encodable, encodable_message
 from treadle.engine.model_calls.usage import add_costs, count_tokens, estimate, forget_counts, format_cost
 from treadle.engine.rules.failures import contained, pass_interrupts
 from treadle.errors import shown
-from treadle.events import ContextCompacted
+from treadle.events import CompactionSkipped, ContextCompacted
 from treadle.messages import Message
 from treadle.ports import Compaction, Compactor, ModelRequest, RequestNeed, SessionView
-from treadle.redaction import redacted_logger
+from treadle.redaction import redacted_logger, shown_error
 from treadle.state import ShownMessage, compacted
 
 __all__ = ["Compacting"]
@@ -25,21 +26,38 @@ _MAX_FAILURES = 3
 """So many compactions in a row that did not help, and none is tried any more in this run but after an overflow."""
 
 
+_BY_HAND = Tiers(ClearResults(), Summarize())
+"""What a person's wish is carried out by, where the agent has no compactor."""
+
+
 class Compacting:
     """The compactions of one run.
 
     Args:
+        compactor: The agent's own; None where only a person asks for compactions.
         session: With all of its messages.
     """
 
-    def __init__(self, compactor: Compactor, asides: Asides, session: SessionView) -> None:
+    def __init__(self, compactor: Compactor | None, asides: Asides, session: SessionView) -> None:
         self._compactor = compactor
         self._asides = asides
         self._session = session
         self._failures = 0
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether a person waits for a compaction."""
+        return self._asides.ledger.state.compactions.asked > 0
+
+    @property
+    def may_be_due(self) -> bool:
+        """Whether anything could make a request of this run shorter."""
+        return self._compactor is not None or self.is_asked
+
     def is_due(self, need: RequestNeed, tokens: int) -> bool:
         """Whether a request is to be made shorter before it is sent."""
+        if self.is_asked or self._compactor is None:
+            return self.is_asked
         if need.reason == "overflow":
             return True
         try:
@@ -55,26 +73,39 @@ class Compacting:
         state = self._asides.ledger.state
         entries = tuple(state.compactions.entries(state.messages, state.message_seqs))
         context = _Context(tuple(one.message for one in entries), self._session, need, tokens, aside)
-        made: Compaction | None = None
-        try:
-            with self._asides.interrupt.cancel_scope():
-                made = await contained(self._compactor.compact(context))
-        except BaseException as error:
-            pass_interrupts(error)
-            logger.exception("The compactor raised; the request stays as it is")
-        if made is None or (event := self._event(made, entries, context)) is None:
-            self._failures += 1
+        made = await self._made(context)
+        event = made if isinstance(made, str) else self._event(made, entries, context)
+        if isinstance(event, str):
+            await self._skip(event)
             return False
         self._failures = 0
         forget_counts(context.messages)
         await self._asides.ledger.record(event, durable=True)
         return True
 
-    def _event(self, made: Compaction, entries: Sequence[ShownMessage], context: "_Context") -> ContextCompacted | None:
-        """Return the event of a compaction; None for one that is wrong or does not help."""
+    async def _made(self, context: "_Context") -> Compaction | str:
+        """Return what the compactor has made, or why there is nothing."""
+        compactor = self._compactor or _BY_HAND
+        try:
+            with self._asides.interrupt.cancel_scope():
+                made = await contained(compactor.compact(context))
+        except BaseException as error:
+            pass_interrupts(error)
+            logger.exception("The compactor raised; the request stays as it is")
+            return f"The compactor failed: {encodable(shown_error(error))}"
+        return "The compactor found nothing to make shorter." if made is None else made
+
+    async def _skip(self, why: str) -> None:
+        """Count a compaction that did not help, and tell whoever has asked for it."""
+        self._failures += not self.is_asked
+        if self.is_asked and self._asides.interrupt.stop is None:
+            await self._asides.ledger.record(CompactionSkipped(message=why), durable=True)
+
+    def _event(self, made: Compaction, entries: Sequence[ShownMessage], context: "_Context") -> ContextCompacted | str:
+        """Return the event of a compaction, or what is wrong with it."""
         if (fault := _fault_of(made, context.messages)) is not None:
             logger.error("A compaction is not used: %s", fault)
-            return None
+            return f"The compaction is not used: {fault}."
         spent = context.aside.spent
         own = Spent().plus(made.usage, made.cost, turns=0, calls=0)
         event = ContextCompacted(
@@ -82,7 +113,7 @@ class Compacting:
             act=context.aside.act,
             summary=encodable(made.summary),
             tier=made.tier,
-            reason="overflow" if context.need.reason == "overflow" else "window",
+            reason=self._reason(context.need),
             first=entries[made.begin].first,
             last=entries[made.end - 1].last,
             messages=None if made.messages is None else tuple(map(encodable_message, made.messages)),
@@ -96,8 +127,11 @@ class Compacting:
         saved = count_tokens(context.messages) - count_tokens(left)
         if saved <= 0:
             logger.warning("The compaction %r of session %s makes nothing shorter", made.tier, context.session.id)
-            return None
+            return f"The compaction {made.tier!r} makes nothing shorter."
         return msgspec.structs.replace(event, tokens_after=max(context.tokens - saved, 0))
+
+    def _reason(self, need: RequestNeed) -> str:
+        return "overflow" if need.reason == "overflow" else "asked" if self.is_asked else "window"
 
 
 class _Context:

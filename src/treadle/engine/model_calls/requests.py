@@ -28,7 +28,7 @@ class Requests:
     """Makes the requests of one run.
 
     Args:
-        compacting: What makes requests shorter for good; None for an agent without a compactor.
+        compacting: What makes requests shorter for good.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Requests:
         is_parallel: bool,
         interrupt: Interrupt,
         hooks: Hooks,
-        compacting: Compacting | None,
+        compacting: Compacting,
     ) -> None:
         self.hooks = hooks
         self._about = about
@@ -76,7 +76,7 @@ class Requests:
         made_for = "" if asked is model else asked.name
         request = await self._made(need, made_for)
         compacting = self._compacting
-        if request is None or compacting is None:
+        if request is None or not compacting.may_be_due:
             return request
         if compacting.is_due(need, estimate(request, ()).input_tokens) and await compacting.compact(need, request):
             return await self._made(need, made_for)
