@@ -31,7 +31,9 @@ async def test_the_done_condition_a_guard_and_a_limit_at_once_are_all_in_the_rep
         ).run("go", session=session)
         await check_session(session)
         [finished] = [event for event in await session.events() if isinstance(event, RunFinished)]
+        explained = await session.explain()
 
+    assert [one.reason for one in explained.stopped.signals] == reasons(result)
     assert (result.reason, result.completed, result.stop.output) == ("done_condition_satisfied", True, "enough")
     assert reasons(result) == ["done_condition_satisfied", "repeated_failures", "step_limit_reached"]
     assert [one["priority"] for one in result.report()["signals"]] == [60, 50, 30]
@@ -90,6 +92,7 @@ async def test_a_run_that_ends_for_one_reason_lists_that_one_alone_and_records_n
 
     assert reasons(result) == ["completed"]
     assert finished.signals == ()
+    assert (await result.session.explain()).stopped.signals == ()
 
 
 def test_the_highest_priority_decides_the_first_of_equals_and_equal_signals_are_one():

@@ -76,7 +76,7 @@ HookAnswer: TypeAlias = Decision | ToolCall | ToolResult | str | None
 """None for nothing to say. What else is an answer depends on the moment."""
 
 
-class Hook(msgspec.Struct, frozen=True, kw_only=True, eq=False, metaclass=NamedOptions):
+class Hook(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, metaclass=NamedOptions):
     """A function that is called at one moment of a run.
 
     Example:

@@ -191,6 +191,7 @@ class _Reading:
                     budget=event.budget,
                     used=event.used,
                     limit=event.limit,
+                    signals=event.signals,
                 )
                 self._end(event.at, event.status, event.reason)
 

@@ -8,6 +8,7 @@ import msgspec
 from treadle.events import ContextCompacted
 from treadle.fields import Documented
 from treadle.messages import Usage
+from treadle.stops import StopSignal
 from treadle.tools import Effect, JsonObject
 
 __all__ = [
@@ -221,6 +222,8 @@ class Stopped(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """How much of that budget was used."""
     limit: int | float | str | None = None
     """That budget's limit."""
+    signals: tuple[StopSignal, ...] = ()
+    """All reasons that ended the run at the same time, the deciding one first; empty where there was only one."""
 
 
 class Rerun(msgspec.Struct, Documented, frozen=True, kw_only=True):

@@ -137,7 +137,8 @@ def _stopped(about: Explanation) -> list[str]:
         return []
     limit = "" if one.budget is None else f" [{one.budget}: {one.used} of {one.limit}]"
     reason = one.reason or "no reason is recorded: it is under way, or broke off"
-    return [f"{one.status} ({reason}){limit} {one_line(one.message, 300)}".rstrip()]
+    also = [f"and also ({signal.reason}) {one_line(signal.message, 300)}".rstrip() for signal in one.signals[1:]]
+    return [f"{one.status} ({reason}){limit} {one_line(one.message, 300)}".rstrip(), *also]
 
 
 def _rerun(about: Explanation) -> str:
