@@ -20,6 +20,8 @@ from treadle import (
     Confinement,
     Decision,
     ReActDriver,
+    RecordingModel,
+    ReplayModel,
     StopReason,
     allow,
     ask,
@@ -561,3 +563,22 @@ class OnlyLooks:
         if call.name != "look":
             return None
         return Decision(kind="allow", rule="dialog", arguments={**call.arguments, "n": 3})
+
+
+@pytest.mark.row("R-DECISION")
+@pytest.mark.parametrize("effect", ["read", "unsafe"])
+async def test_a_recorded_run_with_changed_arguments_is_replayed_and_without_the_change_it_is_refused(tmp_path, effect):
+    path = tmp_path / "trip.jsonl"
+    recorder = Recorder("seen")
+    tools = [tool_of(recorder, "pay", effect=effect, parameters=N)]
+    model = ScriptedModel([call("pay", n=9), text("Paid 3.")])
+
+    recorded = await Agent(RecordingModel(model, path), tools=tools, policy=Changing(to(3))).run("go")
+    replayed = await Agent(ReplayModel(path), tools=tools, policy=Changing(to(3))).run("go")
+    other = await Agent(ReplayModel(path), tools=tools, policy=Changing(to(4))).run("go")
+
+    assert (replayed.text, content(replayed)) == (recorded.text, content(recorded))
+    assert content(replayed)["arguments"] == {"n": 3, "note": ""}
+    assert [n for word, n in recorder.log if word == "begin"] == [3, 3, 4]
+    assert other.reason == "model_error"  # the model was never shown what 4 came to
+    await check_session(replayed.session)
