@@ -38,7 +38,8 @@ class Compactions(msgspec.Struct):
     def add(self, event: ContextCompacted) -> None:
         """Take in one compaction."""
         self.made.append(event)
-        self.asked = 0
+        if event.reason != "step":  # that is about one step's results, and no answer to a person
+            self.asked = 0
         if self.count:  # what is shown already is made shorter: a session of many compactions is not made anew for each
             self.shown = compacted(self.shown, event)
             self.messages = tuple([one.message for one in self.shown])
