@@ -107,7 +107,7 @@ run.started task=go model=scripted profile=tests tools=['look', 'pay', 'rm']
 message.added
 model.started step=1 model=scripted tools=['look', 'pay', 'rm'] messages=1
 call.decided step=1 call_id=call_1 tool=look decision=allow rule=default for read effect=read digest=digest-1 key=key-2
-    early=True scope=default by=default mode=ask
+    early=True scope=default by=default mode=ask risk=read_only
 tool.started step=1 call_id=call_1 tool=look key=key-2 execution_id=RUN.1.call_1 effect=read early=True digest=digest-1
     decision=allow rule=default for read scope=default by=default mode=ask
 model.failed step=1 error=IncompleteStream retry_in_seconds=0.5
@@ -116,32 +116,37 @@ tool.finished step=1 call_id=call_1 name=look status=ok attempts=1 duration_seco
 model.started step=1 attempt=2 model=scripted tools=['look', 'pay', 'rm'] messages=1
 model.finished step=1 finish=calls attempt=2 duration_seconds=0.0 first_token_seconds=0.0
 call.decided step=1 call_id=call_2 tool=look decision=allow rule=default for read effect=read digest=digest-1 key=key-2
-    scope=default by=default mode=ask
+    scope=default by=default mode=ask risk=read_only
 call.decided step=1 call_id=call_3 tool=look decision=none rule=invalid_arguments position=1
-tool.finished step=1 call_id=call_3 failure_class=invalid_arguments name=look status=invalid_arguments execution_id=RUN.1.call_3
+tool.finished step=1 call_id=call_3 failure_class=invalid_arguments name=look status=invalid_arguments
+    execution_id=RUN.1.call_3
 call.decided step=1 call_id=call_4 tool=nope decision=none rule=unknown_tool position=2
 tool.finished step=1 call_id=call_4 failure_class=unknown_tool name=nope status=unknown_tool execution_id=RUN.1.call_4
-call.decided step=1 call_id=call_5 tool=rm decision=deny rule=deny rm reason=read only effect=unsafe digest=digest-3
-    key=key-4 position=3 scope=agent by=policy mode=ask
-tool.finished step=1 call_id=call_5 failure_class=denied name=rm status=denied code=permission_denied execution_id=RUN.1.call_5
+call.decided step=1 call_id=call_5 tool=rm decision=deny rule=deny rm reason=read only effect=unsafe digest=digest-3 key=key-4
+    position=3 scope=agent by=policy mode=ask risk=write_external
+tool.finished step=1 call_id=call_5 failure_class=denied name=rm status=denied code=permission_denied
+    execution_id=RUN.1.call_5
 call.decided step=1 call_id=call_6 tool=pay decision=ask rule=default for keyed effect=keyed digest=digest-5 key=key-6
-    position=4 scope=default by=default mode=ask
+    position=4 scope=default by=default mode=ask risk=write_external
 approval.requested step=1 call_id=call_6 approval_id=approval_id-8 tool=pay arguments={'n': 2} digest=digest-7 effect=keyed
-    expires_at=1700604800.5 rule=default for keyed
+    expires_at=1700604800.5 rule=default for keyed action=Call pay risk=write_external preview={'kind': 'arguments', 'text':
+    '{\\n  "n": 2\\n}', 'is_whole': True} expected_result=The change is made once: the service knows repetitions by their key.
+    rollback=Unknown: the tool does not say how this is undone.
 tool.finished step=1 call_id=call_2 reused_from=call_1 name=look status=ok attempts=1 duration_seconds=0.0
     execution_id=RUN.1.call_2
 run.paused step=1 reason=approval_required wall_seconds=0.5
 run.resumed step=1 profile=tests model=scripted
-approval.answered step=1 call_id=call_6 approval_id=approval_id-8 answer=allow reason=fine approved_by=ada given_at=1700000000.5
+approval.answered step=1 call_id=call_6 approval_id=approval_id-8 answer=allow reason=fine approved_by=ada
+    given_at=1700000000.5 expires_at=1700604800.5
 call.decided step=1 call_id=call_6 tool=pay decision=allow rule=approval ap_0000000000000003 reason=fine effect=keyed
-    digest=digest-5 key=key-6 position=4 scope=call by=ada mode=ask
+    digest=digest-5 key=key-6 position=4 scope=call by=ada mode=ask risk=write_external
 tool.started step=1 call_id=call_6 tool=pay key=key-6 execution_id=RUN.1.call_6 position=4 effect=keyed digest=digest-5
     timeout=9.0 decision=allow rule=approval ap_0000000000000003 scope=call by=ada mode=ask
 tool.finished step=1 call_id=call_6 name=pay status=ok attempts=1 duration_seconds=0.0 execution_id=RUN.1.call_6
 model.started step=2 model=scripted tools=['look', 'pay', 'rm'] messages=3
 model.finished step=2 finish=calls duration_seconds=0.0 first_token_seconds=0.0
 call.decided step=2 call_id=call_2_1 tool=look decision=allow rule=default for read effect=read digest=digest-9 key=key-10
-    scope=default by=default mode=ask
+    scope=default by=default mode=ask risk=read_only
 tool.started step=2 call_id=call_2_1 tool=look key=key-10 execution_id=RUN.2.call_2_1 effect=read digest=digest-9
     decision=allow rule=default for read scope=default by=default mode=ask
 tool.finished step=2 call_id=call_2_1 name=look status=ok attempts=1 duration_seconds=0.0 execution_id=RUN.2.call_2_1
@@ -149,7 +154,7 @@ model.started step=3 model=scripted tools=['look', 'pay', 'rm'] messages=5
 model.finished step=3 finish=calls duration_seconds=0.0 first_token_seconds=0.0
 repeat.noticed step=3 call_id=call_3_1 tool=look digest=digest-9 count=2
 call.decided step=3 call_id=call_3_1 tool=look decision=allow rule=default for read effect=read digest=digest-9 key=key-11
-    scope=default by=default mode=ask
+    scope=default by=default mode=ask risk=read_only
 tool.started step=3 call_id=call_3_1 tool=look key=key-11 execution_id=RUN.3.call_3_1 effect=read digest=digest-9
     decision=allow rule=default for read scope=default by=default mode=ask
 tool.finished step=3 call_id=call_3_1 name=look status=ok attempts=1 duration_seconds=0.0 execution_id=RUN.3.call_3_1
@@ -164,7 +169,7 @@ message.added
 model.started step=1 model=scripted tools=['act'] messages=1
 model.finished step=1 finish=calls duration_seconds=0.0 first_token_seconds=0.0
 call.decided step=1 call_id=call_1 tool=act decision=allow rule=tool act permission effect=unsafe digest=digest-1 key=key-2
-    scope=tool by=tool mode=ask
+    scope=tool by=tool mode=ask risk=write_external
 tool.started step=1 call_id=call_1 tool=act key=key-2 execution_id=RUN.1.call_1 digest=digest-1 business_key=1 timeout=9.0
     decision=allow rule=tool act permission scope=tool by=tool mode=ask
 tool.resolved step=1 call_id=call_1 tool=act outcome=done by=ada reason=seen key=key-2 value=paid
@@ -181,9 +186,9 @@ message.added step=2
 model.started step=3 model=scripted tools=['act'] messages=6
 model.finished step=3 finish=calls duration_seconds=0.0 first_token_seconds=0.0
 call.decided step=3 call_id=call_3_1 tool=act decision=allow rule=tool act permission effect=unsafe digest=digest-3 key=key-4
-    scope=tool by=tool mode=ask
-tool.started step=3 call_id=call_3_1 tool=act key=key-4 execution_id=RUN.3.call_3_1 digest=digest-3 business_key=2
-    timeout=9.0 decision=allow rule=tool act permission scope=tool by=tool mode=ask
+    scope=tool by=tool mode=ask risk=write_external
+tool.started step=3 call_id=call_3_1 tool=act key=key-4 execution_id=RUN.3.call_3_1 digest=digest-3 business_key=2 timeout=9.0
+    decision=allow rule=tool act permission scope=tool by=tool mode=ask
 tool.finished step=3 call_id=call_3_1 name=act status=ok attempts=1 duration_seconds=0.0 execution_id=RUN.3.call_3_1
 model.started step=4 model=scripted tools=['act'] messages=8
 model.finished step=4 finish=stop duration_seconds=0.0 first_token_seconds=0.0
