@@ -121,6 +121,7 @@ if TYPE_CHECKING:
     from treadle.tools import ToolResult as ToolResult
     from treadle.tools import Unknown as Unknown
     from treadle.toolsets.artifacts import artifact_tool as artifact_tool
+    from treadle.toolsets.fetch import fetch_tool as fetch_tool
     from treadle.toolsets.files import file_tools as file_tools
     from treadle.toolsets.files import writing_tools as writing_tools
     from treadle.toolsets.http_answers import http_rejection as http_rejection
@@ -133,6 +134,7 @@ if TYPE_CHECKING:
     from treadle.toolsets.reshaped import ToolList as ToolList
     from treadle.toolsets.reshaped import VisibleWhen as VisibleWhen
     from treadle.toolsets.shared import Shared as Shared
+    from treadle.toolsets.shell.background import ShellTools as ShellTools
     from treadle.toolsets.shell.tool import shell_tool as shell_tool
 
 _HOMES = {
@@ -208,6 +210,7 @@ _HOMES = {
     "SessionMoved": "errors",
     "SessionNotActive": "errors",
     "Shared": "toolsets.shared",
+    "ShellTools": "toolsets.shell.background",
     "StopReason": "stops",
     "Subject": "tools",
     "Summarize": "context.compaction",
@@ -243,6 +246,7 @@ _HOMES = {
     "envelope": "hooks.envelope",
     "exit_code": "stops",
     "expire_sessions": "resolve.archives",
+    "fetch_tool": "toolsets.fetch",
     "file_tools": "toolsets.files",
     "find_sandbox": "sandboxes.runners",
     "first_of": "permissions.policies",

@@ -16,7 +16,7 @@ import pytest
 from treadle.errors import ConfigurationError, SandboxUnavailable
 from treadle.sandboxes import launcher
 from treadle.sandboxes.confinement import Confinement
-from treadle.sandboxes.runners import Bubblewrap, Landlock, find_sandbox, refusals
+from treadle.sandboxes.runners import Bubblewrap, Landlock, find_sandbox
 from treadle.tools import Command, ProcessResult
 
 PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
@@ -93,7 +93,10 @@ def test_protected_files_in_a_writable_folder_stay_as_they_are(tmp_path: Path):
     assert (tmp_path / ".git/config").read_text() == "old"
     assert list((tmp_path / ".git/hooks").iterdir()) == []
     assert (tmp_path / ".git/index").exists()
-    assert "Read-only" in refusals(done)[0]
+    assert [(one.kind, one.target) for one in done.refused][:2] == [
+        ("write", str(tmp_path / ".git/hooks/pre-commit")),
+        ("write", str(tmp_path / ".git/config")),
+    ]
 
 
 def test_landlock_says_that_it_cannot_protect_a_file_in_a_writable_folder(tmp_path: Path):
@@ -158,7 +161,22 @@ def test_memory_files_and_processes_are_bounded(run: Callable[..., ProcessResult
     assert file.exit_code != 0
     assert "all" not in forks.stdout
     assert spin.exit_code != 0
-    assert all(map(refusals, (memory, file, forks)))
+    kinds = [{one.kind for one in done.refused} for done in (memory, file, forks, spin)]
+    assert all(kind in found for kind, found in zip(("memory", "disk", "processes", "time"), kinds, strict=True)), kinds
+
+
+def test_what_a_command_failed_at_by_itself_is_not_told_as_a_refusal(run: Callable[..., ProcessResult], tmp_path: Path):
+    hidden = tmp_path / "hidden.txt"
+    hidden.write_text("x")
+    own = run("cat /nowhere/at/all; cat missing.txt; grep -q x /etc/hostname2; false")
+    refused = run(f"cat {hidden}")
+    outside = run("mkdir /usr/evil")
+    well = run(f"cat {hidden} || true")
+
+    assert (own.exit_code, own.refused) == (1, ())
+    assert [(one.kind, one.target) for one in refused.refused] == [("read", str(hidden))]
+    assert [(one.kind, one.target) for one in outside.refused] == [("write", "/usr/evil")]
+    assert well.refused == ()
 
 
 ESCAPES = """

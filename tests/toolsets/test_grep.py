@@ -110,7 +110,7 @@ def test_binary_files_are_skipped_and_counted(box, put):
     put("b.bin", b"needle\0needle")
     put("utf16.txt", "needle".encode("utf-16"))
 
-    assert box("grep", pattern="needle") == {"output": "a.txt:1: needle", "count": 1, "skipped": 2}
+    assert box("grep", pattern="needle") == {"output": "a.txt:1: needle\nutf16.txt:1: needle", "count": 2, "skipped": 1}
     assert box("grep", pattern="needle", path="b.bin") == {"output": "", "count": 0, "skipped": 1}
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import jsonschema_rs
 import pytest
 
 from treadle import Agent, Confinement, find_sandbox, open_session
+from treadle.events import ToolFinished
 from treadle.sandboxes import launcher
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import Effect, ToolOutput
@@ -145,9 +147,12 @@ def test_the_effect_is_that_of_the_line(shell: Shell, command: str, effect: Effe
     assert shell.tool.effect({"command": command}) == effect
 
 
-@pytest.mark.skipif(
+needs_sandbox = pytest.mark.skipif(
     not shutil.which("bwrap") and not launcher.landlock_abi(), reason="there is neither bubblewrap nor Landlock"
 )
+
+
+@needs_sandbox
 def test_in_a_sandbox_the_line_is_confined_and_what_was_refused_is_said(tmp_path: Path):
     root = tmp_path / "w"
     root.mkdir()
@@ -201,3 +206,82 @@ def test_a_cancelled_call_ends_the_command(tmp_path: Path):
         os.close(reader)
 
     asyncio.run(cancelled())
+
+
+@pytest.mark.row("S21")
+async def test_two_commands_of_one_response_start_where_the_one_before_ended(tmp_path: Path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    lines = ["cd a && pwd", "pwd", "cd ../b", "pwd && ls", "cat /dev/null; pwd"]
+    model = ScriptedModel([[call("shell", command=line) for line in lines], text("ok")])
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        result = await Agent(model, tools=[shell_tool(tmp_path)], policy=Anything()).run("a", session=session)
+
+    folders = [json.loads(one.content)["folder"] for one in result.messages[2].results]
+    assert folders == ["a", "a", "b", "b", "b"]
+
+
+@pytest.mark.row("M12")
+@pytest.mark.row("K03")
+async def test_a_long_output_is_kept_whole_as_an_artifact(tmp_path: Path):
+    line = "seq 1 20000; echo end >&2; exit 4"
+    model = ScriptedModel([call("shell", command=line, description="Count"), text("ok")])
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        await Agent(model, tools=[shell_tool(tmp_path)], policy=Anything()).run("a", session=session)
+        (done,) = [event.result async for event in session.events() if isinstance(event, ToolFinished)]
+        whole = await session.journal.blob(done.artifact)
+
+    assert (done.status, done.data["exit_code"], done.data["shortened"]) == ("ok", 4, True)
+    assert whole == b"".join(b"%d\n" % n for n in range(1, 20001)) + b"\n--- stderr ---\nend\n"
+    assert "bytes left out" in done.content
+    assert json.loads(done.content)["artifact"].startswith("a_")
+    assert done.data["stdout"].endswith("19999\n20000\n")
+
+
+class Boxed:
+    """Sends every call into the sandbox."""
+
+    def decide(self, call: Any, session: Any) -> Any:
+        from treadle import Decision
+
+        return Decision(kind="sandbox", rule="always boxed")
+
+
+@needs_sandbox
+@pytest.mark.parametrize("mode", ["ask", "bypass"])
+async def test_what_the_sandbox_refused_can_be_asked_of_a_person(tmp_path: Path, mode: Any):
+    root, other = tmp_path / "w", tmp_path / "other"
+    root.mkdir()
+    other.write_text("old")
+    line = f"cat {other}"
+    model = ScriptedModel(
+        [
+            call("shell", command=line),
+            call("shell", command=line, unconfined=True),
+            call("shell", command=line, unconfined=True, reason="It holds the test data."),
+            text("Done."),
+        ]
+    )
+    agent = Agent(
+        model, tools=[shell_tool(root)], policy=Boxed(), sandbox=find_sandbox(Confinement(writable=(str(root),)))
+    )
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        await session.set_mode(mode)
+        paused = await agent.run("go", session=session)
+        refused = json.loads(paused.messages[2].results[0].content)
+        assert [(one["kind"], one["target"]) for one in refused["sandbox"]["refused"]] == [("read", str(other))]
+        assert "`unconfined`" in refused["hint"]
+        assert [one.status for one in paused.tool_calls][:2] == ["ok", "invalid_arguments"]
+        assert paused.reason == "approval_required"
+        await session.answer(paused.approvals[0].id, "allow")
+        result = await agent.resume(session)
+
+    assert json.loads(result.messages[6].results[0].content)["stdout"] == "old"
+
+
+@needs_sandbox
+def test_output_in_a_sandbox_is_shown_while_it_comes(tmp_path: Path):
+    shell = Shell(tmp_path, find_sandbox(Confinement(writable=(str(tmp_path),))))
+
+    shell("echo one")
+    assert shell.context.told == ["one"]

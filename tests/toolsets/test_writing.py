@@ -1,6 +1,7 @@
 """Write and edit: what is changed, what is refused, and that a file is the old one or the new one whatever happens."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, open_session
+from treadle import Agent, allow, ask, open_session
 from treadle.errors import InvalidArguments, Rejected
 from treadle.testing import ScriptedModel, call, text
 from treadle.toolsets.files import file_tools, writing_tools
@@ -319,3 +320,63 @@ async def test_what_was_read_is_remembered_by_the_session_and_in_another_run(tmp
     assert str(waiting.status) == "paused"
     assert done.text == "Done."
     assert (tmp_path / "a.txt").read_text() == "two\n"
+
+
+@pytest.mark.parametrize(("encoding", "mark"), [("utf-16-le", b"\xff\xfe"), ("utf-16-be", b"\xfe\xff")])
+def test_utf_16_is_read_and_stays_what_it_is(box: Any, root: Path, encoding: str, mark: bytes):
+    (root / "a.txt").write_bytes(mark + "eins\r\nzwölf\r\n".encode(encoding))
+
+    assert box("read", path="a.txt")["output"] == "eins\nzwölf"
+    box("edit", path="a.txt", old_text="eins\n", new_text="drei\nvier\n")
+    assert (root / "a.txt").read_bytes() == mark + "drei\r\nvier\r\nzwölf\r\n".encode(encoding)
+
+
+def test_lines_that_end_in_a_carriage_return_alone_stay_so(box: Any, root: Path):
+    (root / "a.txt").write_bytes(b"one\rtwo\rthree\r")
+    box("read", path="a.txt")
+
+    box("edit", path="a.txt", old_text="one\ntwo\n", new_text="1\n2\n")
+    assert (root / "a.txt").read_bytes() == b"1\r2\rthree\r"
+
+
+@pytest.mark.row("K02")
+async def test_the_names_that_other_programs_have_for_parameters_are_understood(tmp_path: Path):
+    (tmp_path / "a.txt").write_text("one one two")
+    model = ScriptedModel(
+        [
+            call("read", file_path="a.txt"),
+            call("edit", file_path="a.txt", old_string="one", new_string="1"),
+            call("edit", file_path="a.txt", old_string="one", new_string="1", replace_all=True),
+            call(
+                "edit",
+                file_path="a.txt",
+                edits=[{"old_string": "two", "new_string": "2"}, {"old_text": "1 1", "new_text": "3"}],
+            ),
+            call("edit", path="a.txt", file_path="b.txt", old_string="3", new_string="4"),
+            text("Done."),
+        ]
+    )
+    tools = [*file_tools(tmp_path), *writing_tools(tmp_path)]
+    result = await Agent(model, tools=tools, policy=allow("*")).run("go")
+
+    assert [one.status for one in result.tool_calls] == ["ok", "rejected", "ok", "ok", "invalid_arguments"]
+    assert "occurs 2 times, in lines 1, 1" in model.requests[2].messages[-1].results[0].content
+    assert (tmp_path / "a.txt").read_text() == "3 2"
+
+
+@pytest.mark.row("V06")
+@pytest.mark.parametrize("name", ["write", "edit", "read", "list", "grep", "glob"])
+async def test_a_path_outside_is_refused_before_anybody_is_asked(tmp_path: Path, name: str):
+    root = tmp_path / "W"
+    root.mkdir()
+    (root / "out").symlink_to(tmp_path)
+    more: dict[str, Any] = {"write": {"content": "x"}, "edit": {"old_text": "a", "new_text": "b"}}.get(name, {})
+    more = {"pattern": "x"} if name in ("grep", "glob") else more
+    tools = [*file_tools(root), *writing_tools(root)]
+    calls = [call(name, path=path, **more) for path in ("../x", "/etc/passwd", "out/x", "../W_evil/x")]
+    result = await Agent(ScriptedModel([calls, text("ok")]), tools=tools, policy=ask("*")).run("go")
+
+    assert [one.status for one in result.tool_calls] == ["invalid_arguments"] * 4
+    assert result.approvals == ()
+    codes = {json.loads(one.content)["code"] for one in result.messages[2].results}
+    assert codes == {"outside_root"}

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from treadle import Tool, Toolset, TreadleError, file_tools, shell_tool, writing_tools
+from treadle import ShellTools, Tool, Toolset, TreadleError, fetch_tool, file_tools, shell_tool, writing_tools
 from treadle.cli.exits import UsageError
 from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.output.text import one_line
@@ -30,15 +30,19 @@ def load_tools(settings: Settings) -> tuple[Tool | Toolset, ...]:
     reading = file_tools(settings.root)
     if not settings.tools:
         return reading
-    own = {tool.name: tool for tool in (*reading, *writing_tools(settings.root), shell_tool(settings.root))}
+    tools = (*reading, *writing_tools(settings.root), shell_tool(settings.root), fetch_tool())
+    own: dict[str, Tool | Toolset] = {tool.name: tool for tool in tools}
+    own["background"] = ShellTools(settings.root)
     # By identity: one tool may be named twice, two tools of one name are a conflict.
     found: dict[int, Tool | Toolset] = {}
     for source in settings.tools:
         found.update({id(tool): tool for tool in _load(source, own)})
+    if id(own["background"]) in found:  # it has the shell tool, too
+        found.pop(id(own["shell"]), None)
     return tuple(found.values())
 
 
-def _load(source: ToolSource, own: dict[str, Tool]) -> Iterable[Tool | Toolset]:
+def _load(source: ToolSource, own: dict[str, Tool | Toolset]) -> Iterable[Tool | Toolset]:
     text = source.text.strip()
     if text.endswith(".py"):
         return _tools_of_file(source.folder / text)
@@ -47,7 +51,7 @@ def _load(source: ToolSource, own: dict[str, Tool]) -> Iterable[Tool | Toolset]:
     return [_own(name.strip(), own) for name in text.split(",")]
 
 
-def _own(name: str, own: dict[str, Tool]) -> Tool:
+def _own(name: str, own: dict[str, Tool | Toolset]) -> Tool | Toolset:
     if name in own:
         return own[name]
     near = difflib.get_close_matches(name, list(own), n=1, cutoff=0.5)

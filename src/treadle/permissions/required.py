@@ -1,5 +1,7 @@
 """Required: what a decision becomes where the tool itself requires that a person allows the call. Asks nobody."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from treadle.canonical import copied
@@ -9,7 +11,20 @@ __all__ = ["with_approval"]
 
 
 def with_approval(decision: Decision, call: CheckedCall) -> Decision:
-    """Return a decision that lets the call run only once a person has allowed it, where its tool requires that."""
+    """Return a decision that lets the call run only once a person has allowed it, where its tool requires that.
+
+    A call that asks to leave the sandbox is asked about where it was decided to run in one: no mode and no rule answers for a person.
+    """
+    if _is_boxed(decision) and _is_true(call.tool.leaves_sandbox, call):
+        return msgspec.structs.replace(
+            decision,
+            kind=DecisionKind.ASK,
+            rule="asks to leave the sandbox",
+            reason="The call asks to run without the sandbox.",
+            scope="runtime",
+            by="runtime",
+            consent="allow",
+        )
     if decision.kind not in (DecisionKind.ALLOW, DecisionKind.SANDBOX) or not _is_required(call):
         return decision
     consent = "sandbox" if decision.kind == DecisionKind.SANDBOX else decision.consent
@@ -24,8 +39,17 @@ def with_approval(decision: Decision, call: CheckedCall) -> Decision:
     )
 
 
+def _is_boxed(decision: Decision) -> bool:
+    return decision.kind == DecisionKind.SANDBOX or (
+        decision.kind == DecisionKind.ASK and decision.consent == "sandbox"
+    )
+
+
 def _is_required(call: CheckedCall) -> bool:
-    required = call.tool.requires_approval
+    return _is_true(call.tool.requires_approval, call)
+
+
+def _is_true(required: bool | Callable[[CheckedCall], bool], call: CheckedCall) -> bool:
     if not callable(required):
         return required
     arguments = copied(call.arguments)

@@ -54,7 +54,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(
                 f"Rule {text!r} is invalid: for {tool!r}, write `{tool}` or `{tool}(key=glob)`, such as `{tool}(path=src/*)`."
             )
-        if FOREIGN_NAMES.get(tool, tool) == "shell":
+        own = FOREIGN_NAMES.get(tool, tool)
+        if own == "fetch":
+            return Rule(text=text, tool=tool, key="host", glob=pattern.strip().removeprefix("domain:").lower())
+        if own == "shell":
             CommandPattern.parse(pattern)
         return Rule(text=text, tool=tool, pattern=pattern.strip())
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["end_all", "group"]
+__all__ = ["end_all", "group", "lasting_group", "limits_reached"]
 
 _ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "treadle-"
@@ -21,14 +21,9 @@ _active: set[Path] = set()
 @contextmanager
 def group(*, max_processes: int | None, memory_bytes: int | None) -> Iterator[dict[str, str]]:
     """Make a group for one program, and remove it afterwards. Yields the folders that the program has to join, by controller."""
-    made: dict[str, Path] = {}
+    made = _made(max_processes=max_processes, memory_bytes=memory_bytes)
+    _active.update(made.values())
     try:
-        for controller, value in (("pids", max_processes), ("memory", memory_bytes)):
-            place = _place(controller)
-            if value is not None and place is not None:
-                _sweep(place)
-                with suppress(OSError):
-                    made[controller] = _make(place, controller, value)
         yield {controller: str(one) for controller, one in made.items()}
     finally:
         for one in made.values():
@@ -36,6 +31,24 @@ def group(*, max_processes: int | None, memory_bytes: int | None) -> Iterator[di
             end_all([str(one)])
             with suppress(OSError):  # the last of its processes is still ending: the next sweep takes it
                 one.rmdir()
+
+
+def lasting_group(*, max_processes: int | None, memory_bytes: int | None) -> dict[str, str]:
+    """Make a group for a program that outlives us. Once it is empty and we have ended, the next sweep takes it."""
+    made = _made(max_processes=max_processes, memory_bytes=memory_bytes)
+    _active.update(made.values())
+    return {controller: str(one) for controller, one in made.items()}
+
+
+def _made(*, max_processes: int | None, memory_bytes: int | None) -> dict[str, Path]:
+    made: dict[str, Path] = {}
+    for controller, value in (("pids", max_processes), ("memory", memory_bytes)):
+        place = _place(controller)
+        if value is not None and place is not None:
+            _sweep(place)
+            with suppress(OSError):
+                made[controller] = _make(place, controller, value)
+    return made
 
 
 def end_all(folders: Iterable[str]) -> None:
@@ -51,10 +64,28 @@ def end_all(folders: Iterable[str]) -> None:
                     break
 
 
+def limits_reached(folders: Iterable[str]) -> dict[str, str]:
+    """Return the limits that a program has reached, by what they are on. The kernel counts each refusal. Never raises."""
+    found: dict[str, str] = {}
+    for folder in folders:
+        if _counted(Path(folder, "pids.events"), "max"):
+            found["processes"] = "max_processes"
+        if _counted(Path(folder, "memory.events"), "oom_kill") or _counted(
+            Path(folder, "memory.oom_control"), "oom_kill"
+        ):
+            found["memory"] = "memory_bytes"
+    return found
+
+
+def _counted(file: Path, name: str) -> bool:
+    with suppress(OSError, ValueError):
+        return any(int(count) > 0 for key, count in map(str.split, file.read_text().splitlines()) if key == name)
+    return False
+
+
 def _make(place: Path, controller: str, value: int) -> Path:
     made = place / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
     made.mkdir()
-    _active.add(made)
     names = {"pids": ("pids.max",), "memory": ("memory.max", "memory.limit_in_bytes")}[controller]
     limit = next(made / name for name in names if (made / name).exists())
     limit.write_text(str(value))

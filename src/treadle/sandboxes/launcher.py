@@ -88,7 +88,9 @@ def _limit(limits: dict[str, int]) -> None:
         number = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(number)[1]
         most = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(number, (most, most))
+        # At the soft limit of time comes a signal that says why, a second later the one that nobody can ignore.
+        last = most if name != "CPU" else most + 1 if hard == resource.RLIM_INFINITY else min(most + 1, hard)
+        resource.setrlimit(number, (most, last))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

@@ -12,7 +12,7 @@ from treadle.errors import shown
 from treadle.sandboxes import process_guard
 from treadle.tools import ProcessResult
 
-__all__ = ["ProcessResult", "clean_environment", "run_process"]
+__all__ = ["Ends", "ProcessResult", "clean_environment", "run_process"]
 
 _PIPE_SECONDS = 2.0
 """How long the output of a program that has ended is waited for, where somebody who left its process group still holds the pipes."""
@@ -145,7 +145,7 @@ class _Watch(asyncio.SubprocessProtocol):
         self._on_output = on_output
         self.exited: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
-        self._kept = {1: _Ends(limit), 2: _Ends(limit)}
+        self._kept = {1: Ends(limit), 2: Ends(limit)}
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Read on to the end, so that the program never waits for us."""
@@ -167,7 +167,7 @@ class _Watch(asyncio.SubprocessProtocol):
         )
 
 
-class _Ends:
+class Ends:
     """The beginning and the end of what a program writes: what it was about, and how it ended."""
 
     def __init__(self, limit: int) -> None:

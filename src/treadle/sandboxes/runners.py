@@ -6,7 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,9 +17,10 @@ from treadle.errors import SandboxUnavailable, check_kind
 from treadle.sandboxes import groups, launcher
 from treadle.sandboxes.confinement import Confinement
 from treadle.sandboxes.processes import clean_environment, run_process
-from treadle.tools import Command, ProcessResult, Runner
+from treadle.sandboxes.refusing import Places, refusals
+from treadle.tools import Command, Detached, ProcessResult, Runner
 
-__all__ = ["Bubblewrap", "Landlock", "find_sandbox", "refusals"]
+__all__ = ["Bubblewrap", "Landlock", "find_sandbox"]
 
 _LAUNCHER = str(Path(launcher.__file__).resolve())
 _TMP, _HOME = "/tmp", "/tmp/home"  # noqa: S108 - the program's own, which nobody else sees
@@ -31,9 +32,6 @@ _NAMESPACES = shlex.split(
     "--unshare-cgroup-try --hostname sandbox --cap-drop ALL"
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_REFUSALS = ("Read-only file system", "Permission denied", "Operation not permitted", "Network is unreachable", "No such device",
-             "Could not resolve host", "Temporary failure in name resolution", "Resource temporarily unavailable", "Cannot fork", "Cannot allocate memory",
-             "MemoryError", "No space left on device", "File too large", "PermissionError")  # fmt: skip
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +51,7 @@ class _Confined:
     def __init__(self, confinement: Confinement | None) -> None:
         check_kind("confinement", confinement, (Confinement, type(None)), "a Confinement, or None")
         self.confinement = confinement or Confinement()
-        self._places = _Places.of(self.confinement)
+        self._places = Places.of(self.confinement)
 
     async def run(self, command: Command) -> ProcessResult:
         """Run a command confined, to its end. Being cancelled ends it and all that it has started.
@@ -70,10 +68,26 @@ class _Confined:
                 env=launch.env,
                 timeout=command.timeout,
                 max_bytes=about.max_output_bytes,
+                on_output=command.on_output,
                 on_exit=partial(groups.end_all, joined.values()),
             )
+            counted = groups.limits_reached(joined.values())
         _raise_for(result.exit_code, result.stderr)
-        return result
+        found = refusals(result, self._places, cwd=_folder(command, self._places), counted=counted)
+        return msgspec.structs.replace(result, refused=found) if found else result
+
+    def detached(self, command: Command) -> Detached:
+        """Return a command as it runs confined, for a process that outlives a call. Its control groups stay until they are empty.
+
+        Raises:
+            OSError: It cannot be confined.
+        """
+        launch, about = self.launch(command), self.confinement
+        joined = groups.lasting_group(max_processes=about.max_processes, memory_bytes=about.memory_bytes)
+        self._check_groups(joined)
+        return Detached(
+            arguments=tuple(_arguments(launch, joined)), cwd=launch.cwd, env=launch.env, groups=tuple(joined.values())
+        )
 
     def launch(self, command: Command) -> Launch:
         """Return what is started for a command."""
@@ -102,12 +116,15 @@ class _Confined:
     def _groups(self) -> Iterator[dict[str, str]]:
         about = self.confinement
         with groups.group(max_processes=about.max_processes, memory_bytes=about.memory_bytes) as joined:
-            if about.max_processes is not None and os.geteuid() == 0 and "pids" not in joined:
-                raise OSError(
-                    "The number of processes cannot be limited: for root it takes a control group, and none can be made here. "
-                    "Run as another user, or pass Confinement(max_processes=None)."
-                )
+            self._check_groups(joined)
             yield joined
+
+    def _check_groups(self, joined: Mapping[str, str]) -> None:
+        if self.confinement.max_processes is not None and os.geteuid() == 0 and "pids" not in joined:
+            raise OSError(
+                "The number of processes cannot be limited: for root it takes a control group, and none can be made here. "
+                "Run as another user, or pass Confinement(max_processes=None)."
+            )
 
 
 class Bubblewrap(_Confined):
@@ -147,6 +164,7 @@ class Bubblewrap(_Confined):
             found += ["--bind", place, place]
         for place in places.protected:
             found += ["--ro-bind", place, place]
+        found += ["--remount-ro", "/"]  # the folders in between are its own, and nothing put there would last
         found += ["--chdir", _folder(command, places), "--clearenv"]
         for name, value in _environment(command, places, home=_HOME, temporary=_TMP).items():
             found += ["--setenv", name, value]
@@ -223,32 +241,6 @@ def find_sandbox(confinement: Confinement | None = None) -> Runner:
     raise SandboxUnavailable(f"A sandbox is required but unavailable. {' '.join(problems)}")
 
 
-def refusals(result: ProcessResult) -> tuple[str, ...]:
-    """Return the lines in which a program that failed says that something was closed to it.
-
-    A sandbox cannot know why a program ended; these are the words that the system has for what a sandbox refuses.
-    """
-    if result.exit_code == 0:
-        return ()
-    lines = (line.strip() for line in f"{result.stderr}\n{result.stdout}".splitlines())
-    return tuple(dict.fromkeys(line[:300] for line in lines if any(one in line for one in _REFUSALS)))[:5]
-
-
-class _Places(msgspec.Struct, frozen=True):
-    readable: tuple[str, ...]
-    writable: tuple[str, ...]
-    protected: tuple[str, ...]
-
-    @staticmethod
-    def of(about: Confinement) -> "_Places":
-        return _Places(about.readable_places(), about.writable_folders(), about.protected_places())
-
-    def hold(self, path: str) -> bool:
-        """Whether a path can be read inside."""
-        real = os.path.realpath(path)
-        return any(real == one or real.startswith(f"{one.rstrip('/')}/") for one in (*self.readable, *self.writable))
-
-
 def _bwrap_options(program: str) -> list[str]:
     """Return the options that only newer versions have."""
     try:
@@ -265,13 +257,13 @@ def _bound(place: str) -> list[str]:
     )
 
 
-def _folder(command: Command, places: _Places) -> str:
+def _folder(command: Command, places: Places) -> str:
     if command.cwd is not None:
         return os.path.realpath(command.cwd)
     return places.writable[0] if places.writable else "/"
 
 
-def _environment(command: Command, places: _Places, *, home: str, temporary: str) -> dict[str, str]:
+def _environment(command: Command, places: Places, *, home: str, temporary: str) -> dict[str, str]:
     if command.env is not None:
         return dict(command.env)
     own = {name: value for name, value in clean_environment().items() if name in _HANDED_DOWN or name.startswith("LC_")}

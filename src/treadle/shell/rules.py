@@ -13,7 +13,8 @@ from treadle.shell.programs import SUBCOMMANDS
 __all__ = ["FOREIGN_NAMES", "CommandPattern", "suggested"]
 
 FOREIGN_NAMES = {
-    "Bash": "shell", "Edit": "edit", "Glob": "glob", "Grep": "grep", "LS": "list", "MultiEdit": "edit", "Read": "read", "Write": "write",
+    "Bash": "shell", "Edit": "edit", "Glob": "glob", "Grep": "grep", "LS": "list", "MultiEdit": "edit", "Read": "read", "WebFetch": "fetch",
+    "Write": "write",
 }  # fmt: skip
 """The names of Claude Code's tools, so that rules which people have written for it are understood."""
 

@@ -132,7 +132,7 @@ class Contracts:
         return arguments
 
     def complete(self, tool: Tool, arguments: JsonObject) -> JsonObject:
-        """Check arguments against the full schema and fill in its defaults.
+        """Give arguments the names of the parameters, check them against the full schema, and fill in its defaults.
 
         Raises:
             InvalidArguments: With every violation.
@@ -141,6 +141,8 @@ class Contracts:
         schema = self._schema(tool, "parameters", tool.parameters)
         if schema is None:
             return arguments
+        if tool.aliases:
+            arguments = _named(arguments, tool.aliases)
         if violations := schema.violations(arguments):
             raise InvalidArguments(_sentence(violations), violations)
         return schema.with_defaults(arguments)
@@ -234,6 +236,18 @@ class Contracts:
         """Drop what was compiled for other tools than these."""
         kept = {(id(getattr(tool, kind)), kind) for tool in tools for kind in _KINDS}
         self.compiled = {key: known for key, known in self.compiled.items() if key in kept}
+
+
+def _named(given: JsonObject, aliases: Mapping[str, str]) -> JsonObject:
+    """Return an object with the parameters' own names. One that is given under two names stays as it is: the schema refuses it."""
+    found: JsonObject = {}
+    for name, value in given.items():
+        own = aliases.get(name, name)
+        key = name if own in given else own
+        if isinstance(value, list):
+            value = [_named(one, aliases) if isinstance(one, dict) else one for one in value]  # noqa: PLW2901 - the same, named
+        found[key] = value
+    return found
 
 
 _KINDS = ("parameters", "output_schema", "error_schema")

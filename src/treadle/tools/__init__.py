@@ -1,6 +1,15 @@
 """Tools: what a tool is, and what belongs to one call of it, from its effect and the decision on it to its one result. Values only."""
 
-from treadle.tools.commands import Command, Place, ProcessResult, Runner, ShellLine
+from treadle.tools.commands import (
+    Command,
+    Detached,
+    Detaching,
+    Place,
+    ProcessResult,
+    Refusal,
+    Runner,
+    ShellLine,
+)
 from treadle.tools.contexts import JsonObject, SessionSnapshot, ToolContext
 from treadle.tools.decisions import DEFAULT_MODE, MODES, ApprovalType, Decision, DecisionKind, Mode, Preview, Review
 from treadle.tools.effects import CallStatus, Effect, Risk
@@ -28,6 +37,8 @@ __all__ = [
     "Command",
     "Decision",
     "DecisionKind",
+    "Detached",
+    "Detaching",
     "Done",
     "Effect",
     "JsonObject",
@@ -37,6 +48,7 @@ __all__ = [
     "Place",
     "Preview",
     "ProcessResult",
+    "Refusal",
     "Review",
     "Risk",
     "Runner",

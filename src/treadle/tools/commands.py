@@ -1,13 +1,13 @@
 """Commands: a program to run, how it ended, and who runs it. What a tool hands to a sandbox. Values and one port."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from treadle.fields import Documented
 
-__all__ = ["Command", "Place", "ProcessResult", "Runner", "ShellLine"]
+__all__ = ["Command", "Detached", "Detaching", "Place", "ProcessResult", "Refusal", "Runner", "ShellLine"]
 
 
 class Command(msgspec.Struct, Documented, frozen=True, kw_only=True):
@@ -27,6 +27,19 @@ class Command(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """What it reads; None for nothing."""
     timeout: float | None = None
     """Seconds after which it is ended, with what it has written so far; None for no limit of its own."""
+    on_output: Callable[[bytes], None] | None = None
+    """Called with each piece of its output as it comes, by a runner that can. It must not raise."""
+
+
+class Refusal(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """Something that a sandbox kept from a program."""
+
+    kind: Literal["read", "write", "network", "processes", "memory", "time", "disk", "other"]
+    """What was refused."""
+    target: str = ""
+    """The path, from `/`, or the limit; empty where nobody can tell."""
+    line: str = ""
+    """The program's own words."""
 
 
 class ProcessResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
@@ -42,6 +55,8 @@ class ProcessResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Whether more was written than is kept here: the middle is left out then."""
     timed_out: bool = False
     """Whether it was ended because its time was over."""
+    refused: tuple[Refusal, ...] = ()
+    """What its sandbox kept from it, as far as that can be told. Empty where it failed by itself."""
 
 
 class Place(msgspec.Struct, Documented, frozen=True, kw_only=True):
@@ -66,6 +81,19 @@ class ShellLine(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Says what a path in a rule stands for, relative to the root folder."""
 
 
+class Detached(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """A command in the form in which it runs confined, for somebody else to start."""
+
+    arguments: tuple[str, ...]
+    """The program and its arguments."""
+    cwd: str
+    """The folder it is started in."""
+    env: Mapping[str, str]
+    """Its whole environment."""
+    groups: tuple[str, ...] = ()
+    """Folders of the control groups that it joins: whatever is in them has to be ended with it."""
+
+
 class Runner(Protocol):
     """Runs programs somewhere else than in this process as it is: in a sandbox, in a container, on another machine."""
 
@@ -79,5 +107,18 @@ class Runner(Protocol):
 
         Raises:
             OSError: The program cannot be run there. It is never run anywhere else instead.
+        """
+        ...
+
+
+@runtime_checkable
+class Detaching(Protocol):
+    """A runner that can also say how a command is started confined, for processes that outlive a call."""
+
+    def detached(self, command: Command) -> Detached:
+        """Return a command as it runs confined.
+
+        Raises:
+            OSError: It cannot be confined.
         """
         ...

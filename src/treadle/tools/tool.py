@@ -114,6 +114,9 @@ class ToolOutput(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Images and files for the model."""
     display: str | None = None
     """What a person sees instead of the data."""
+    artifact: bytes | None = None
+    """The whole, where the data is only a part of it, such as all that a command has written. It is kept in the journal, and the
+    result's `artifact` names it."""
     facts: JsonObject | None = None
     """What the session is to remember, by name, such as {"read": {"a.py": "sha256..."}}: a JSON merge patch.
 
@@ -155,6 +158,9 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     """JSON Schema of the arguments: what the model sees is what is enforced."""
     run: Run
     """Called as run(arguments, ctx). A coroutine function, or a function that runs in a thread."""
+    aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Other names that models give to parameters, such as {"file_path": "path"}: read as the parameter, also in objects of a list.
+    The schema names the parameter alone."""
     output_schema: JsonObject | None = None
     """JSON Schema of the result; None to accept any JSON value."""
     error_schema: JsonObject | None = None
@@ -168,7 +174,7 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     retries: int | None = None
     """Attempts beyond the first, where the effect allows any; None for the budget's."""
     resources: Callable[[JsonObject], Mapping[str, str]] | None = None
-    """What a call touches, such as {"file:/a": "write"}: calls on different things may run side by side."""
+    """What a call touches, such as {"file:/a": "write"}: calls on different things may run side by side. `*` stands for anything."""
     check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None
     """Asked whether a call of unknown outcome was done: `Done(value)`, `NotDone` or `Unknown`. It needs a `timeout`.
 
@@ -211,6 +217,8 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
 
     A function of the arguments returns the command that the sandbox runs in its place: its `ProcessResult` is the result then.
     `"runner"` promises that all the tool does outside of its process goes through `ctx.runner`, wherever that is not None."""
+    leaves_sandbox: bool | Callable[[Any], bool] = False
+    """Whether a call asks to run without the sandbox; a function of the CheckedCall. A person is asked then, where it would run in one."""
     examples: Sequence[JsonObject] = ()
     """Arguments of good calls, shown to the model."""
     line: Callable[[JsonObject, JsonObject], ShellLine] | None = None
@@ -219,7 +227,7 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     subjects: Callable[[JsonObject], Mapping[str, "Subject"]] | None = None
     """What some arguments name once they are resolved, such as {"path": Subject(names=("src/a.py",))}: rules see that."""
     validate: Callable[[JsonObject], Awaitable[None] | None] | None = None
-    """A check beyond the schema, before any decision. Raises InvalidArguments."""
+    """A check beyond the schema, before any decision. Raises InvalidArguments, or Rejected with words of its own."""
     convert: Callable[[JsonObject], JsonObject] | None = None
     """Turns checked JSON arguments into Python values. Raises InvalidArguments."""
 
@@ -283,6 +291,12 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
                 f"Tool {self.name!r}: sandbox must be 'runner' or a function of the arguments that returns a Command; "
                 f"got {shown(self.sandbox)}."
             )
+        if not isinstance(self.aliases, Mapping) or not all(
+            isinstance(one, str) for pair in self.aliases.items() for one in pair
+        ):
+            raise ToolDefinitionError(
+                f'Tool {self.name!r}: aliases must name parameters, such as {{"file_path": "path"}}; got {shown(self.aliases)}.'
+            )
         if not isinstance(self.examples, list | tuple) or not all(isinstance(one, dict) for one in self.examples):
             raise ToolDefinitionError(
                 f"Tool {self.name!r}: examples must be a list of arguments, each an object; got {shown(self.examples)}."
@@ -306,6 +320,8 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
             raise ToolDefinitionError(f"Tool {self.name!r}: run must be a function of (arguments, ctx).")
         if not isinstance(self.requires_approval, bool) and not callable(self.requires_approval):
             raise ToolDefinitionError(f"Tool {self.name!r}: requires_approval must be true, false or a function.")
+        if not isinstance(self.leaves_sandbox, bool) and not callable(self.leaves_sandbox):
+            raise ToolDefinitionError(f"Tool {self.name!r}: leaves_sandbox must be true, false or a function.")
         for word, function, given in (
             ("check", self.check, "(arguments, ctx)"),
             ("resources", self.resources, "the arguments"),

@@ -8,7 +8,7 @@ import msgspec
 from treadle.canonical import copied
 from treadle.tools import CheckedCall
 
-__all__ = ["conflicts", "group"]
+__all__ = ["claims_alone", "conflicts", "group"]
 
 
 def group(calls: Sequence[CheckedCall]) -> list[list[CheckedCall]]:
@@ -35,6 +35,11 @@ def conflicts(one: CheckedCall, other: CheckedCall) -> bool:
     return _collide(_claim(one), _claim(other))
 
 
+def claims_alone(call: CheckedCall) -> bool:
+    """Whether a call that only reads claims something for itself, such as the folder in which the next command starts."""
+    return call.effect.is_read and "write" in (_claim(call).resources or {}).values()
+
+
 class _Claim(msgspec.Struct, frozen=True):
     """What a call, or all calls of a group together, hold while they run."""
 
@@ -43,17 +48,19 @@ class _Claim(msgspec.Struct, frozen=True):
     """Names and modes; None when nobody can tell."""
 
 
+_ANYTHING: Mapping[str, str] = {"*": "read"}
+
+
 def _claim(call: CheckedCall) -> _Claim:
-    return _Claim(call.effect.is_read, _resources(call))
+    named = _resources(call)
+    return _Claim(call.effect.is_read, _ANYTHING if named is None and call.effect.is_read else named)
 
 
 def _collide(one: _Claim, other: _Claim) -> bool:
-    if one.is_read and other.is_read:
-        return False
     ours, theirs = one.resources, other.resources
     if ours is None or theirs is None:
         return True
-    if "*" in ours or "*" in theirs:
+    if not (one.is_read and other.is_read) and ("*" in ours or "*" in theirs):
         return True
     return any("write" in (mode, theirs.get(name)) for name, mode in ours.items() if name in theirs)
 

@@ -12,7 +12,7 @@ from treadle.engine.offering import Offering
 from treadle.engine.rules.failures import pass_interrupts
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.batch import Checked, Decided, Refused
-from treadle.errors import InvalidArguments, InvalidJson
+from treadle.errors import InvalidArguments, InvalidJson, Rejected
 from treadle.messages import ToolCall
 from treadle.permissions.modes import in_mode
 from treadle.permissions.policies import decide, default_decision, failed_policy, opinion, stricter
@@ -115,7 +115,7 @@ class Checker:
                 decision, call = await self._draft(decision, call, place)
         except _Unfit as unfit:
             return unfit.refused(position)
-        if call.tool.requires_approval:
+        if call.tool.requires_approval or call.tool.leaves_sandbox:
             decision = with_approval(decision, call)
         if not call.effect.is_read:
             decision = with_protection(decision, call, self._session.state.facts.values)
@@ -233,6 +233,8 @@ class Checker:
             values = tool.convert(copied(arguments)) if tool.convert is not None else arguments
         except InvalidArguments as error:
             raise _Unfit(refusals.invalid_arguments(proposed, error)) from error
+        except Rejected as error:
+            raise _Unfit(refusals.unfit(proposed, error)) from error
         except BaseException as error:
             pass_interrupts(error)
             # The tool's author erred, not the model: nothing ran, and the model may try another way.

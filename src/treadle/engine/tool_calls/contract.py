@@ -83,12 +83,16 @@ class Contract:
 
     async def _ok(self, call: CheckedCall, plain: Plain, output: ToolOutput) -> ToolResult:
         content, artifact = await self._bounded(plain, self.limit(call))
+        is_whole = artifact is None
+        if output.artifact is not None and is_whole:
+            artifact = await self._keep(output.artifact)
+            content = _with_artifact(content, artifact_id(artifact))
         return ToolResult(
             call_id=call.id,
             name=call.name,
             status=CallStatus.OK,
             content=content,
-            data=plain.data if artifact is None else None,
+            data=plain.data if is_whole else None,
             display=output.display,
             media=tuple(output.media),
             artifact=artifact,
@@ -192,6 +196,17 @@ class Contract:
         return msgspec.structs.replace(result, artifact=artifact)
 
 
+def _with_artifact(content: str, name: str) -> str:
+    """Name the artifact that a tool has given beside its value."""
+    if not content.startswith("{"):
+        return f"{content}\n[The whole is the artifact {name}.]"
+    try:
+        value = msgspec.json.decode(content)
+    except msgspec.DecodeError:
+        return content
+    return msgspec.json.encode({**value, "artifact": name}).decode()
+
+
 def _text_from(limit: int | None) -> int | None:
     """Return how many values a result must hold that is surely longer than the limit: each is two characters at least."""
     return None if limit is None else max(limit // 2 + 2, _MANY_VALUES)
@@ -254,6 +269,9 @@ def _fault_of(output: ToolOutput) -> str | None:
     """Say what is wrong with the faces beside the data, or None. A journal must be able to read them again."""
     if output.facts is not None and (fault := _fault_in_facts(output.facts)) is not None:
         return f"facts must be a JSON object: {fault}"
+    artifact: object = output.artifact  # a stranger's
+    if artifact is not None and not isinstance(artifact, bytes):
+        return f"artifact must be bytes: got {shown(artifact)}"
     if output.display is None and output.media is _NO_MEDIA:
         return None
     try:

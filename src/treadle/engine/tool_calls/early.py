@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from types import TracebackType
 from typing import Self
 
+from treadle.engine.rules.scheduling import claims_alone
 from treadle.engine.rules.tries import Tries
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.attempts import Attempts
@@ -153,7 +154,8 @@ class EarlyCalls:
         is_repeat = self._tries.may_be_over(self._tries.key(decided.proposed, call.digest))
         is_allowed = decided.decision.kind == DecisionKind.ALLOW
         is_own_record = call.tool.resumes  # an agent's work is too much to discard with a response that breaks off
-        return call.effect.is_read and is_allowed and not (is_repeat or call.tool.ends_run or is_own_record)
+        is_wanted = call.effect.is_read and is_allowed and not (is_repeat or call.tool.ends_run or is_own_record)
+        return is_wanted and (call.tool.resources is None or not claims_alone(call))
 
     def find(self, proposed: ToolCall) -> CheckedCall | None:
         """Return the early call that this one is, if it started exactly as it now stands in the whole response."""

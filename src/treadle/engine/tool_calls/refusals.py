@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from treadle.engine.rules.failures import describe, words_of
 from treadle.engine.rules.tries import NOT_STARTED, Repetition
-from treadle.errors import InvalidArguments, InvalidJson
+from treadle.errors import InvalidArguments, InvalidJson, Rejected
 from treadle.messages import Finish, Message, ToolCall
 from treadle.ports import Decision, DecisionFailure, DecisionKind
 from treadle.sessions.settling import may_have_acted, suspended_result, unknown_outcome, unstarted
@@ -147,6 +147,13 @@ def invalid_arguments(proposed: ToolCall, error: InvalidArguments) -> ToolResult
     """The arguments do not fit the tool's schema, or what its author demands of them."""
     message = f"The arguments do not fit the schema: {words_of(error)}"
     return failed_result(proposed, CallStatus.INVALID_ARGUMENTS, message, details=error.details)
+
+
+def unfit(proposed: ToolCall, error: Rejected) -> ToolResult:
+    """The tool's own check says no to the arguments, in its own words, before anything was decided."""
+    words = error.body.get("error") if isinstance(error.body, dict) else None
+    message = words if isinstance(words, str) else f"{proposed.name} was refused by its own check: see `details`."
+    return failed_result(proposed, CallStatus.INVALID_ARGUMENTS, message, code=error.code, details=[error.body])
 
 
 def unchecked(proposed: ToolCall, error: BaseException) -> ToolResult:

@@ -10,7 +10,8 @@ from treadle.toolsets.files.root import refusal, shown
 
 __all__ = ["Edit", "TextFile", "edited", "reverted"]
 
-_MARKS = {"utf-8": b"\xef\xbb\xbf"}
+_MARKS = {"utf-8": b"\xef\xbb\xbf", "utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}
+_LINE_ENDS = ("\r\n", "\r")
 _MAX_PLACES = 10
 _MAX_TRIES = 100
 _MAX_NEAR_LINES = 5000
@@ -34,7 +35,9 @@ class TextFile(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """Without a byte order mark. Bytes that are not UTF-8 stand in it as lone surrogates, and are written back as they were."""
     has_mark: bool = False
-    """Whether the file begins with the byte order mark of UTF-8."""
+    """Whether the file begins with a byte order mark."""
+    encoding: str = "utf-8"
+    """The encoding: `utf-8`, or by its byte order mark `utf-16-le` or `utf-16-be`."""
 
     @staticmethod
     def parse(content: bytes, path: str) -> "TextFile":
@@ -43,13 +46,18 @@ class TextFile(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             Rejected: The file is binary.
         """
+        encoding = next((name for name, mark in _MARKS.items() if content.startswith(mark)), None)
+        if encoding in ("utf-16-le", "utf-16-be"):
+            try:
+                return TextFile(text=content[2:].decode(encoding), has_mark=True, encoding=encoding)
+            except UnicodeDecodeError:
+                encoding = None
         if b"\0" in content[:_SNIFFED_BYTES]:
             raise refusal(
                 f"{shown(path)} is a binary file of {len(content)} bytes; only text can be edited.", "binary_file"
             )
-        has_mark = content.startswith(_MARKS["utf-8"])
-        body = content[len(_MARKS["utf-8"]) :] if has_mark else content
-        return TextFile(text=body.decode("utf-8", "surrogateescape"), has_mark=has_mark)
+        body = content if encoding is None else content[len(_MARKS["utf-8"]) :]
+        return TextFile(text=body.decode("utf-8", "surrogateescape"), has_mark=encoding is not None)
 
     @property
     def is_utf8(self) -> bool:
@@ -57,9 +65,16 @@ class TextFile(msgspec.Struct, frozen=True, kw_only=True):
         return not any("\udc80" <= character <= "\udcff" for character in self.text)
 
     @property
-    def has_crlf(self) -> bool:
-        """Whether every line ends with a carriage return and a line feed."""
-        return "\r\n" in self.text and self.text.count("\n") == self.text.count("\r\n")
+    def line_end(self) -> str:
+        """What every line ends with; a line feed where they differ."""
+        if "\r\n" in self.text and self.text.count("\n") == self.text.count("\r\n"):
+            return "\r\n"
+        return "\r" if "\r" in self.text and "\n" not in self.text else "\n"
+
+    def encoded(self, text: str) -> bytes:
+        """Return the bytes of a text in this file's encoding, its byte order mark before them."""
+        body = text.encode("utf-8", "surrogateescape") if self.encoding == "utf-8" else text.encode(self.encoding)
+        return (_MARKS[self.encoding] if self.has_mark else b"") + body
 
     def content(self, text: str, path: str) -> bytes:
         """Return the bytes of this file with another text: the same mark, encoding and line ends.
@@ -67,14 +82,19 @@ class TextFile(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             Rejected: The file is in another encoding, and the text has characters beyond ASCII that this one did not have.
         """
-        if self.has_crlf:
-            text = text.replace("\r\n", "\n").replace("\n", "\r\n")
+        if self.line_end != "\n":
+            text = text.replace("\r\n", "\n").replace("\n", self.line_end)
         if not self.is_utf8 and not set(text) - set(self.text) <= set(map(chr, range(128))):
             raise refusal(
                 f"{shown(path)} is not UTF-8, and the new text has characters beyond ASCII. Use ASCII only, or convert the file first.",
                 "not_utf8",
             )
-        return (_MARKS["utf-8"] if self.has_mark else b"") + text.encode("utf-8", "surrogateescape")
+        try:
+            return self.encoded(text)
+        except UnicodeEncodeError as error:
+            raise refusal(
+                f"The new text for {shown(path)} has half a surrogate pair, which is not text.", "invalid_text"
+            ) from error
 
 
 def edited(file: TextFile, edits: Sequence[Edit], path: str) -> tuple[str, list[int]]:
@@ -104,7 +124,7 @@ def reverted(text: str, edits: Sequence[Edit]) -> "list[str]":
 
 
 def _before(text: str, edit: Edit) -> list[str]:
-    forms = {(edit.old_text, edit.new_text), tuple(one.replace("\n", "\r\n") for one in (edit.old_text, edit.new_text))}
+    forms = {(edit.old_text, edit.new_text), *(_with_line_ends(edit, line_end) for line_end in _LINE_ENDS)}
     found: list[str] = []
     for old, new in forms:
         if edit.all:
@@ -116,10 +136,17 @@ def _before(text: str, edit: Edit) -> list[str]:
 
 def _in_line_ends(text: str, edit: Edit) -> tuple[str, str]:
     """Return an edit in the line ends of the text: a model writes `\\n` whatever the file has."""
-    if "\r\n" in text and edit.old_text not in text:
-        old, new = (one.replace("\r\n", "\n").replace("\n", "\r\n") for one in (edit.old_text, edit.new_text))
-        return old, new
+    if edit.old_text not in text:
+        for line_end in _LINE_ENDS:
+            old, new = _with_line_ends(edit, line_end)
+            if old in text:
+                return old, new
     return edit.old_text, edit.new_text
+
+
+def _with_line_ends(edit: Edit, line_end: str) -> tuple[str, str]:
+    old, new = (one.replace("\r\n", "\n").replace("\n", line_end) for one in (edit.old_text, edit.new_text))
+    return old, new
 
 
 def _places(text: str, wanted: str) -> list[int]:

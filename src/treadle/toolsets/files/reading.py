@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from treadle.tools import JsonObject, Tool, ToolContext, ToolOutput
 from treadle.toolsets.files.root import Entry, Opened, Root, refusal, shown, spelled, split
-from treadle.toolsets.files.schemas import ERROR_SCHEMA, FOLDER_ROOTED, listing_schema
+from treadle.toolsets.files.schemas import ERROR_SCHEMA, FOLDER_ROOTED, PATH_NAMES, listing_schema
 from treadle.toolsets.files.search import grep_tool
 from treadle.toolsets.files.seats import give_way, seated
 from treadle.toolsets.files.seen import digest_of, fact_name
@@ -73,6 +73,8 @@ def glob_tool(root: Root) -> Tool:
         effect="read",
         timeout=60.0,
         run=partial(_glob, root),
+        aliases=PATH_NAMES,
+        validate=lambda given: root.check(given.get("path", ".")),
         subjects=lambda given: {
             "path": root.subject(given.get("path", "."), extent="tree", below=literal_folders(given.get("pattern", "")))
         },
@@ -114,6 +116,8 @@ def read_tool(root: Root) -> Tool:
         effect="read",
         timeout=60.0,
         run=partial(_read, root),
+        aliases=PATH_NAMES,
+        validate=lambda given: root.check(given.get("path", ".")),
         subjects=lambda given: {"path": root.subject(given["path"])},
         examples=({"path": "README.md"}, {"path": "src/main.c", "offset": 100, "limit": 50}),
     )
@@ -134,6 +138,8 @@ def list_tool(root: Root) -> Tool:
         effect="read",
         timeout=60.0,
         run=partial(_list, root),
+        aliases=PATH_NAMES,
+        validate=lambda given: root.check(given.get("path", ".")),
         subjects=lambda given: {"path": root.subject(given.get("path", "."), extent="children")},
     )
 

@@ -126,8 +126,19 @@ class Root:
             with self.open(path) as opened:
                 return opened.names
         except Rejected:
-            place = os.path.realpath(Path(self._path, *self.names(path)))
+            try:
+                place = os.path.realpath(Path(self._path, *self.names(path)))
+            except OSError as error:  # what was a link became something else between two looks at it
+                raise from_os_error(path, error) from error
             return self._below(place, asked=path)
+
+    def check(self, path: str) -> None:
+        """Look where a path leads, before anybody is asked about it. What is open later is checked again.
+
+        Raises:
+            Rejected: It lies outside the root, or can be no path.
+        """
+        self.canonical(path)
 
     def subject(
         self, path: str, *, extent: Literal["itself", "children", "tree"] = "itself", below: Sequence[str] = ()

@@ -2,9 +2,12 @@
 
 from treadle.tools import JsonObject
 
-__all__ = ["ERROR_SCHEMA", "FOLDER_ROOTED", "listing_schema"]
+__all__ = ["ERROR_SCHEMA", "FOLDER_ROOTED", "PATH_NAMES", "listing_schema"]
 
 FOLDER_ROOTED = "Paths are relative to the root folder and must stay in it; `~` and variables are not expanded."
+
+PATH_NAMES = {"file_path": "path"}
+"""How other programs call the one parameter that names a file: models that have learned those names use them here, too."""
 
 ERROR_SCHEMA: JsonObject = {
     "type": "object",

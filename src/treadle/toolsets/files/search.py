@@ -11,7 +11,7 @@ from treadle.errors import Rejected
 from treadle.tools import JsonObject, Tool, ToolContext
 from treadle.toolsets.files.matching import Matcher, matching, narrowed
 from treadle.toolsets.files.root import Opened, Root, spelled
-from treadle.toolsets.files.schemas import ERROR_SCHEMA, FOLDER_ROOTED, listing_schema
+from treadle.toolsets.files.schemas import ERROR_SCHEMA, FOLDER_ROOTED, PATH_NAMES, listing_schema
 from treadle.toolsets.files.seats import give_way, seated
 from treadle.toolsets.files.text import pieces, text_stream
 from treadle.toolsets.files.walk import Glob, literal_folders, walk
@@ -83,6 +83,8 @@ def grep_tool(root: Root) -> Tool:
         effect="read",
         timeout=60.0,
         run=partial(_grep, root),
+        aliases=PATH_NAMES,
+        validate=lambda given: root.check(given.get("path", ".")),
         subjects=lambda given: {"path": root.subject(given.get("path", "."), extent="tree", below=_folders(given))},
         examples=({"pattern": "error", "path": "src/main.c"}, {"pattern": "TODO|FIXME", "include": "*.py"}),
     )

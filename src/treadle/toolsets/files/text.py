@@ -1,5 +1,6 @@
 """Text files as lines, in bounded memory whatever their size. Opens nothing and knows no tool."""
 
+import io
 import os
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -14,6 +15,8 @@ PIECE_BYTES = 4096
 OVERLAP_BYTES = 256
 _SNIFFED_BYTES = 8192
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_MAX_WIDE_BYTES = 20_000_000
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,14 +29,25 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def text_stream(opened: Opened) -> BinaryIO | None:
-    """Return an opened file as a stream at its first character, or None when it is binary (a NUL in its first 8 KiB).
+    """Return an opened file as a stream of UTF-8 at its first character, or None when it is binary (a NUL in its first 8 KiB).
 
-    The stream reads the guard's descriptor and must not outlive its block.
+    UTF-16 with a byte order mark, as Windows writes it, is read whole and changed to UTF-8. The stream reads the guard's descriptor
+    and must not outlive its block.
     """
     stream = os.fdopen(opened.descriptor, "rb", closefd=False)
     head = stream.read(_SNIFFED_BYTES)
+    if head.startswith(_WIDE_MARKS) and opened.size <= _MAX_WIDE_BYTES:
+        stream.seek(0)
+        return _narrowed(stream.read(_MAX_WIDE_BYTES + 1))
     stream.seek(len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0)
     return None if b"\0" in head else stream
+
+
+def _narrowed(content: bytes) -> BinaryIO | None:
+    try:
+        return io.BytesIO(content.decode("utf-16").encode())
+    except UnicodeDecodeError:
+        return None
 
 
 def lines(stream: BinaryIO, *, keep_bytes: int) -> Iterator[Line]:

@@ -9,7 +9,7 @@ from treadle.toolsets.files.editing import Edit, TextFile, edited, reverted
 from treadle.toolsets.files.placing import Place, place, replace
 from treadle.toolsets.files.reviewing import edits_of, review
 from treadle.toolsets.files.root import Root, refusal, shown
-from treadle.toolsets.files.schemas import ERROR_SCHEMA, FOLDER_ROOTED
+from treadle.toolsets.files.schemas import ERROR_SCHEMA, FOLDER_ROOTED, PATH_NAMES
 from treadle.toolsets.files.seats import seated
 from treadle.toolsets.files.seen import digest, fact_name, seen_digest
 
@@ -25,6 +25,7 @@ _TEXT: JsonObject = {
 }
 _NEW: JsonObject = {"type": "string", "description": "What is to stand there."}
 _ALL: JsonObject = {"type": "boolean", "default": False, "description": "Replace every place, not just one."}
+_EDIT_NAMES = {**PATH_NAMES, "old_string": "old_text", "new_string": "new_text", "replace_all": "all"}
 
 _OUTPUT: JsonObject = {
     "type": "object",
@@ -84,7 +85,9 @@ def write_tool(root: Root) -> Tool:
         timeout=60.0,
         run=partial(_write, root),
         resources=partial(_resources, root),
+        aliases=PATH_NAMES,
         subjects=lambda given: {"path": root.subject(given["path"])},
+        validate=lambda given: root.check(given["path"]),
         examples=({"path": "notes/today.md", "content": "# Today\n"},),
     )
 
@@ -131,19 +134,21 @@ def edit_tool(root: Root) -> Tool:
         timeout=60.0,
         run=partial(_edit, root),
         resources=partial(_resources, root),
+        aliases=_EDIT_NAMES,
         subjects=lambda given: {"path": root.subject(given["path"])},
-        validate=_check_edits,
+        validate=partial(_check_edits, root),
         examples=({"path": "src/main.py", "old_text": "retries = 3", "new_text": "retries = 5"},),
     )
 
 
-def _check_edits(arguments: JsonObject) -> None:
+def _check_edits(root: Root, arguments: JsonObject) -> None:
     has_one = "old_text" in arguments and "new_text" in arguments
-    has_part = "old_text" in arguments or "new_text" in arguments or "all" in arguments
+    has_part = "old_text" in arguments or "new_text" in arguments or arguments.get("all", False)
     if "edits" in arguments and has_part:
         raise InvalidArguments("Give either `edits`, or `old_text` and `new_text`; not both.")
     if "edits" not in arguments and not has_one:
         raise InvalidArguments("Give `old_text` and `new_text`, or `edits` with several changes.")
+    root.check(arguments["path"])
 
 
 def _resources(root: Root, arguments: JsonObject) -> dict[str, str]:
@@ -196,11 +201,7 @@ def _was_made(root: Root, at: Place, file: TextFile, edits: list[Edit], ctx: Too
     seen = seen_digest(ctx, root, at.names)
     if seen is None:
         return False
-    mark = b"\xef\xbb\xbf" if file.has_mark else b""
-    befores = (mark + before.encode("utf-8", "surrogateescape") for before in reverted(file.text, edits))
-    return any(
-        digest(before) == seen for before in befores if before != mark + file.text.encode("utf-8", "surrogateescape")
-    )
+    return any(digest(file.encoded(before)) == seen for before in reverted(file.text, edits) if before != file.text)
 
 
 def _done(root: Root, at: Place, content: bytes, said: str, *, lines: list[int] | None = None) -> ToolOutput:

@@ -3,23 +3,46 @@
 import os
 import secrets
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from treadle.sandboxes.processes import run_process
-from treadle.sandboxes.runners import refusals
-from treadle.shell.judging import analyse, reads_only
-from treadle.tools import Command, JsonObject, Place, ProcessResult, Review, ShellLine, Tool, ToolContext, ToolOutput
-from treadle.toolsets.files.root import Root, shown
+from treadle.concurrency.threads import Threads
+from treadle.errors import InvalidArguments
+from treadle.sandboxes.processes import Ends, clean_environment, run_process
+from treadle.shell.judging import analyse, program_name, reads_only
+from treadle.tools import (
+    CheckedCall,
+    Command,
+    Detaching,
+    JsonObject,
+    Place,
+    ProcessResult,
+    Refusal,
+    Review,
+    Runner,
+    ShellLine,
+    Tool,
+    ToolContext,
+    ToolOutput,
+)
+from treadle.toolsets.files.root import Root, refusal, shown
 from treadle.toolsets.files.schemas import ERROR_SCHEMA
+from treadle.toolsets.shell.keeping import Processes
 
 __all__ = ["shell_tool"]
+
+_threads = Threads()
 
 FACT = "shell"
 """The fact that holds `{"folder": path}`, where the next command starts."""
 _MAX_SECONDS = 600.0
 _DEFAULT_SECONDS = 120.0
 _MAX_OUTPUT_BYTES = 30_000
+"""Bytes that the model is shown."""
+_KEPT_BYTES = 5_000_000
+"""Bytes of each output that are kept as an artifact."""
+_FOLDER_CHANGERS = frozenset({"cd", "pushd", "popd"})
 _PROGRESS_SECONDS = 0.2
 _MAX_PROGRESS_CHARACTERS = 200
 
@@ -30,7 +53,99 @@ _SCRIPT = 'trap \'printf "%s%s" "$_MARK" "$(pwd -P)" >&2\' EXIT; eval "$1"'
 """Carries out the line, and says at its end in which folder it is. The mark is new in each call."""
 
 
-def shell_tool(root: str | Path) -> Tool:
+_MAX_LIFETIME_SECONDS = 24 * 3600
+_ABOUT_BACKGROUND = (
+    "\nFor a server or a watcher, set `background` and a `lifetime`: the result has a `process` id for read_process, write_process and "
+    "kill_process. It is ended when its lifetime or this task is over."
+)
+_BACKGROUND: JsonObject = {
+    "background": {
+        "type": "boolean",
+        "default": False,
+        "description": "Go on without waiting for its end. Needs a `lifetime`.",
+    },
+    "lifetime": {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "maximum": _MAX_LIFETIME_SECONDS,
+        "description": "Seconds after which a command in the background is ended.",
+    },
+    "keep": {
+        "type": "boolean",
+        "default": False,
+        "description": "Let a command in the background go on after this task, until its lifetime is over.",
+    },
+}
+
+_SANDBOX_SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "refused": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"kind": {"type": "string"}, "target": {"type": "string"}, "line": {"type": "string"}},
+                "required": ["kind"],
+                "additionalProperties": False,
+            },
+        },
+    },
+    "required": ["name", "refused"],
+    "additionalProperties": False,
+}
+
+
+_PROPERTIES: JsonObject = {
+    "command": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 100_000,
+        "description": "The line, as bash reads it.",
+    },
+    "timeout": {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "maximum": _MAX_SECONDS,
+        "default": _DEFAULT_SECONDS,
+        "description": "Seconds after which it is ended.",
+    },
+    "description": {
+        "type": "string",
+        "maxLength": 500,
+        "description": "What it does, in a few words, for the person who reads along.",
+    },
+    "unconfined": {
+        "type": "boolean",
+        "default": False,
+        "description": "Ask to run it without the sandbox. Only after the sandbox has refused something that it needs.",
+    },
+    "reason": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 1000,
+        "description": "Why it needs to run without the sandbox, for the person who is asked.",
+    },
+}
+
+_OUTPUT: JsonObject = {
+    "type": "object",
+    "properties": {
+        "exit_code": {"type": ["integer", "null"]},
+        "stdout": {"type": "string"},
+        "stderr": {"type": "string"},
+        "folder": {"type": "string"},
+        "shortened": {"const": True},
+        "sandbox": _SANDBOX_SCHEMA,
+        "process": {"type": "string"},
+        "hint": {"type": "string"},
+    },
+    "required": ["exit_code", "stdout", "stderr", "folder"],
+    "additionalProperties": False,
+}
+
+
+def shell_tool(root: str | Path, *, processes: Processes | None = None) -> Tool:
     """Return the `shell` tool of one folder: bash, without the person's start files, keys or terminal.
 
     The line is parsed before it is judged: rules such as `shell(git log:*)` see each simple command, and what only reads counts as
@@ -42,66 +157,72 @@ def shell_tool(root: str | Path) -> Tool:
 
     Args:
         root: The folder in which the first command starts.
+        processes: Where commands may go on in the background, as `ShellTools` offers it; None where they may not.
 
     Raises:
         ConfigurationError: The folder does not exist.
     """
     guard = Root(root)
+    more = {} if processes is None else _BACKGROUND
     return Tool(
         name="shell",
         description=(
             "Run a line of bash and wait for its end. Use it for programs: tests, builds, git. Use read, grep and glob to look at files.\n"
             "The next call starts in the folder in which this one ends, if that is within the root folder. Nothing keeps running after "
             "the end; there is no terminal and no input. A command that fails has an `exit_code` that is not 0. Of a long output the "
-            f"beginning and the end are kept, {_MAX_OUTPUT_BYTES:,} bytes in all."
+            f"beginning and the end are shown, {_MAX_OUTPUT_BYTES:,} bytes in all; `artifact` names the whole.\nThe line may run in a sandbox. `sandbox` says then what "
+            "was refused; a person can allow the line without the sandbox: call again with `unconfined` and a `reason`."
+            + (_ABOUT_BACKGROUND if more else "")
         ),
         parameters={
             "type": "object",
-            "properties": {
-                "command": {
-                    "type": "string",
-                    "minLength": 1,
-                    "maxLength": 100_000,
-                    "description": "The line, as bash reads it.",
-                },
-                "timeout": {
-                    "type": "number",
-                    "exclusiveMinimum": 0,
-                    "maximum": _MAX_SECONDS,
-                    "default": _DEFAULT_SECONDS,
-                    "description": "Seconds after which it is ended.",
-                },
-            },
+            "properties": {**_PROPERTIES, **more},
             "required": ["command"],
             "additionalProperties": False,
         },
-        output_schema={
-            "type": "object",
-            "properties": {
-                "exit_code": {"type": ["integer", "null"]},
-                "stdout": {"type": "string"},
-                "stderr": {"type": "string"},
-                "folder": {"type": "string"},
-                "shortened": {"const": True},
-                "hint": {"type": "string"},
-            },
-            "required": ["exit_code", "stdout", "stderr", "folder"],
-            "additionalProperties": False,
-        },
+        output_schema=_OUTPUT,
         error_schema=ERROR_SCHEMA,
         effect=_effect,
         risk=_risk,
         review=_review,
         timeout=_MAX_SECONDS + 5,
-        run=partial(_run, guard),
+        run=partial(_run, guard, processes),
+        resources=partial(_resources, guard),
         sandbox="runner",
+        leaves_sandbox=_leaves_sandbox,
         line=partial(_line, guard),
+        validate=_check,
         examples=({"command": "git status --short"}, {"command": "make test", "timeout": 300}),
     )
 
 
 def _effect(arguments: JsonObject) -> str:
-    return "read" if reads_only(analyse(arguments["command"])) else "unsafe"
+    is_read = not arguments.get("background", False) and reads_only(analyse(arguments["command"]))
+    return "read" if is_read else "unsafe"
+
+
+def _resources(root: Root, arguments: JsonObject) -> JsonObject:
+    """A line that only reads runs in parallel with other reads, unless one of them changes the folder in which they start."""
+    line = analyse(arguments["command"])
+    if arguments.get("background", False) or not reads_only(line):
+        return {"*": "write"}
+    is_moving = any(program_name(one.program) in _FOLDER_CHANGERS for one in line.invocations)
+    return {"*": "read", f"shell:{root.path}": "write" if is_moving else "read"}
+
+
+def _leaves_sandbox(call: CheckedCall) -> bool:
+    return bool(call.arguments.get("unconfined", False))
+
+
+def _check(arguments: JsonObject) -> None:
+    if arguments.get("unconfined", False) and not arguments.get("reason", "").strip():
+        raise InvalidArguments("Give a `reason` with `unconfined`: a person reads it.")
+    if arguments.get("background", False) and "lifetime" not in arguments:
+        raise InvalidArguments("Give a `lifetime` in seconds with `background`: nothing runs for ever.")
+    if not arguments.get("background", False) and ("lifetime" in arguments or arguments.get("keep", False)):
+        raise InvalidArguments("`lifetime` and `keep` are for a command with `background`.")
+    if "\0" in arguments["command"]:
+        raise InvalidArguments("`command` holds a NUL character, which no shell can read.")
 
 
 def _risk(arguments: JsonObject) -> str:
@@ -127,8 +248,13 @@ def _look(root: str, folder: str, path: str) -> Place:
     return Place(path=real, relative=os.path.relpath(real, root) if is_within else None, is_folder=Path(real).is_dir())
 
 
-async def _run(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
+async def _run(root: Root, processes: Processes | None, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
     folder = _folder(root, ctx.facts)
+    if processes is not None and arguments.get("background", False):
+        started: ToolOutput = await _threads.submit(
+            partial(_in_background, root, processes, arguments, ctx.runner, folder)
+        )
+        return started
     mark = f"\x1e{secrets.token_hex(8)}:"
     settings = (f"_MARK={mark}", *_SETTINGS)
     command = Command(
@@ -145,6 +271,7 @@ async def _run(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutpu
         ),
         cwd=folder,
         timeout=arguments.get("timeout", _DEFAULT_SECONDS),
+        on_output=_Progress(ctx),
     )
     if ctx.runner is not None:
         result = await ctx.runner.run(command)
@@ -153,10 +280,39 @@ async def _run(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutpu
             command.arguments,
             cwd=folder,
             timeout=command.timeout,
-            max_bytes=_MAX_OUTPUT_BYTES // 2,
-            on_output=_Progress(ctx),
+            max_bytes=_KEPT_BYTES,
+            on_output=command.on_output,
         )
     return _output(root, ctx, result, mark=mark, folder=folder, seconds=command.timeout)
+
+
+def _in_background(
+    root: Root, processes: Processes, arguments: JsonObject, runner: Runner | None, folder: str
+) -> ToolOutput:
+    """Start a line and leave it to its keeper."""
+    line, seconds = arguments["command"], float(arguments["lifetime"])
+    words: tuple[str, ...] = ("/usr/bin/env", *_SETTINGS, "/bin/bash", "--norc", "--noprofile", "-c", line)
+    env: Mapping[str, str] = clean_environment()
+    cwd = folder
+    groups: tuple[str, ...] = ()
+    if runner is not None:
+        if not isinstance(runner, Detaching):
+            raise refusal(f"The sandbox {runner.name} cannot run a process in the background.", "sandbox_unavailable")
+        boxed = runner.detached(Command(arguments=words, cwd=folder))
+        words, cwd, env, groups = boxed.arguments, boxed.cwd, boxed.env, boxed.groups
+    kept = processes.start(
+        words, command=line, cwd=cwd, env=env, seconds=seconds, keep=arguments.get("keep", False), groups=groups
+    )
+    return ToolOutput(
+        data={
+            "exit_code": None,
+            "stdout": "",
+            "stderr": "",
+            "folder": os.path.relpath(folder, root.path),
+            "process": kept.id,
+            "hint": f"It runs in the background for at most {seconds:g} seconds. Read its output with read_process.",
+        }
+    )
 
 
 def _folder(root: Root, facts: JsonObject) -> str:
@@ -184,20 +340,50 @@ def _output(
             f"It ended in {shown(ended_in)}, outside the root folder: the next command starts in {shown(folder)} again."
         )
         ended_in = None
-    if ctx.runner is not None and (closed := refusals(result)):
-        hints.append(f"It ran in the sandbox {ctx.runner.name}, which may have refused this: {shown(closed[0])}")
     now = ended_in or folder
+    stdout, is_cut = _shortened(result.stdout)
+    errors, are_cut = _shortened(stderr)
     data: JsonObject = {
         "exit_code": None if result.timed_out else result.exit_code,
-        "stdout": result.stdout,
-        "stderr": stderr,
+        "stdout": stdout,
+        "stderr": errors,
         "folder": os.path.relpath(now, root.path),
     }
-    if result.is_shortened:
+    is_short = result.is_shortened or is_cut or are_cut
+    if is_short:
         data["shortened"] = True
+    if ctx.runner is not None and result.refused:
+        data["sandbox"] = {"name": ctx.runner.name, "refused": [_told(one) for one in result.refused]}
+        hints.append(
+            f"The sandbox {ctx.runner.name} refused what `sandbox` names; the command did not fail by itself. If the task needs it, call "
+            "again with `unconfined` and a `reason`: a person is asked."
+        )
     if hints:
         data["hint"] = " ".join(hints)
-    return ToolOutput(data=data, facts={FACT: {"folder": now}} if now != folder else None)
+    return ToolOutput(
+        data=data,
+        artifact=_whole(result.stdout, stderr) if is_short else None,
+        facts={FACT: {"folder": now}} if now != folder else None,
+    )
+
+
+def _shortened(text: str) -> tuple[str, bool]:
+    """Return the beginning and the end of an output, and whether something between them was left out."""
+    content = text.encode()
+    if len(content) <= _MAX_OUTPUT_BYTES // 2:
+        return text, False
+    ends = Ends(_MAX_OUTPUT_BYTES // 2)
+    ends.add(content)
+    return ends.text(), True
+
+
+def _whole(stdout: str, stderr: str) -> bytes:
+    return (f"{stdout}\n--- stderr ---\n{stderr}" if stderr else stdout).encode()
+
+
+def _told(refusal: Refusal) -> JsonObject:
+    words = {"kind": refusal.kind, "target": refusal.target, "line": refusal.line}
+    return {name: word for name, word in words.items() if word}
 
 
 def _without_mark(stderr: str, mark: str) -> tuple[str, str | None]:

@@ -1,0 +1,239 @@
+"""The keeper: starts one program in the background, keeps what it writes, and ends it and all that it has started in time.
+
+It runs as a program of its own (`python -I -S keeper.py FOLDER`), imports nothing of Treadle, and outlives whoever has started it: a
+process that is found again after a restart has been kept all the while. Its folder holds `plan.json`, `state.json`, `output` and the
+pipe `input`.
+"""
+
+# ruff: noqa: PTH105, PTH118, PTH123, PTH208 - no heavy imports in a program that is started for each process
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+
+__all__ = ["started_at"]
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_TERM_SECONDS = 2.0
+_PIECE = 65536
+_ROUNDS = 200
+
+
+class _Asked:
+    """What signals have asked for."""
+
+    end = False
+    close_input = False
+
+
+def main() -> int:
+    """Start the program of a folder, and leave once it runs: the keeper itself goes on in the background."""
+    folder = sys.argv[1]
+    os.umask(0o077)
+    with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
+        plan = json.load(file)
+    ready, tell = os.pipe()
+    if os.fork():
+        os.close(tell)
+        told = os.read(ready, 4096)
+        if told != b"ok":
+            sys.stderr.write(told.decode("utf-8", "replace") or "The keeper ended before it began.")
+            return 1
+        return 0
+    os.close(ready)
+    os.setsid()
+    _become_reaper()
+    signal.signal(signal.SIGTERM, lambda *_: setattr(_Asked, "end", True))
+    signal.signal(signal.SIGUSR1, lambda *_: setattr(_Asked, "close_input", True))
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # wakes us
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    try:
+        child, output, feed = _start(folder, plan)
+    except OSError as error:
+        os.write(tell, f"{plan['arguments'][0]}: {error.strerror}".encode())
+        return 1
+    state = {"status": "running", "pid": child, "pid_started": started_at(child), "keeper": os.getpid(),
+             "keeper_started": started_at(os.getpid()), "began": time.time()}  # fmt: skip
+    _write_state(folder, state)
+    os.write(tell, b"ok")
+    os.close(tell)
+    _silence()
+    status, code, left_out = _keep(folder, plan, child, output, feed, keep)
+    _end_all(child, plan.get("groups", []))
+    _write_state(
+        folder, {**state, "status": status, "exit_code": code, "left_out_bytes": left_out, "ended": time.time()}
+    )
+    return 0
+
+
+def _start(folder: str, plan: dict) -> tuple[int, int, int]:  # type: ignore[type-arg]  # JSON of ours
+    output, theirs = os.pipe()
+    given = os.open(os.path.join(folder, "input"), os.O_RDONLY | os.O_NONBLOCK)
+    feed = os.open(os.path.join(folder, "input"), os.O_WRONLY)
+    os.set_blocking(given, True)
+    failing, failed = os.pipe()
+    child = os.fork()
+    if not child:
+        os.setsid()
+        with contextlib.suppress(AttributeError, OSError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        try:
+            os.dup2(given, 0)
+            os.dup2(theirs, 1)
+            os.dup2(theirs, 2)
+            os.umask(0o022)
+            os.chdir(plan["cwd"])
+            os.execvp(plan["arguments"][0], plan["arguments"])  # noqa: S606 - the point of it
+        except OSError as error:
+            os.write(failed, str(error.errno).encode())
+        os._exit(127)
+    os.close(theirs)
+    os.close(given)
+    os.close(failed)
+    if reason := os.read(failing, 16):
+        os.waitpid(child, 0)
+        raise OSError(int(reason), os.strerror(int(reason)))
+    os.close(failing)
+    return child, output, feed
+
+
+def _keep(folder: str, plan: dict, child: int, output: int, feed: int, wake: int) -> tuple[str, int | None, int]:  # type: ignore[type-arg]  # as above
+    """Write down what the program writes until it ends, its time is over, or somebody asks for its end."""
+    deadline = time.monotonic() + plan["seconds"]
+    room, left_out, open_pipe = plan["max_bytes"], 0, True
+    kept = os.open(os.path.join(folder, "output"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    code = None
+    while True:
+        code = _ended(child) if code is None else code
+        left = deadline - time.monotonic()
+        watched = [wake, output] if open_pipe else [wake]
+        ready = select.select(watched, [], [], 0 if code is not None else max(0.0, min(left, 0.2)))[0]
+        if output in ready:
+            piece = os.read(output, _PIECE)
+            open_pipe = bool(piece)
+            taken = piece[:room]
+            room -= len(taken)
+            left_out += len(piece) - len(taken)
+            with contextlib.suppress(OSError):  # the disk is full: the program goes on, and its words are left out
+                os.write(kept, taken)
+        if wake in ready:
+            os.read(wake, 64)
+        if _Asked.close_input and feed >= 0:
+            os.close(feed)
+            feed = -1
+        if code is not None and output not in ready:
+            return "exited", code, left_out
+        if code is None and left <= 0:
+            return "timed_out", None, left_out
+        if code is None and _Asked.end:
+            return "killed", None, left_out
+
+
+def _ended(child: int) -> int | None:
+    with contextlib.suppress(ChildProcessError):
+        found, status = os.waitpid(child, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if found else None
+    return 0
+
+
+def _end_all(child: int, groups: list[str]) -> None:
+    """End the program's group, and whatever has left it: what has lost its parent is ours."""
+    for number, seconds in ((signal.SIGTERM, _TERM_SECONDS), (signal.SIGKILL, 0.0)):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child, number)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and _children():
+            _reap()
+            time.sleep(0.02)
+    for _ in range(_ROUNDS):
+        found = {*_children(), *_members(groups)}
+        for one in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(one, signal.SIGKILL)
+        _reap()
+        if not found:
+            return
+        time.sleep(0.01)
+
+
+def _children() -> set[int]:
+    """Return all processes that descend from this one."""
+    parents: dict[int, int] = {}
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                with (
+                    contextlib.suppress(OSError, ValueError, IndexError),
+                    open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file,
+                ):
+                    fields = file.read().rpartition(")")[2].split()
+                    if fields[0] != "Z":
+                        parents[int(name)] = int(fields[1])
+    found: set[int] = set()
+    new = {os.getpid()}
+    while new:
+        new = {one for one, parent in parents.items() if parent in new and one not in found}
+        found |= new
+    return found
+
+
+def _members(groups: list[str]) -> set[int]:
+    found: set[int] = set()
+    for one in groups:
+        with (
+            contextlib.suppress(OSError, ValueError),
+            open(os.path.join(one, "cgroup.procs"), encoding="ascii") as file,
+        ):
+            found |= set(map(int, file.read().split()))
+    return found
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def started_at(pid: int) -> str:
+    """Return when a process started, in the kernel's count: a number that is given again has another one. Empty where nobody can tell."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _become_reaper() -> None:
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _silence() -> None:
+    """Let go of what belongs to whoever has started us: its pipes would never end."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(nowhere, number)
+
+
+def _write_state(folder: str, state: dict) -> None:  # type: ignore[type-arg]  # as above
+    place = os.path.join(folder, "state.json")
+    with open(f"{place}.new", "w", encoding="utf-8") as file:
+        json.dump(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{place}.new", place)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

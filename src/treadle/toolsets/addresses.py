@@ -1,0 +1,162 @@
+"""Addresses: which addresses of the network a tool may reach that a model sends there: public ones, and what was named. Opens nothing."""
+
+import asyncio
+import ipaddress
+import re
+import socket
+from collections.abc import Sequence
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+
+from treadle.errors import ConfigurationError, shown
+
+__all__ = ["Network", "NotPublic", "Target", "addresses_of", "is_allowed", "networks", "target_of"]
+
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+_Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_PORTS = {"http": 80, "https": 443}
+_MAX_URL_CHARS = 4000
+_NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*")
+_UNSAFE = re.compile(r"[\x00-\x20\x7f\\]")
+_TRANSLATING = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96", "::ffff:0:0:0/96")))
+"""Networks whose addresses hold one of IPv4 in their last four bytes, beside those that Python knows."""
+
+
+class NotPublic(Exception):
+    """An address that may not be reached."""
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a URL leads, in the one form that is judged, resolved and asked for."""
+
+    url: str
+    scheme: str
+    host: str
+    """In small letters and ASCII, without brackets and without a dot at its end."""
+    port: int
+
+
+def networks(named: Sequence[str]) -> tuple[Network, ...]:
+    """Read networks as people write them, such as `127.0.0.0/8`.
+
+    Raises:
+        ConfigurationError: One is not a network.
+    """
+    if isinstance(named, str):
+        raise ConfigurationError(f"allowed_networks takes a list, such as ['10.0.0.0/8']; got {shown(named)}.")
+    found: list[Network] = []
+    for one in named:
+        try:
+            found.append(ipaddress.ip_network(one))
+        except (ValueError, TypeError) as error:
+            raise ConfigurationError(f"{shown(one)} is not a network, such as '10.0.0.0/8'.") from error
+    return tuple(found)
+
+
+def target_of(url: str) -> Target:
+    """Read a URL strictly.
+
+    Raises:
+        ValueError: With a sentence: it is not a URL of the web, or holds what two readers may read in two ways.
+    """
+    if len(url) > _MAX_URL_CHARS:
+        raise ValueError(f"The address has {len(url):,} characters; at most {_MAX_URL_CHARS:,} are allowed.")
+    if _UNSAFE.search(url):
+        raise ValueError("The address holds a blank, a control character or a backslash. Encode it with %.")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"This is not a valid address: {error}.") from error
+    if parts.scheme not in _PORTS:
+        raise ValueError(f"Only http:// and https:// addresses can be fetched; got {shown(parts.scheme or url[:40])}.")
+    if "@" in parts.netloc:
+        raise ValueError("The address holds a user or a password. Leave it out.")
+    host = _host(parts.hostname or "")
+    shown_host = f"[{host}]" if ":" in host else host
+    own_port = port if port is not None else _PORTS[parts.scheme]
+    place = shown_host if own_port == _PORTS[parts.scheme] else f"{shown_host}:{own_port}"
+    query = f"?{parts.query}" if parts.query else ""
+    return Target(
+        url=f"{parts.scheme}://{place}{parts.path or '/'}{query}", scheme=parts.scheme, host=host, port=own_port
+    )
+
+
+def _host(given: str) -> str:
+    if "%" in given:
+        raise ValueError("The host of the address names a zone or is encoded. Write its plain name.")
+    host = given.lower().removesuffix(".")
+    if ":" in host:
+        try:
+            return ipaddress.IPv6Address(host).compressed
+        except ValueError as error:
+            raise ValueError(f"{shown(given)} is not an IPv6 address.") from error
+    try:
+        host = host.encode("idna").decode() if not host.isascii() else host
+    except UnicodeError as error:
+        raise ValueError(f"{shown(given)} is not a name of a host.") from error
+    if not _NAME.fullmatch(host) or len(host) > 253:
+        raise ValueError(f"{shown(given)} is not a name of a host.")
+    return host
+
+
+async def addresses_of(target: Target, allowed: Sequence[Network]) -> tuple[str, ...]:
+    """Resolve a host once, and return its addresses. They are what is connected to: nobody resolves the name again.
+
+    Raises:
+        NotPublic: One of them may not be reached. A name that has a public address and another one is refused whole.
+        OSError: The name cannot be resolved.
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    addresses = tuple(dict.fromkeys(str(row[4][0]) for row in found))
+    if not addresses:
+        raise OSError(f"{target.host} has no address")
+    for one in addresses:
+        if not is_allowed(one, allowed):
+            raise NotPublic(
+                f"{target.host} leads to {one}, which is not a public address. Only public addresses can be fetched."
+            )
+    return addresses
+
+
+def is_allowed(address: str, allowed: Sequence[Network] = ()) -> bool:
+    """Whether an address is public, or in a network that was named. An address of IPv4 within one of IPv6 is judged, too."""
+    try:
+        one = ipaddress.ip_address(address)
+    except ValueError:  # such as one with a zone, which is of this link
+        return False
+    inner = _inner(one)
+    if any(each in network for each in inner for network in allowed):
+        return True
+    return all(map(_is_public, inner))
+
+
+def _is_public(one: _Address) -> bool:
+    return one.is_global and not (
+        one.is_multicast
+        or one.is_reserved
+        or one.is_private
+        or one.is_loopback
+        or one.is_link_local
+        or one.is_unspecified
+    )
+
+
+def _inner(one: _Address) -> list[_Address]:
+    """Return an address, and those that it stands for."""
+    if isinstance(one, ipaddress.IPv4Address):
+        return [one]
+    if one.ipv4_mapped is not None:
+        return [one.ipv4_mapped]
+    found: list[_Address] = [one]
+    if one.sixtofour is not None:
+        found.append(one.sixtofour)
+    if one.teredo is not None:
+        found += one.teredo
+    if any(one in network for network in _TRANSLATING):
+        found.append(ipaddress.IPv4Address(int(one) & 0xFFFFFFFF))
+    return found

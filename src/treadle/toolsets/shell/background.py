@@ -1,0 +1,255 @@
+"""The toolset of a shell whose commands may go on in the background: start, read by lines, write, end. Decides nothing itself."""
+
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from treadle.concurrency.threads import Threads
+from treadle.errors import ConfigurationError, shown
+from treadle.ports import SessionView, ToolsetContext
+from treadle.tools import JsonObject, Tool, ToolContext
+from treadle.toolsets.files.root import Root
+from treadle.toolsets.files.schemas import ERROR_SCHEMA
+from treadle.toolsets.shell.keeping import Kept, Processes, state_folder
+from treadle.toolsets.shell.tool import shell_tool
+
+__all__ = ["ShellTools"]
+
+_MAX_LINES = 1000
+_MAX_WAIT_SECONDS = 60.0
+_POLL_SECONDS = 0.05
+_PROCESS: JsonObject = {"type": "string", "minLength": 2, "maxLength": 10, "description": "Its id, such as p1."}
+_STATUS: JsonObject = {
+    "process": {"type": "string"},
+    "status": {"enum": ["running", "exited", "timed_out", "killed", "lost"]},
+    "exit_code": {"type": ["integer", "null"]},
+    "seconds_left": {"type": "number"},
+}
+
+_threads = Threads()
+
+
+class ShellTools:
+    """A toolset: `shell`, whose commands may go on in the background, and the tools that read, write and end those.
+
+    A process in the background has a lifetime, which a keeper of its own ends: also after a crash of this program. What it writes is kept on
+    disk. A run that ends, ends the processes of its session, but those that were started with `keep`; one that pauses ends none.
+    A session that goes on after a restart finds its processes again.
+
+    Example:
+        agent = Agent("openai:gpt-5-mini", tools=[*file_tools("."), ShellTools(".")])
+
+    Args:
+        root: The folder in which the first command starts.
+        state: Where output and state of the processes are kept; None for the `processes` folder of the person's state.
+
+    Raises:
+        ConfigurationError: The folder does not exist.
+    """
+
+    name = "shell"
+
+    def __init__(self, root: str | Path, *, state: str | Path | None = None) -> None:
+        if state is not None and not isinstance(state, str | Path):
+            raise ConfigurationError(f"ShellTools(state=) takes a folder; got {shown(state)}.")
+        self._root = Root(root)
+        self._state = None if state is None else Path(state).absolute()
+
+    @asynccontextmanager
+    async def open(self, ctx: ToolsetContext) -> AsyncIterator["_Open"]:
+        """Find the session's processes, and end those that may not outlive the run when it ends."""
+        session = ctx.session
+        processes = Processes(self._state or state_folder(os.environ), session.id)
+        await _threads.submit(processes.sweep)
+        try:
+            yield _Open(_tools(self._root, processes))
+        finally:
+            run = session.state.run
+            if run is not None and run.phase not in ("running", "paused"):
+                await _threads.submit(processes.end_task)
+
+
+class _Open:
+    def __init__(self, tools: tuple[Tool, ...]) -> None:
+        self._tools = tools
+
+    def tools(self, session: SessionView) -> Sequence[Tool]:
+        """Return the same tools for each request."""
+        return self._tools
+
+
+def _tools(root: Root, processes: Processes) -> tuple[Tool, ...]:
+    return (
+        shell_tool(root.path, processes=processes),
+        _lister(processes),
+        _reader(processes),
+        _writer(processes),
+        _killer(processes),
+    )
+
+
+def _lister(processes: Processes) -> Tool:
+    return Tool(
+        name="list_processes",
+        description="List the background processes of this session: id, command, status, and for how long each may go on.",
+        parameters={"type": "object", "properties": {}, "additionalProperties": False},
+        output_schema=_listing(),
+        effect="read",
+        polling=True,
+        run=partial(_list, processes),
+    )
+
+
+def _reader(processes: Processes) -> Tool:
+    return Tool(
+        name="read_process",
+        description=(
+            "Read what a background process has written, by lines; standard output and standard error come together.\nOutput: `output`, "
+            "`next_offset` to go on from, and `status`: running, exited (with `exit_code`), timed_out, killed or lost. With `wait`, it "
+            "waits for new lines or the end. A last line that has no end yet is shown, and read again by the next call."
+        ),
+        parameters={
+            "type": "object",
+            "properties": {
+                "process": _PROCESS,
+                "offset": {"type": "integer", "minimum": 1, "default": 1, "description": "First line, from 1."},
+                "limit": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": _MAX_LINES,
+                    "default": 200,
+                    "description": "Lines to return at most.",
+                },
+                "wait": {
+                    "type": "number",
+                    "minimum": 0,
+                    "maximum": _MAX_WAIT_SECONDS,
+                    "default": 0,
+                    "description": "Seconds to wait where there is nothing new.",
+                },
+            },
+            "required": ["process"],
+            "additionalProperties": False,
+        },
+        output_schema={
+            "type": "object",
+            "properties": {
+                **_STATUS,
+                "output": {"type": "string"},
+                "count": {"type": "integer", "minimum": 0},
+                "next_offset": {"type": "integer", "minimum": 1},
+                "has_more": {"const": True},
+            },
+            "required": ["process", "status", "output", "count", "next_offset"],
+            "additionalProperties": False,
+        },
+        error_schema=ERROR_SCHEMA,
+        effect="read",
+        polling=True,
+        run=partial(_read, processes),
+        examples=({"process": "p1"}, {"process": "p1", "offset": 120, "wait": 10}),
+    )
+
+
+def _writer(processes: Processes) -> Tool:
+    return Tool(
+        name="write_process",
+        description="Write a text to the standard input of a background process. Give the line end where it waits for one.",
+        parameters={
+            "type": "object",
+            "properties": {
+                "process": _PROCESS,
+                "text": {"type": "string", "maxLength": 100_000, "description": "The text, such as yes\\n."},
+                "end_of_input": {
+                    "type": "boolean",
+                    "default": False,
+                    "description": "Whether nothing comes after it.",
+                },
+            },
+            "required": ["process", "text"],
+            "additionalProperties": False,
+        },
+        output_schema=_one(),
+        error_schema=ERROR_SCHEMA,
+        effect="unsafe",
+        run=partial(_write, processes),
+        examples=({"process": "p1", "text": "yes\n"},),
+    )
+
+
+def _killer(processes: Processes) -> Tool:
+    return Tool(
+        name="kill_process",
+        description="End a background process and all that it has started.",
+        parameters={
+            "type": "object",
+            "properties": {"process": _PROCESS},
+            "required": ["process"],
+            "additionalProperties": False,
+        },
+        output_schema=_one(),
+        error_schema=ERROR_SCHEMA,
+        effect="idempotent",
+        permission="allow",
+        run=partial(_kill, processes),
+        examples=({"process": "p1"},),
+    )
+
+
+def _one(**more: JsonObject) -> JsonObject:
+    return {
+        "type": "object",
+        "properties": {**_STATUS, **more},
+        "required": ["process", "status", *more],
+        "additionalProperties": False,
+    }
+
+
+def _listing() -> JsonObject:
+    return {
+        "type": "object",
+        "properties": {"processes": {"type": "array", "items": _one(command={"type": "string"})}},
+        "required": ["processes"],
+        "additionalProperties": False,
+    }
+
+
+def _told(kept: Kept) -> JsonObject:
+    found: JsonObject = {"process": kept.id, "status": kept.status}
+    if kept.status == "running":
+        found["seconds_left"] = kept.seconds_left
+    if kept.status == "exited":
+        found["exit_code"] = kept.exit_code
+    return found
+
+
+def _list(processes: Processes, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
+    return {"processes": [{**_told(one), "command": one.command[:200]} for one in processes.all()]}
+
+
+def _read(processes: Processes, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
+    process, offset, limit = arguments["process"], arguments.get("offset", 1), arguments.get("limit", 200)
+    end = time.monotonic() + arguments.get("wait", 0)
+    size = processes.size(process)
+    while True:
+        kept = processes.find(process)
+        lines, following, has_more = processes.read(process, offset=offset, limit=limit)
+        is_new = following > offset or (bool(lines) and processes.size(process) > size)
+        if is_new or kept.status != "running" or time.monotonic() >= end or ctx.cancelled:
+            break
+        time.sleep(_POLL_SECONDS)  # in a thread of its own
+    found: JsonObject = {**_told(kept), "output": "\n".join(lines), "count": len(lines), "next_offset": following}
+    return {**found, "has_more": True} if has_more else found
+
+
+def _write(processes: Processes, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
+    process = arguments["process"]
+    processes.write(process, arguments["text"].encode(), ends_input=arguments.get("end_of_input", False))
+    return _told(processes.find(process))
+
+
+def _kill(processes: Processes, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
+    return _told(processes.kill(arguments["process"]))

@@ -1,0 +1,263 @@
+"""Commands in the background: started, read by lines, written to, ended in time; found again after a restart."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle import Agent, Confinement, ShellTools, allow, find_sandbox, first_of, open_session
+from treadle.errors import Rejected
+from treadle.sandboxes.keeper import started_at
+from treadle.testing import ScriptedModel, call, text
+from treadle.tools import Decision
+from treadle.toolsets.shell.keeping import Kept, Processes
+
+LIMIT = 30.0
+
+
+@pytest.fixture
+def kept(tmp_path: Path):
+    processes = Processes(tmp_path / "state", "s")
+    yield processes
+    for one in processes.all():
+        processes.kill(one.id)
+
+
+def start(processes: Processes, line: str, *, seconds: float = 60, keep: bool = False) -> str:
+    env = {"PATH": os.environ["PATH"]}
+    return processes.start(("/bin/bash", "-c", line), command=line, cwd="/", env=env, seconds=seconds, keep=keep).id
+
+
+def until(condition: Any) -> Any:
+    """Wait until something outside of this process is so."""
+    end = time.monotonic() + LIMIT
+    while not (found := condition()):
+        assert time.monotonic() < end
+    return found
+
+
+def ended(processes: Processes, process: str) -> Kept:
+    return until(lambda: (one := processes.find(process)).status != "running" and one)
+
+
+def is_over(pid: int) -> bool:
+    """Whether a process is no more, or only its entry is left."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.mark.row("K06")
+def test_its_time_ends_it_and_all_that_it_has_started(kept: Processes, tmp_path: Path):
+    line = f"setsid sleep 99 & echo $! > {tmp_path}/a; (sleep 98 & echo $! > {tmp_path}/b); sleep 99"
+    process = start(kept, line, seconds=1)
+
+    done = ended(kept, process)
+    assert (done.status, done.exit_code) == ("timed_out", None)
+    for name in ("a", "b"):
+        assert is_over(int((tmp_path / name).read_text()))
+
+
+def test_it_says_how_it_ended(kept: Processes):
+    assert ended(kept, start(kept, "exit 3")).exit_code == 3
+    assert ended(kept, start(kept, "kill -9 $$")).exit_code == -9
+    with pytest.raises(Rejected) as refused:
+        kept.start(("/no/such/program",), command="x", cwd="/", env={}, seconds=5, keep=False)
+    assert refused.value.code == "cannot_start"
+    assert [one.id for one in kept.all()] == ["p1", "p2"]
+
+
+def test_what_it_writes_is_read_by_lines(kept: Processes):
+    process = start(kept, "seq 1 5; echo oops >&2; printf 'name? '; read name; echo hello $name; cat; echo over")
+
+    until(lambda: kept.read(process, offset=1, limit=100)[0][-1:] == ["name? "])
+    assert kept.read(process, offset=2, limit=2) == (["2", "3"], 4, True)
+    lines, following, has_more = kept.read(process, offset=5, limit=100)
+    assert (lines, following, has_more) == (["5", "oops", "name? "], 7, False)
+    kept.write(process, b"Ada\n", ends_input=False)
+    until(lambda: kept.read(process, offset=7, limit=1)[0] == ["name? hello Ada"])
+    kept.write(process, b"more\n", ends_input=True)
+    assert ended(kept, process).exit_code == 0
+    assert kept.read(process, offset=8, limit=9) == (["more", "over"], 10, False)
+    with pytest.raises(Rejected, match="has ended"):
+        kept.write(process, b"x", ends_input=False)
+
+
+def test_a_process_whose_keeper_was_killed_is_lost_and_ended(kept: Processes):
+    process = start(kept, "sleep 99")
+    (place,) = (kept._folder).glob("p1")
+    state = json.loads((place / "state.json").read_text())
+    os.kill(state["keeper"], signal.SIGKILL)
+
+    assert ended(kept, process).status == "lost"
+    until(lambda: is_over(state["pid"]))
+
+
+def test_a_number_that_was_given_again_is_not_taken_for_the_keeper(kept: Processes, tmp_path: Path):
+    process = start(kept, "sleep 99")
+    place = next(kept._folder.glob("p1"))
+    state = json.loads((place / "state.json").read_text())
+    with subprocess.Popen(["/bin/sleep", "99"]) as other:
+        (place / "state.json").write_text(
+            json.dumps({**state, "keeper": other.pid, "pid": other.pid, "keeper_started": "1", "pid_started": "1"})
+        )
+        assert kept.find(process).status == "lost"
+        kept.kill(process)
+        assert other.poll() is None
+        other.kill()
+    os.kill(state["keeper"], signal.SIGTERM)
+    until(lambda: is_over(state["pid"]))
+
+
+def test_files_of_processes_are_the_persons_alone(kept: Processes):
+    process = start(kept, "umask; echo x")
+    ended(kept, process)
+
+    assert kept.read(process, offset=1, limit=1)[0] == ["0022"]
+    modes = {one.stat().st_mode & 0o077 for one in [kept._folder, *kept._folder.rglob("*")]}
+    assert modes == {0}
+
+
+# --- as tools
+
+
+def run(root: Path, calls: list[Any], **more: Any) -> Any:
+    async def go() -> Any:
+        model = ScriptedModel([*calls, text("Done.")])
+        tools = [ShellTools(root, state=root / "state")]
+        policy = more.pop("policy", allow("*"))
+        async with open_session(root / "j.db", id="s") as session:
+            result = await Agent(model, tools=tools, policy=policy, **more).run("go", session=session)
+            return result, [
+                json.loads(one.content) for message in result.messages for one in getattr(message, "results", ())
+            ]
+
+    return asyncio.run(go())
+
+
+def test_a_model_starts_reads_writes_and_ends_one(tmp_path: Path):
+    result, found = run(
+        tmp_path,
+        [
+            call("shell", command="cat", background=True),
+            call("shell", command="read a; echo got $a; sleep 99", background=True, lifetime=60),
+            call("write_process", process="p1", text="it\n"),
+            call("read_process", process="p1", wait=30),
+            call("list_processes"),
+            call("kill_process", process="p1"),
+            call("read_process", process="p7"),
+        ],
+    )  # fmt: skip
+
+    assert [one.status for one in result.tool_calls] == ["invalid_arguments", "ok", "ok", "ok", "ok", "ok", "rejected"]
+    assert found[1]["process"] == "p1"
+    assert (found[3]["output"], found[3]["status"], found[3]["next_offset"]) == ("got it", "running", 2)
+    assert found[4]["processes"][0]["command"].startswith("read a")
+    assert found[5] == {"process": "p1", "status": "killed"}
+
+
+def test_a_run_that_ends_ends_its_processes_but_those_that_it_was_told_to_keep(tmp_path: Path):
+    run(
+        tmp_path,
+        [
+            call("shell", command="sleep 99", background=True, lifetime=60),
+            call("shell", command="sleep 98", background=True, lifetime=60, keep=True),
+        ],
+    )
+    processes = Processes(tmp_path / "state", "s")
+
+    assert [one.status for one in processes.all()] == ["killed", "running"]
+    processes.kill("p2")
+
+
+def test_a_run_that_pauses_keeps_them_and_finds_them_again(tmp_path: Path):
+    from treadle import ask
+
+    class AskOnce:
+        def decide(self, call: Any, session: Any) -> Any:
+            return Decision(kind="ask" if call.name == "kill_process" else "allow", rule="r")
+
+    result, _ = run(
+        tmp_path,
+        [call("shell", command="echo up; sleep 99", background=True, lifetime=60), call("kill_process", process="p1")],
+        policy=first_of(AskOnce(), ask("*")),
+    )
+    assert result.status == "paused"
+    processes = Processes(tmp_path / "state", "s")
+    assert [one.status for one in processes.all()] == ["running"]
+    processes.kill("p1")
+
+
+CRASHES = textwrap.dedent(
+    """
+    import asyncio, os, signal, sys
+    from treadle import Agent, ShellTools, allow, open_session, tool
+    from treadle.testing import ScriptedModel, call, text
+
+    @tool(effect="unsafe")
+    async def crash() -> str:
+        \"\"\"Crash.\"\"\"
+        os.kill(os.getpid(), signal.SIGKILL)
+        return ""
+
+    async def main():
+        model = ScriptedModel([call("shell", command="seq 1 30; sleep 99", background=True, lifetime=60), call("crash"), text("x")])
+        root = sys.argv[1]
+        async with open_session(root + "/j.db", id="s") as session:
+            await Agent(model, tools=[ShellTools(root, state=root + "/state"), crash], policy=allow("*")).run("go", session=session)
+
+    asyncio.run(main())
+    """
+)
+
+
+@pytest.mark.row("K06")
+@pytest.mark.unchecked("the journal of a process that was killed")
+def test_after_a_crash_the_session_finds_its_process_and_output(tmp_path: Path):
+    done = subprocess.run([sys.executable, "-c", CRASHES, str(tmp_path)], timeout=LIMIT * 2, check=False)
+    assert done.returncode == -signal.SIGKILL
+
+    _, found = run(tmp_path, [call("list_processes"), call("read_process", process="p1", offset=28, limit=2)])
+    assert [one["status"] for one in found[-2]["processes"]] == ["running"]
+    assert (found[-1]["output"], found[-1]["status"]) == ("28\n29", "running")
+    assert [one.status for one in Processes(tmp_path / "state", "s").all()] == ["killed"]  # that run has ended
+
+
+def test_in_a_sandbox_it_is_confined_too(tmp_path: Path):
+    class Boxed:
+        def decide(self, call: Any, session: Any) -> Any:
+            return Decision(kind="sandbox" if call.name == "shell" else "allow", rule="boxed")
+
+    root = tmp_path / "w"
+    root.mkdir()
+    sandbox = find_sandbox(Confinement(writable=(str(root),)))
+    line = "touch /usr/evil; touch inside; setsid sleep 97 & sleep 99"
+    _, found = run(
+        root,
+        [
+            call("shell", command=line, background=True, lifetime=60),
+            call("read_process", process="p1", wait=30),
+            call("kill_process", process="p1"),
+        ],
+        policy=Boxed(),
+        sandbox=sandbox,
+    )
+
+    assert "/usr/evil" in found[1]["output"]
+    assert found[2]["status"] == "killed"
+    assert (root / "inside").exists()
+    assert not Path("/usr/evil").exists()
+
+
+def test_the_count_of_the_kernel_tells_processes_of_one_number_apart():
+    assert started_at(os.getpid()) != ""
+    assert started_at(2**22 + 5) == ""

@@ -1,0 +1,195 @@
+"""Fetch: public addresses only, whatever they are called; each redirection judged; nothing of the person's is sent."""
+
+import asyncio
+import gzip
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from treadle import Agent, ConfigurationError, allow, deny, first_of
+from treadle.errors import Rejected
+from treadle.testing import ScriptedModel, call, text
+from treadle.toolsets.addresses import is_allowed, networks, target_of
+from treadle.toolsets.fetch import fetch_tool
+
+LOOPBACK = ["127.0.0.0/8", "::1/128"]
+
+
+class Site(http.server.BaseHTTPRequestHandler):
+    """A few pages, and what was asked for them."""
+
+    asked: list[tuple[str, dict[str, str]]]
+
+    def do_GET(self) -> None:  # noqa: C901 - one page a case
+        self.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
+        port = self.server.server_address[1]
+        kind, body, more = "text/html; charset=utf-8", b"", {}
+        status = 200
+        match self.path.partition("?")[0]:
+            case "/page":
+                body = "<head><title>T</title><script>x()</script></head><body><h1>Gr\u00fc\u00dfe</h1><p>one  two</p></body>".encode()
+            case "/long":
+                kind, body = "text/plain", b"x" * 50_000
+            case "/bomb":
+                body, more = gzip.compress(b"y" * 50_000_000), {"Content-Encoding": "gzip"}
+            case "/binary":
+                kind, body = "image/png", b"\x89PNG\0\0"
+            case "/missing":
+                status, body = 404, b"<p>no</p>"
+            case "/here":
+                status, more = 302, {"Location": "/page"}
+            case "/away":
+                status, more = 302, {"Location": f"http://localhost:{port}/page"}
+            case "/private":
+                status, more = 302, {"Location": "http://10.1.2.3/x"}
+            case "/file":
+                status, more = 302, {"Location": "file:///etc/passwd"}
+            case "/round":
+                status, more = 302, {"Location": "/round"}
+            case "/never":
+                self.server.held.wait(60)
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **more}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        return
+
+
+@pytest.fixture
+def site() -> Iterator[Any]:
+    handler = type("Handler", (Site,), {"asked": []})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.held = threading.Event()  # type: ignore[attr-defined]  # for the page that never comes
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.base = f"http://127.0.0.1:{server.server_address[1]}"  # type: ignore[attr-defined]  # as above
+    server.asked = handler.asked  # type: ignore[attr-defined]  # as above
+    yield server
+    server.held.set()  # type: ignore[attr-defined]  # as above
+    server.shutdown()
+    server.server_close()
+
+
+class Context:
+    """The part of a ToolContext that the tool uses: it allows what it was told to."""
+
+    def __init__(self, kind: str = "ask") -> None:
+        self.kind = kind
+        self.asked: list[str] = []
+
+    async def decide(self, action: str, arguments: Any, *, effect: str) -> Any:
+        from treadle import Decision
+
+        self.asked.append(arguments["url"])
+        return Decision(kind=self.kind)  # type: ignore[arg-type]  # one of the four
+
+
+def get(url: str, context: Any = None, *, tool: Any = None, **more: Any) -> Any:
+    tool = tool or fetch_tool(allowed_networks=LOOPBACK)
+    tool.validate({"url": url})
+    return asyncio.run(tool.run({"url": url, **more}, context or Context()))
+
+
+def refused(url: str, **more: Any) -> str:
+    with pytest.raises(Rejected) as found:
+        get(url, **more)
+    return str(found.value.code)
+
+
+@pytest.mark.row("D-FETCH")
+def test_a_page_becomes_text(site: Any):
+    found = get(f"{site.base}/page")
+
+    assert (found["output"], found["status"], found["media_type"]) == ("T\n\nGrüße\n\none two", 200, "text/html")
+    assert "<h1>" in get(f"{site.base}/page", raw=True)["output"]
+    assert get(f"{site.base}/missing")["status"] == 404
+    assert refused(f"{site.base}/binary") == "not_text"
+    assert not {"cookie", "authorization", "referer"} & site.asked[0][1].keys()
+
+
+def test_a_long_page_goes_on_and_a_large_one_is_cut(site: Any):
+    first = get(f"{site.base}/long")
+    assert len(first["output"]) == first["next_offset"] == 40_000
+    assert len(get(f"{site.base}/long", offset=40_000)["output"]) == 10_000
+    bomb = get(f"{site.base}/bomb", tool=fetch_tool(allowed_networks=LOOPBACK, max_bytes=10_000), raw=True)
+    assert (len(bomb["output"]), bomb["truncated"]) == (10_000, True)
+    assert refused(f"{site.base}/never", tool=fetch_tool(allowed_networks=LOOPBACK, timeout=0.2)) == "timeout"
+
+
+@pytest.mark.row("D-FETCH")
+def test_each_redirection_is_judged_anew(site: Any):
+    context = Context("ask")
+    assert get(f"{site.base}/here")["url"] == f"{site.base}/page"
+    away = get(f"{site.base}/away", context)
+    port = site.server_address[1]
+    assert (away["output"], away["redirect"]) == ("", f"http://localhost:{port}/page")
+    assert context.asked == [f"http://localhost:{port}/page"]
+    assert get(f"{site.base}/away", Context("allow"))["output"].startswith("T")
+    assert refused(f"{site.base}/private", context=Context("allow")) == "not_public"
+    assert refused(f"{site.base}/file") == "bad_redirect"
+    assert refused(f"{site.base}/round") == "too_many_redirects"
+
+
+@pytest.mark.row("D-FETCH")
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1", "localhost", "0.0.0.0", "127.1", "2130706433", "0x7f.0.0.1", "0177.0.0.1", "[::1]", "[::]", "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]", "169.254.169.254", "[fd00:ec2::254]", "100.100.100.200", "10.0.0.1", "172.16.5.4", "192.168.1.1", "[fe80::1]",
+        "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "[::127.0.0.1]", "224.0.0.1", "255.255.255.255", "192.0.2.1", "198.18.0.1", "LOCALHOST.",
+    ],
+)  # fmt: skip
+def test_what_is_not_public_is_not_reached(site: Any, host: str):
+    code = refused(f"http://{host}:{site.server_address[1]}/page", tool=fetch_tool())
+
+    assert code in ("not_public", "host_not_found")
+    assert site.asked == []
+
+
+def test_public_addresses_are_told_from_others():
+    assert is_allowed("93.184.216.34")
+    assert is_allowed("2606:4700::1111")
+    assert not is_allowed("fe80::1%eth0")
+    assert is_allowed("10.1.2.3", networks(["10.1.0.0/16"]))
+    assert not is_allowed("10.2.2.3", networks(["10.1.0.0/16"]))
+    with pytest.raises(ConfigurationError, match="not a network"):
+        fetch_tool(allowed_networks=["nowhere"])
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["file:///etc/passwd", "ftp://a/b", "http://a@b/", "http://a:b@c/", "http://a\\@b/", "http://a b/", "http://a\n/", "http:///x",
+     "http://a:99999/", "http://[::1%25lo]/", "http://exa%6dple/", "javascript:1", "//a/b", "http://\u2488.com/", "unix:/x"],
+)  # fmt: skip
+async def test_what_two_readers_may_read_in_two_ways_is_invalid(url: str):
+    model = ScriptedModel([call("fetch", url=url), text("ok")])
+    result = await Agent(model, tools=[fetch_tool()], policy=allow("*")).run("go")
+
+    assert [one.status for one in result.tool_calls] == ["invalid_arguments"]
+
+
+def test_an_address_has_one_form():
+    assert target_of("HTTP://Example.COM.:80/a?b#c").url == "http://example.com/a?b"
+    assert target_of("https://b\u00fccher.example").url == "https://xn--bcher-kva.example/"
+
+
+@pytest.mark.row("D-FETCH")
+async def test_it_asks_unless_its_host_is_allowed(site: Any):
+    def agent(policy: Any) -> Agent:
+        model = ScriptedModel([call("fetch", url=f"{site.base}/page"), text("ok")])
+        return Agent(model, tools=[fetch_tool(allowed_networks=LOOPBACK)], policy=policy)
+
+    assert (await agent(None).run("go")).reason == "approval_required"
+    assert (await agent(allow("fetch(host=example.com)", "fetch(example.org)")).run("go")).reason == "approval_required"
+    for rule in ("fetch(host=127.0.0.1)", "fetch(127.0.0.1)", "WebFetch(domain:127.0.0.1)"):
+        allowed = await agent(allow(rule)).run("go")
+        assert json.loads(allowed.messages[2].results[0].content)["status"] == 200
+    for rule in ("fetch(127.0.0.1)", "fetch(127.*)"):
+        denied = await agent(first_of(deny(rule), allow("*"))).run("go")
+        assert [one.status for one in denied.tool_calls] == ["denied"]
