@@ -617,3 +617,28 @@ async def test_a_wish_that_is_rewound_is_gone() -> None:
         await Agent(model, tools=[look()]).run("And now?", session=session)
 
         assert compactions(await session.events()) == []
+
+
+async def test_a_run_that_is_cancelled_while_it_is_made_shorter_ends_as_cancelled_and_goes_on_later() -> None:
+    begun = asyncio.Event()
+
+    class Slow(ClearResults):
+        def is_due(self, need: RequestNeed, tokens: int) -> bool:
+            return need.step == 2
+
+        async def compact(self, context: Compactable) -> Compaction | None:
+            begun.set()
+            await asyncio.Event().wait()
+            return None
+
+    async with open_session("memory:") as session:
+        run = Agent(ScriptedModel([*looks(1)]), tools=[look()], compactor=Slow()).stream("Go", session=session)
+        ending = asyncio.create_task(run.finish())
+        await asyncio.wait_for(begun.wait(), 30)
+        run.cancel()
+        result = await asyncio.wait_for(ending, 30)
+        assert (result.reason, compactions(await session.events())) == ("cancelled", [])
+        done = await Agent(ScriptedModel([text("done")]), tools=[look()]).resume(session)
+        await check_session(session)
+
+    assert done.text == "done"

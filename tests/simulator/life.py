@@ -291,7 +291,7 @@ class Life:
         word = self._word_of_policy(tool)
         if word == "deny" or mode == "plan":
             return "deny"
-        if word == "ask" and mode == "deny-unlisted" and self.plan.agent["policy"] != "ask":
+        if word == "ask" and mode == "deny-unlisted":
             return "deny"
         return "allow" if mode == "bypass" else word
 

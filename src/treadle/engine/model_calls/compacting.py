@@ -86,6 +86,7 @@ class Compacting:
     async def _made(self, context: "_Context") -> Compaction | str:
         """Return what the compactor has made, or why there is nothing."""
         compactor = self._compactor or _BY_HAND
+        made: Compaction | None = None
         try:
             with self._asides.interrupt.cancel_scope():
                 made = await contained(compactor.compact(context))
@@ -93,6 +94,8 @@ class Compacting:
             pass_interrupts(error)
             logger.exception("The compactor raised; the request stays as it is")
             return f"The compactor failed: {encodable(shown_error(error))}"
+        if made is None and self._asides.interrupt.stop is not None:
+            return "The run was stopped meanwhile."
         return "The compactor found nothing to make shorter." if made is None else made
 
     async def _skip(self, why: str) -> None:
