@@ -41,7 +41,7 @@ help:  ## List these words
 .PHONY: setup
 setup: $(STAMP)  ## Make .venv and install the project with what its development needs
 
-# What a person needs to run it: the project and its dependencies, and no tool of a developer.
+# What a person needs to run it: the project, its dependencies and the terminal's, and no tool of a developer.
 $(RUNTIME): pyproject.toml
 	@command -v $(PYTHON) >/dev/null 2>&1 || { \
 	  echo "Treadle needs Python 3.11 or newer, and $(PYTHON) was not found: install it, or say make PYTHON=/path/to/python3." >&2; exit 1; }
@@ -52,7 +52,7 @@ $(RUNTIME): pyproject.toml
 	@[ -x $(BIN)/python ] && $(BIN)/python -c 'import pip' 2>/dev/null || { \
 	  rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); }
 	@echo "Installing Treadle into $(VENV) (once, and again when pyproject.toml changes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.' || { $(NOT_INSTALLED) }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[terminal]' || { $(NOT_INSTALLED) }
 	@touch $@
 
 $(STAMP): $(RUNTIME) scripts/dev_requirements.py

@@ -21,7 +21,7 @@ from treadle.cli.input.settings import Settings
 from treadle.events import AnyEvent, CallDecided
 from treadle.ports import Policy, SessionView
 
-__all__ = ["StopAtDenial", "policy_of"]
+__all__ = ["StopAtDenial", "interactive_policy", "policy_of"]
 
 _FAIL = "--on-approval fail"
 _REFUSAL = "It needs a person's consent, and nobody can be asked here."
@@ -29,13 +29,22 @@ _REFUSAL = "It needs a person's consent, and nobody can be asked here."
 
 def policy_of(settings: Settings) -> Policy | None:
     """Return the policy of the rules: a denial wins over a permission; None where there are no rules."""
-    rules: list[Policy] = []
-    if settings.deny:
-        rules.append(deny(*settings.deny, reason="A rule of this session denies it."))
-    if settings.allow:
-        rules.append(allow(*settings.allow))
+    rules = [*_denials(settings), *_permissions(settings)]
     policy = first_of(*rules) if rules else None
     return policy if settings.on_approval == "pause" else Unattended(policy, f"--on-approval {settings.on_approval}")
+
+
+def interactive_policy(settings: Settings, grants: Policy) -> Policy:
+    """Return the policy of a conversation: what a person allows while it goes on stands behind all denials."""
+    return first_of(*_denials(settings), grants, *_permissions(settings))
+
+
+def _denials(settings: Settings) -> list[Policy]:
+    return [deny(*settings.deny, reason="A rule of this session denies it.")] if settings.deny else []
+
+
+def _permissions(settings: Settings) -> list[Policy]:
+    return [allow(*settings.allow)] if settings.allow else []
 
 
 class Unattended:

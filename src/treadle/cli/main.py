@@ -23,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.exit(main(["run", "-m", "demo", "Find TODO"]))
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given and _is_interactive():
+        given = ["chat"]
     if not given:
         with open_terminal() as terminal:
             terminal.say_lines(help_text().rstrip().split("\n"))
@@ -36,6 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exc.code if isinstance(exc.code, int) else EXIT_USAGE
     with open_terminal() as terminal:
         return _guarded(options, terminal)
+
+
+def _is_interactive() -> bool:
+    """Whether a person sits before it: both what is typed and what is shown belong to a terminal."""
+    try:
+        return os.isatty(0) and os.isatty(1)
+    except OSError:
+        return False
 
 
 def _guarded(options: Options | TreadleError, terminal: Terminal) -> int:

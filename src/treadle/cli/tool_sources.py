@@ -21,17 +21,22 @@ __all__ = ["load_tools"]
 _OURS = str(Path(__file__).parents[1])
 
 
-def load_tools(settings: Settings) -> tuple[Tool | Toolset, ...]:
+def load_tools(settings: Settings, *, may_write: bool = False) -> tuple[Tool | Toolset, ...]:
     """Return the tools and toolsets of a call of the program.
+
+    Args:
+        may_write: Whether those that write and run programs are among the tools where none are named: a person can be asked.
 
     Raises:
         UsageError: A name is unknown, or a file cannot be loaded; with the line.
     """
     reading = file_tools(settings.root)
-    if not settings.tools:
+    if not settings.tools and not may_write:
         return reading
-    tools = (*reading, *writing_tools(settings.root), shell_tool(settings.root), fetch_tool())
-    own: dict[str, Tool | Toolset] = {tool.name: tool for tool in tools}
+    acting = (*reading, *writing_tools(settings.root), shell_tool(settings.root))
+    if not settings.tools:
+        return acting
+    own: dict[str, Tool | Toolset] = {tool.name: tool for tool in (*acting, fetch_tool())}
     own["background"] = ShellTools(settings.root)
     # By identity: one tool may be named twice, two tools of one name are a conflict.
     found: dict[int, Tool | Toolset] = {}
@@ -76,10 +81,15 @@ def _tools_of_file(path: Path) -> list[Tool | Toolset]:
         raise
     except BaseException as exc:  # it is a stranger's code: even SystemExit must not end us silently
         raise _broken(str(path), exc) from exc
-    tools = [value for value in vars(module).values() if isinstance(value, Tool) or is_toolset(value)]
+    tools = [value for value in vars(module).values() if _is_source(value)]
     if not tools:
         raise UsageError(f"The tools file {path} holds no tool: decorate a function with @tool, or make a Tool(...).")
     return tools
+
+
+def _is_source(value: object) -> bool:
+    """Whether a value of a module is a tool or a toolset. A module that was imported is neither: `os` has a name, and opens."""
+    return isinstance(value, Tool) or (not isinstance(value, ModuleType | type) and is_toolset(value))
 
 
 def _tools_of_attribute(text: str) -> list[Tool | Toolset]:

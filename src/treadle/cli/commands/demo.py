@@ -6,11 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from treadle.cli.commands.run import make_agent, start
+from treadle.cli.commands.run import start
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import default_journal
 from treadle.cli.input.settings import settings_of
+from treadle.cli.making import make_agent
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.running import quiet_logs
 

@@ -1,24 +1,20 @@
 """`treadle run` and `treadle resume`: put an agent together, open its session, and let it run."""
 
 import asyncio
-from typing import Any
 
-import msgspec
-
-from treadle import Agent, Budget, Session, open_session, resolve_model
-from treadle.cli.consent import policy_of
+from treadle import Agent, Session, open_session
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings, settings_of
-from treadle.cli.origins import absolute_model, origin_of, restored, tell_other_folder
+from treadle.cli.making import make_agent, resumed_budget
+from treadle.cli.origins import origin_of, restored, tell_other_folder
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.running import carry_out, quiet_logs
-from treadle.cli.sessions import find_session, last_model, opened, opened_session
+from treadle.cli.sessions import find_session, last_model, opened, opened_session, person
 from treadle.cli.standard_input import check_given, read_task
-from treadle.cli.tool_sources import load_tools
 from treadle.events import CallDecided
 
-__all__ = ["command", "go_on", "make_agent", "start"]
+__all__ = ["command", "go_on", "start"]
 
 
 def command(options: Options, terminal: Terminal) -> int:
@@ -31,31 +27,6 @@ def command(options: Options, terminal: Terminal) -> int:
     agent = make_agent(settings, settings.model)
     task = read_task(options.task, terminal)
     return asyncio.run(start(agent, task, settings=settings, options=options, terminal=terminal))
-
-
-def make_agent(settings: Settings, model: str | None) -> Agent:
-    """Put the agent together and check all of it: what is wrong is told before a session is opened or a model asked.
-
-    Raises:
-        ConfigurationError: The model, its key, a tool or a rule is wrong.
-    """
-    if model is None:
-        raise UsageError(
-            "No model is named. Say which with -m, such as -m openai-chat:gpt-5-mini, or set TREADLE_MODEL; "
-            "-m demo needs no key and no network."
-        )
-    agent = Agent(
-        resolve_model(absolute_model(model), base_url=settings.base_url, price=settings.price, facts=settings.facts),
-        tools=load_tools(settings),
-        policy=policy_of(settings),
-        budget=settings.budget,
-        profile=settings.profile,
-        guards=settings.guards,
-        on_limit=settings.on_limit,
-        approval_seconds=settings.approval_seconds,
-    )
-    agent.check()
-    return agent
 
 
 async def start(
@@ -75,6 +46,8 @@ async def start(
         else:
             terminal.progress(f"session: {session.id}")
         tell_other_folder(options, session, terminal)
+        if options.mode is not None and options.mode != session.mode:
+            await session.set_mode(options.mode, by=person(options))
         run = agent.stream(task, session=session, budget=settings.budget, deadline=options.deadline)
         run.remember(origin_of(settings, model or settings.model))
         return await carry_out(run, session, settings=settings, options=options, terminal=terminal)
@@ -97,15 +70,6 @@ async def go_on(options: Options, terminal: Terminal) -> int:
             run = agent.stream_resume(session, budget=resumed_budget(session, settings), deadline=options.deadline)
             run.remember(origin_of(settings, model))
             return await carry_out(run, session, settings=settings, options=options, terminal=terminal)
-
-
-def resumed_budget(session: Session, settings: Settings) -> Budget:
-    """Return the run's own limits, with those that were given for this call."""
-    run = session.state.run
-    if run is None or run.budget is None:
-        return settings.budget
-    stored: Any = msgspec.convert(run.budget, Budget)
-    return Budget(**{**msgspec.structs.asdict(stored), **settings.overriding})
 
 
 def _check_tools(agent: Agent, session: Session) -> None:

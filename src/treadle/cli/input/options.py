@@ -4,7 +4,6 @@ import argparse
 import difflib
 import re
 from collections.abc import Sequence
-from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
@@ -12,19 +11,30 @@ import msgspec
 
 from treadle import Budget, ConfigurationError
 from treadle.cli.exits import UsageError
+from treadle.cli.input.readers import LONGEST_SECONDS, instant, port, seconds
 from treadle.cli.input.session_options import ACTIONS, add_actions, add_filters
 
-__all__ = ["APPROVAL_SECONDS", "COMMANDS", "LONGEST_SECONDS", "OnApproval", "OnLimit", "Options", "help_text", "parse"]
+__all__ = [
+    "APPROVAL_SECONDS",
+    "COMMANDS",
+    "LONGEST_SECONDS",
+    "Mode",
+    "OnApproval",
+    "OnLimit",
+    "Options",
+    "help_text",
+    "parse",
+]
 
+Mode: TypeAlias = Literal["plan", "ask", "accept-edits", "deny-unlisted", "bypass"]
 OnLimit: TypeAlias = Literal["summarize", "report"]
 OnApproval: TypeAlias = Literal["pause", "deny", "fail"]
 
 APPROVAL_SECONDS = 7 * 86400.0
 """How long a person may take to answer where nothing else is said, as for `Agent`."""
-LONGEST_SECONDS = 100 * 366 * 86400.0
-"""The longest time that a person may be given to answer: 100 years."""
 
 COMMANDS = {
+    "chat": "talk with a model at this terminal, as `treadle` alone does",
     "run": "carry out one task",
     "resume": "resume a run that was paused, stopped or broke off",
     "sessions": "list sessions; show, explain, fork, rewind, export, import or delete one",
@@ -102,6 +112,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Only sessions changed since, in seconds since 1970."""
     model: str | None = None
     base_url: str | None = None
+    mode: Mode | None = None
+    """How much happens without a question; None to leave the session's."""
     journal: str | None = None
     deadline: float | None = None
     """Seconds since 1970."""
@@ -261,28 +273,6 @@ def _seconds_or_count(name: str) -> Any:
     return read
 
 
-def _instant(text: str) -> float:
-    """Read an instant; without a time zone it is the machine's."""
-    try:
-        return datetime.fromisoformat(text).astimezone().timestamp()
-    except (ValueError, OverflowError, OSError):
-        raise argparse.ArgumentTypeError(
-            f"a deadline is a time such as 2026-11-30T18:00 or 2026-11-30T17:00:00Z; got {text!r:.60}"
-        ) from None
-
-
-def _seconds(text: str) -> float:
-    if re.fullmatch(r"\d{1,10}(\.\d{1,6})?", text, re.ASCII) and 0 < float(text) <= LONGEST_SECONDS:
-        return float(text)
-    raise argparse.ArgumentTypeError(f"seconds are a number above 0, at most 100 years; got {text!r:.60}")
-
-
-def _port(text: str) -> int:
-    if re.fullmatch(r"\d{1,5}", text, re.ASCII) and int(text) < 65536:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"a port is a number from 0 (any free one) to 65535; got {text!r:.60}")
-
-
 # --- what the commands take ------------------------------------------------------------------------------------------
 
 
@@ -291,6 +281,20 @@ def _add_run(parser: _Parser) -> None:
         "task", nargs="?", help="what to do; - reads it from standard input; piped input is added to it"
     )
     parser.flag("--session", dest="id", metavar="ID", help="continue with this session (made when there is none)")
+    _add_running(parser)
+
+
+def _add_chat(parser: _Parser) -> None:
+    parser.add_argument("task", nargs="?", help="the first message")
+    parser.flag("--session", dest="id", metavar="ID", help="continue this session (made when there is none)")
+    parser.flag(
+        "-c",
+        "--continue",
+        "--last",
+        dest="is_last",
+        action="store_true",
+        help="continue the session that changed last",
+    )
     _add_running(parser)
 
 
@@ -305,6 +309,7 @@ def _add_running(parser: _Parser) -> None:
         "-m", "--model", metavar="NAME", help="such as openai-chat:gpt-5-mini, demo, script:FILE; else TREADLE_MODEL"
     )
     parser.flag("--base-url", metavar="URL", help="the provider's address, such as http://127.0.0.1:8080/v1")
+    parser.flag("--mode", choices=get_args(Mode), help="how much happens without a question, in this session (ask)")
     _add_tools_flag(parser)
     parser.flag(
         "--allow", action="append", metavar="RULE", help="allow these calls: TOOL or TOOL(key=glob); repeatable"
@@ -312,13 +317,13 @@ def _add_running(parser: _Parser) -> None:
     parser.flag("--deny", action="append", metavar="RULE", help="deny these calls; wins over --allow; repeatable")
     parser.flag("--on-approval", choices=get_args(OnApproval), help="what a call that needs a person does (pause)")
     parser.flag(
-        "--approval-seconds", type=_seconds, metavar="N",
+        "--approval-seconds", type=seconds, metavar="N",
         help="how long a person may take to answer a call that waits (604800, which is 7 days)",
     )  # fmt: skip
     parser.flag(
         "--on-limit", choices=get_args(OnLimit), help="at a turn or call limit: sum up (default) or stop at once"
     )
-    parser.flag("--deadline", type=_instant, metavar="TIME", help="when the run must have ended, as 2026-11-30T18:00")
+    parser.flag("--deadline", type=instant, metavar="TIME", help="when the run must have ended, as 2026-11-30T18:00")
     _add_limits(parser)
     _add_places(parser)
     _add_output(parser)
@@ -456,11 +461,12 @@ def _add_doctor(parser: _Parser) -> None:
 
 def _add_mock(parser: _Parser) -> None:
     parser.add_argument("script", metavar="SCRIPT", help="a JSON file of turns")
-    parser.flag("--port", type=_port, metavar="N", help="where to listen (0, any free port)")
+    parser.flag("--port", type=port, metavar="N", help="where to listen (0, any free port)")
     parser.flag("--record", metavar="FILE", help="a file that gets one JSON line a request")
 
 
 _FILLERS = {
+    "chat": _add_chat,
     "run": _add_run,
     "resume": _add_resume,
     "sessions": _add_sessions,

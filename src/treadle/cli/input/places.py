@@ -13,6 +13,7 @@ __all__ = [
     "default_journal",
     "journal_file",
     "project_config",
+    "rules_file",
     "same_journal",
     "same_world",
     "shown_address",
@@ -39,6 +40,11 @@ def user_config(environment: Mapping[str, str]) -> Path:
     import platformdirs  # noqa: PLC0415 - as above
 
     return Path(platformdirs.user_config_dir("treadle", appauthor=False)) / "config.toml"
+
+
+def rules_file(environment: Mapping[str, str]) -> Path:
+    """Return the place of the rules that a person has saved at a question."""
+    return user_config(environment).with_name("rules.toml")
 
 
 def project_config(folder: Path) -> Path:

@@ -16,7 +16,8 @@ from treadle import Budget, Guards, ModelFacts, Price, allow
 from treadle.cli.exits import UsageError
 from treadle.cli.input.config import Layer, Owner, Profile, Redaction, read_layer
 from treadle.cli.input.options import APPROVAL_SECONDS, OnApproval, OnLimit, Options
-from treadle.cli.input.places import default_journal, journal_file, project_config, user_config
+from treadle.cli.input.places import default_journal, journal_file, project_config, rules_file, user_config
+from treadle.cli.input.saved_rules import folder_rules
 
 __all__ = ["Settings", "ToolSource", "settings_of"]
 
@@ -95,7 +96,12 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         on_approval=choice.of("on_approval", options.on_approval, lambda one: one.on_approval, "pause"),
         approval_seconds=_approval_seconds(options, layers, choice, notes),
         config=options.config,
-        allow=_rules("allow", options.allow, [layer.allow for layer in layers], choice.origins),
+        allow=_rules(
+            "allow",
+            options.allow,
+            [*(layer.allow for layer in layers), folder_rules(rules_file(environment), root)],
+            choice.origins,
+        ),
         deny=_rules("deny", options.deny, [layer.deny for layer in layers], choice.origins),
         tools=_tools(options.tools, layers, choice.origins),
         origins=choice.origins,

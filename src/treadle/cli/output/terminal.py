@@ -6,16 +6,19 @@ the answer or the JSON that somebody parses.
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
 import msgspec
 
 from treadle import Redactor
 from treadle.cli.output.text import escaped_json, indented, is_sentence, one_record, printable, whole_call, wrapped
 
-__all__ = ["Terminal", "json_line", "open_terminal"]
+__all__ = ["Sink", "Terminal", "json_line", "open_terminal"]
+
+Sink: TypeAlias = Callable[[str], None]
 
 
 class Terminal:
@@ -41,6 +44,39 @@ class Terminal:
         """Whether a person watches standard error, so that a line can be replaced by a later one."""
         self.fault: OSError | None = None
         """Why standard output could not be written; a reader who has gone is not a failure."""
+        self._sink: Sink | None = None
+
+    @property
+    def out(self) -> TextIO:
+        """Standard output itself, for what draws on a terminal."""
+        return self._out
+
+    @contextmanager
+    def diverted(self, sink: "Sink") -> Iterator[None]:
+        """Give a function all that would be written, and all that tools and their children print by themselves.
+
+        Args:
+            sink: Called in whatever thread something is written; never with an empty text.
+        """
+        kept = [os.dup(descriptor) for descriptor in (1, 2)]
+        source, target = os.pipe()
+        for descriptor in (1, 2):
+            os.dup2(target, descriptor)
+        os.close(target)
+        reader = threading.Thread(target=_pump, args=(source, sink), name="treadle-output", daemon=True)
+        reader.start()
+        self._sink = sink
+        try:
+            yield
+        finally:
+            self._sink = None
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):
+                    stream.flush()
+            for descriptor, before in zip((1, 2), kept, strict=True):
+                os.dup2(before, descriptor)
+                os.close(before)
+            reader.join(0.5)  # a child that lives on may still hold the pipe
 
     # --- standard output
 
@@ -79,6 +115,11 @@ class Terminal:
     def raw(self, line: str) -> None:
         """Write a line of JSON that is made already, and redacted where it has to be."""
         self._put(self._out, escaped_json(line) + "\n")
+
+    def prompt(self, text: str) -> None:
+        """Begin a line on which a person types."""
+        self.end_line()
+        self._put(self._out, text)
 
     def end_line(self) -> None:
         """End the line that pieces of text have begun."""
@@ -180,6 +221,10 @@ class Terminal:
         self._put(stream, "\n".join(lines) + "\n")
 
     def _put(self, stream: TextIO, text: str) -> None:
+        if self._sink is not None:
+            if text.strip("\n"):
+                self._sink(text)
+            return
         try:
             stream.write(text)
             stream.flush()
@@ -190,6 +235,24 @@ class Terminal:
 
 
 _INDENT = "  "
+_PRINTED_LINES = 40
+"""Lines of what is printed at once that are passed on."""
+
+
+def _pump(source: int, sink: Sink) -> None:
+    """Pass on what is printed, line by line, until nobody can print any more."""
+    rest = b""
+    with open(source, "rb", buffering=0) as pipe:
+        while chunk := pipe.read(65536):
+            *lines, rest = (rest + chunk).split(b"\n")
+            shown = [line[:2000].decode("utf-8", "replace") for line in lines[:_PRINTED_LINES]]
+            if len(lines) > len(shown):
+                shown.append(f"... {len(lines) - len(shown):,} more lines were printed ...")
+            if any(shown):
+                sink("\n".join(shown))
+            rest = rest[:100_000]
+    if rest:
+        sink(rest[:2000].decode("utf-8", "replace"))
 
 
 def json_line(value: Any) -> str:

@@ -1,0 +1,48 @@
+"""`treadle` and `treadle chat`: a conversation at this terminal."""
+
+import asyncio
+import os
+from functools import partial
+from importlib.util import find_spec
+
+import msgspec
+
+from treadle.cli.commands import doctor
+from treadle.cli.exits import UsageError
+from treadle.cli.input.options import Options
+from treadle.cli.input.settings import Settings, settings_of
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.running import quiet_logs
+from treadle.cli.sessions import find_session, opened
+
+__all__ = ["command"]
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """Talk until the person leaves."""
+    quiet_logs()
+    if not (os.isatty(0) and terminal.is_live):
+        raise UsageError(
+            "`treadle chat` needs a terminal to type at. In a script or a pipe, write `treadle run TASK`, or `treadle run -`."
+        )
+    return asyncio.run(_talk(options, settings_of(options), terminal))
+
+
+async def _talk(options: Options, settings: Settings, terminal: Terminal) -> int:
+    session_id = options.id
+    async with opened(settings.journal) as journal:
+        if options.is_last:
+            session_id = (await find_session(journal, None)).id
+        if _is_plain():
+            from treadle.cli.terminal.plain import talk  # noqa: PLC0415 - one of two faces
+        else:
+            from treadle.cli.terminal.opening import talk  # noqa: PLC0415 - loads prompt_toolkit and rich
+        examine = partial(doctor.command, msgspec.structs.replace(options, command="doctor"), terminal)
+        return await talk(journal, session_id, settings=settings, options=options, terminal=terminal, examine=examine)
+
+
+def _is_plain() -> bool:
+    """Whether lines must do: the terminal obeys nothing, or the extra is not installed."""
+    return os.environ.get("TERM", "dumb") in ("", "dumb", "unknown") or not all(
+        map(find_spec, ("prompt_toolkit", "rich"))
+    )

@@ -1,0 +1,34 @@
+"""Readers: what flags take, from text to values. Each raises argparse's own error."""
+
+import argparse
+import re
+from datetime import datetime
+
+__all__ = ["LONGEST_SECONDS", "instant", "port", "seconds"]
+
+LONGEST_SECONDS = 100 * 366 * 86400.0
+"""The longest time that a person may be given to answer: 100 years."""
+
+
+def instant(text: str) -> float:
+    """Read an instant; without a time zone it is the machine's."""
+    try:
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise argparse.ArgumentTypeError(
+            f"a deadline is a time such as 2026-11-30T18:00 or 2026-11-30T17:00:00Z; got {text!r:.60}"
+        ) from None
+
+
+def seconds(text: str) -> float:
+    """Read a time that a person may be given to answer."""
+    if re.fullmatch(r"\d{1,10}(\.\d{1,6})?", text, re.ASCII) and 0 < float(text) <= LONGEST_SECONDS:
+        return float(text)
+    raise argparse.ArgumentTypeError(f"seconds are a number above 0, at most 100 years; got {text!r:.60}")
+
+
+def port(text: str) -> int:
+    """Read the number of a port."""
+    if re.fullmatch(r"\d{1,5}", text, re.ASCII) and int(text) < 65536:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"a port is a number from 0 (any free one) to 65535; got {text!r:.60}")

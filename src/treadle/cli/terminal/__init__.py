@@ -1,0 +1,1 @@
+"""The interactive terminal: a conversation in the normal scrollback. Its heavy parts load when it begins."""

@@ -1,0 +1,58 @@
+"""Asking: the question whether a call may run, and the answers that a person can give to it. Draws nothing and records nothing."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from treadle import Approval
+
+__all__ = ["CHOICES", "Answer", "Choice", "Question"]
+
+Scope: TypeAlias = Literal["once", "session", "always"]
+Purpose: TypeAlias = Literal["message", "rule", "arguments", "reason"]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person has answered."""
+
+    answer: Literal["allow", "deny"]
+    reason: str = ""
+    arguments: dict[str, Any] | None = None
+    """In the place of the model's."""
+    rules: tuple[str, ...] = ()
+    """The rules that allow such calls from now on; empty for this one call."""
+    scope: Scope = "once"
+
+
+class Question(msgspec.Struct, kw_only=True):
+    """A call that waits for a person."""
+
+    approval: Approval
+    rules: tuple[str, ...]
+    """The rules that are suggested; empty where none fits."""
+    destroys: bool = True
+    """Whether it may destroy something: then the answer to a bare Enter is no."""
+    number: int = 1
+    total: int = 1
+    covers: Callable[[tuple[str, ...]], Awaitable[str]]
+    """Say what rules would cover. Raises ConfigurationError for one that is invalid."""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One key of the question."""
+
+    key: str
+    says: str
+
+
+CHOICES = (
+    Choice("y", "yes, once"),
+    Choice("a", "yes, and in this session no question for {rules}"),
+    Choice("p", "yes, by a rule that is kept for this folder"),
+    Choice("e", "edit the arguments first"),
+    Choice("n", "no"),
+    Choice("r", "no, with a reason"),
+    Choice("v", "show all of it"),
+)
+"""The keys, in the order in which they are shown."""

@@ -1,0 +1,265 @@
+"""Board: what of a run is shown, folded from its events: what still changes, and what is whole. Draws nothing."""
+
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from treadle import Redactor, ToolCall, ToolResult
+from treadle.cli.output.text import one_line
+from treadle.cli.terminal.blocks import split_settled
+from treadle.events import (
+    AnyEvent,
+    ApprovalRequested,
+    BudgetReached,
+    BudgetWarned,
+    CallDecided,
+    ContextCompacted,
+    JournalDegraded,
+    MessageAdded,
+    ModelDelta,
+    ModelDiscarded,
+    ModelFailed,
+    ModelFinished,
+    ModelStarted,
+    ToolFinished,
+    ToolProgress,
+    ToolsetFailed,
+    ToolStarted,
+)
+
+__all__ = ["Board", "CallView", "Group", "Item", "Note", "Said"]
+
+Phase: TypeAlias = Literal["waits", "asks", "runs", "done"]
+
+
+class CallView(msgspec.Struct, kw_only=True):
+    """One call, as far as it has come."""
+
+    id: str
+    tool: str
+    arguments: object
+    """As decided on, or as the model wrote them."""
+    phase: Phase = "waits"
+    started: float = 0.0
+    """When it started, by the clock of the board."""
+    note: str = ""
+    """What its tool last reported, or why a person is asked."""
+    result: ToolResult | None = None
+    rule: str = ""
+    """The rule that decided."""
+    is_edited: bool = False
+    """Whether a person or a policy changed its arguments."""
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A whole block of what the model says."""
+
+    text: str
+
+
+class Group(msgspec.Struct, frozen=True):
+    """The calls of one response, all with their results."""
+
+    calls: tuple[CallView, ...]
+
+
+class Note(msgspec.Struct, frozen=True):
+    """A line of the program."""
+
+    text: str
+    tone: Literal["plain", "warn", "bad"] = "plain"
+
+
+Item: TypeAlias = Said | Group | Note
+
+
+class Board:
+    """What a person sees of one run. `on_event` returns what is whole, to be shown once; the rest is asked for as often as needed.
+
+    Args:
+        redactor: Takes secrets out of what the model says, as it streams.
+        clock: Seconds, for how long calls have been running.
+    """
+
+    def __init__(self, redactor: Redactor, clock: Callable[[], float]) -> None:
+        self.calls: dict[str, CallView] = {}
+        """Calls that are not shown as done yet, in order."""
+        self.text = ""
+        """The block that still grows, without its secrets."""
+        self.doing = ""
+        """What happens while there is neither text nor a call."""
+        self.steps = 0
+        self.context_tokens = 0
+        """Tokens of the last request and its response."""
+        self._redactor = redactor
+        self._clock = clock
+        self._held = ""
+        """The end of the text, which may be half a secret."""
+        self._has_shown_text = False
+        self._expected = False
+        """Whether all calls of the response are known."""
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether something on it changes by itself: the time of a call, or of a wait."""
+        return bool(self.doing) or any(call.phase == "runs" for call in self.calls.values())
+
+    def know(self, call: ToolCall, decided: CallDecided | None, asked: bool) -> None:
+        """Take over a call that an earlier run left open."""
+        view = self._view(call)
+        view.phase = "asks" if asked else "waits"
+        self._expected = True
+        if decided is not None and decided.arguments is not None:
+            view.arguments, view.is_edited = decided.arguments, True
+
+    def on_event(self, event: AnyEvent) -> list[Item]:
+        """Take in an event, and return what is whole by it."""
+        match event:
+            case ModelStarted():
+                self.doing, self._expected = "thinking", False
+            case ModelDelta():
+                return self._delta(event)
+            case ModelFinished(act=None):
+                return self._finished(event)
+            case ModelDiscarded() | ModelFailed():
+                return self._broken(event)
+            case ToolStarted() | ToolProgress() | ApprovalRequested() | CallDecided() | ToolFinished():
+                return self._of_call(event)
+            case _:
+                return _notes(event)
+        return []
+
+    def flush(self) -> list[Item]:
+        """Return what is left when a run has ended or waits: nothing more comes of it."""
+        self.doing = ""
+        done = [call for call in self.calls.values() if call.phase == "done"]
+        for call in done:
+            del self.calls[call.id]
+        return [*self._said(whole=True), *([Group(tuple(done))] if done else [])]
+
+    def drop(self) -> None:
+        """Forget the calls that are still open: another session is shown."""
+        self.calls.clear()
+
+    # --- text
+
+    def _delta(self, event: ModelDelta) -> list[Item]:
+        if event.call is not None:
+            self._view(event.call)
+        if event.thinking and not event.text:
+            self.doing = "thinking"
+        if not event.text:
+            return []
+        self.doing = ""
+        self._held += event.text
+        settled = self._redactor.settled(self._held)
+        self.text += self._redactor.text(self._held[:settled])
+        self._held = self._held[settled:]
+        return self._said()
+
+    def _said(self, *, whole: bool = False) -> list[Item]:
+        if whole:
+            self.text += self._redactor.text(self._held)
+            self._held = ""
+            settled, self.text = self.text, ""
+        else:
+            settled, self.text = split_settled(self.text)
+        if not settled.strip():
+            return []
+        self._has_shown_text = True
+        return [Said(settled)]
+
+    def _finished(self, event: ModelFinished) -> list[Item]:
+        self.doing, self._expected = "", True
+        self.steps += 1
+        self.context_tokens = event.usage.input_tokens + event.usage.output_tokens
+        has_text = bool(self.text or self._held or self._has_shown_text)
+        if not has_text and event.message.text.strip():  # a model that does not stream
+            self.text = self._redactor.text(event.message.text)
+        shown = self._said(whole=True)
+        self._has_shown_text = False
+        for call in event.message.calls:
+            self._view(call)
+        return [*shown, *self._group()]
+
+    def _broken(self, event: ModelDiscarded | ModelFailed) -> list[Item]:
+        had_text = self._has_shown_text or bool(self.text)
+        self.text = self._held = ""
+        self._has_shown_text = False
+        notes: list[Item] = [Note("The response broke off: its text above does not count.", "warn")] if had_text else []
+        if isinstance(event, ModelFailed):
+            again = event.retry_in_seconds
+            self.doing = "" if again is None else f"trying again in {again:.0f} s"
+            if again is not None:
+                notes.append(Note(f"The model failed: {one_line(event.message, 300)}", "warn"))
+        return notes
+
+    # --- calls
+
+    def _view(self, call: ToolCall) -> CallView:
+        known = self.calls.get(call.id)
+        if known is None:
+            self.calls[call.id] = known = CallView(id=call.id, tool=call.name, arguments=call.arguments)
+        return known
+
+    def _of_call(self, event: AnyEvent) -> list[Item]:
+        if isinstance(event, ToolStarted) and event.call is not None:
+            self._view(event.call)
+        view = self.calls.get(event.call_id or "")
+        if view is None:
+            return []
+        match event:
+            case CallDecided():
+                view.rule = event.rule
+                if event.arguments is not None:
+                    view.arguments, view.is_edited = event.arguments, True
+            case ApprovalRequested():
+                view.phase, view.note = "asks", event.reason
+            case ToolStarted():
+                view.phase, view.started, view.note = "runs", self._clock(), ""
+            case ToolProgress():
+                total = "" if event.total is None else f" of {event.total:g}"
+                done = "" if event.done is None else f" ({event.done:g}{total})"
+                view.note = f"{event.message}{done}"
+            case ToolFinished():
+                view.phase, view.result = "done", event.result
+                return self._group()
+            case _:
+                pass
+        return []
+
+    def _group(self) -> list[Item]:
+        """Return the calls of the response once all have their results: what ran together is shown together."""
+        if not self._expected or not self.calls or any(call.phase != "done" for call in self.calls.values()):
+            return []
+        shown = Group(tuple(self.calls.values()))
+        self.calls = {}
+        return [shown]
+
+
+def _notes(event: AnyEvent) -> list[Item]:  # noqa: PLR0911 - one line for each event
+    match event:
+        case MessageAdded(source="steer"):
+            return [Note(f"The model was told: {one_line(event.message.text, 200)}")]
+        case ContextCompacted():
+            return [
+                Note(
+                    f"The conversation was compacted: the model is shown {event.tokens_after:,} tokens in place of "
+                    f"{event.tokens_before:,} ({one_line(event.tier)})."
+                )
+            ]
+        case BudgetWarned():
+            return [Note(f"{event.budget}: {event.used} of {event.limit} used.", "warn")]
+        case BudgetReached():
+            return [Note(f"{event.budget}: the limit of {event.limit} is reached.", "warn")]
+        case ToolsetFailed():
+            return [
+                Note(
+                    f"The toolset {one_line(event.toolset, 60)} is unavailable: {one_line(event.message, 300)}", "warn"
+                )
+            ]
+        case JournalDegraded():
+            return [Note(event.message, "plain" if event.is_over else "bad")]
+        case _:
+            return []

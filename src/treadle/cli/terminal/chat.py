@@ -1,0 +1,439 @@
+"""Chat: one conversation: what a person enters becomes tasks, messages for a run under way, answers and commands. Draws nothing."""
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from typing import Any
+
+from treadle import Agent, Run, RunResult, Session, StopReason, TreadleError, known_facts, open_session
+from treadle.cli.attachments import mentioned, message_of
+from treadle.cli.consent import interactive_policy
+from treadle.cli.input.options import Options
+from treadle.cli.input.places import rules_file
+from treadle.cli.input.saved_rules import save_rule
+from treadle.cli.input.settings import Settings
+from treadle.cli.making import make_agent, resumed_budget
+from treadle.cli.origins import origin_of
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import counted, one_line, one_record
+from treadle.cli.sessions import person
+from treadle.cli.terminal.asking import Answer, Question
+from treadle.cli.terminal.board import Board, CallView, Group
+from treadle.cli.terminal.compacting import OnDemandCompactor
+from treadle.cli.terminal.faces import Ended, Entry, Face, Interrupted, ModeCycled, Typed, Unfolded
+from treadle.cli.terminal.grants import Grants, suggested_rules
+from treadle.cli.terminal.own_shell import run_line
+from treadle.cli.terminal.slash import carry_out
+from treadle.cli.tool_sources import load_tools
+from treadle.events import AnyEvent, MessageAdded, ModelFinished, RunFinished, RunPaused, ToolFinished
+from treadle.ports import Journal
+
+__all__ = ["Chat"]
+
+_MODES = ("ask", "accept-edits", "plan")
+"""Those that Shift+Tab goes through."""
+_TWICE_SECONDS = 2.0
+"""Ctrl+C twice within so many seconds ends the program."""
+_SHELL_CHARS = 20_000
+_INSTRUCTIONS = (
+    "You help a person at a terminal with the files and programs of one folder, through your tools. Look before you say: read "
+    "what you speak of. Answer in Markdown, as short as the matter allows."
+)
+
+
+class Chat:
+    """One conversation in one folder. `run` lasts until the person leaves.
+
+    Args:
+        journal: Where its sessions are; whoever opened it closes it.
+        examine: Checks this machine, in a thread, and writes what it finds to the terminal.
+    """
+
+    def __init__(
+        self,
+        face: Face,
+        journal: Journal,
+        *,
+        settings: Settings,
+        options: Options,
+        terminal: Terminal,
+        examine: Callable[[], object],
+    ) -> None:
+        self.face = face
+        self.journal = journal
+        self.settings = settings
+        self.options = options
+        self.terminal = terminal
+        self.examine = examine
+        self.grants = Grants()
+        self.compactor = OnDemandCompactor()
+        self.model = settings.model
+        self._tools = load_tools(settings, may_write=True)
+        self.session: Session
+        self.code = 0
+        self._agent: Agent | None = None
+        self._stack = AsyncExitStack()
+        self._board: Board | None = None
+        self._run: Run | None = None
+        self._work: asyncio.Task[None] | None = None
+        self._held: deque[str] = deque()
+        """What was entered while no calls were under way: it goes to the model with the next step, or as the next task."""
+        self._shell_output = ""
+        """What `!` commands wrote since the last message: the next one takes it along."""
+        self._last: tuple[CallView, ...] = ()
+        """The calls that were shown last."""
+        self._insisted_at = float("-inf")
+
+    # --- its life
+
+    async def run(self, first: str | None = None) -> int:
+        """Go on until the person leaves, and return the exit code.
+
+        Args:
+            first: The first message, where there is one.
+        """
+        try:
+            if first is not None:
+                self._typed(first)
+            while not isinstance(entry := await self.face.entry(), Ended):
+                if self._act(entry):
+                    return self.code
+            self.code = entry.code
+        finally:
+            await self._stop_work()
+            await self._stack.aclose()
+        return self.code
+
+    async def open(self, session_id: str | None) -> None:
+        """Go on in another session, or in a new one.
+
+        Raises:
+            TreadleError: It cannot be opened, or no run may begin in it.
+        """
+        stack = AsyncExitStack()
+        session = await stack.enter_async_context(open_session(self.journal, id=session_id, on_store_failure="degrade"))
+        await self._stack.aclose()
+        self._stack, self.session = stack, session
+        self._last = ()
+        if (mode := self.options.mode) is not None and session.mode != mode:
+            await session.set_mode(mode, by=person(self.options))
+        self.stand()
+
+    def stand(self) -> None:
+        """Bring the status line up to date."""
+        state = self.session.state.run
+        standing = self.face.standing
+        standing.model = self.model or "no model"
+        standing.mode = self.session.mode
+        standing.budget = self.settings.budget
+        standing.window = self._window()
+        if state is not None:
+            standing.cost, standing.turns = state.spent.cost, state.spent.model_turns
+        if self._board is not None and self._board.context_tokens:
+            standing.context_tokens = self._board.context_tokens
+        self.face.refresh()
+
+    def _window(self) -> int | None:
+        if self.settings.facts is not None and self.settings.facts.window is not None:
+            return self.settings.facts.window
+        try:
+            return None if self.model is None else known_facts(self.model).window
+        except TreadleError:
+            return None
+
+    @property
+    def agent(self) -> Agent:
+        """Who acts. Made when it is first needed, and anew after a change of the model.
+
+        Raises:
+            ConfigurationError: The model, its key, a tool or a rule is wrong.
+        """
+        if self._agent is None:
+            self._agent = make_agent(
+                self.settings,
+                self.model,
+                tools=self._tools,
+                policy=interactive_policy(self.settings, self.grants),
+                compactor=self.compactor,
+                instructions=_INSTRUCTIONS,
+            )
+        return self._agent
+
+    def use_model(self, name: str) -> None:
+        """Let another model go on.
+
+        Raises:
+            ConfigurationError: There is no such model, or its key lacks. The one before stays.
+        """
+        before, self.model, self._agent = (self.model, self._agent), name, None
+        try:
+            _ = self.agent
+        except TreadleError:
+            self.model, self._agent = before
+            raise
+        self.stand()
+
+    # --- what the person does
+
+    def _act(self, entry: Entry) -> bool:
+        """Act on an entry, without waiting. Return whether the program ends."""
+        match entry:
+            case Typed(text=text):
+                self._typed(text)
+            case Interrupted(is_insistent=False):
+                self._interrupt()
+            case Interrupted():
+                return self._insist()
+            case ModeCycled():
+                self._beside(self._cycle_mode())
+            case Unfolded():
+                self.face.unfold(self._last) if self._last else self.face.tell("There is no result to unfold yet.")
+            case _:
+                pass
+        return False
+
+    @property
+    def is_working(self) -> bool:
+        """Whether a run or a command is under way."""
+        return self._work is not None and not self._work.done()
+
+    def _typed(self, text: str) -> None:
+        if text.startswith("/") and not text.startswith("//"):
+            self._command(text)
+        elif self.is_working:
+            self._steer(text)
+        elif text.startswith("!"):
+            self._begin(self._shell(text[1:].strip()))
+        else:
+            self._begin(self._task(text))
+
+    def _command(self, text: str) -> None:
+        if self.is_working:
+            self._beside(carry_out(self, text, is_working=True))
+        else:
+            self._begin(carry_out(self, text, is_working=False))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._work = asyncio.create_task(self._told(work))
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something short while a run may be under way."""
+        task = asyncio.create_task(self._told(work))
+        self._stack.callback(task.cancel)
+
+    async def _told(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something, and tell what goes wrong in one sentence."""
+        try:
+            await work
+        except TreadleError as exc:
+            self.face.tell(f"treadle: {one_record(str(exc))}", is_bad=True)
+        except asyncio.CancelledError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - a conversation outlives a fault of ours
+            self.face.tell(f"treadle: unexpected {type(exc).__name__}: {one_line(str(exc), 500)}", is_bad=True)
+
+    def _interrupt(self) -> None:
+        if self._run is not None:
+            self._run.cancel()
+        elif self.is_working and self._work is not None:
+            self._work.cancel()
+
+    def _insist(self) -> bool:
+        now, before = time.monotonic(), self._insisted_at
+        self._insisted_at = now
+        if now - before < _TWICE_SECONDS:
+            self.code = 130 if self.is_working else 0
+            return True
+        if self.is_working:
+            self._interrupt()
+            self.face.tell("The run stops. Ctrl+C again ends the program; what is recorded is safe.")
+        else:
+            self.face.tell("Ctrl+C again ends the program, as Ctrl+D does.")
+        return False
+
+    async def _stop_work(self) -> None:
+        """End what is under way, recorded in full."""
+        if self._work is None:
+            return
+        self._interrupt()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([self._work], timeout=10)
+            self._work.cancel()
+
+    async def _cycle_mode(self) -> None:
+        now = self.session.mode
+        mode = _MODES[(_MODES.index(now) + 1) % len(_MODES)] if now in _MODES else _MODES[0]
+        await self.session.set_mode(mode, by=person(self.options))  # type: ignore[arg-type]  # one of the literals
+        self.stand()
+
+    # --- tasks
+
+    async def _task(self, text: str) -> None:
+        """Give the model a task, and what was entered meanwhile as the next ones."""
+        next_text: str | None = text
+        while next_text is not None:
+            root = self.settings.root
+            task = message_of(self._with_shell(next_text), mentioned(next_text, root), root)
+            agent = self.agent
+            self.face.said(next_text)
+            run = agent.stream(task, session=self.session, budget=self.settings.budget, deadline=self.options.deadline)
+            run.remember(origin_of(self.settings, self.model))
+            await self._see_through(run)
+            next_text = await self._left_over()
+
+    async def go_on(self) -> None:
+        """Resume the session's run, where one was paused, stopped or broke off."""
+        self.session.check_resumable()
+        await self._see_through(self._resumed())
+
+    def _resumed(self) -> Run:
+        run = self.agent.stream_resume(self.session, budget=resumed_budget(self.session, self.settings))
+        run.remember(origin_of(self.settings, self.model))
+        return run
+
+    def _with_shell(self, text: str) -> str:
+        ran, self._shell_output = self._shell_output, ""
+        return f"{text}\n\n# Commands that the person ran\n\n{ran}" if ran else text
+
+    async def _see_through(self, run: Run) -> None:
+        """Show a run until its end, ask what it asks, and continue it."""
+        current: Run | None = run
+        while current is not None:
+            result = await self._watched(current)
+            current = await self._after(result)
+
+    async def _watched(self, run: Run) -> RunResult:
+        board = self._board = Board(self.terminal.redactor, asyncio.get_running_loop().time)
+        for state in self.session.state.open.values():
+            if state.result is None:
+                board.know(state.call, state.decision, state.approval is not None and state.approval.answer is None)
+        self._run = run
+        self.face.watch(board)
+        try:
+            async with run:
+                async for event in run:
+                    self._see(board, event)
+            return run.result
+        finally:
+            self._run = None
+            self._show(board.flush())
+            self.face.watch(None)
+            self.stand()
+
+    def _see(self, board: Board, event: AnyEvent) -> None:
+        self._show(board.on_event(event))
+        if isinstance(event, ModelFinished | ToolFinished | RunFinished | RunPaused | MessageAdded):
+            self.stand()
+        else:
+            self.face.refresh()
+        if isinstance(event, ModelFinished) and event.act is None and event.message.calls:
+            self._pass_on()
+
+    def _show(self, items: list[Any]) -> None:
+        for item in items:
+            if isinstance(item, Group):
+                self._last = item.calls
+            self.face.show(item)
+
+    async def _after(self, result: RunResult) -> Run | None:
+        """Say how a run ended where its answer does not; return the run that continues it, where a person has answered."""
+        if result.reason is StopReason.APPROVAL_REQUIRED:
+            return self._resumed() if await self._answered(result) else None
+        if result.denials:
+            names = ", ".join(dict.fromkeys(one_line(one.tool, 60) for one in result.denials))
+            self.face.tell(f"Denied: {counted(len(result.denials), 'call')} ({names}).")
+        if result.reason is StopReason.CANCELLED:
+            self.face.tell("Interrupted. What was done is recorded; say what to do instead.")
+        elif not result.completed:
+            self.face.tell(f"{result.status} ({result.reason}): {result.message} {result.next_step}", is_bad=True)
+        if result.unstored:
+            self.face.tell(f"The journal lacks {counted(result.unstored, 'event')} of this session.", is_bad=True)
+        return None
+
+    # --- messages for a run under way
+
+    def _steer(self, text: str) -> None:
+        self._held.append(text)
+        self.face.tell(f"Queued: {one_line(text, 200)}")
+        if self._board is not None and self._board.calls:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Leave the model what was entered: it is added after the results of the step that is under way."""
+        while self._held and self._run is not None:
+            self._beside(_awaited(self._run.steer(self._held.popleft())))
+
+    async def _left_over(self) -> str | None:
+        """Return what was entered and no step took in: it is the next task."""
+        left = [one for one in await self.journal.inbox(self.session.id) if one.kind == "message"]
+        texts = [str(getattr(one, "text", "")) for one in left]
+        if left:
+            await self.journal.consume(self.session.id, [one.id for one in left], self.session.state.head)
+        texts += self._held
+        self._held.clear()
+        return "\n\n".join(text for text in texts if text) or None
+
+    # --- questions
+
+    async def _answered(self, result: RunResult) -> bool:
+        """Ask about each call that waits; return whether the run goes on."""
+        total = len(result.approvals)
+        for number, approval in enumerate(result.approvals, 1):
+            if not any(one.id == approval.id for one in await self.session.approvals()):
+                continue
+            call = self.grants.checked(approval.call_id)
+            question = Question(
+                approval=approval,
+                rules=suggested_rules(call, approval.tool, approval.arguments),
+                destroys=approval.effect == "unsafe",
+                number=number,
+                total=total,
+                covers=partial(self.grants.covers, call_id=approval.call_id),
+            )
+            answer = await self.face.ask(question)
+            if answer is None:
+                await self.session.cancel()
+                return True
+            await self._record(question, answer)
+        return True
+
+    async def _record(self, question: Question, answer: Answer) -> None:
+        one, by = question.approval, person(self.options)
+        if answer.rules:
+            self.grants.add(*answer.rules, scope="session" if answer.scope == "session" else "user")
+        if answer.scope == "always":
+            for rule in answer.rules:
+                save_rule(rules_file(os.environ), self.settings.root, rule)
+        await self.session.answer(one.id, answer.answer, reason=answer.reason, arguments=answer.arguments, by=by)
+        says = {"allow": "Allowed", "deny": "Denied"}[answer.answer]
+        rules = f", and from now on {', '.join(answer.rules)}" if answer.rules else ""
+        self.face.tell(f"{says} by {by}{rules}.")
+
+    # --- the person's own commands
+
+    async def _shell(self, command: str) -> None:
+        """Run a line in the person's shell, and show what it writes."""
+        if not command:
+            self.face.tell("Write a command behind the exclamation mark, such as !git status.")
+            return
+        self.face.said(f"!{command}")
+        try:
+            code, text = await run_line(command, self.settings.root)
+        except asyncio.CancelledError:
+            self.face.tell("Interrupted.")
+            raise
+        if text.strip():
+            self.face.quote(text)
+        self.face.tell(
+            f"exit code {code}. The next message takes this along." if code else "The next message takes this along."
+        )
+        kept = text if len(text) <= _SHELL_CHARS else f"{text[: _SHELL_CHARS // 2]}\n...\n{text[-_SHELL_CHARS // 2 :]}"
+        self._shell_output += f"$ {command}\n{kept}\nexit code {code}\n"
+
+
+async def _awaited(waited: "asyncio.Future[None]") -> None:
+    await waited

@@ -1,0 +1,211 @@
+"""Dialog: one question about a call on the screen, from its keys to its answer. Records nothing."""
+
+import asyncio
+import json
+import re
+from typing import Any, Literal, Protocol
+
+from treadle import ConfigurationError
+from treadle.cli.output.text import one_line, one_record
+from treadle.cli.terminal.asking import CHOICES, Answer, Question
+from treadle.cli.terminal.drawing import Drawing
+
+__all__ = ["Dialog"]
+
+_QUIET_SECONDS = 0.6
+"""After so long without a key, what a person types answers the question, and is not the end of another sentence."""
+
+_SIGN = ", "
+"""Between two rules."""
+
+
+class Desk(Protocol):
+    """Where the question stands: see `Screen`."""
+
+    drawing: Drawing
+
+    def fill(self, text: str) -> None:
+        """Put a text into the input line, in the place of what stands there."""
+        ...
+
+    def put(self, drawn: str) -> None: ...
+
+    def refresh(self) -> None: ...
+
+
+class Dialog:
+    """A question that waits. Its future `answer` has the answer; None where the person interrupts.
+
+    Args:
+        waits: Whether the person was typing when it came up: keys count only after a pause then.
+    """
+
+    def __init__(self, question: Question, screen: Desk, *, waits: bool) -> None:
+        self.question = question
+        self.answer: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+        self._screen = screen
+        self._step: Literal["choose", "rule", "arguments", "reason"] = "choose"
+        self._waits = waits
+        self._since = asyncio.get_running_loop().time()
+        self._fault = ""
+        self._covers = ""
+        self._looking: asyncio.Task[None] | None = None
+
+    # --- what it shows
+
+    def opening(self) -> str:
+        """Return the call, which stays in the scrollback."""
+        one = self.question.approval
+        drawn = self._screen.drawing.question(one.tool, one.arguments)
+        why = one.reason or (f"rule: {one.rule}" if one.rule else "")
+        count = f" ({self.question.number} of {self.question.total})" if self.question.total > 1 else ""
+        head = f"\n[ask] A call waits for you{count}. {why}"
+        return self._screen.drawing.lines([one_line(head, 2000)], style="bold yellow") + drawn
+
+    def drawn(self) -> str:
+        """Return the choices, or what is being entered."""
+        drawing = self._screen.drawing
+        lines = []
+        match self._step:
+            case "choose":
+                lines.append(
+                    drawing.lines([f"Allow this call of {one_line(self.question.approval.tool, 60)}?"], style="bold")
+                )
+                lines += [drawing.choice(key, says, is_default=key == self._default) for key, says in self._choices()]
+            case "rule":
+                says = "Such calls are allowed from now on in this folder. Enter saves the rule, Esc goes back."
+                lines += [drawing.lines([says], style="bold"), drawing.lines([self._covers or " "], style="cyan")]
+            case "arguments":
+                says = "The arguments as JSON. Enter runs the call with them, Ctrl+J is a new line, Esc goes back."
+                lines.append(drawing.lines([says], style="bold"))
+            case "reason":
+                lines.append(drawing.lines(["Why not? The model is told. Enter denies, Esc goes back."], style="bold"))
+        if self._fault:
+            lines.append(drawing.lines([self._fault], style="red"))
+        return "".join(lines).rstrip("\n")
+
+    @property
+    def sign(self) -> str:
+        """What stands before the input."""
+        return {"choose": "? ", "rule": "rule> ", "arguments": "json> ", "reason": "reason> "}[self._step]
+
+    @property
+    def is_choosing(self) -> bool:
+        """Whether a single key answers."""
+        return self._step == "choose"
+
+    @property
+    def _default(self) -> str:
+        return "n" if self.question.destroys else "y"
+
+    def _choices(self) -> list[tuple[str, str]]:
+        rules = one_line(_SIGN.join(self.question.rules), 120)
+        return [(one.key, one.says.format(rules=rules)) for one in CHOICES if rules or one.key not in ("a", "p")]
+
+    # --- what the person does
+
+    def choose(self, key: str) -> None:
+        """Take a key: a choice, or an empty text for Enter, which means the default."""
+        now, before = asyncio.get_running_loop().time(), self._since
+        if self._waits and now - before < _QUIET_SECONDS:
+            self._since = now
+            self._fault = "You were typing: what you typed is kept. Press a key of the list to answer."
+            return
+        self._waits = False
+        self._fault = ""
+        match key.lower() or self._default:
+            case "y":
+                self._give(Answer(answer="allow"))
+            case "n":
+                self._give(Answer(answer="deny"))
+            case "a" if self.question.rules:
+                self._give(Answer(answer="allow", rules=self.question.rules, scope="session"))
+            case "p" if self.question.rules:
+                self._begin("rule", _SIGN.join(self.question.rules))
+                self._look(_SIGN.join(self.question.rules))
+            case "e":
+                self._begin("arguments", json.dumps(self.question.approval.arguments, indent=2, ensure_ascii=False))
+            case "r":
+                self._begin("reason", "")
+            case "v":
+                one = self.question.approval
+                self._screen.put(self._screen.drawing.entire(one.tool, one.arguments))
+            case _:
+                self._fault = "Press one of " + ", ".join(key for key, _ in self._choices()) + "."
+
+    def accept(self, text: str) -> None:
+        """Take what was entered."""
+        match self._step:
+            case "rule":
+                self._give_rules(_parted(text))
+            case "arguments":
+                self._give_arguments(text)
+            case "reason":
+                self._give(Answer(answer="deny", reason=text.strip()))
+            case _:
+                self.choose("")
+
+    def typed(self, text: str) -> None:
+        """Say what the rule would cover as it is written now."""
+        if self._step == "rule":
+            self._look(text)
+
+    def back(self) -> None:
+        """Go back to the choices."""
+        self._fault = ""
+        if self._step != "choose":
+            self._begin("choose", "")
+
+    def interrupt(self) -> None:
+        """End without an answer."""
+        if not self.answer.done():
+            self.answer.set_result(None)
+
+    # ---
+
+    def _begin(self, step: Literal["choose", "rule", "arguments", "reason"], text: str) -> None:
+        self._step, self._fault = step, ""
+        self._screen.fill(text)
+
+    def _give(self, answer: Answer) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def _give_rules(self, rules: tuple[str, ...]) -> None:
+        async def check() -> None:
+            try:
+                await self.question.covers(rules)
+            except ConfigurationError as exc:
+                self._fault = one_record(str(exc))
+                self._screen.refresh()
+            else:
+                self._give(Answer(answer="allow", rules=rules, scope="always"))
+
+        self._looking = asyncio.ensure_future(check())
+
+    def _give_arguments(self, text: str) -> None:
+        try:
+            value: Any = json.loads(text)
+        except (ValueError, RecursionError) as exc:
+            self._fault = f"This is not JSON: {one_line(str(exc))}"
+            return
+        if not isinstance(value, dict):
+            self._fault = "The arguments are one JSON object."
+            return
+        is_same = value == self.question.approval.arguments
+        self._give(Answer(answer="allow", arguments=None if is_same else value))
+
+    def _look(self, text: str) -> None:
+        async def look() -> None:
+            try:
+                self._covers = await self.question.covers(_parted(text))
+            except ConfigurationError as exc:
+                self._covers = one_line(str(exc), 300)
+            self._screen.refresh()
+
+        self._looking = asyncio.ensure_future(look())
+
+
+def _parted(text: str) -> tuple[str, ...]:
+    """Return the rules that a person has written, with commas between them; a comma within brackets belongs to its rule."""
+    return tuple(rule for one in re.split(r",(?![^(]*\))", text) if (rule := one.strip()))

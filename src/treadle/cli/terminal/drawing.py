@@ -1,0 +1,344 @@
+"""Drawing: from texts, calls and results to lines of a terminal, with colours. Everything of strangers is escaped here. Writes nothing."""
+
+import difflib
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from io import StringIO
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.markdown import Heading, Markdown
+from rich.segment import Segment
+from rich.style import Style
+from rich.syntax import Syntax
+from rich.text import Text
+from rich.theme import Theme
+
+from treadle import Redactor
+from treadle.cli.output.text import indented, one_record, printable, shown_call, shown_name, whole_call, wrapped
+from treadle.cli.terminal.blocks import parts_of
+from treadle.cli.terminal.board import CallView, Group, Note
+from treadle.cli.terminal.results import shown_result
+
+__all__ = ["Drawing"]
+
+_FOLDED = 4
+"""Lines of a result that are shown before somebody unfolds it."""
+_FOLDED_DIFF = 24
+_BLANK_LINES = re.compile(r"\n{3,}")
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_THEME = Theme({"markdown.code": "cyan", "markdown.code_block": "none"})
+_LONG_ARGUMENTS = ("content", "old_text", "new_text", "edits", "all")
+"""Arguments of `write` and `edit` that their change shows better."""
+_TONES = {"plain": "dim", "warn": "yellow", "bad": "bold red"}
+
+
+class _LeftHeading(Heading):
+    """A heading at the left margin: it stays readable in any width, and copies cleanly."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        self.text.stylize("bold underline" if self.tag == "h1" else "bold")
+        yield self.text
+
+
+class _Markdown(Markdown):
+    """Markdown with plain headings."""
+
+    elements = {**Markdown.elements, "heading_open": _LeftHeading}  # noqa: RUF012 - as the class above declares it
+
+
+class _Clean:
+    """What is drawn, with nothing in it that a terminal obeys but colours, and without blanks at the ends of lines."""
+
+    def __init__(self, inner: RenderableType) -> None:
+        self._inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in console.render_lines(self._inner, options, pad=False):
+            yield from _without_tail(line)
+            yield Segment.line()
+
+
+def _without_tail(line: Sequence[Segment]) -> list[Segment]:
+    kept = [Segment(one_record(one.text), one.style) for one in line if not one.control and one.text != "\n"]
+    while kept and not kept[-1].text.strip() and not (kept[-1].style and kept[-1].style.bgcolor):
+        kept.pop()
+    if kept and not (kept[-1].style and kept[-1].style.bgcolor):
+        kept[-1] = Segment(kept[-1].text.rstrip(), kept[-1].style)
+    return kept
+
+
+class Drawing:
+    """Draws for one terminal.
+
+    Args:
+        redactor: Takes secrets out of all that is drawn; of what a person decides on, those that cannot act.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self.redactor = redactor
+        self.width = 80
+        encoding = (getattr(sys.stdin, "encoding", None) or "utf-8").lower().replace("-", "")
+        self._is_plain = encoding in ("ascii", "ansi_x3.41968")
+
+    # --- one thing each
+
+    def markdown(self, text: str) -> str:
+        """Draw what a model says, without a blank line at its begin and end. Its secrets are taken out already.
+
+        Code stands at the left margin, so that it can be copied as it is.
+        """
+        drawn = []
+        for language, part in parts_of(printable(text)):
+            if language is None:
+                prose = self._drawn(_Markdown(part, hyperlinks=False)).strip("\n")
+                drawn.append(_BLANK_LINES.sub("\n\n", prose))
+            else:
+                code = Syntax(part, language or "text", theme="ansi_dark", word_wrap=True, background_color="default")
+                drawn.append(self._drawn(code).rstrip("\n"))
+        return "\n\n".join(drawn) + "\n" if drawn else ""
+
+    def said(self, text: str) -> str:
+        """Draw what the person has said."""
+        first, *rest = printable(self.redactor.text(text)).split("\n")
+        return self._drawn(Text("\n".join([f"> {first}", *(f"  {line}" for line in rest)]), style="bold"))
+
+    def note(self, note: Note) -> str:
+        """Draw a line of the program."""
+        text = one_record(self.redactor.text(note.text))
+        return self._drawn(Text("\n".join(wrapped(text, self.width)), style=_TONES[note.tone]))
+
+    def lines(self, texts: Iterable[str], *, style: str = "") -> str:
+        """Draw records of the program, one below the other."""
+        return self._drawn(Text("\n".join(printable(self.redactor.text(text)) for text in texts), style=style))
+
+    def quoted(self, text: str) -> str:
+        """Draw a text of strangers, marked at the start of each line."""
+        return self._drawn(Text(indented(self.redactor.text(text)), style="dim"))
+
+    def shell(self, command: str) -> str:
+        """Draw a line of shell."""
+        return self._drawn(self._command(command, "$ "))
+
+    def choice(self, key: str, says: str, *, is_default: bool) -> str:
+        """Draw one key of a question."""
+        line = Text(f"  {key}  ", style="bold cyan")
+        line.append(one_record(self.redactor.text(says)), style="not bold default")
+        if is_default:
+            line.append("  (Enter)", style="not bold dim")
+        return self._drawn(line)
+
+    def waiting(self, doing: str, now: float) -> str:
+        """Draw what happens while there is nothing to read."""
+        return self._drawn(Text(f"{self._turning(now)} {doing} ...", style="dim"))
+
+    def diff(self, text: str) -> str:
+        """Draw changes of files, as `git diff` writes them."""
+        drawn = Text()
+        for line in printable(self.redactor.text(text)).split("\n"):
+            style = {"+": "green", "-": "red", "@": "cyan", "d": "bold"}.get(line[:1], "")
+            drawn.append(f"{line}\n", style="bold" if line.startswith(("+++", "---")) else style)
+        drawn.rstrip()
+        return self._drawn(drawn)
+
+    # --- calls
+
+    def running(self, calls: Sequence[CallView], now: float) -> str:
+        """Draw calls that are under way, one line each."""
+        return "".join(
+            self._drawn(self._line(call, now, mark), width=self.width)
+            for call, mark in zip(calls, self._marks(len(calls)), strict=True)
+        )
+
+    def group(self, group: Group, *, is_folded: bool = True) -> str:
+        """Draw the calls of one response, each with its result: the beginning of it, or all."""
+        drawn = []
+        for call, mark in zip(group.calls, self._marks(len(group.calls)), strict=True):
+            gutter = "" if not mark else ("│ " if mark != "└ " else "  ") if not self._is_plain else "| "
+            drawn.append(self._drawn(self._line(call, 0.0, mark)))
+            drawn += [self._drawn(_behind(gutter, body)) for body in self._body(call, is_folded=is_folded)]
+        return "".join(drawn)
+
+    def whole(self, call: CallView) -> str:
+        """Return the whole result of a call as plain text, for a pager."""
+        shown = printable(self.redactor.text(shown_result(call)))
+        return f"{shown_call(call.tool, call.arguments)}\n\n{shown}\n"
+
+    def question(self, tool: str, arguments: object) -> str:
+        """Draw a call that a person decides on, in short: an edit as its change, a command as a command."""
+        known = self.redactor.consented(arguments)
+        preview = self._change(tool, known) or self._asked_command(tool, known)
+        if preview is not None:
+            head = Text(shown_name(tool), style="bold")
+            if isinstance(known, dict) and "path" in known:
+                head.append(f" {one_record(str(known['path']))}", style="bold cyan")
+            return self._drawn(head) + self._drawn(preview)
+        return self.entire(tool, arguments)
+
+    def entire(self, tool: str, arguments: object) -> str:
+        """Draw a call with every argument and every character."""
+        found = whole_call(tool, self.redactor.consented(arguments))
+        return self._drawn(Text("\n".join(found)))
+
+    # --- parts
+
+    def _marks(self, count: int) -> list[str]:
+        if count < 2:
+            return [""] * count
+        if self._is_plain:
+            return ["| "] * count
+        return ["┌ ", *["├ "] * (count - 2), "└ "]
+
+    def _line(self, call: CallView, now: float, mark: str) -> Text:
+        line = Text(mark, style="dim", no_wrap=call.phase != "done", overflow="ellipsis")
+        line.append("[tool] ", style="cyan not dim")
+        line.append(one_record(self.redactor.text(shown_call(call.tool, self._told(call)))), style="not dim")
+        if call.is_edited:
+            line.append(" (edited)", style="yellow not dim")
+        result = call.result
+        if result is not None:
+            took = f" {_seconds(result.duration_seconds)}" if result.attempts else ""
+            if result.is_error:
+                line.append(f"  {result.status}{took}", style="bold red not dim")
+            else:
+                line.append(f"  ok{took}", style="green not dim")
+        elif call.phase == "runs":
+            line.append(f"  {self._turning(now)} {_seconds(max(now - call.started, 0.0))}", style="yellow not dim")
+        else:
+            line.append("  waits for you" if call.phase == "asks" else "  waits", style="yellow not dim")
+        if call.note and result is None:
+            line.append(f"  {one_record(self.redactor.text(call.note))}", style="dim")
+        return line
+
+    def _turning(self, now: float) -> str:
+        return "*" if self._is_plain else _SPINNER[int(now * 10) % len(_SPINNER)]
+
+    def _told(self, call: CallView) -> object:
+        """Return the arguments that the line of a call tells: of a change that is drawn below it, where it is."""
+        is_change = self._change(call.tool, call.arguments) is not None
+        if not is_change or (call.result is not None and call.result.is_error):
+            return call.arguments
+        return {name: value for name, value in _object(call.arguments).items() if name not in _LONG_ARGUMENTS}
+
+    def _body(self, call: CallView, *, is_folded: bool) -> list[RenderableType]:
+        result = call.result
+        assert result is not None
+        if not result.is_error and (change := self._change(call.tool, call.arguments)) is not None:
+            return [_folded(change, _FOLDED_DIFF if is_folded else None)]
+        text = printable(self.redactor.text(shown_result(call))).rstrip("\n")
+        if not text.strip():
+            return []
+        lines = text.split("\n")
+        shown = lines[:_FOLDED] if is_folded and len(lines) > _FOLDED + 1 else lines
+        cut = [_cut(line, self.width - 6) if is_folded else line for line in shown]
+        body = Text("\n".join(cut), style="red" if result.is_error else "dim")
+        if (left := len(lines) - len(shown)) > 0:
+            body.append(f"\n... {left:,} more lines (Ctrl+O shows them)", style="dim italic")
+        return [_behind("  ", body)]
+
+    def _change(self, tool: str, arguments: object) -> Text | None:
+        """Return what a call of `write` or `edit` changes, as a coloured diff; None for another tool."""
+        known = _object(arguments)
+        if tool == "write" and isinstance(known.get("content"), str):
+            return _diff([("", known["content"])])
+        if tool != "edit":
+            return None
+        edits = known.get("edits") if isinstance(known.get("edits"), list) else [known]
+        pairs = [
+            (one["old_text"], one["new_text"])
+            for one in edits or ()
+            if isinstance(one, dict) and isinstance(one.get("old_text"), str) and isinstance(one.get("new_text"), str)
+        ]
+        return _diff([(self.redactor.text(old), self.redactor.text(new)) for old, new in pairs]) if pairs else None
+
+    def _asked_command(self, tool: str, arguments: object) -> RenderableType | None:
+        command = _object(arguments).get("command")
+        return self._command(command, "  $ ") if tool == "shell" and isinstance(command, str) else None
+
+    def _command(self, command: str, sign: str) -> RenderableType:
+        text = Syntax("", "bash", theme="ansi_dark").highlight(printable(command))
+        text.rstrip()
+        first, *rest = text.split("\n", allow_blank=True)
+        return Text("\n").join([Text(sign, style="green") + first, *(Text(" " * len(sign)) + line for line in rest)])
+
+    def _drawn(self, what: RenderableType, *, width: int | None = None) -> str:
+        file = StringIO()
+        console = Console(
+            file=file,
+            width=max(width or self.width, 20),
+            force_terminal=True,
+            color_system="auto",
+            theme=_THEME,
+            markup=False,
+            emoji=False,
+            highlight=False,
+            legacy_windows=False,
+            force_interactive=False,
+        )
+        console.print(_Clean(what), end="")
+        return file.getvalue()
+
+
+def _behind(gutter: str, what: RenderableType) -> RenderableType:
+    if not gutter:
+        return what
+
+    class Behind:
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            inner = options.update_width(max(options.max_width - cell_len(gutter), 10))
+            for line in console.render_lines(what, inner, pad=False):
+                yield Segment(gutter, Style(dim=True))
+                yield from line
+                yield Segment.line()
+
+    return Behind()
+
+
+def _diff(pairs: Sequence[tuple[str, str]]) -> Text:
+    """Return changes as lines that begin with `-` or `+`, three lines around each."""
+    drawn = Text()
+    for old, new in pairs:
+        if drawn.plain:
+            drawn.append("  ...\n", style="dim")
+        before, after = printable(old).split("\n"), printable(new).split("\n")
+        if not old:
+            before = []
+        for line in list(difflib.unified_diff(before, after, lineterm="", n=3))[2:]:
+            style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+            if not line.startswith("@@") or drawn.plain:
+                drawn.append(f"  {line}\n", style=style)
+    drawn.rstrip()
+    return drawn
+
+
+def _folded(text: Text, limit: int | None) -> Text:
+    lines = text.split("\n")
+    if limit is None or len(lines) <= limit + 1:
+        return text
+    shown = Text("\n").join(lines[:limit])
+    shown.append(f"\n... {len(lines) - limit:,} more lines (Ctrl+O shows them)", style="dim italic")
+    return shown
+
+
+def _cut(line: str, width: int) -> str:
+    return line if len(line) <= width else f"{line[: max(width - 3, 10)]}..."
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds * 1000:.0f} ms"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def _object(arguments: object) -> dict[str, Any]:
+    import msgspec  # noqa: PLC0415 - loaded already wherever there is a call
+
+    if isinstance(arguments, str):
+        try:
+            arguments = msgspec.json.decode(arguments)
+        except (msgspec.DecodeError, RecursionError):
+            return {}
+    return arguments if isinstance(arguments, dict) else {}

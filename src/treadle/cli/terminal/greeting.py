@@ -1,0 +1,28 @@
+"""Greeting: what a conversation begins with: where it stands, and what an earlier one left."""
+
+from importlib.metadata import version
+
+from treadle.cli.output.text import counted, one_line
+from treadle.cli.terminal.chat import Chat
+from treadle.cli.terminal.faces import Face
+
+__all__ = ["greet"]
+
+
+async def greet(chat: Chat, face: Face) -> None:
+    """Say where the conversation stands, and what an earlier one left."""
+    settings = chat.settings
+    folder = one_line(str(settings.root.resolve()), 200)
+    face.tell(
+        f"treadle {version('treadle')} · {one_line(chat.model or '', 60)} · {folder}\n/help lists commands and keys."
+    )
+    for note in settings.notes:
+        face.tell(f"note: {note}")
+    if not chat.session.messages:
+        return
+    face.tell(f"Session {chat.session.id}: {counted(len(chat.session.messages), 'message')}.")
+    run = chat.session.state.run
+    if run is not None and run.phase in ("paused", "running"):
+        face.tell(
+            f"Its last run had not ended. /resume {chat.session.id[:8]} continues it; a new message begins a new task."
+        )

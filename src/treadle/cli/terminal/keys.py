@@ -1,0 +1,132 @@
+"""Keys: what each key does in a conversation. Draws nothing."""
+
+from typing import Protocol
+
+from prompt_toolkit.application import get_app
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.filters import Condition, is_searching
+from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+
+from treadle.cli.terminal.dialog import Dialog
+from treadle.cli.terminal.faces import Ended, Entry, Interrupted, ModeCycled, Unfolded
+
+__all__ = ["EXTENDED_KEYS_OFF", "EXTENDED_KEYS_ON", "bindings", "learn_shift_enter"]
+
+# A terminal that knows this tells Shift+Enter from Enter; the others pass over it.
+EXTENDED_KEYS_ON = "\x1b[>4;1m"
+EXTENDED_KEYS_OFF = "\x1b[>4;0m"
+_SHIFT_ENTER = ("\x1b[27;2;13~", "\x1b[13;2u", "\x1bOM")
+
+
+class Desk(Protocol):
+    """What keys act on: see `Screen`."""
+
+    buffer: Buffer
+
+    @property
+    def dialog(self) -> Dialog | None: ...
+
+    @property
+    def is_busy(self) -> bool: ...
+
+    def accept(self) -> None: ...
+
+    def enter(self, entry: Entry) -> None: ...
+
+
+def learn_shift_enter() -> None:
+    """Have the forms in which terminals send Shift+Enter read as Ctrl+J."""
+    for form in _SHIFT_ENTER:
+        ANSI_SEQUENCES[form] = Keys.ControlJ
+
+
+def bindings(screen: Desk) -> KeyBindings:
+    """Return what the keys do, beside the usual ones of a line editor."""
+    keys = KeyBindings()
+    _typing(keys, screen)
+    _acting(keys, screen)
+    _answering(keys, screen)
+    return keys
+
+
+def _typing(keys: KeyBindings, screen: Desk) -> None:
+    @keys.add("enter", filter=~is_searching)
+    def accept(event: KeyPressEvent) -> None:
+        state = screen.buffer.complete_state
+        if state is not None and state.current_completion is not None:
+            screen.buffer.apply_completion(state.current_completion)
+        else:
+            screen.accept()
+
+    @keys.add("c-j")
+    @keys.add("escape", "enter")
+    def new_line(event: KeyPressEvent) -> None:
+        screen.buffer.newline(copy_margin=False)
+
+    @keys.add("tab")
+    def complete(event: KeyPressEvent) -> None:
+        buffer = screen.buffer
+        found = list(buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
+        if len(found) == 1:
+            buffer.apply_completion(found[0])
+        elif buffer.complete_state is not None:
+            buffer.complete_next()
+        else:
+            buffer.start_completion(select_first=True)
+
+
+def _acting(keys: KeyBindings, screen: Desk) -> None:  # noqa: C901 - one small function for each key
+    @keys.add("escape", filter=~is_searching)
+    def interrupt(event: KeyPressEvent) -> None:
+        if screen.dialog is not None:
+            screen.dialog.back()
+        elif screen.buffer.complete_state is not None:
+            screen.buffer.cancel_completion()
+        elif screen.is_busy:
+            screen.enter(Interrupted())
+
+    @keys.add("c-c", eager=True)
+    def cancel(event: KeyPressEvent) -> None:
+        if screen.dialog is not None:
+            screen.dialog.interrupt()
+        elif screen.buffer.text and not screen.is_busy:
+            screen.buffer.reset()
+        else:
+            screen.enter(Interrupted(is_insistent=True))
+
+    @keys.add("c-d", filter=Condition(lambda: not screen.buffer.text), eager=True)
+    def end(event: KeyPressEvent) -> None:
+        screen.enter(Ended())  # a question stays open: whoever resumes the session is asked again
+
+    @keys.add("s-tab", eager=True)
+    def cycle(event: KeyPressEvent) -> None:
+        screen.enter(ModeCycled())
+
+    @keys.add("c-o", eager=True)
+    def unfold(event: KeyPressEvent) -> None:
+        screen.enter(Unfolded())
+
+    @keys.add("c-z", eager=True)
+    def suspend(event: KeyPressEvent) -> None:
+        get_app().suspend_to_background()
+
+
+def _answering(keys: KeyBindings, screen: Desk) -> None:
+    is_choosing = Condition(lambda: screen.dialog is not None and screen.dialog.is_choosing)
+
+    @keys.add(Keys.Any, filter=is_choosing, eager=True)
+    @keys.add("enter", filter=is_choosing, eager=True)
+    def choose(event: KeyPressEvent) -> None:
+        assert screen.dialog is not None
+        pressed = event.key_sequence[0]
+        if pressed.key in (Keys.ControlM, Keys.Enter):
+            screen.dialog.choose("")
+        elif not isinstance(pressed.key, Keys):
+            screen.dialog.choose(pressed.data)
+
+    @keys.add(Keys.BracketedPaste, filter=is_choosing, eager=True)
+    def ignore(event: KeyPressEvent) -> None:
+        """A paste answers no question."""

@@ -1,0 +1,244 @@
+"""Plain: a conversation in plain lines, for a terminal that obeys nothing, and where the extra `terminal` is not installed."""
+
+import asyncio
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from treadle import ConfigurationError
+from treadle.cli.input.options import Options
+from treadle.cli.input.settings import Settings
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import one_line, shown_call
+from treadle.cli.terminal.asking import CHOICES, Answer, Question
+from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said
+from treadle.cli.terminal.chat import Chat
+from treadle.cli.terminal.faces import Ended, Entry, Interrupted, Typed
+from treadle.cli.terminal.greeting import greet
+from treadle.cli.terminal.results import shown_result
+from treadle.cli.terminal.standing import Standing
+from treadle.ports import Journal
+
+__all__ = ["talk"]
+
+_LINES = 5
+
+
+async def talk(
+    journal: Journal,
+    session_id: str | None,
+    *,
+    settings: Settings,
+    options: Options,
+    terminal: Terminal,
+    examine: Callable[[], object],
+) -> int:
+    """Talk until the person leaves; return the exit code.
+
+    Raises:
+        TreadleError: The session, the model, its key or a tool is wrong; nothing was asked then.
+    """
+    lines = Lines(terminal)
+    chat = Chat(lines, journal, settings=settings, options=options, terminal=terminal, examine=examine)
+    _ = chat.agent  # what is wrong is told before anything is shown
+    await chat.open(session_id)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, lines.enter, Interrupted(is_insistent=True))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, lines.enter, Ended(128 + number))
+    try:
+        await greet(chat, lines)
+        lines.begin()
+        code = await chat.run(options.task)
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+    if chat.session.messages:
+        terminal.line(f"session: {chat.session.id}. Continue with: treadle chat --session {chat.session.id}")
+    return code
+
+
+class Lines:
+    """A face of plain lines. What a person types is read in a thread, since reading a terminal waits."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self.standing = Standing()
+        self._terminal = terminal
+        self._loop = asyncio.get_running_loop()
+        self._entries: asyncio.Queue[Entry] = asyncio.Queue()
+        self._answers: asyncio.Queue[str | None] | None = None
+        self._board: Board | None = None
+        self._shown = 0
+
+    def begin(self) -> None:
+        """Read lines from now on."""
+        threading.Thread(target=self._read, name="treadle-input", daemon=True).start()
+        self._prompt()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                line = sys.stdin.readline()
+            except (OSError, ValueError):
+                line = ""
+            with suppress(RuntimeError):  # the program has ended
+                self._loop.call_soon_threadsafe(self._take, line)
+            if not line:
+                return
+
+    def _take(self, line: str) -> None:
+        if self._answers is not None:
+            self._answers.put_nowait(line.rstrip("\n") if line else None)
+        if not line:
+            self._entries.put_nowait(Ended())
+        elif self._answers is None and line.strip():
+            self._entries.put_nowait(Typed(line.rstrip("\n")))
+        elif self._answers is None:
+            self._prompt()
+
+    def _prompt(self) -> None:
+        if self._board is None and self._answers is None:
+            self._terminal.prompt("> ")
+
+    # --- the face
+
+    async def entry(self) -> Entry:
+        return await self._entries.get()
+
+    def enter(self, entry: Entry) -> None:
+        if isinstance(entry, Interrupted | Ended) and self._answers is not None:
+            self._answers.put_nowait(None)
+        self._entries.put_nowait(entry)
+
+    def watch(self, board: Board | None) -> None:
+        self._board = board
+        self._shown = 0
+        if board is None:
+            self._terminal.end_line()
+            self._prompt()
+
+    def refresh(self) -> None:
+        """Show the end of the text that has come since."""
+        board = self._board
+        if board is not None and len(board.text) > self._shown:
+            self._terminal.write(board.text[self._shown :])
+            self._shown = len(board.text)
+
+    def show(self, item: Item) -> None:
+        match item:
+            case Said():
+                self._terminal.write(item.text[self._shown :])
+                self._terminal.end_line()
+                self._shown = 0
+            case Group():
+                for call in item.calls:
+                    self._show_call(call, _LINES)
+            case Note():
+                self._terminal.line(item.text)
+
+    def _show_call(self, call: CallView, limit: int | None) -> None:
+        result = call.result
+        assert result is not None
+        took = f" {result.duration_seconds:.1f} s" if result.attempts else ""
+        self._terminal.line(f"[tool] {shown_call(call.tool, call.arguments)}  {result.status}{took}")
+        lines = shown_result(call).rstrip("\n").split("\n")
+        shown = lines if limit is None else lines[:limit]
+        if any(shown):
+            self._terminal.quote("\n".join(shown))
+        if len(lines) > len(shown):
+            self._terminal.line(f"  ... {len(lines) - len(shown):,} more lines (/unfold shows them)")
+
+    def said(self, text: str) -> None:
+        pass  # the terminal has shown it as it was typed
+
+    def tell(self, text: str, *, is_bad: bool = False) -> None:
+        for line in text.split("\n"):
+            self._terminal.line(line)
+        self._prompt()
+
+    def quote(self, text: str) -> None:
+        self._terminal.quote(text.rstrip("\n"))
+
+    def diff(self, text: str) -> None:
+        self._terminal.quote(text.rstrip("\n"))
+
+    def unfold(self, calls: tuple[CallView, ...]) -> None:
+        for call in calls:
+            self._show_call(call, None)
+        self._prompt()
+
+    def prefill(self, text: str) -> None:
+        pass  # a plain line cannot be filled in
+
+    # --- the question
+
+    async def ask(self, question: Question) -> Answer | None:
+        one = question.approval
+        why = one.reason or (f"rule: {one.rule}" if one.rule else "")
+        self._terminal.call("[ask] ", one.tool, one.arguments, then=f". {why}" if why else "", is_answer=True)
+        keys = [each for each in CHOICES if each.key != "v" and (question.rules or each.key not in ("a", "p"))]
+        for each in keys:
+            self._terminal.line(f"  {each.key}  {each.says.format(rules=one_line(', '.join(question.rules), 120))}")
+        self._answers = asyncio.Queue()
+        try:
+            while (answer := await self._answer(question)) is not None:
+                if isinstance(answer, Answer):
+                    return answer
+                self._terminal.line(answer)
+            return None
+        finally:
+            self._answers = None
+
+    async def _answer(self, question: Question) -> Answer | str | None:  # noqa: PLR0911 - one line for each key
+        """Return an answer; a sentence where what was typed is not an answer; None where the person leaves."""
+        default = "n" if question.destroys else "y"
+        key = await self._asked(f"Allow it? [{default}] ")
+        match None if key is None else key.strip().lower() or default:
+            case None:
+                return None
+            case "y":
+                return Answer(answer="allow")
+            case "n":
+                return Answer(answer="deny")
+            case "a" if question.rules:
+                return Answer(answer="allow", rules=question.rules, scope="session")
+            case "p" if question.rules:
+                return await self._rule(question)
+            case "r":
+                reason = await self._asked("Why not? ")
+                return None if reason is None else Answer(answer="deny", reason=reason.strip())
+            case "e":
+                return _edited(await self._asked("The arguments as JSON, on one line: "))
+            case _:
+                return "Type one of the letters above."
+
+    async def _rule(self, question: Question) -> Answer | str | None:
+        try:
+            covers = await question.covers(question.rules)
+        except ConfigurationError as exc:
+            return str(exc)
+        sure = await self._asked(f"{covers} Keep the rule {', '.join(question.rules)} for this folder? [n] ")
+        if sure is None:
+            return None
+        return (
+            Answer(answer="allow", rules=question.rules, scope="always") if sure.strip().lower() == "y" else "Not kept."
+        )
+
+    async def _asked(self, prompt: str) -> str | None:
+        assert self._answers is not None
+        self._terminal.prompt(prompt)
+        return await self._answers.get()
+
+
+def _edited(text: str | None) -> Answer | str | None:
+    if text is None:
+        return None
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        return f"This is not JSON: {one_line(str(exc))}"
+    return Answer(answer="allow", arguments=value) if isinstance(value, dict) else "The arguments are one JSON object."

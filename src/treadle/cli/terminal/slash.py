@@ -1,0 +1,312 @@
+"""Slash: the commands of a conversation. Each says what it did; none of them goes to the model."""
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from treadle import Agent, Session, known_models
+from treadle.cli.exits import UsageError
+from treadle.cli.input.options import Options
+from treadle.cli.input.places import absolute
+from treadle.cli.input.settings import Settings
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import counted, one_line, shown_time
+from treadle.cli.sessions import find_session, person
+from treadle.cli.terminal.compacting import OnDemandCompactor
+from treadle.cli.terminal.faces import Ended, Face
+from treadle.cli.terminal.grants import Grants
+from treadle.events import MessageAdded, RunStarted
+from treadle.ports import Journal
+
+__all__ = ["COMMANDS", "carry_out"]
+
+_LISTED = 12
+_MODES = ("plan", "ask", "accept-edits", "deny-unlisted", "bypass")
+
+
+class Conversation(Protocol):
+    """What commands act on: see `Chat`."""
+
+    face: Face
+    journal: Journal
+    session: Session
+    settings: Settings
+    options: Options
+    terminal: Terminal
+    grants: Grants
+    compactor: OnDemandCompactor
+    model: str | None
+    examine: Callable[[], object]
+
+    @property
+    def agent(self) -> Agent: ...
+
+    async def open(self, session_id: str | None) -> None: ...
+
+    async def go_on(self) -> None: ...
+
+    def use_model(self, name: str) -> None: ...
+
+    def stand(self) -> None: ...
+
+
+Work = Callable[[Conversation, str], Awaitable[None]]
+
+
+class _Command(NamedTuple):
+    says: str
+    work: Work
+    is_quiet: bool = False
+    """Whether it may be given while a run is under way."""
+
+
+async def carry_out(chat: Conversation, text: str, *, is_working: bool) -> None:
+    """Carry out a command as it was entered.
+
+    Args:
+        is_working: Whether a run is under way, which most commands must wait for.
+
+    Raises:
+        UsageError: There is no such command, or what stands behind it is wrong.
+    """
+    name, _, rest = text[1:].partition(" ")
+    found = _find(name.strip())
+    if is_working and not _COMMANDS[found].is_quiet:
+        raise UsageError(f"/{found} waits for the end of the run: press Esc to interrupt it, or wait.")
+    await _COMMANDS[found].work(chat, rest.strip())
+
+
+def _find(name: str) -> str:
+    if name in _COMMANDS:
+        return name
+    near = [one for one in _COMMANDS if name and one.startswith(name)]
+    if len(near) == 1:
+        return near[0]
+    hint = f" Did you mean {' or '.join(f'/{one}' for one in near)}?" if near else ""
+    raise UsageError(f"There is no command /{name[:40]}.{hint} /help lists all.")
+
+
+# --- what each does
+
+
+async def _help(chat: Conversation, rest: str) -> None:
+    lines = ["Commands:", *(f"  /{name:<12} {one.says}" for name, one in _COMMANDS.items()), ""]
+    lines += [
+        "Keys:",
+        "  Enter        send; while calls run, the message goes to the model with their results",
+        "  Ctrl+J       new line (also Shift+Enter, where the terminal tells it from Enter)",
+        "  Esc          interrupt the run            Ctrl+C  the same; twice ends the program",
+        "  Shift+Tab    next mode                    Ctrl+O  unfold the last results",
+        "  Ctrl+R       search what was entered      Ctrl+D  leave",
+        "  !COMMAND     run it in your own shell     @PATH   attach a file",
+    ]
+    chat.face.tell("\n".join(lines))
+
+
+async def _clear(chat: Conversation, rest: str) -> None:
+    before = chat.session.id
+    has_messages = bool(chat.session.messages)
+    await chat.open(None)
+    chat.grants.clear()
+    chat.face.standing.context_tokens = 0
+    chat.stand()
+    kept = f" The one before is kept: /resume {before}" if has_messages else ""
+    chat.face.tell(f"A new session begins: {chat.session.id}.{kept}")
+
+
+async def _compact(chat: Conversation, rest: str) -> None:
+    chat.compactor.is_wanted = True
+    chat.face.tell("The conversation is summed up before the next request to the model. The journal keeps all of it.")
+
+
+async def _resume(chat: Conversation, rest: str) -> None:
+    if not rest:
+        found = [one for one in await chat.journal.sessions() if one.status != "deleted" and one.id != chat.session.id]
+        lines = [
+            f"  {one.id}  {shown_time(one.updated_at)}  {one.phase:<9} {one_line(one.task, 50)}"
+            for one in found[:_LISTED]
+        ]
+        more = f"\n  ... {len(found) - _LISTED} more: `treadle sessions`" if len(found) > _LISTED else ""
+        chat.face.tell(
+            "\n".join(["Sessions:", *lines]) + more + "\nContinue one by /resume and the beginning of its id."
+        )
+        return
+    info = await find_session(chat.journal, rest)
+    await chat.open(info.id)
+    chat.face.tell(f"Session {info.id}: {counted(len(chat.session.messages), 'message')}. {one_line(info.task, 100)}")
+    run = chat.session.state.run
+    if run is not None and run.phase in ("paused", "running"):
+        chat.face.tell("Its run had not ended, and goes on now.")
+        await chat.go_on()
+
+
+async def _rewind(chat: Conversation, rest: str) -> None:
+    said = [
+        event for event in await chat.session.events() if isinstance(event, MessageAdded) and event.source == "task"
+    ]
+    seen = set(chat.session.state.message_seqs)
+    said = [event for event in said if event.seq in seen]
+    if not rest:
+        lines = [f"  {number}  {one_line(event.message.text, 80)}" for number, event in enumerate(said, 1)]
+        chat.face.tell(
+            "\n".join(
+                [
+                    "Messages:",
+                    *lines[-_LISTED:],
+                    "Go back to before one of them by /rewind and its number. Files stay as they are.",
+                ]
+            )
+        )
+        return
+    if not rest.isdecimal() or not 1 <= int(rest) <= len(said):
+        raise UsageError(f"/rewind takes a number from 1 to {len(said)}; got {rest[:40]!r}. /rewind alone lists them.")
+    event = said[int(rest) - 1]
+    begun = [one.seq for one in await chat.session.events() if isinstance(one, RunStarted) and one.seq < event.seq]
+    await chat.session.rewind(begun[-1] - 1 if begun else event.seq - 1)
+    chat.face.tell(f"Back to before: {one_line(event.message.text, 80)}. The journal keeps what came after.")
+    chat.face.prefill(event.message.text)
+    chat.stand()
+
+
+async def _model(chat: Conversation, rest: str) -> None:
+    if rest:
+        chat.use_model(rest)
+        chat.face.tell(f"The model is now {one_line(rest, 80)}.")
+        return
+    some = ", ".join(list(known_models())[:_LISTED])
+    chat.face.tell(
+        f"The model is {chat.model}. Change it by /model NAME. Known are {some}, and more: `treadle models`."
+    )
+
+
+async def _permissions(chat: Conversation, rest: str) -> None:
+    if rest:
+        if rest not in _MODES:
+            raise UsageError(f"A mode is one of {', '.join(_MODES)}; got {rest[:40]!r}.")
+        await chat.session.set_mode(rest, by=person(chat.options))  # type: ignore[arg-type]  # checked above
+        chat.stand()
+    settings = chat.settings
+    rows = [("mode", chat.session.mode), ("allowed", ", ".join(settings.allow)), ("denied", ", ".join(settings.deny))]
+    rows.append(("allowed in this session", ", ".join(chat.grants.rules)))
+    lines = [f"  {name:<24} {value or 'nothing'}" for name, value in rows]
+    chat.face.tell("\n".join(["Permissions:", *lines, "Change the mode by Shift+Tab or /permissions MODE."]))
+
+
+async def _cost(chat: Conversation, rest: str) -> None:
+    run = chat.session.state.run
+    if run is None:
+        chat.face.tell("Nothing is spent yet.")
+        return
+    spent, budget = run.spent, chat.settings.budget
+    cost = "unknown: the model has no price" if spent.cost is None else f"${spent.cost:.6f}"
+    rows: list[tuple[str, Any, Any]] = [
+        ("cost", cost, budget.max_total_cost),
+        ("model turns", spent.model_turns, budget.max_model_turns),
+        ("tool calls", spent.tool_calls, budget.max_tool_calls),
+        ("input tokens", f"{spent.usage.input_tokens:,}", budget.max_input_tokens),
+        ("output tokens", f"{spent.usage.output_tokens:,}", budget.max_output_tokens),
+        ("seconds", f"{spent.wall_seconds:.1f}", budget.max_wall_time_seconds),
+    ]
+    lines = [f"  {name:<14} {used}" + ("" if limit is None else f" of {limit:,}") for name, used, limit in rows]
+    chat.face.tell("\n".join(["The last task has used:", *lines]))
+
+
+async def _context(chat: Conversation, rest: str) -> None:
+    standing, messages = chat.face.standing, chat.session.messages
+    kinds = {"user": 0, "assistant": 0, "tool": 0}
+    for message in messages:
+        kinds[message.role] += len(msgspec.json.encode(message))
+    window = "unknown" if standing.window is None else f"{standing.window:,} tokens"
+    lines = [f"  {role:<10} {size:,} bytes" for role, size in kinds.items()]
+    title = (
+        f"{counted(len(messages), 'message')}; the last request and its answer had {standing.context_tokens:,} tokens."
+    )
+    chat.face.tell("\n".join([title, f"The model's window: {window}.", "By who wrote it:", *lines]))
+
+
+async def _diff(chat: Conversation, rest: str) -> None:
+    root = chat.settings.root
+    command = ["git", "-C", str(root), "--no-pager", "diff", "--no-color", "--no-ext-diff", "HEAD", "--", "."]
+    code, text = await asyncio.to_thread(_output_of, command)
+    if code != 0:
+        raise UsageError(
+            f"The folder {root} is in no git repository, or git is not installed: nothing to compare with."
+        )
+    chat.face.diff(text) if text.strip() else chat.face.tell("No file of the folder differs from its last commit.")
+
+
+def _output_of(command: list[str]) -> tuple[int, str]:
+    try:
+        ran = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=30, check=False)  # noqa: S603 - our own words
+    except (OSError, subprocess.TimeoutExpired):
+        return 1, ""
+    return ran.returncode, ran.stdout.decode("utf-8", "replace")
+
+
+async def _export(chat: Conversation, rest: str) -> None:
+    path = chat.settings.root / (rest or f"treadle-{chat.session.id}.jsonl")
+    lines = await chat.session.export(redactor=chat.terminal.redactor)
+    _write_new(path, lines)
+    chat.face.tell(f"{counted(len(lines), 'line')} written to {path}, without secrets.")
+
+
+def _write_new(path: Path, lines: Sequence[bytes]) -> None:
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # noqa: PTH123 - a descriptor
+            file.writelines(line if line.endswith(b"\n") else line + b"\n" for line in lines)
+    except OSError as exc:
+        raise UsageError(f"The session cannot be written to {path}: {exc.strerror}. Name another file.") from exc
+
+
+async def _status(chat: Conversation, rest: str) -> None:
+    settings = chat.settings
+    rows = [
+        ("session", chat.session.id),
+        ("folder", absolute(str(settings.root))),
+        ("model", chat.model or "none"),
+        ("mode", chat.session.mode),
+        ("journal", chat.journal.location),
+        ("tools", ", ".join(tool.name for tool in chat.agent.tools)),
+        ("messages", str(len(chat.session.messages))),
+        ("time", time.strftime("%Y-%m-%d %H:%M")),
+    ]
+    chat.face.tell("\n".join(f"  {name:<10} {value}" for name, value in rows))
+
+
+async def _doctor(chat: Conversation, rest: str) -> None:
+    await asyncio.to_thread(chat.examine)  # it has an event loop of its own
+
+
+async def _mcp(chat: Conversation, rest: str) -> None:
+    chat.face.tell("No MCP server is configured: this version does not connect to any yet.")
+
+
+async def _exit(chat: Conversation, rest: str) -> None:
+    chat.face.enter(Ended())
+
+
+_COMMANDS = {
+    "help": _Command("list commands and keys", _help, is_quiet=True),
+    "clear": _Command("begin a new session; this one is kept", _clear),
+    "compact": _Command("have the conversation summed up before the next request", _compact, is_quiet=True),
+    "resume": _Command("list sessions, or continue one", _resume),
+    "rewind": _Command("list your messages, or go back to before one", _rewind),
+    "model": _Command("show the model, or change it", _model),
+    "permissions": _Command("show mode and rules, or change the mode", _permissions, is_quiet=True),
+    "cost": _Command("show what the task has used of its limits", _cost, is_quiet=True),
+    "context": _Command("show what fills the model's context", _context, is_quiet=True),
+    "diff": _Command("show how the files differ from the last commit", _diff, is_quiet=True),
+    "export": _Command("write the session to a file, without secrets", _export),
+    "status": _Command("show session, folder, model, tools", _status, is_quiet=True),
+    "doctor": _Command("check this machine", _doctor, is_quiet=True),
+    "mcp": _Command("list MCP servers", _mcp, is_quiet=True),
+    "exit": _Command("leave", _exit, is_quiet=True),
+}
+COMMANDS = {name: one.says for name, one in _COMMANDS.items()}
+"""What each command does, by its name."""

@@ -1,0 +1,210 @@
+"""A conversation at a real terminal: what streams, what runs, what is whole, and what each key does to it."""
+
+import pytest
+
+from conftest import Person, turn
+from treadle.testing import MockProvider, Turn, call
+
+
+@pytest.mark.row("X01")
+def test_a_response_streams_to_the_screen_before_it_ends(person: Person) -> None:
+    turns = [Turn(text="First words of it. And the rest of it.", pieces=4, gate="g", hold_after_pieces=2)]
+    with MockProvider(turns).in_thread() as provider:
+        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
+        person.see("> ", "/help lists commands")
+        person.say("Go on")
+        seen = person.see("First", "Esc interrupts")
+        assert "the rest of it" not in seen
+        provider.gate("g").open()
+        seen = person.see("And the rest of it.", "step 1 of 50")
+    assert seen.count("First words of it.") == 1
+    person.press("ctrl-d")
+    person.ends(0)
+
+
+@pytest.mark.row("X02")
+def test_each_call_is_shown_with_its_arguments_its_outcome_and_its_result(person: Person) -> None:
+    script = person.script(
+        turn("I look.", grep={"pattern": "error"}, read={"path": "missing.txt"}), turn("One **error** found.")
+    )
+    person.start("chat", *script)
+    person.see("> ")
+    person.say("Find errors")
+    seen = person.see("One error found.")
+    lines = [line.strip() for line in seen.splitlines()]
+    assert any(line.startswith('┌ [tool] grep(pattern="error")  ok') for line in lines)
+    assert any("a.txt:1: one error" in line for line in lines)
+    assert any(line.startswith('└ [tool] read(path="missing.txt")  ') and "ok" not in line for line in lines)
+    assert "> Find errors" in lines
+
+
+@pytest.mark.row("X03")
+def test_a_call_under_way_turns_its_spinner_and_gives_way_to_its_result(person: Person) -> None:
+    person.start("chat", *person.script(turn("Wait.", wait={}), turn("Waited.")), *person.tools())
+    person.see("> ")
+    person.say("Wait for it")
+    person.see("[tool] wait()  ⠙")
+    person.see("[tool] wait()  ⠸")
+    person.release("it came")
+    seen = person.see("[tool] wait()  ok", "it came", "Waited.", without="⠋")
+    assert seen.count("[tool] wait()") == 1
+
+
+def test_a_message_that_is_typed_while_a_call_runs_goes_to_the_model_with_its_result(person: Person) -> None:
+    turns = [Turn(calls=(call("wait"),)), Turn(text="As you say.")]
+    with MockProvider(turns).in_thread() as provider:
+        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url, *person.tools())
+        person.see("> ")
+        person.say("Wait for it")
+        person.see("[tool] wait()")
+        person.say("Be brief")
+        person.see("Queued: Be brief")
+        person.release()
+        person.see("As you say.")
+    roles = [message["role"] for message in provider.requests[-1].body["messages"]]
+    assert roles[-3:] == ["assistant", "tool", "user"]
+    assert provider.requests[-1].body["messages"][-1]["content"] == "Be brief"
+
+
+def test_a_message_that_no_step_takes_in_is_the_next_task(person: Person) -> None:
+    turns = [Turn(text="The first answer.", pieces=3, gate="g", hold_after_pieces=2), Turn(text="The second answer.")]
+    with MockProvider(turns).in_thread() as provider:
+        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
+        person.see("> ")
+        person.say("First")
+        person.see("The")
+        person.say("Second")
+        person.see("Queued: Second")
+        provider.gate("g").open()
+        person.see("The first answer.", "> Second", "The second answer.")
+    assert [message["role"] for message in provider.requests[-1].body["messages"]][-3:] == ["user", "assistant", "user"]
+
+
+@pytest.mark.row("X05")
+@pytest.mark.parametrize("key", ["esc", "ctrl-c"])
+def test_an_interrupt_ends_the_run_and_the_session_goes_on(person: Person, key: str) -> None:
+    person.start("chat", *person.script(turn(wait={}), turn("Next answer.")), *person.tools())
+    person.see("> ")
+    person.say("Wait for it")
+    person.see("[tool] wait()")
+    person.press(key)
+    person.see("Interrupted.", "[tool] wait() cancelled", without="Esc interrupts")
+    person.say("Now this")
+    person.see("Next answer.")
+    person.press("ctrl-d")
+    person.ends(0)
+
+
+@pytest.mark.row("X05")
+def test_ctrl_c_twice_ends_the_program_in_the_middle_of_a_run(person: Person) -> None:
+    person.start("chat", *person.script(turn(wait={}), turn("Never.")), *person.tools())
+    person.see("> ")
+    person.say("Wait for it")
+    person.see("[tool] wait()")
+    person.press("ctrl-c", "ctrl-c")
+    seen = person.ends(130)
+    assert "Continue with: treadle chat --session" in seen
+
+
+def test_ctrl_c_clears_the_line_and_twice_at_an_empty_one_leaves(person: Person) -> None:
+    person.start("chat", *person.script(turn("Never.")))
+    person.see("> ")
+    person.press("some words")
+    person.see("> some words")
+    person.press("ctrl-c")
+    person.see("> ", without="some words")
+    person.press("ctrl-c")
+    person.see("Ctrl+C again ends the program")
+    person.press("ctrl-c")
+    person.ends(0)
+
+
+@pytest.mark.parametrize("key", ["ctrl-j", "shift-enter"])
+def test_a_new_line_is_typed_without_sending(person: Person, key: str) -> None:
+    person.start("chat", *person.script(turn("Read.")))
+    person.see("> ")
+    person.press("one", key, "two", "enter")
+    seen = person.see("Read.")
+    assert "> one\n  two" in seen
+
+
+def test_shift_tab_goes_through_the_modes(person: Person) -> None:
+    person.start("chat", *person.script(turn("Never.")))
+    person.see("· ask ·")
+    for mode in ("accept-edits", "plan", "ask"):
+        person.press("shift-tab")
+        person.see(f"· {mode} ·")
+
+
+def test_ctrl_r_finds_what_was_entered_in_an_earlier_conversation(person: Person) -> None:
+    script = person.script(turn("Heard."), turn("Heard again."))
+    person.start("chat", *script)
+    person.see("> ")
+    person.say("a remarkable question")
+    person.see("Heard.")
+    person.press("ctrl-d")
+    person.ends(0)
+    assert (person.home / "history").stat().st_mode & 0o777 == 0o600
+    person.start("chat", *script)
+    person.see("> ")
+    person.press("ctrl-r", "remark")
+    person.see("a remarkable question")
+    person.press("enter", "enter")
+    person.see("> a remarkable question", "Heard")
+
+
+def test_ctrl_o_unfolds_the_last_results(person: Person) -> None:
+    person.start("chat", *person.script(turn(count={"lines": 60}), turn("Counted.")), *person.tools())
+    person.see("> ")
+    person.say("Count")
+    seen = person.see("Counted.", "56 more lines")
+    assert "line 60" not in seen
+    person.press("ctrl-o")
+    person.see("line 5\n", "line 60")
+
+
+def test_a_result_of_a_hundred_thousand_lines_is_folded_and_the_line_stays_usable(person: Person) -> None:
+    person.start("chat", *person.script(turn(count={"lines": 100_000}), turn("Counted.")), *person.tools())
+    person.see("> ")
+    person.say("Count")
+    seen = person.see("Counted.", "more lines (Ctrl+O shows them)")
+    assert len(seen.splitlines()) < 60
+    person.press("still here")
+    person.see("> still here")
+
+
+def test_an_edit_is_asked_about_with_its_change_and_made(person: Person) -> None:
+    script = person.script(
+        turn(read={"path": "main.py"}),
+        turn(edit={"path": "main.py", "old_text": "retries = 3", "new_text": "retries = 5"}),
+        turn("Changed."),
+    )
+    person.start("chat", *script)
+    person.see("> ")
+    person.say("Five retries")
+    person.see("A call waits for you", "-retries = 3", "+retries = 5", "yes, once (Enter)")
+    person.press("y")
+    person.see('[tool] edit(path="main.py")  ok', "Changed.")
+    assert (person.folder / "main.py").read_text().startswith("retries = 5")
+
+
+def test_a_picture_of_the_whole(person: Person) -> None:
+    """A snapshot of what a person sees at 80 columns, from the question to the answer."""
+    person = Person(person.folder, columns=80, rows=30)
+    script = person.script(
+        turn("I look.", list_={"path": "."}, read={"path": "b.txt"}), turn("It is *fine*:\n\n- yes\n")
+    )
+    person.start("chat", *script)
+    try:
+        person.see("> ")
+        person.say("Is b fine?")
+        person.see("• yes", "step 2 of 50")
+        shown = [line for line in person.shown() if line]
+        body = shown[shown.index("> Is b fine?") :]
+        assert body[1] == "I look."
+        assert body[2].startswith('┌ [tool] list(path=".")  ok')
+        assert body[-3:-1] == [" • yes", ">"] or body[-4:-1] == ["It is fine:", " • yes", ">"]
+        assert body[-1].lstrip().startswith("script:script.json · ask · context")
+        assert all(len(line) <= 80 for line in shown)
+    finally:
+        person.process.close(force=True)

@@ -1,0 +1,195 @@
+"""Questions about calls at a real terminal: each key once, what a rule covers, and what a key that was meant otherwise does not do."""
+
+import json
+
+import pytest
+
+from conftest import Person, turn
+from treadle.testing import MockProvider, Turn, call
+
+pytestmark = pytest.mark.row("X07")
+
+
+def paid(person: Person) -> list[str]:
+    file = person.folder / "paid.txt"
+    return file.read_text().split() if file.exists() else []
+
+
+def start(person: Person, *turns: dict, flags: tuple[str, ...] = ()) -> None:
+    person.start("chat", *person.script(*turns), *person.tools(), *flags)
+    person.see("> ")
+    person.say("Pay it")
+    person.see("A call waits for you", "Allow this call of pay?")
+
+
+def test_y_allows_one_call_and_the_next_is_asked_about_again(person: Person) -> None:
+    start(person, turn(pay={"amount": 40}), turn(pay={"amount": 40}), turn("Paid."))
+    person.press("y")
+    person.see("[tool] pay(amount=40)  ok", "Allow this call of pay?")
+    assert paid(person) == ["40"]
+    person.press("n")
+    person.see("Paid.", "Denied: 1 call (pay)")
+    assert paid(person) == ["40"]
+
+
+def test_a_bare_enter_denies_what_may_destroy(person: Person) -> None:
+    start(person, turn(pay={"amount": 40}), turn("Not paid."))
+    person.see("n  no  (Enter)")
+    person.press("enter")
+    person.see("[tool] pay(amount=40)  denied", "Not paid.")
+    assert paid(person) == []
+
+
+def test_a_allows_such_calls_for_the_session_only(person: Person) -> None:
+    start(
+        person, turn(pay={"amount": 1}), turn(pay={"amount": 2}), turn("Paid."), turn(pay={"amount": 3}), turn("Again.")
+    )
+    person.press("a")
+    person.see("Paid.")
+    assert paid(person) == ["1", "2"]
+    person.say("/clear")
+    person.see("A new session begins")
+    person.say("Pay again")
+    person.see("Allow this call of pay?", without="Paid.x")
+    assert paid(person) == ["1", "2"]
+
+
+def test_p_keeps_a_rule_for_the_folder_after_it_has_shown_what_the_rule_covers(person: Person) -> None:
+    start(person, turn(pay={"amount": 1}), turn("Paid."))
+    person.press("p")
+    person.see("rule> pay", "Covers this call.")
+    person.press("backspace", "x", "enter")
+    person.see("does not cover this call")
+    person.press("backspace", "y", "enter")
+    person.see("Paid.", "Allowed by")
+    person.press("ctrl-d")
+    person.ends(0)
+    kept = (person.home / "rules.toml").read_text()
+    assert '"pay"' in kept
+    assert str(person.folder) in kept
+    assert (person.home / "rules.toml").stat().st_mode & 0o777 == 0o600
+
+    person.start("chat", *person.script(turn(pay={"amount": 2}), turn("Paid unasked.")), *person.tools())
+    person.see("> ")
+    person.say("Pay")
+    person.see("Paid unasked.")
+    assert paid(person) == ["1", "2"]
+
+
+def test_e_edits_the_arguments_and_the_model_is_told(person: Person) -> None:
+    turns = [Turn(calls=(call("pay", amount=40),)), Turn(text="As you say.")]
+    with MockProvider(turns).in_thread() as provider:
+        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url, *person.tools())
+        person.see("> ")
+        person.say("Pay it")
+        person.see("Allow this call of pay?")
+        person.press("e")
+        person.see("json> {", '"amount": 40')
+        person.press("ctrl-c")  # withdraws the question
+        person.see("Interrupted.")
+        person.say("Pay it again")
+    person.process.close(force=True)
+
+
+def test_edited_arguments_are_what_runs(person: Person) -> None:
+    start(person, turn(pay={"amount": 40}), turn("Done."))
+    person.press("e")
+    person.see("json> {")
+    person.press(*["backspace"] * 40)
+    person.press('{"amount": }', "enter")
+    person.see("This is not JSON")
+    person.press("backspace", "backspace", " 4}", "enter")
+    person.see("[tool] pay(amount=4) (edited)  ok", "Done.")
+    assert paid(person) == ["4"]
+
+
+def test_r_tells_the_model_why_not(person: Person) -> None:
+    turns = [Turn(calls=(call("pay", amount=40),)), Turn(text="I see.")]
+    with MockProvider(turns).in_thread() as provider:
+        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url, *person.tools())
+        person.see("> ")
+        person.say("Pay it")
+        person.see("Allow this call of pay?")
+        person.press("r")
+        person.see("reason> ")
+        person.press("too much", "enter")
+        person.see("I see.")
+    told = json.dumps(provider.requests[-1].body["messages"][-1])
+    assert "too much" in told
+    assert paid(person) == []
+
+
+def test_v_shows_every_argument_and_esc_goes_back(person: Person) -> None:
+    long = "x" * 300
+    start(person, turn(pay={"amount": 1, "note": long}), turn("Done."))
+    person.press("v")
+    person.see("pay, 2 arguments: amount = 1")
+    person.press("r")
+    person.see("reason> ")
+    person.press("esc")
+    person.see("Allow this call of pay?", without="reason> ")
+    person.press("z")
+    person.see("Press one of y, a, p, e, n, r, v.")
+    person.press("n")
+    person.see("Done.")
+
+
+def test_what_a_person_was_typing_answers_nothing_and_is_kept(person: Person) -> None:
+    person.start("chat", *person.script(turn(wait={}), turn(pay={"amount": 1}), turn("Done.")), *person.tools())
+    person.see("> ")
+    person.say("Go")
+    person.see("[tool] wait()")
+    person.press("yes y")
+    person.see("> yes y")
+    person.release()
+    person.see("Allow this call of pay?")
+    person.press("y")
+    person.see("You were typing")
+    assert paid(person) == []
+
+
+def test_a_paste_answers_nothing(person: Person) -> None:
+    start(person, turn(pay={"amount": 1}), turn("Done."))
+    person.press("\x1b[200~y\r\x1b[201~", "v")
+    person.see("pay(amount=1)", "Allow this call of pay?")
+    assert paid(person) == []
+    person.press("n")
+    person.see("Done.")
+    assert paid(person) == []
+
+
+def test_ctrl_c_at_a_question_ends_the_run_and_nothing_is_done(person: Person) -> None:
+    start(person, turn(pay={"amount": 1}), turn("Next."))
+    person.press("ctrl-c")
+    person.see("Interrupted.", "[tool] pay(amount=1)  skipped", without="Allow this call")
+    person.say("Something else")
+    person.see("Next.")
+    assert paid(person) == []
+
+
+def test_several_calls_are_asked_about_one_by_one(person: Person) -> None:
+    turns = [Turn(calls=(call("pay", amount=1), call("pay", amount=2))), Turn(text="Both decided.")]
+    with MockProvider(turns).in_thread() as provider:
+        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url, *person.tools())
+        person.see("> ")
+        person.say("Pay both")
+        person.see("(1 of 2)", "Allow this call of pay?")
+        person.press("n")
+        person.see("(2 of 2)", "Denied by")
+        person.press("y")
+        person.see("Both decided.", "┌ [tool] pay(amount=1)  denied", "└ [tool] pay(amount=2)  ok")
+    assert paid(person) == ["2"]
+
+
+def test_a_session_that_waits_is_taken_up_by_another_terminal(person: Person) -> None:
+    start(person, turn(pay={"amount": 1}), turn("Done."))
+    person.process.kill(9)
+    person.process.close(force=True)
+    person.start("chat", "-c", *person.script(turn(pay={"amount": 1}), turn("Done.")), *person.tools())
+    seen = person.see("Its last run had not ended.", "> ")
+    prefix = seen.split("/resume ")[1].split()[0]
+    person.say(f"/resume {prefix}")
+    person.see("Allow this call of pay?")
+    person.press("y")
+    person.see("Done.")
+    assert paid(person) == ["1"]

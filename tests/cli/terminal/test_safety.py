@@ -1,0 +1,119 @@
+"""What comes from a model, a tool or a file cannot repaint the terminal; and the terminal may be resized, killed or poor."""
+
+import re
+import signal
+
+import pytest
+
+from conftest import Person, turn
+from treadle.testing import MockProvider, Turn
+
+SECRET = "sk-proj-" + "abcdefghijklmnopqrst" + "uvwx0123456789"  # in pieces: it is no key
+HOSTILE = "\x1b[2J\x1b[H\x1b]0;title\x07 \x9b31m \u202eevil\u202c \x08\x08 &#x1b;[2J [x](\x1b]8;;http://e\x07) \x1bc"
+OURS = re.compile(r"\x1b\[[0-9;?]*[ABCDHJKhlm]|\x1b\[>4;[01]m|\x1b\[\d q")
+
+
+def foreign(raw: str) -> list[str]:
+    """Return the sequences that a drawing of ours never has."""
+    rest = OURS.sub("", raw)
+    return re.findall(r"\x1b.{0,6}|[\x07\x08\x9b\u202e]", rest)
+
+
+def test_what_a_model_says_and_calls_is_shown_and_not_obeyed(person: Person) -> None:
+    script = person.script(
+        turn(HOSTILE, read={"path": HOSTILE}),
+        turn(f"```sh\n{HOSTILE}\n```\n\n# {HOSTILE}\n\n| {HOSTILE} |\n|---|\n| a |\n\nEnd."),
+    )
+    person.start("chat", *script)
+    person.see("> ")
+    person.say("Go")
+    seen = person.see("End.", "\\x1b[2J", "\\u202e")
+    assert "> Go" in seen
+    assert foreign(person.raw) == []
+    assert "\x1b[2J" not in person.raw
+
+
+def test_what_a_tool_prints_by_itself_stands_above_the_line_and_is_not_obeyed(person: Person) -> None:
+    person.start("chat", *person.script(turn(noisy={}), turn("Ended.")), *person.tools())
+    person.see("> ")
+    person.say("Go")
+    person.see("printed by a tool", "and written \\x1b]0;title\\x07", "Ended.")
+    assert "\x1b[2J" not in person.raw
+    assert foreign(person.raw) == []
+
+
+def test_what_stands_in_a_file_is_not_obeyed_and_its_secret_not_shown(person: Person) -> None:
+    (person.folder / "evil.txt").write_text(f"{HOSTILE}\nkey {SECRET}\n")
+    person.start("chat", *person.script(turn(read={"path": "evil.txt"}), turn("Read.")))
+    person.see("> ")
+    person.say("Read it")
+    person.see("Read.", "\\x1b[2J")
+    assert SECRET[-12:] not in person.raw
+    assert foreign(person.raw) == []
+
+
+def test_the_terminal_is_resized_in_the_middle_of_a_response(person: Person) -> None:
+    turns = [Turn(text="The first half of it. " * 8 + "The end of it.", pieces=4, gate="g", hold_after_pieces=2)]
+    with MockProvider(turns).in_thread() as provider:
+        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
+        person.see("> ")
+        person.say("Go on")
+        person.see("The first half", "Esc interrupts")
+        person.resize(60, 20)
+        person.press("typed")
+        person.see("> typed")
+        provider.gate("g").open()
+        person.see("The end of it.", without="Esc interrupts")
+    assert max(map(len, person.shown())) <= 60
+    assert person.shown()[-1].strip() == "" or "openai-chat:mock" in "\n".join(person.shown())
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_program_that_is_told_to_end_leaves_the_terminal_as_it_was(
+    person: Person, number: signal.Signals, code: int
+) -> None:
+    person.start("chat", *person.script(turn(wait={}), turn("Never.")), *person.tools())
+    person.see("> ")
+    person.say("Go")
+    person.see("[tool] wait()")
+    person.process.kill(number)
+    person.ends(code)
+    assert person.raw.rstrip().endswith(tuple("0123456789abcdef"))
+    assert "\x1b[>4;0m" in person.raw
+    assert "\x1b[?2004l" in person.raw
+
+
+def test_a_killed_conversation_goes_on_from_what_was_recorded(person: Person) -> None:
+    person.start("chat", *person.script(turn("One."), turn(wait={}), turn("Two.")), *person.tools())
+    person.see("> ")
+    person.say("First")
+    person.see("One.")
+    person.say("Second")
+    person.see("[tool] wait()")
+    person.process.kill(signal.SIGKILL)
+    person.process.close(force=True)
+    person.start("chat", "-c", *person.script(turn("Three.")), *person.tools())
+    person.see("messages.", "Its last run had not ended.")
+    person.say("Third")
+    person.see("Three.")
+
+
+def test_no_colours_where_the_person_wants_none(person: Person) -> None:
+    person.start("chat", *person.script(turn("I **look**.", grep={"pattern": "error"}), turn("`code`")), NO_COLOR="1")
+    person.see("> ")
+    person.say("Go")
+    person.see("code")
+    assert re.findall(r"\x1b\[[0-9;]*3[1-7]m", person.raw) == []
+
+
+def test_a_terminal_that_obeys_nothing_gets_plain_lines(person: Person) -> None:
+    script = person.script(turn("I look.", grep={"pattern": "error"}), turn(pay={"amount": 1}), turn("Done."))
+    person.start("chat", *script, *person.tools(), "--tools", "grep", TERM="dumb")
+    person.see("> ")
+    person.say("Go")
+    person.see('[tool] grep(pattern="error")  ok', "a.txt:1: one error", "Allow it? [n]")
+    person.say("y")
+    person.see("[tool] pay(amount=1)  ok", "Done.")
+    person.press("ctrl-d")
+    person.ends(0)
+    assert "\x1b" not in person.raw

@@ -1,0 +1,159 @@
+"""Each command of a conversation once, and the three signs `!`, `@` and `/`."""
+
+import json
+import subprocess
+
+import pytest
+
+from conftest import Person, turn
+from treadle.testing import MockProvider, Turn
+
+pytestmark = pytest.mark.row("X06")
+
+
+@pytest.fixture
+def chatting(person: Person) -> Person:
+    person.start("chat", *person.script(turn("The first answer."), turn("The second answer.")))
+    person.see("> ")
+    person.say("First question")
+    person.see("The first answer.", "step 1 of 50")
+    return person
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("/help", ["/compact", "Shift+Tab", "!COMMAND"]),
+        ("/status", ["session", "folder", "script:script.json", "edit, glob, grep", "messages"]),
+        ("/cost", ["The last task has used:", "model turns    1 of 50"]),
+        ("/context", ["2 messages;", "assistant"]),
+        ("/permissions", ["mode", "allowed in this session"]),
+        ("/model", ["The model is script:script.json."]),
+        ("/mcp", ["MCP"]),
+        ("/compact", ["summed up before the next request"]),
+        ("/doctor", ["python", "self-check"]),
+        ("/resume", ["Sessions:"]),
+        ("/rewind", ["1  First question"]),
+        ("/diff", ["is in no git repository"]),
+        ("/nonsense", ["There is no command /nonsense"]),
+    ],
+)
+def test_a_command_says_what_it_knows_and_the_model_hears_nothing(
+    chatting: Person, command: str, words: list[str]
+) -> None:
+    chatting.say(command)
+    chatting.see(*words)
+    chatting.say("Second question")
+    chatting.see("The second answer.")
+
+
+def test_exit_leaves(chatting: Person) -> None:
+    chatting.say("/exit")
+    chatting.ends(0)
+
+
+def test_clear_begins_a_new_session_and_resume_goes_back(chatting: Person) -> None:
+    chatting.say("/clear")
+    seen = chatting.see("A new session begins", "The one before is kept: /resume")
+    before = seen.split("The one before is kept: /resume ")[1].split()[0]
+    chatting.say(f"/resume {before[:10]}")
+    chatting.see(f"Session {before}: 2 messages. First question")
+
+
+def test_rewind_goes_back_to_before_a_message_and_offers_it_again(chatting: Person) -> None:
+    chatting.say("/rewind 1")
+    chatting.see("Back to before: First question", "> First question")
+    chatting.press("ctrl-c")
+    chatting.say("/context")
+    chatting.see("0 messages;")
+
+
+def test_export_writes_the_session(chatting: Person) -> None:
+    chatting.say("/export out.jsonl")
+    chatting.see("written to", "without secrets")
+    lines = (chatting.folder / "out.jsonl").read_text().splitlines()
+    assert all(json.loads(line) for line in lines)
+    chatting.say("/export out.jsonl")
+    chatting.see("File exists")
+
+
+def test_diff_shows_what_differs_from_the_last_commit(person: Person) -> None:
+    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"]):
+        subprocess.run(["git", "-C", str(person.folder), *words], check=True)
+    (person.folder / "main.py").write_text("retries = 9\n")
+    person.start("chat", *person.script(turn("Never.")))
+    person.see("> ")
+    person.say("/diff")
+    person.see("-retries = 3", "+retries = 9")
+
+
+def test_the_mode_and_the_model_are_changed(chatting: Person) -> None:
+    chatting.say("/permissions plan")
+    chatting.see("· plan ·")
+    chatting.say("/model demo")
+    chatting.see("The model is now demo.", "demo · plan")
+    chatting.say("/model nothing:at-all")
+    chatting.see("treadle: ")
+    chatting.see("demo · plan")
+
+
+def test_a_command_that_must_wait_says_so_while_a_run_is_under_way(person: Person) -> None:
+    person.start("chat", *person.script(turn(wait={}), turn("Done.")), *person.tools())
+    person.see("> ")
+    person.say("Go")
+    person.see("[tool] wait()")
+    person.say("/clear")
+    person.see("/clear waits for the end of the run")
+    person.say("/cost")
+    person.see("The last task has used:")
+    person.release()
+    person.see("Done.")
+
+
+def test_a_line_of_shell_runs_and_goes_along_with_the_next_message(person: Person) -> None:
+    with MockProvider([Turn(text="I saw it.")]).in_thread() as provider:
+        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
+        person.see("> ")
+        person.say("!cat b.txt; exit 3")
+        person.see("| fine", "exit code 3")
+        person.say("What was that?")
+        person.see("I saw it.")
+    told = provider.requests[-1].body["messages"][-1]["content"]
+    assert told.startswith("What was that?")
+    assert "$ cat b.txt; exit 3\nfine\n" in told
+
+
+def test_a_line_of_shell_is_interrupted(person: Person) -> None:
+    person.tools()
+    person.start("chat", *person.script(turn("Never.")))
+    person.see("> ")
+    person.say("!echo begun; cat gate")
+    person.see("> !echo begun")
+    person.press("ctrl-c")
+    person.see("Interrupted.")
+    person.press("typed")
+    person.see("> typed")
+
+
+def test_a_file_is_attached_and_its_path_completed(person: Person) -> None:
+    with MockProvider([Turn(text="I read it.")]).in_thread() as provider:
+        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
+        person.see("> ")
+        person.press("@ma")
+        person.press("tab")
+        person.see("> @main.py")
+        person.press(" what is this?", "enter")
+        person.see("I read it.")
+    told = provider.requests[-1].body["messages"][-1]["content"]
+    assert '# File "main.py"\n\nretries = 3\n' in told
+
+
+def test_commands_are_completed(person: Person) -> None:
+    person.start("chat", *person.script(turn("Never.")))
+    person.see("> ")
+    person.press("/perm")
+    person.see("show mode and rules")
+    person.press("tab")
+    person.see("> /permissions")
+    person.press("enter")
+    person.see("Permissions:")
