@@ -17,6 +17,7 @@ from treadle import (
     Price,
     Tool,
     ToolOutput,
+    open_session,
     resolve_model,
     with_fallback,
 )
@@ -141,19 +142,54 @@ async def test_an_input_goes_out_where_it_is_accepted_and_where_nobody_knows():
     assert len(server.requests) == 2
 
 
-@pytest.mark.row("R-FACTS-INPUTS")
-async def test_a_picture_that_a_tool_returns_is_refused_too():
+@pytest.mark.row("R-FACTS-LEFT-OUT")
+@pytest.mark.parametrize("dialect", ["openai-chat", "openai", "anthropic", "gemini", "bedrock"])
+async def test_a_picture_that_a_tool_returns_is_left_out_and_the_model_is_told(dialect):
     async def run(arguments, ctx):
         return ToolOutput(data="here", media=(PICTURE,))
 
     look = Tool(name="look", description="Look.", parameters={}, effect="read", run=run)
-    async with MockProvider([call("look"), text("A cat.")]) as server:
-        words = resolve_model("openai-chat:words", base_url=server.base_url, facts=ModelFacts(inputs=["text"]))
+    async with MockProvider([call("look"), call("look"), text("A cat.")]) as server:
+        facts = ModelFacts(inputs=["text"])
+        words = resolve_model(f"{dialect}:words", base_url=server.base_url, api_key="k", facts=facts)
         result = await Agent(words, tools=[look]).run("go")
 
-    assert result.reason == "model_error"
-    assert "no image" in result.message
-    assert len(server.requests) == 1
+    assert result.text == "A cat."
+    second, third = (json.dumps(request.body) for request in server.requests[1:])
+    told = f"[image/png was left out: {words.name} accepts text.]"
+    assert (second.count(told), third.count(told)) == (1, 2)
+    assert str(PICTURE.base64) not in third
+    assert result.session.messages[2].results[0].media == (PICTURE,)  # the store is never changed
+
+
+@pytest.mark.row("R-FACTS-LEFT-OUT")
+async def test_a_session_goes_on_with_a_model_that_does_not_see_its_pictures_and_back_again():
+    async with MockProvider([text("A cat."), text("I cannot see it."), text("Still a cat.")]) as server:
+        eyes = resolve_model("openai-chat:eyes", base_url=server.base_url)
+        words = resolve_model("openai-chat:words", base_url=server.base_url, facts=ModelFacts(inputs=["text", "pdf"]))
+        async with open_session("memory:") as session:
+            await Agent(eyes).run(ASKED, session=session)
+            blind = await Agent(words).run("What is on it?", session=session)
+            await Agent(eyes).run("And now?", session=session)
+
+    assert blind.completed
+    first, second, third = (json.dumps(request.body) for request in server.requests)
+    assert str(PICTURE.base64) in first
+    assert str(PICTURE.base64) in third
+    assert str(PICTURE.base64) not in second
+    assert "[image/png was left out: openai-chat:words accepts text and pdf.]" in second
+
+
+@pytest.mark.row("R-FACTS-LEFT-OUT")
+async def test_after_a_task_that_was_refused_the_session_goes_on_without_its_picture():
+    async with MockProvider([text("Then no cat.")]) as server:
+        words = resolve_model("openai-chat:words", base_url=server.base_url, facts=ModelFacts(inputs=["text"]))
+        async with open_session("memory:") as session:
+            refused = await Agent(words).run(ASKED, session=session)
+            again = await Agent(words).run("Without it, please.", session=session)
+
+    assert refused.reason == "model_error"
+    assert again.text == "Then no cat."
 
 
 async def test_what_is_no_kind_of_input_is_let_through():

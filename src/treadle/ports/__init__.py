@@ -2,7 +2,7 @@
 
 from treadle.ports.context import CheckView, Compactable, Compaction, Compactor, Compiler, RequestNeed, RequestView
 from treadle.ports.drivers import BoundDriver, Driver, Executor
-from treadle.ports.facts import INPUTS, HasFacts, ModelFacts, facts_of
+from treadle.ports.facts import INPUTS, HasFacts, ModelFacts, facts_of, input_of
 from treadle.ports.hooks import Hook, HookAnswer, HookContext, Moment
 from treadle.ports.journals import (
     Degradation,
@@ -99,6 +99,7 @@ __all__ = [
     "ToolsetContext",
     "asked_model",
     "facts_of",
+    "input_of",
     "is_toolset",
     "tell_counted",
     "told_counted",

@@ -7,9 +7,10 @@ import msgspec
 
 from treadle.errors import ConfigurationError, NamedOptions, shown
 from treadle.fields import Documented
+from treadle.messages import Media
 from treadle.ports.models import HasWindow, Model, Pricing
 
-__all__ = ["INPUTS", "HasFacts", "ModelFacts", "facts_of"]
+__all__ = ["INPUTS", "HasFacts", "ModelFacts", "facts_of", "input_of"]
 
 INPUTS = ("text", "image", "pdf", "audio", "video")
 """The kinds of input that a model may accept."""
@@ -30,7 +31,8 @@ class ModelFacts(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclas
     output: int | None = None
     """Tokens that it can write in one response, its thinking included."""
     inputs: Collection[str] | None = None
-    """What it accepts: text, image, pdf, audio, video. A request that holds another of these is refused."""
+    """What it accepts: text, image, pdf, audio, video. A task that holds another of these is refused; what came before it, or from
+    a tool, is left out of the request, and the model is told."""
     tools: bool | None = None
     """Whether it calls tools. One that does not is driven by ReAct."""
     strict: bool | None = None
@@ -79,3 +81,11 @@ def facts_of(model: Model) -> ModelFacts:
     if isinstance(model, HasFacts):
         return model.facts
     return ModelFacts(window=model.window, price=model.price) if isinstance(model, HasWindow) else ModelFacts()
+
+
+def input_of(media: Media) -> str | None:
+    """Return which kind of input a medium is; None for one that nobody has a word for."""
+    start = media.media_type.partition("/")[0].lower()
+    if media.media_type.lower() == "application/pdf":
+        return "pdf"
+    return start if start in INPUTS else None

@@ -14,6 +14,7 @@ from treadle.ports import (
     Pricing,
     asked_model,
     facts_of,
+    input_of,
     window_of,
 )
 
@@ -78,7 +79,7 @@ class CapableModel:
         for message in request.messages:
             for part in message.parts:
                 for one in part.media if isinstance(part, Result) else (part,):
-                    kind = _kind_of(one) if isinstance(one, Media) else None
+                    kind = input_of(one) if isinstance(one, Media) else None
                     if kind is not None and kind not in accepted:
                         return self._words(kind, one.media_type if isinstance(one, Media) else "")
         return None
@@ -96,11 +97,3 @@ async def _refuse(why: str) -> AsyncGenerator[ModelPart, None]:
     for part in nothing:
         yield part
     raise ModelRejected(why)
-
-
-def _kind_of(media: Media) -> str | None:
-    """Return what kind of input a medium is; None for one that nobody has a word for."""
-    start = media.media_type.partition("/")[0].lower()
-    if media.media_type.lower() == "application/pdf":
-        return "pdf"
-    return start if start in ("text", "image", "audio", "video") else None

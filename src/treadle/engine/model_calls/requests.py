@@ -4,6 +4,7 @@ import inspect
 
 import msgspec
 
+from treadle.context.accepted import Accepted
 from treadle.context.compilers import instructions_with_guidance
 from treadle.context.repair import Healer
 from treadle.engine.hooks import Hooks
@@ -59,6 +60,7 @@ class Requests:
         self._offer: Offer | None = None
         self._instructions: str | None = None
         self._fixed_tokens = 0
+        self._accepted: Accepted | None = None
 
     async def make(self, model: Model, need: RequestNeed) -> ModelRequest | None:
         """Return the request of one attempt, over a history that every provider accepts. What had to be healed is recorded.
@@ -70,6 +72,8 @@ class Requests:
             The request; None where the run was interrupted meanwhile.
         """
         asked = asked_model(model)
+        if self._accepted is None or self._accepted.model is not asked:
+            self._accepted = Accepted(asked)
         await self._look_at_tools()
         need = msgspec.structs.replace(need, model=asked.name, window=window_of(asked), fixed_tokens=self._fixed_tokens)
         await self._bounding.hold(need)
@@ -116,7 +120,14 @@ class Requests:
         if repairs and (repairs != self._repairs or need.attempt == 1):
             await self._ledger.record(HistoryRepaired(repairs=repairs))
         self._repairs = repairs
-        return messages
+        return messages if self._accepted is None else self._accepted.of(messages, task=self._task)
+
+    @property
+    def _task(self) -> Message | None:
+        """The message with which the run begins, as it is stored."""
+        state = self._ledger.state
+        at = len(state.messages) if state.run is None else state.run.first_message
+        return state.messages[at] if at < len(state.messages) else None
 
     async def _look_at_tools(self) -> None:
         offer = await self._offering.renew()
