@@ -69,6 +69,70 @@ def test_the_tools_and_what_they_lack_are_listed_for_people(treadle):
     ]
 
 
+TOOLSETS = """
+from contextlib import asynccontextmanager
+from pathlib import Path
+from treadle import Tool
+
+def made(name):
+    return Tool(name=name, description="Look.", parameters={"type": "object"}, run=print, effect="read")
+
+class Tickets:
+    name = "tickets"
+
+    @asynccontextmanager
+    async def open(self, ctx):
+        Path("opened").write_text(ctx.session.id)
+        try:
+            yield self
+        finally:
+            Path("closed").write_text("yes")
+
+    async def tools(self, session):
+        return [made("find"), made("close")]
+
+class Broken:
+    name = "broken"
+
+    @asynccontextmanager
+    async def open(self, ctx):
+        raise OSError("no server")
+        yield
+
+tickets, one = Tickets(), made("one")
+broken = [Broken(), one]
+"""
+
+
+def test_toolsets_are_opened_to_list_their_tools_and_closed_again(treadle):
+    (treadle.folder / "sets.py").write_text(TOOLSETS)
+
+    listed = treadle("tools", "--tools", "sets.py", code=0).stdout.splitlines()
+    described = treadle.json("tools", "--json", "--tools", "sets.py", code=0)
+    checked = treadle("tools", "check", "--tools", "sets.py", code=0).stdout.splitlines()
+
+    assert [line.split()[0] for line in listed] == ["one", "tickets", "find", "close"]
+    assert "2 tools" in listed[1]
+    assert [one["name"] for one in described[1]["tools"]] == ["find", "close"]
+    assert checked[-1] == "3 tools checked: every contract compiles."
+    assert (treadle.folder / "opened").exists()
+    assert (treadle.folder / "closed").exists()
+
+
+def test_a_toolset_that_cannot_be_opened_is_listed_with_the_reason_and_fails_a_check(treadle):
+    (treadle.folder / "sets.py").write_text(TOOLSETS)
+
+    listed = treadle("tools", "--tools", "sets:broken", code=0).stdout.splitlines()
+    described = treadle.json("tools", "--json", "--tools", "sets:broken", code=0)
+    checked = treadle("tools", "check", "--tools", "sets:broken", code=2)
+
+    assert [line.split()[0] for line in listed] == ["one", "broken"]
+    assert "unavailable: OSError: no server" in listed[1]
+    assert described[1]["error"] == "OSError: no server"
+    assert "broken" in checked.stderr
+    assert "no server" in checked.stderr
+
+
 def test_tools_may_be_attributes_of_modules_one_or_a_list(treadle):
     (treadle.folder / "kit.py").write_text(
         "from treadle import Tool\n\n"

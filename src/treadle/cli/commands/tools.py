@@ -1,8 +1,11 @@
 """`treadle tools`: what the model is offered, and whether the contracts of all of it hold."""
 
-from typing import Any
+import asyncio
+import inspect
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from treadle import Agent, Tool, Toolset
+from treadle import Agent, ConfigurationError, Tool, Toolset, ToolsetContext, open_session
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
@@ -12,28 +15,71 @@ from treadle.cli.tool_sources import load_tools
 
 __all__ = ["command"]
 
+_SECONDS = 30
+"""What opening one toolset may take."""
+
+
+class _Opened(NamedTuple):
+    """A toolset, and what a run would be offered of it."""
+
+    name: str
+    tools: tuple[Tool, ...] = ()
+    error: str = ""
+    """Why it cannot be opened or listed; empty where it can."""
+
 
 def command(options: Options, terminal: Terminal) -> int:
-    """List the tools, or check them."""
+    """List the tools, or check them. Toolsets are opened for that, and closed again."""
     quiet_logs()
-    tools = load_tools(settings_of(options))
+    found = load_tools(settings_of(options))
+    tools = tuple(one for one in found if isinstance(one, Tool))
+    opened = asyncio.run(_opened([one for one in found if not isinstance(one, Tool)]))
     if options.action == "check":
-        return _check(tools, options, terminal)
+        return _check(tools, opened, options, terminal)
     if options.as_json:
-        terminal.data([_described(tool) for tool in tools])
-        return 0
-    for tool in tools:
-        effect, words = (_effect(tool), tool.description) if isinstance(tool, Tool) else ("toolset", _OPENED)
-        terminal.line(f"{shown_name(tool.name):<16} {effect:<12} {one_line(words, 100)}")
+        terminal.data([*map(_described, tools), *map(_described_set, opened)])
+    else:
+        for tool in tools:
+            _list(tool.name, _effect(tool), tool.description, terminal)
+        for one in opened:
+            words = f"unavailable: {one.error}" if one.error else _counted(len(one.tools))
+            _list(one.name, "toolset", words, terminal)
+            for tool in one.tools:
+                _list(f"  {tool.name}", _effect(tool), tool.description, terminal)
     return 0
 
 
-_OPENED = "Its tools are known once a run has opened it."
+def _list(name: str, effect: str, words: str, terminal: Terminal) -> None:
+    shown = name[: len(name) - len(name.lstrip())] + shown_name(name.strip())
+    terminal.line(f"{shown:<16} {effect:<12} {one_line(words, 100)}")
 
 
-def _described(tool: Tool | Toolset) -> dict[str, Any]:
-    if not isinstance(tool, Tool):
-        return {"name": tool.name, "is_toolset": True}
+def _counted(number: int) -> str:
+    return f"{number} {'tool' if number == 1 else 'tools'}"
+
+
+async def _opened(toolsets: Sequence[Toolset]) -> list[_Opened]:
+    """Open toolsets one after the other, as a run would, in a session that is forgotten."""
+    if not toolsets:
+        return []
+    async with open_session("memory:") as session:
+        context = ToolsetContext(session=session)
+        return [await _open(one, context) for one in toolsets]
+
+
+async def _open(toolset: Toolset, context: ToolsetContext) -> _Opened:
+    try:
+        async with asyncio.timeout(_SECONDS), toolset.open(context) as opened:
+            listed = opened.tools(context.session)
+            tools = await listed if inspect.isawaitable(listed) else listed
+            return _Opened(toolset.name, tuple(tools))
+    except TimeoutError:
+        return _Opened(toolset.name, error=f"it gave no answer within {_SECONDS} s")
+    except Exception as error:  # noqa: BLE001 - a stranger's code: whatever it is, the other tools are listed
+        return _Opened(toolset.name, error=f"{type(error).__name__}: {error}".rstrip(": "))
+
+
+def _described(tool: Tool) -> dict[str, Any]:
     return {
         "name": tool.name,
         "description": tool.description,
@@ -42,22 +88,33 @@ def _described(tool: Tool | Toolset) -> dict[str, Any]:
     }
 
 
+def _described_set(one: _Opened) -> dict[str, Any]:
+    about: dict[str, Any] = {"name": one.name, "is_toolset": True, "tools": [_described(tool) for tool in one.tools]}
+    return {**about, "error": one.error} if one.error else about
+
+
 def _effect(tool: Tool) -> str:
     return "by call" if callable(tool.effect) else str(tool.effect)
 
 
-def _check(tools: tuple[Tool | Toolset, ...], options: Options, terminal: Terminal) -> int:
-    """Compile every contract, and name what a model would stumble over. The first broken contract is an error."""
-    Agent("demo", tools=tools).check()
-    advice = [
-        {"tool": tool.name, "advice": words} for tool in tools if isinstance(tool, Tool) for words in _advice(tool)
-    ]
+def _check(tools: tuple[Tool, ...], opened: Sequence[_Opened], options: Options, terminal: Terminal) -> int:
+    """Compile every contract, and name what a model would stumble over. The first broken contract is an error.
+
+    Raises:
+        ConfigurationError: A toolset cannot be opened.
+    """
+    for one in opened:
+        if one.error:
+            raise ConfigurationError(f"The toolset {shown_name(one.name)} cannot be opened: {one_line(one.error, 300)}")
+    every = (*tools, *(tool for one in opened for tool in one.tools))
+    Agent("demo", tools=every).check()
+    advice = [{"tool": tool.name, "advice": words} for tool in every for words in _advice(tool)]
     if options.as_json:
-        terminal.data({"checked": [tool.name for tool in tools], "advice": advice})
+        terminal.data({"checked": [tool.name for tool in every], "advice": advice})
         return 0
-    for one in advice:
-        terminal.line(f"{shown_name(one['tool'])}: {one['advice']}")
-    terminal.line(f"{len(tools)} {'tool' if len(tools) == 1 else 'tools'} checked: every contract compiles.")
+    for words in advice:
+        terminal.line(f"{shown_name(words['tool'])}: {words['advice']}")
+    terminal.line(f"{_counted(len(every))} checked: every contract compiles.")
     return 0
 
 
