@@ -41,39 +41,46 @@ def test_a_bare_enter_denies_what_may_destroy(person: Person) -> None:
 
 
 def test_a_allows_such_calls_for_the_session_only(person: Person) -> None:
-    start(
-        person, turn(pay={"amount": 1}), turn(pay={"amount": 2}), turn("Paid."), turn(pay={"amount": 3}), turn("Again.")
-    )
+    writes = [turn(write={"path": "n.txt", "content": f"{n}\n"}) for n in (1, 2, 3)]
+    person.start("chat", *person.script(*writes[:2], turn("Written."), writes[2], turn("Never.")))
+    person.see("> ")
+    person.say("Write it")
+    person.see("Allow this call of write?", "no question for write(path=n.txt)", "yes, once (Enter)")
     person.press("a")
-    person.see("Paid.")
-    assert paid(person) == ["1", "2"]
+    person.see("Written.", without="Allow this call")
+    assert (person.folder / "n.txt").read_text() == "2\n"
+    person.say("/permissions")
+    person.see("allowed in this session write(path=n.txt)")
     person.say("/clear")
     person.see("A new session begins")
-    person.say("Pay again")
-    person.see("Allow this call of pay?", without="Paid.x")
-    assert paid(person) == ["1", "2"]
+    person.say("Write again")
+    person.see("Allow this call of write?")
+    assert (person.folder / "n.txt").read_text() == "2\n"
 
 
 def test_p_keeps_a_rule_for_the_folder_after_it_has_shown_what_the_rule_covers(person: Person) -> None:
-    start(person, turn(pay={"amount": 1}), turn("Paid."))
+    person.start("chat", *person.script(turn(write={"path": "n.txt", "content": "1\n"}), turn("Written.")))
+    person.see("> ")
+    person.say("Write it")
+    person.see("Allow this call of write?")
     person.press("p")
-    person.see("rule> pay", "Covers this call.")
-    person.press("backspace", "x", "enter")
+    person.see("rule> write(path=n.txt)", "Covers this call.")
+    person.press("backspace", "x)", "enter")
     person.see("does not cover this call")
-    person.press("backspace", "y", "enter")
-    person.see("Paid.", "Allowed by")
+    person.press(*["backspace"] * 7, "*.txt)", "enter")
+    person.see("Written.", "Allowed by")
     person.press("ctrl-d")
     person.ends(0)
     kept = (person.home / "rules.toml").read_text()
-    assert '"pay"' in kept
+    assert '"write(path=*.txt)"' in kept
     assert str(person.folder) in kept
     assert (person.home / "rules.toml").stat().st_mode & 0o777 == 0o600
 
-    person.start("chat", *person.script(turn(pay={"amount": 2}), turn("Paid unasked.")), *person.tools())
+    person.start("chat", *person.script(turn(write={"path": "m.txt", "content": "2\n"}), turn("Unasked.")))
     person.see("> ")
-    person.say("Pay")
-    person.see("Paid unasked.")
-    assert paid(person) == ["1", "2"]
+    person.say("Write another")
+    person.see("Unasked.")
+    assert (person.folder / "m.txt").read_text() == "2\n"
 
 
 def test_e_edits_the_arguments_and_the_model_is_told(person: Person) -> None:
@@ -129,7 +136,7 @@ def test_v_shows_every_argument_and_esc_goes_back(person: Person) -> None:
     person.press("esc")
     person.see("Allow this call of pay?", without="reason> ")
     person.press("z")
-    person.see("Press one of y, a, p, e, n, r, v.")
+    person.see("Press one of y, e, n, r, v.")
     person.press("n")
     person.see("Done.")
 

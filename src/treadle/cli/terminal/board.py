@@ -14,6 +14,7 @@ from treadle.events import (
     BudgetReached,
     BudgetWarned,
     CallDecided,
+    CompactionSkipped,
     ContextCompacted,
     JournalDegraded,
     MessageAdded,
@@ -249,6 +250,8 @@ def _notes(event: AnyEvent) -> list[Item]:  # noqa: PLR0911 - one line for each 
                     f"{event.tokens_before:,} ({one_line(event.tier)})."
                 )
             ]
+        case CompactionSkipped():
+            return [Note(f"Nothing could be made shorter: {one_line(event.message, 300)}")]
         case BudgetWarned():
             return [Note(f"{event.budget}: {event.used} of {event.limit} used.", "warn")]
         case BudgetReached():

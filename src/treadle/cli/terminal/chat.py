@@ -7,9 +7,21 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
-from treadle import Agent, Run, RunResult, Session, StopReason, TreadleError, known_facts, open_session
+from treadle import (
+    Agent,
+    ClearResults,
+    Run,
+    RunResult,
+    Session,
+    StopReason,
+    Summarize,
+    Tiers,
+    TreadleError,
+    known_facts,
+    open_session,
+)
 from treadle.cli.attachments import mentioned, message_of
 from treadle.cli.consent import interactive_policy
 from treadle.cli.input.options import Options
@@ -23,9 +35,8 @@ from treadle.cli.output.text import counted, one_line, one_record
 from treadle.cli.sessions import person
 from treadle.cli.terminal.asking import Answer, Question
 from treadle.cli.terminal.board import Board, CallView, Group
-from treadle.cli.terminal.compacting import OnDemandCompactor
 from treadle.cli.terminal.faces import Ended, Entry, Face, Interrupted, ModeCycled, Typed, Unfolded
-from treadle.cli.terminal.grants import Grants, suggested_rules
+from treadle.cli.terminal.grants import Grants
 from treadle.cli.terminal.own_shell import run_line
 from treadle.cli.terminal.slash import carry_out
 from treadle.cli.tool_sources import load_tools
@@ -39,6 +50,8 @@ _MODES = ("ask", "accept-edits", "plan")
 _TWICE_SECONDS = 2.0
 """Ctrl+C twice within so many seconds ends the program."""
 _SHELL_CHARS = 20_000
+_DESTROYS = ("destructive", "privileged_admin", "financial")
+"""Risk classes of which a bare Enter allows none."""
 _INSTRUCTIONS = (
     "You help a person at a terminal with the files and programs of one folder, through your tools. Look before you say: read "
     "what you speak of. Answer in Markdown, as short as the matter allows."
@@ -70,7 +83,6 @@ class Chat:
         self.terminal = terminal
         self.examine = examine
         self.grants = Grants()
-        self.compactor = OnDemandCompactor()
         self.model = settings.model
         self._tools = load_tools(settings, may_write=True)
         self.session: Session
@@ -158,7 +170,7 @@ class Chat:
                 self.model,
                 tools=self._tools,
                 policy=interactive_policy(self.settings, self.grants),
-                compactor=self.compactor,
+                compactor=Tiers(ClearResults(), Summarize()),
                 instructions=_INSTRUCTIONS,
             )
         return self._agent
@@ -385,11 +397,10 @@ class Chat:
         for number, approval in enumerate(result.approvals, 1):
             if not any(one.id == approval.id for one in await self.session.approvals()):
                 continue
-            call = self.grants.checked(approval.call_id)
             question = Question(
                 approval=approval,
-                rules=suggested_rules(call, approval.tool, approval.arguments),
-                destroys=approval.effect == "unsafe",
+                rules=approval.rules,
+                destroys=approval.effect == "unsafe" or approval.risk in _DESTROYS,
                 number=number,
                 total=total,
                 covers=partial(self.grants.covers, call_id=approval.call_id),
@@ -403,12 +414,17 @@ class Chat:
 
     async def _record(self, question: Question, answer: Answer) -> None:
         one, by = question.approval, person(self.options)
-        if answer.rules:
-            self.grants.add(*answer.rules, scope="session" if answer.scope == "session" else "user")
+        scope: Literal["call", "session", "rule"] = "call"
+        if answer.rules and answer.rules == one.rules:
+            scope = "session" if answer.scope == "session" else "rule"
+        elif answer.rules:  # the person has written them otherwise than they were offered
+            self.grants.add(*answer.rules, scope="user")
         if answer.scope == "always":
             for rule in answer.rules:
                 save_rule(rules_file(os.environ), self.settings.root, rule)
-        await self.session.answer(one.id, answer.answer, reason=answer.reason, arguments=answer.arguments, by=by)
+        await self.session.answer(
+            one.id, answer.answer, reason=answer.reason, arguments=answer.arguments, by=by, scope=scope
+        )
         says = {"allow": "Allowed", "deny": "Denied"}[answer.answer]
         rules = f", and from now on {', '.join(answer.rules)}" if answer.rules else ""
         self.face.tell(f"{says} by {by}{rules}.")

@@ -56,7 +56,7 @@ class Dialog:
     def opening(self) -> str:
         """Return the call, which stays in the scrollback."""
         one = self.question.approval
-        drawn = self._screen.drawing.question(one.tool, one.arguments)
+        drawn = self._screen.drawing.question(one)
         why = one.reason or (f"rule: {one.rule}" if one.rule else "")
         count = f" ({self.question.number} of {self.question.total})" if self.question.total > 1 else ""
         head = f"\n[ask] A call waits for you{count}. {why}"

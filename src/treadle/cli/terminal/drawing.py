@@ -16,7 +16,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
-from treadle import Redactor
+from treadle import Approval, Preview, Redactor
 from treadle.cli.output.text import indented, one_record, printable, shown_call, shown_name, whole_call, wrapped
 from treadle.cli.terminal.blocks import parts_of
 from treadle.cli.terminal.board import CallView, Group, Note
@@ -167,8 +167,15 @@ class Drawing:
         shown = printable(self.redactor.text(shown_result(call)))
         return f"{shown_call(call.tool, call.arguments)}\n\n{shown}\n"
 
-    def question(self, tool: str, arguments: object) -> str:
-        """Draw a call that a person decides on, in short: an edit as its change, a command as a command."""
+    def question(self, one: Approval) -> str:
+        """Draw a call that a person decides on: a change as a diff, a line of shell with all that it would start, else all arguments."""
+        if one.preview is not None and one.preview.kind != "arguments":
+            head = Text(one_record(one.action or one.tool), style="bold")
+            head.append(f" {one_record(one.target)}", style="bold cyan")
+            head.append(f"  {one.risk.replace('_', ' ')}" if one.risk else "", style="not bold dim")
+            drawn = self._drawn(head) + self._preview(one.preview)
+            return drawn if one.preview.is_whole else drawn + self.entire(one.tool, one.arguments)
+        tool, arguments = one.tool, one.arguments
         known = self.redactor.consented(arguments)
         preview = self._change(tool, known) or self._asked_command(tool, known)
         if preview is not None:
@@ -184,6 +191,16 @@ class Drawing:
         return self._drawn(Text("\n".join(found)))
 
     # --- parts
+
+    def _preview(self, preview: Preview) -> str:
+        text = self.redactor.consented(preview.text)
+        assert isinstance(text, str)
+        if preview.kind == "diff":
+            return self.diff(text)
+        first, _, rest = text.partition("\n\n") if preview.kind == "command" else (text, "", "")
+        if preview.kind != "command":
+            return self._drawn(Text(printable(first)))
+        return self._drawn(self._command(first, "  $ ")) + self._drawn(Text(indented(rest, "    "), style="dim"))
 
     def _marks(self, count: int) -> list[str]:
         if count < 2:

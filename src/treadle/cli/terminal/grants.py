@@ -1,4 +1,4 @@
-"""Grants: what a person allows while a conversation goes on, and what a rule would cover. Records nothing."""
+"""Grants: rules that a person has written at a question, and what a rule would cover. Records nothing."""
 
 import inspect
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from treadle import CheckedCall, ConfigurationError, Decision, allow
 from treadle.cli.output.text import counted, shown_call
 from treadle.ports import Policy, SessionView
 
-__all__ = ["Grants", "suggested_rules"]
+__all__ = ["Grants"]
 
 _MAX_CALLS = 200
 """Calls that are kept, to say which of them a rule would have covered."""
@@ -18,7 +18,7 @@ class Grants:
 
     def __init__(self) -> None:
         self.rules: list[str] = []
-        """What was allowed for this session, in order."""
+        """What was allowed in this conversation beside the rules that requests offer, in order."""
         self._policies: list[Policy] = []
         self._calls: dict[str, tuple[CheckedCall, SessionView]] = {}
 
@@ -47,11 +47,6 @@ class Grants:
         self._policies.clear()
         self._calls.clear()
 
-    def checked(self, call_id: str) -> CheckedCall | None:
-        """Return a call as it was decided on; None for one that this conversation has not seen."""
-        found = self._calls.get(call_id)
-        return None if found is None else found[0]
-
     async def covers(self, rules: Sequence[str], call_id: str) -> str:
         """Say in one sentence which calls of this conversation rules would cover, first of all the one that is asked about.
 
@@ -73,24 +68,3 @@ class Grants:
 async def _opinion(policy: Policy, call: CheckedCall, session: SessionView) -> Decision | None:
     answer = policy.decide(call, session)
     return await answer if inspect.isawaitable(answer) else answer
-
-
-def suggested_rules(call: CheckedCall | None, tool: str, arguments: object) -> tuple[str, ...]:
-    """Return rules that cover a call and little more: one file, one command. None where no rule is proven to."""
-    known = arguments if isinstance(arguments, dict) else {}
-    path, command = known.get("path"), known.get("command")
-    if tool in ("write", "edit") and isinstance(path, str):
-        rule = f"{tool}(path={_literal(path)})"
-    elif isinstance(command, str):
-        rule = f"{tool}({command.strip()})"
-    else:
-        rule = tool
-    try:
-        allow(rule)
-    except ConfigurationError:
-        return ()
-    return (rule,)
-
-
-def _literal(path: str) -> str:
-    return "".join(f"[{char}]" if char in "*?[" else char for char in path)

@@ -18,7 +18,6 @@ from treadle.cli.input.settings import Settings
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_time
 from treadle.cli.sessions import find_session, person
-from treadle.cli.terminal.compacting import OnDemandCompactor
 from treadle.cli.terminal.faces import Ended, Face
 from treadle.cli.terminal.grants import Grants
 from treadle.events import MessageAdded, RunStarted
@@ -40,7 +39,6 @@ class Conversation(Protocol):
     options: Options
     terminal: Terminal
     grants: Grants
-    compactor: OnDemandCompactor
     model: str | None
     examine: Callable[[], object]
 
@@ -121,7 +119,7 @@ async def _clear(chat: Conversation, rest: str) -> None:
 
 
 async def _compact(chat: Conversation, rest: str) -> None:
-    chat.compactor.is_wanted = True
+    await chat.session.compact(by=person(chat.options))
     chat.face.tell("The conversation is summed up before the next request to the model. The journal keeps all of it.")
 
 
@@ -193,7 +191,8 @@ async def _permissions(chat: Conversation, rest: str) -> None:
         chat.stand()
     settings = chat.settings
     rows = [("mode", chat.session.mode), ("allowed", ", ".join(settings.allow)), ("denied", ", ".join(settings.deny))]
-    rows.append(("allowed in this session", ", ".join(chat.grants.rules)))
+    granted = [rule for one in chat.session.state.granted for rule in one.rules]
+    rows.append(("allowed in this session", ", ".join([*granted, *chat.grants.rules])))
     lines = [f"  {name:<24} {value or 'nothing'}" for name, value in rows]
     chat.face.tell("\n".join(["Permissions:", *lines, "Change the mode by Shift+Tab or /permissions MODE."]))
 
