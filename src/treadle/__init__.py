@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from treadle.context.compilers import Sections as Sections
     from treadle.context.compilers import WholeHistory as WholeHistory
     from treadle.context.compilers import Window as Window
+    from treadle.context.handoff import Handoff as Handoff
     from treadle.drivers.native import NativeDriver as NativeDriver
     from treadle.drivers.react import ReActDecision as ReActDecision
     from treadle.drivers.react import ReActDriver as ReActDriver
@@ -163,6 +164,7 @@ _HOMES = {
     "Filtered": "toolsets.reshaped",
     "FunctionTool": "tooling.callables",
     "Guards": "budgets",
+    "Handoff": "context.handoff",
     "Hook": "ports",
     "HookContext": "ports",
     "Injected": "context.compilers",

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle import Agent, Budget, Rejected, Tool, ToolContext, ToolResult, artifact_tool, open_session, resolve_model
+from treadle.context.shortening import shares
 from treadle.drivers.react import ReActDriver
-from treadle.engine.rules.bounds import bound, shares
+from treadle.engine.rules.bounds import bound
 from treadle.events import ContextCompacted
 from treadle.messages import Message, ToolCall
 from treadle.sessions.checkpoints import artifacts_of

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from treadle import Agent, Budget, Session, Tool, Toolset, resolve_model
+from treadle import Agent, Budget, ClearResults, Handoff, Session, Tiers, Tool, Toolset, resolve_model
 from treadle.cli.consent import policy_of
 from treadle.cli.exits import UsageError
 from treadle.cli.input.settings import Settings
@@ -43,7 +43,7 @@ def make_agent(
         resolve_model(absolute_model(model), base_url=settings.base_url, price=settings.price, facts=settings.facts),
         tools=load_tools(settings) if tools is None else tools,
         policy=policy_of(settings) if policy is None else policy,
-        compactor=compactor,
+        compactor=compactor or Tiers(ClearResults(), Handoff()),
         instructions=instructions,
         budget=settings.budget,
         profile=settings.profile,

@@ -5,14 +5,21 @@ None of them parts a call from its result, and the last exchanges stay as they a
 
 from collections.abc import Sequence
 
-from treadle.context.compilers import exchanges_of
+from treadle.context.compilers import estimated_tokens, exchanges_of
+from treadle.context.shortening import clipped, shares
 from treadle.errors import ConfigurationError, shown
 from treadle.messages import Message, Result, ToolCall, user_message
 from treadle.ports import Compactable, Compaction, Compactor, RequestNeed
 
-__all__ = ["ClearResults", "Summarize", "Tiers"]
+__all__ = ["ClearResults", "Summarize", "Tiers", "checked_keep", "checked_share", "end_of_old", "is_over", "transcript"]
 
-_CLEARED = "[This result was removed to save room. Call {tool} again if you need it.]"
+_CLEARED = "[Old result of {tool} cleared to save room. It is kept as artifact {artifact}.]"
+_WORTH_CHARS = 200
+_ANSWER_TOKENS = 20_000
+_SPARE_TOKENS = 13_000
+_LEAST_SAVED = 5
+"""One part in so many of a request is saved at least: a prefix that changes is cached no more."""
+_CHARS_PER_TOKEN = 3
 
 _SUMMARY = (
     "Another model continues with this work and sees nothing of it but your summary and the latest messages. Write down the "
@@ -29,27 +36,30 @@ class ClearResults:
 
     Args:
         keep: How many of the last exchanges keep their results.
-        share: Of the model's window that a request may fill, from 0 to 1; past it, results are cleared before the request.
+        share: Of the model's window that a request may fill, from 0 to 1; past it, results are cleared before the request. None
+            for the window less room for an answer (20,000 tokens, or a quarter) and a reserve (13,000, or an eighth).
     """
 
-    def __init__(self, *, keep: int = 3, share: float = 0.8) -> None:
-        self._keep = _checked_keep(keep)
-        self._share = _checked_share(share)
+    def __init__(self, *, keep: int = 3, share: float | None = None) -> None:
+        self._keep = checked_keep(keep)
+        self._share = checked_share(share)
 
     def is_due(self, need: RequestNeed, tokens: int) -> bool:
         """Whether the request fills more of the window than it may. Never, where nobody knows the window."""
-        return _is_over(need, tokens, self._share)
+        return is_over(need, tokens, self._share)
 
     async def compact(self, context: Compactable) -> Compaction | None:
-        """Return which results are cleared; None where all that are old are short."""
-        end = _end_of_old(context.messages, self._keep)
+        """Return which results are cleared; None where too little is old, or long. Each is kept whole, as an artifact."""
+        end = end_of_old(context, self._keep)
+        old = [part for message in context.messages[:end] for part in message.results if _is_worth(part)]
+        saved = sum(len(part.content) - _WORTH_CHARS // 2 for part in old) // 4
+        is_wanted = context.need.reason == "overflow" or context.session.state.compactions.asked > 0
+        if not old or (saved < context.tokens // _LEAST_SAVED and not is_wanted):
+            return None
         results = {
-            part.call_id: _CLEARED.format(tool=part.name)
-            for message in context.messages[:end]
-            for part in message.results
-            if _is_worth(part)
+            part.call_id: _CLEARED.format(tool=part.name, artifact=await context.keep(part.call_id)) for part in old
         }
-        return Compaction(tier="results", begin=0, end=end, results=results) if results else None
+        return Compaction(tier="results", begin=0, end=end, results=results)
 
 
 class Summarize:
@@ -64,21 +74,21 @@ class Summarize:
         instructions: What the model is told to write.
     """
 
-    def __init__(self, *, keep: int = 3, share: float = 0.8, instructions: str = _SUMMARY) -> None:
-        self._keep = _checked_keep(keep)
-        self._share = _checked_share(share)
+    def __init__(self, *, keep: int = 3, share: float | None = None, instructions: str = _SUMMARY) -> None:
+        self._keep = checked_keep(keep)
+        self._share = checked_share(share)
         self._instructions = instructions
 
     def is_due(self, need: RequestNeed, tokens: int) -> bool:
         """Whether the request fills more of the window than it may. Never, where nobody knows the window."""
-        return _is_over(need, tokens, self._share)
+        return is_over(need, tokens, self._share)
 
     async def compact(self, context: Compactable) -> Compaction | None:
         """Return the summary; None where there is too little to summarize, or the model wrote nothing."""
-        begin, end = 1, _end_of_old(context.messages, self._keep)
+        begin, end = 1, end_of_old(context, self._keep)
         if end - begin < 2:
             return None
-        told = user_message(_transcript(context.messages[:end]))
+        told = user_message(transcript(context, context.messages[:end]))
         words = (await context.ask([told], instructions=self._instructions)).strip()
         if not words:
             return None
@@ -113,23 +123,46 @@ class Tiers:
         return None
 
 
-def _is_over(need: RequestNeed, tokens: int, share: float) -> bool:
-    return need.window is not None and tokens > need.window * share
+def is_over(need: RequestNeed, tokens: int, share: float | None) -> bool:
+    """Whether a request fills more of the window than it may. Never, where nobody knows the window."""
+    if need.window is None:
+        return False
+    return tokens > (_room(need.window) if share is None else need.window * share)
 
 
-def _end_of_old(messages: Sequence[Message], keep: int) -> int:
-    """Return the index behind the last message that is not one of the last exchanges."""
-    exchanges = exchanges_of(messages)
-    return sum(map(len, exchanges[: max(len(exchanges) - keep, 0)]))
+def _room(window: int) -> int:
+    """Return what a request may take of a window: all but room for an answer, and a reserve for what is estimated wrongly."""
+    return window - min(_ANSWER_TOKENS, window // 4) - min(_SPARE_TOKENS, window // 8)
+
+
+def end_of_old(context: Compactable, keep: int) -> int:
+    """Return the index behind the last message that is not one of the last exchanges.
+
+    Of those fewer are kept where they fill half of the window; the last one always is.
+    """
+    exchanges, need = exchanges_of(context.messages), context.need
+    kept = keep
+    if need.window is not None:
+        while kept > 1 and sum(estimated_tokens(one) for few in exchanges[-kept:] for one in few) > need.window // 2:
+            kept -= 1
+    return sum(map(len, exchanges[: max(len(exchanges) - kept, 0)]))
 
 
 def _is_worth(part: Result) -> bool:
-    return bool(part.media) or len(part.content) > 2 * len(_CLEARED)
+    return bool(part.media) or len(part.content) > _WORTH_CHARS
 
 
-def _transcript(messages: Sequence[Message]) -> str:
-    """Return messages as one text. A model that is to sum up calls must not take them for its own."""
-    return "\n\n".join(f"[{message.role}] {_words_of(message)}" for message in messages)
+def transcript(context: Compactable, messages: Sequence[Message]) -> str:
+    """Return messages as one text that fits into a request of its own, the longest cut first.
+
+    A model that is to sum up calls must not take them for its own.
+    """
+    need = context.need
+    tokens = context.tokens // 2 if need.reason == "overflow" else context.tokens
+    tokens = tokens if need.window is None else min(tokens, _room(need.window))
+    texts = [f"[{message.role}] {_words_of(message)}" for message in messages]
+    rooms = shares([len(text) for text in texts], max(tokens * _CHARS_PER_TOKEN, 1_000))
+    return "\n\n".join(clipped(text, room) for text, room in zip(texts, rooms, strict=True))
 
 
 def _words_of(message: Message) -> str:
@@ -139,13 +172,15 @@ def _words_of(message: Message) -> str:
     return "\n".join(words)
 
 
-def _checked_keep(keep: object) -> int:
+def checked_keep(keep: object) -> int:
     if type(keep) is not int or keep < 1:
         raise ConfigurationError(f"keep must be a whole number of at least 1; got {shown(keep)}.")
     return keep
 
 
-def _checked_share(share: object) -> float:
+def checked_share(share: object) -> float | None:
+    if share is None:
+        return None
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise ConfigurationError(f"share must be a number above 0, at most 1; got {shown(share)}.")
     return float(share)

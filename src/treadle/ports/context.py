@@ -89,6 +89,13 @@ class Compactable(Protocol):
         """Of the whole request as it is now, estimated."""
         ...
 
+    async def keep(self, call_id: str) -> str:
+        """Keep the whole of a call's result, so that the model can read on in it, and return the id of the artifact.
+
+        The same one where it is kept already.
+        """
+        ...
+
     async def ask(self, messages: Sequence[Message], *, instructions: str | None = None) -> str:
         """Ask the run's model without tools, and return its words. Recorded under the compaction, and charged to the run.
 

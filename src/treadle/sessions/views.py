@@ -8,7 +8,7 @@ import msgspec
 from treadle.canonical import copied
 from treadle.messages import Message, Opaque, Part, Thinking
 from treadle.ports import RequestNeed, SessionView
-from treadle.state import CallRecord, Denial, SessionState
+from treadle.state import CallRecord, Consent, Deed, Denial, SessionState
 from treadle.tools import Mode
 
 __all__ = ["CompiledView", "ReadOnlyMessages", "ReadOnlyView"]
@@ -206,5 +206,5 @@ def _own_struct(value: msgspec.Struct) -> msgspec.Struct:
     return value if is_shared else msgspec.structs.replace(value, **own)
 
 
-_FROZEN = frozenset({int, str, tuple, CallRecord, Denial})
+_FROZEN = frozenset({int, str, tuple, CallRecord, Denial, Deed, Consent})
 """What the long lists of a state hold: they are copied in one go."""

@@ -6,6 +6,7 @@ Not a store: it holds nothing that the events and the inbox do not say.
 from treadle.state.adding_up import add_up
 from treadle.state.calls import BUDGET_EXCEEDED, Approval, CallRecord, CallState, ChildState, Denial, streak_key
 from treadle.state.compactions import ShownMessage, compacted
+from treadle.state.deeds import Consent, Deed
 from treadle.state.doubts import IN_DOUBT, Doubt, is_equal, resolution_message
 from treadle.state.inbox import (
     InboxMessage,
@@ -38,6 +39,8 @@ __all__ = [
     "CallRecord",
     "CallState",
     "ChildState",
+    "Consent",
+    "Deed",
     "Denial",
     "Doubt",
     "InboxMessage",

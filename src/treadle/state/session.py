@@ -209,6 +209,7 @@ class SessionState(Standing):
             return
         answered = msgspec.structs.replace(approval, answer=event)
         self.approvals[approval.id] = answered
+        self.deeds.consent(approval, event)
         if (state := self._find(approval.call_id)) is not None:
             state.approval = answered
 
@@ -262,6 +263,7 @@ class SessionState(Standing):
             return
         state.result = event.result
         self._keep(event.result)
+        self.deeds.add(state)
         if event.result.facts:
             self.facts.change(event.seq, event.result.facts)
         if event.result.code == BUDGET_EXCEEDED:

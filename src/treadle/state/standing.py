@@ -7,6 +7,7 @@ from treadle.events import ApprovalRequested, CallDecided, RulesGranted, Session
 from treadle.messages import Message
 from treadle.state.calls import Approval, CallRecord, CallState, approval_of, asks_of, call_record, only_reads
 from treadle.state.compactions import Compactions
+from treadle.state.deeds import Deeds
 from treadle.state.doubts import Doubt, resolution_id
 from treadle.state.facts import Facts
 from treadle.state.runs import RunState
@@ -39,8 +40,8 @@ class Standing:
         """Calls of unknown outcome of which the model was told, until a person says how they ended."""
         self.resolutions: list[ToolResolved] = []
         """How doubts ended of which the model had been told."""
-        self.call_ids: set[str] = set()
-        self.message_ids: set[str] = set()
+        self.deeds = Deeds()
+        self.call_ids, self.message_ids = set[str](), set[str]()
         self.run: RunState | None = None
         self.status: SessionStatus = "active"
         """What people have made of the session, whatever became of its runs."""

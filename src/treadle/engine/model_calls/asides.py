@@ -50,6 +50,7 @@ class Aside:
         """What its requests have used; a cost of None where nobody knows."""
         self._asides = asides
         self._step = step
+        self.ledger = asides.ledger
         self._order = asyncio.Lock()
 
     async def ask(self, messages: Sequence[Message], *, instructions: str | None = None) -> str:

@@ -3,16 +3,17 @@
 import msgspec
 
 from treadle.canonical import artifact_id
+from treadle.context.shortening import shares
 from treadle.engine.model_calls.usage import count_tokens, forget_counts
-from treadle.engine.rules.bounds import bound, shares
+from treadle.engine.rules.bounds import bound
 from treadle.events import ContextCompacted
 from treadle.messages import Message, Result
-from treadle.ports import RequestNeed
+from treadle.ports import Journal, RequestNeed
 from treadle.redaction import without_known
 from treadle.sessions.ledger import Ledger
 from treadle.tools import ToolResult
 
-__all__ = ["Bounding"]
+__all__ = ["Bounding", "keep_content"]
 
 _CHARS_OF_WINDOW = 2
 """Characters for each token of the window: half of it, at four characters a token."""
@@ -89,8 +90,13 @@ class Bounding:
             whole = (await journal.blob(kept) or content.encode()).decode("utf-8", "replace")
             value = whole if isinstance(_value_of(content), str) else [whole]
             return kept, bound(value, whole, room, artifact=artifact_id(kept))[0]
-        digest = await journal.put_blob(b"".join(without_known(content.encode())))
+        digest = await keep_content(journal, content)
         return digest, bound(_value_of(content), content, room, artifact=artifact_id(digest))[0]
+
+
+async def keep_content(journal: Journal, content: str) -> str:
+    """Store a result's text, without the values that journals hide, and return its digest."""
+    return await journal.put_blob(b"".join(without_known(content.encode("utf-8", "replace"))))
 
 
 def _value_of(content: str) -> object:

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import msgspec
 
 from treadle.budgets import Spent
+from treadle.canonical import artifact_id
 from treadle.context.compaction import ClearResults, Summarize, Tiers
 from treadle.context.repair import is_sound
 from treadle.engine.model_calls.asides import Aside, Asides
+from treadle.engine.model_calls.bounding import keep_content
 from treadle.engine.model_calls.texts import encodable, encodable_message
 from treadle.engine.model_calls.usage import add_costs, count_tokens, estimate, forget_counts, format_cost
 from treadle.engine.rules.failures import contained, pass_interrupts
@@ -26,6 +28,7 @@ _MAX_FAILURES = 3
 """So many compactions in a row that did not help, and none is tried any more in this run but after an overflow."""
 
 
+_NOTHING = "The compactor found nothing to make shorter."
 _BY_HAND = Tiers(ClearResults(), Summarize())
 """What a person's wish is carried out by, where the agent has no compactor."""
 
@@ -76,7 +79,7 @@ class Compacting:
         made = await self._made(context)
         event = made if isinstance(made, str) else self._event(made, entries, context)
         if isinstance(event, str):
-            await self._skip(event)
+            await self._skip(event, is_free=event == _NOTHING and aside.spent == Spent())
             return False
         self._failures = 0
         forget_counts(context.messages)
@@ -96,11 +99,15 @@ class Compacting:
             return f"The compactor failed: {encodable(shown_error(error))}"
         if made is None and self._asides.interrupt.stop is not None:
             return "The run was stopped meanwhile."
-        return "The compactor found nothing to make shorter." if made is None else made
+        return _NOTHING if made is None else made
 
-    async def _skip(self, why: str) -> None:
-        """Count a compaction that did not help, and tell whoever has asked for it."""
-        self._failures += not self.is_asked
+    async def _skip(self, why: str, *, is_free: bool) -> None:
+        """Count a compaction that did not help, and tell whoever has asked for it.
+
+        Args:
+            is_free: Nothing was found, at no cost: that may change with the next step, and is not counted.
+        """
+        self._failures += not (self.is_asked or is_free)
         if self.is_asked and self._asides.interrupt.stop is None:
             await self._asides.ledger.record(CompactionSkipped(message=why), durable=True)
 
@@ -121,6 +128,7 @@ class Compacting:
             last=entries[made.end - 1].last,
             messages=None if made.messages is None else tuple(map(encodable_message, made.messages)),
             results={call_id: encodable(text) for call_id, text in made.results.items()},
+            artifacts=tuple(context.kept.values()),
             tokens_before=context.tokens,
             model=context.need.model,
             usage=spent.usage + own.usage,
@@ -149,6 +157,15 @@ class _Context:
         self.tokens = tokens
         self.aside = aside
         self.ask = aside.ask
+        self.kept: dict[str, str] = {}
+        """Digests of the results that were kept whole, by call id."""
+
+    async def keep(self, call_id: str) -> str:
+        if call_id not in self.kept:
+            part = next(part for message in self.messages for part in message.results if part.call_id == call_id)
+            known = [digest for name, digest in self.session.state.artifacts.items() if name in part.content]
+            self.kept[call_id] = known[0] if known else await keep_content(self.aside.ledger.journal, part.content)
+        return artifact_id(self.kept[call_id])
 
 
 def _fault_of(made: object, messages: Sequence[Message]) -> str | None:

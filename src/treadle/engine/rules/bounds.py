@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["bound", "bound_encoded", "shares", "with_fields"]
+__all__ = ["bound", "bound_encoded", "with_fields"]
 
 _encode = msgspec.json.encode
 _FEW = 1000
@@ -36,21 +36,6 @@ def bound(value: Any, text: str, limit: int | None, *, artifact: str | None = No
     if isinstance(value, dict) and (slim := _shorten_fields(value, text, limit, artifact)) is not None:
         return slim, True
     return _preview(text, limit, artifact=artifact), True
-
-
-def shares(sizes: Sequence[int], limit: int) -> list[int]:
-    """Return how much of each of several sizes fits into a limit for all of them: the biggest are cut first.
-
-    What is not cut is shown whole; all that are cut get the same share.
-    """
-    left = limit
-    cut = dict.fromkeys(range(len(sizes)))
-    for place in sorted(cut, key=lambda one: sizes[one]):
-        if sizes[place] > left // len(cut):
-            break
-        left -= sizes[place]
-        del cut[place]
-    return [left // len(cut) if place in cut else size for place, size in enumerate(sizes)]
 
 
 def bound_encoded(

@@ -1,0 +1,252 @@
+"""Handoff: long work outgrows its window, and whoever goes on still knows the task, the approvals and what was done."""
+
+import json
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle import (
+    Agent,
+    ClearResults,
+    Handoff,
+    Tiers,
+    Tool,
+    ToolContext,
+    artifact_tool,
+    open_session,
+    resolve_model,
+)
+from treadle.context.handoff import SECTIONS
+from treadle.drivers.react import ReActDriver
+from treadle.errors import ContextOverflow
+from treadle.events import ContextCompacted, ModelFailed
+from treadle.ports import ModelRequest
+from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
+from treadle.tools import JsonObject
+
+TOO_LONG = ContextOverflow("The request is longer than the model's context.", status=400)
+WORDS = "## Constraints\nOnly the north wing.\n## Approvals\nEverything was allowed.\n## Next steps\nLook further."
+
+
+def look(size: int = 400) -> Tool:
+    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+        return f"found {arguments['n']} " + "x" * size
+
+    return Tool(name="look", description="Look.", parameters={"type": "object"}, effect="read", run=run)
+
+
+def write() -> Tool:
+    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+        return "written " + "y" * 300
+
+    return Tool(name="write", description="Write.", parameters={"type": "object"}, effect="unsafe", run=run)
+
+
+def compactions(events: Any) -> list[ContextCompacted]:
+    return [event for event in events if isinstance(event, ContextCompacted)]
+
+
+def handoff_of(request: ModelRequest) -> str:
+    return next(one.text for one in request.messages if one.text.startswith("Handoff of the work"))
+
+
+def section(handoff: str, name: str) -> str:
+    """Return what stands below a heading."""
+    return handoff.partition(f"## {name}")[2].partition("\n## ")[0]
+
+
+def answers_summaries(request: ModelRequest) -> Turn:
+    assert not request.tools
+    return text(WORDS)
+
+
+@pytest.mark.row("C02")
+async def test_a_handoff_has_its_sections_and_the_recorded_ones_come_from_the_journal(tmp_path: Path) -> None:
+    model = ScriptedModel([call("write", path="a.py", content="z" * 500)])
+    tools = [look(), write()]
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        result = await Agent(model, tools=tools).run("Mend the north wing, touch nothing else.", session=session)
+        await session.answer(result.approvals[0].id, "allow", reason="it is planned")
+        looks = [call("look", n=n) for n in range(8)]
+        model = ScriptedModel([*looks, TOO_LONG, text(WORDS), text("done")])
+        result = await Agent(model, tools=tools, compactor=Handoff(keep=2)).resume(session)
+        events = await session.events()
+
+    assert result.completed, result.message
+    (event,) = compactions(events)
+    found = handoff_of(model.requests[-1])
+    assert (event.tier, event.summary) == ("handoff", found)
+    assert [line[3:].removesuffix(" (recorded)") for line in found.splitlines() if line.startswith("## ")] == [
+        *SECTIONS
+    ]
+    assert "Mend the north wing, touch nothing else." in section(found, "Objective")
+    assert section(found, "Approvals").splitlines()[1:2] == [
+        '- allow by person: write(path="a.py", content=...) (it is planned)'
+    ]
+    assert "Everything was allowed" not in found  # what the model claims there is not used
+    assert 'write(path="a.py", content=...)' in section(found, "Changed artifacts")
+    assert 'done: write(path="a.py"' in section(found, "Do not redo")
+    assert "Only the north wing." in section(found, "Constraints")
+    assert "Look further." in section(found, "Next steps")
+
+
+@pytest.mark.row("C03", "C08")
+async def test_the_last_exchanges_stay_exact_and_the_handoff_stays_the_same_afterwards() -> None:
+    looks = [call("look", n=n) for n in range(60)]
+    model = ScriptedModel([*interleaved(looks), text("done")], window=3_000)
+    result = await Agent(model, tools=[look()], compactor=Handoff(keep=3)).run("Go")
+
+    made = compactions(await result.session.events())
+    shown = [request.messages for request in model.requests if request.tools]
+    breaks = [(before, later) for before, later in pairwise(shown) if later[: len(before)] != before]
+    assert len(made) > 1
+    assert len(breaks) == len(made)
+    stored = result.session.messages
+    for _, later in breaks:
+        assert [one.role for one in later[:2]] == ["user", "user"]
+        assert tuple(later[2:]) == tuple(stored[stored.index(later[2]) : stored.index(later[2]) + len(later) - 2])
+        assert len(later) - 2 >= 6
+
+
+def interleaved(calls: list[Any]) -> list[Any]:
+    """A model that answers a request for a handoff with one, and else goes on with its calls."""
+    left = iter([*calls, text("done")])
+
+    def reply(request: ModelRequest) -> Any:
+        return next(left) if request.tools else text(WORDS)
+
+    return [reply] * (3 * len(calls))
+
+
+@pytest.mark.row("C05", "C01")
+async def test_the_tiers_are_taken_cheapest_first_and_the_requests_become_shorter() -> None:
+    calls = [[call("look", n=n), call("look", n=n + 1000)] for n in range(60)]
+    model = ScriptedModel(interleaved(calls), window=4_000)
+    compactor = Tiers(ClearResults(keep=2), Handoff(keep=2))
+    result = await Agent(model, tools=[look(600)], compactor=compactor, step_result_chars=800).run("Go")
+
+    events = await result.session.events()
+    tiers = [one.tier for one in compactions(events)]
+    assert {"limits", "results", "handoff"} == set(tiers)
+    assert tiers.index("limits") < tiers.index("results") < tiers.index("handoff")
+    assert not [one for one in events if isinstance(one, ModelFailed)]
+    assert all(sum(len(json.dumps(str(one))) for one in request.messages) < 80_000 for request in model.requests)
+    assert result.session.state.run is not None
+    assert result.session.state.run.spent.model_turns == 61 or result.reason != "completed"
+
+
+@pytest.mark.row("C05", "C10")
+async def test_a_cleared_result_names_its_artifact_and_can_be_read_again() -> None:
+    names: list[str] = []
+
+    def read_again(request: ModelRequest) -> Any:
+        content = request.messages[2].results[0].content
+        names.append(content.partition("artifact ")[2].removesuffix(".]"))
+        return call("read_artifact", artifact=names[0], length=7)
+
+    looks = [call("look", n=n) for n in range(5)]
+    model = ScriptedModel([*looks, TOO_LONG, read_again, text("done")])
+    agent = Agent(model, tools=[look(), artifact_tool()], compactor=ClearResults(keep=2))
+    result = await agent.run("Go")
+
+    assert result.completed, result.message
+    assert json.loads(result.session.messages[-2].results[0].content)["text"] == "found 0"
+
+
+@pytest.mark.row("C06")
+async def test_a_compaction_is_due_before_the_room_for_an_answer_is_touched() -> None:
+    looks = [call("look", n=n) for n in range(40)]
+    model = ScriptedModel(interleaved(looks), window=4_000)
+    result = await Agent(model, tools=[look()], compactor=Handoff()).run("Go")
+
+    made = compactions(await result.session.events())
+    assert {one.reason for one in made} == {"window"}
+    assert all(2_500 < one.tokens_before < 2_700 for one in made)  # of 4,000, less a quarter, less an eighth
+    assert all(one.tokens_after < one.tokens_before for one in made)
+
+
+@pytest.mark.row("C07")
+async def test_a_model_that_writes_far_too_much_is_asked_three_times_and_no_more() -> None:
+    asked = []
+
+    def reply(request: ModelRequest) -> Any:
+        if not request.tools:
+            asked.append(request)
+            return text("x" * 200_000)
+        return call("look", n=len(request.messages))
+
+    model = ScriptedModel([reply] * 40, window=4_000)
+    result = await Agent(model, tools=[look()], compactor=Handoff()).run("Go")
+
+    assert len(asked) == 3
+    assert not compactions(await result.session.events())
+
+
+@pytest.mark.row("C06", "C07")
+async def test_what_is_summed_up_fits_into_a_request_of_its_own() -> None:
+    numbers = iter(range(1_000))
+
+    def reply(request: ModelRequest) -> Any:
+        if not request.tools:
+            assert sum(len(one.text) for one in request.messages) < 3 * 4_000
+            return text(WORDS)
+        return [call("look", n=next(numbers)) for _ in range(4)]
+
+    model = ScriptedModel([reply] * 60, window=4_000)
+    result = await Agent(model, tools=[look(2_500)], compactor=Handoff(keep=1), step_result_chars=None).run("Go")
+
+    assert [one.tier for one in compactions(await result.session.events())].count("handoff") > 1
+    assert result.reason == "step_limit_reached"
+
+
+REFUSED = {
+    "openai-chat": Turn(status=400, error={"message": "too long", "code": "context_length_exceeded"}),
+    "openai": Turn(text="He", error={"message": "too long", "code": "context_length_exceeded"}),
+    "anthropic": Turn(status=413, error="Request exceeds the maximum size"),
+    "bedrock": Turn(
+        text="He", error={"type": "validationException", "message": "Input is too long for requested model."}
+    ),
+    "gemini": Turn(status=400, error="The input token count (9) exceeds the maximum number of tokens allowed (8)."),
+}
+
+
+@pytest.mark.row("C03")
+@pytest.mark.parametrize("dialect", REFUSED)
+@pytest.mark.parametrize("seed", range(3))
+async def test_random_histories_are_never_refused_by_a_strict_vendor(dialect: str, seed: int) -> None:
+    """The mock vendor refuses a history in which a call and its result are divided."""
+    chance = random.Random(seed)
+    numbers = iter(range(100))
+    turns: list[Any] = []
+    for _ in range(3):
+        for _ in range(chance.randrange(5, 9)):
+            calls = tuple(call("look", n=next(numbers)) for _ in range(chance.randrange(1, 4)))
+            turns.append(Turn(text=chance.choice(["", "I look."]), calls=calls))
+        turns += [REFUSED[dialect], text(WORDS)]
+
+    async with MockProvider([*turns, text("done")]) as mock:
+        model = resolve_model(f"{dialect}:m", base_url=mock.base_url, api_key="k")
+        agent = Agent(model, tools=[look(chance.randrange(300, 900))], compactor=Handoff(keep=chance.randrange(1, 4)))
+        result = await agent.run("Mend the north wing.")
+        last = json.dumps(mock.requests[-1].body)
+
+    assert result.completed, result.message
+    assert [one.tier for one in compactions(await result.session.events())] == ["handoff"] * 3
+    assert last.count("## Do not redo") == 1
+    assert "Mend the north wing." in last
+
+
+@pytest.mark.row("C02")
+async def test_it_hands_off_under_react_as_well() -> None:
+    def decision(n: int) -> str:
+        return json.dumps({"thought": "?", "type": "call_tool", "tool": "look", "args": {"n": n}})
+
+    final = json.dumps({"thought": "!", "type": "final_answer", "answer": "done"})
+    model = ScriptedModel([*[text(decision(n)) for n in range(8)], TOO_LONG, text(WORDS), text(final)])
+    result = await Agent(model, tools=[look()], driver=ReActDriver(), compactor=Handoff(keep=1)).run("Mend it.")
+
+    assert result.completed, result.message
+    assert "Mend it." in section(handoff_of(model.requests[-1]), "Objective")
