@@ -543,7 +543,9 @@ async def test_a_person_has_a_session_made_shorter_before_its_next_request(tmp_p
     assert asked.by == "ann"
     contents = [one.content for message in model.requests[-1].messages for one in message.results]
     assert (
-        [content.startswith("[Old result of look cleared") for content in contents].count(True) == len(event.results) > 0
+        [content.startswith("[Old result of look cleared") for content in contents].count(True)
+        == len(event.results)
+        > 0
     )
 
 
