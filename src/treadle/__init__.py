@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from treadle.hooks.envelope import envelope as envelope
     from treadle.messages import Message as Message
     from treadle.messages import ToolCall as ToolCall
+    from treadle.permissions.callbacks import can_use_tool as can_use_tool
     from treadle.permissions.consent import is_answered as is_answered
     from treadle.permissions.policies import allow as allow
     from treadle.permissions.policies import ask as ask
@@ -105,6 +106,7 @@ if TYPE_CHECKING:
     from treadle.stops import exit_code as exit_code
     from treadle.tooling.callables import FunctionTool as FunctionTool
     from treadle.tooling.decorators import tool as tool
+    from treadle.tools import Answer as Answer
     from treadle.tools import CheckedCall as CheckedCall
     from treadle.tools import Command as Command
     from treadle.tools import Decision as Decision
@@ -121,6 +123,7 @@ if TYPE_CHECKING:
     from treadle.tools import ToolOutput as ToolOutput
     from treadle.tools import ToolResult as ToolResult
     from treadle.tools import Unknown as Unknown
+    from treadle.toolsets.approving import ProgramApprover as ProgramApprover
     from treadle.toolsets.artifacts import artifact_tool as artifact_tool
     from treadle.toolsets.fetch import fetch_tool as fetch_tool
     from treadle.toolsets.files import file_tools as file_tools
@@ -142,6 +145,7 @@ _HOMES = {
     "Agent": "agents.agent",
     "AgentChanged": "errors",
     "Agents": "agents.registry",
+    "Answer": "tools",
     "Approval": "state",
     "ApprovalExpired": "errors",
     "Bubblewrap": "sandboxes.runners",
@@ -182,6 +186,7 @@ _HOMES = {
     "OnDemand": "toolsets.on_demand",
     "OpenToolset": "ports",
     "Prefixed": "toolsets.reshaped",
+    "ProgramApprover": "toolsets.approving",
     "Preview": "tools",
     "Price": "budgets",
     "ProcessResult": "tools",
@@ -241,6 +246,7 @@ _HOMES = {
     "allow": "permissions.policies",
     "artifact_tool": "toolsets.artifacts",
     "ask": "permissions.policies",
+    "can_use_tool": "permissions.callbacks",
     "check_sessions": "resolve.checking",
     "default_decision": "permissions.policies",
     "deny": "permissions.policies",

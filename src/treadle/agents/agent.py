@@ -11,12 +11,12 @@ from treadle.agents.background import run_in_background
 from treadle.agents.checks import (
     check_ports,
     check_values,
-    checked_chars,
+    checked_approver,
     checked_choice,
     checked_condition,
     checked_hooks,
     checked_name,
-    checked_seconds,
+    checked_numbers,
     checked_subscribers,
     checked_task,
     checked_word,
@@ -34,9 +34,10 @@ from treadle.errors import ConfigurationError, check_options, parameters_of, sho
 from treadle.events import Subscriber
 from treadle.messages import Message
 from treadle.permissions.policies import APPROVAL_LIFETIME_SECONDS
-from treadle.ports import Compactor, Compiler, Driver, Hook, Interceptor, Model, Policy, Toolset
+from treadle.ports import Approver, Compactor, Compiler, Driver, Hook, Interceptor, Model, Policy, Toolset
 from treadle.resolve import driver_for, memory_session, resolve_model
 from treadle.sessions.session import Session
+from treadle.state import Approval
 from treadle.tools import Effect, JsonObject, Runner, Tool, ToolContext
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class Agent(Generic[Deps, Output]):
         policy: Decides on each call; without one, reads are allowed and everything else asks.
         sandbox: Where calls run that the policy decides as `sandbox`, by the form that their tools declare for it. Without
             one, or without a form, such a call is denied: it never runs bare.
+        approver: Answers requests for consent before the run pauses: a function of the request, a policy, or an `Approver`. What it leaves
+            waits for a person.
         driver: How a step is obtained from the model; without one, what the model's capabilities ask for: native tool
             calling, or ReAct for a model that takes no tools.
         budget: The ten limits of one run.
@@ -120,6 +123,7 @@ class Agent(Generic[Deps, Output]):
         tools: Sequence[Tool | Toolset] = (),
         policy: Policy | None = None,
         sandbox: Runner | None = None,
+        approver: Approver | Policy | Callable[[Approval], Any] | None = None,
         driver: Driver | None = None,
         budget: Budget | None = None,
         profile: str | None = None,
@@ -149,11 +153,11 @@ class Agent(Generic[Deps, Output]):
             name=checked_name(name),
             toolbox=self._toolbox,
             toolsets=toolsets,
-            toolset_seconds=checked_seconds("toolset_seconds", toolset_seconds),
-            step_result_chars=checked_chars("step_result_chars", step_result_chars),
+            **checked_numbers(toolset_seconds, step_result_chars, approval_seconds, batch_seconds),
             instructions=instructions,
             policy=policy,
             sandbox=sandbox,
+            approver=checked_approver(approver),
             driver=driver if driver is not None or isinstance(model, str) else driver_for(model),
             budget=budget or Budget(),
             profile=profile,
@@ -165,8 +169,6 @@ class Agent(Generic[Deps, Output]):
             on_limit=checked_word("on_limit", on_limit, ("summarize", "report")),
             unpriced=checked_word("unpriced", unpriced, ("refuse", "warn")),
             in_doubt=checked_word("in_doubt", in_doubt, ("ask", "tell", None)),
-            approval_seconds=checked_seconds("approval_seconds", approval_seconds),
-            batch_seconds=checked_seconds("batch_seconds", batch_seconds) if batch_seconds is not None else None,
             done_when=checked_condition(done_when),
             subscribers=checked_subscribers(subscribers),
             hooks=checked_hooks(interceptors, hooks),

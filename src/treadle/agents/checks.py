@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from treadle.budgets import Budget, Guards
 from treadle.engine.spec import DoneWhen
@@ -84,6 +84,29 @@ def check_ports(
             _require(word, value, method)
     if compiler is not None and history != "all":
         raise ConfigurationError("Give compiler= or history=, not both: each says what the model sees.")
+
+
+def checked_numbers(
+    toolset_seconds: object, step_result_chars: Any, approval_seconds: object, batch_seconds: object
+) -> dict[str, Any]:  # Any: fields of the description, by name
+    """Return the numbers of an agent's description by name; raise ConfigurationError where one is invalid."""
+    return {
+        "toolset_seconds": checked_seconds("toolset_seconds", toolset_seconds),
+        "step_result_chars": checked_chars("step_result_chars", step_result_chars),
+        "approval_seconds": checked_seconds("approval_seconds", approval_seconds),
+        "batch_seconds": None if batch_seconds is None else checked_seconds("batch_seconds", batch_seconds),
+    }
+
+
+def checked_approver(approver: Any) -> Any:  # Any: one of three forms
+    """Return who answers requests for consent; raise ConfigurationError where it cannot be asked."""
+    if approver is None or callable(approver):
+        return approver
+    if not any(callable(getattr(approver, method, None)) for method in ("approve", "decide")):
+        raise ConfigurationError(
+            f"approver must be a function of the request, a policy, or an object with `approve`; got {shown(approver)}."
+        )
+    return approver
 
 
 def checked_subscribers(subscribers: Sequence[Subscriber]) -> tuple[Subscriber, ...]:

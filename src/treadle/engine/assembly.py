@@ -17,6 +17,7 @@ from treadle.engine.offering import Offering
 from treadle.engine.rules.tries import Tries
 from treadle.engine.spec import AgentSpec, InDoubt
 from treadle.engine.tool_calls.actions import Actions
+from treadle.engine.tool_calls.approving import Approving
 from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.checking import Checker
 from treadle.engine.tool_calls.conditions import Conditions, DoneCondition
@@ -27,7 +28,7 @@ from treadle.engine.tool_calls.limits import BatchTime
 from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
 from treadle.hooks.interceptors import in_order
-from treadle.ports import Hook, Model, Moment, Policy
+from treadle.ports import Approver, Hook, Model, Moment, Policy
 from treadle.sessions.inbox import Inbox
 from treadle.sessions.session import Session
 from treadle.state import SessionState
@@ -59,6 +60,7 @@ class Host:
         own = () if about.policy is None else (about.policy,)
         self.policies: tuple[Policy, ...] = own if above is None else (*own, *above.policies)
         self.hooks: tuple[Hook, ...] = about.hooks + (() if above is None else above.hooks)
+        self.approver: Approver | None = about.approver or (None if above is None else above.approver)
         self.sandbox: Runner | None = about.sandbox or (None if above is None else above.sandbox)
         self.in_doubt: InDoubt | None = about.in_doubt or (None if above is None else above.in_doubt)
         self.warns_of_price = about.unpriced == "warn"
@@ -87,6 +89,7 @@ class Host:
             policies_above=self.policies,
             hooks=in_order(about.hooks + tuple(hook for hook in self.hooks if hook.at in _INHERITED)),
             sandbox=about.sandbox or self.sandbox,
+            approver=about.approver or self.approver,
             in_doubt=about.in_doubt or self.in_doubt,
         )
 
@@ -187,6 +190,7 @@ def _execution(about: AgentSpec, host: Host, offering: Offering, asides: Asides,
         interrupt=interrupt,
         tries=tries,
         approval_seconds=about.approval_seconds,
+        approving=Approving(about.approver, ledger=ledger, session=checker.session, interrupt=interrupt),
     )
     view = CheckView(host.session, asides)
     done = DoneCondition(about.done_when, session=view, offering=offering, interrupt=interrupt)

@@ -8,7 +8,7 @@ import msgspec
 from treadle.budgets import Budget, Guards
 from treadle.canonical import digest
 from treadle.events import Subscriber
-from treadle.ports import CheckView, Compactor, Compiler, Driver, Hook, Policy, Toolset
+from treadle.ports import Approver, CheckView, Compactor, Compiler, Driver, Hook, Policy, Toolset
 from treadle.tooling.toolbox import Toolbox
 from treadle.tools import Done, Runner, Tool
 
@@ -38,6 +38,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     toolset_seconds: float
     instructions: str | None
     policy: Policy | None
+    approver: Approver | None = None
+    """Who is asked for consent before the run pauses for a person."""
     sandbox: Runner | None
     """Where calls run that were decided to run in a sandbox; None where there is none."""
     driver: Driver | None

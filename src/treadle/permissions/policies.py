@@ -9,8 +9,9 @@ import msgspec
 
 from treadle.canonical import copied, find_unencodable
 from treadle.errors import ConfigurationError, shown
-from treadle.permissions.lines import JudgedLine, judged, pattern_of
-from treadle.permissions.rules import Rule
+from treadle.permissions.index import RuleIndex
+from treadle.permissions.lines import JudgedLine, judged
+from treadle.permissions.rules import Rule, Subjects
 from treadle.ports import Decision, DecisionKind, Policy, SessionView
 from treadle.tools import CheckedCall, Effect, Risk
 
@@ -49,18 +50,29 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[Rule, ...]
     reason: str = ""
     scope: str = "agent"
+    index: RuleIndex | None = None
+    """The rules by what they name. Made of them."""
+
+    def __post_init__(self) -> None:
+        loosens = self.kind == DecisionKind.ALLOW
+        msgspec.structs.force_setattr(self, "index", RuleIndex(self.rules, loosens=loosens))
 
     def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
         line = None if call.tool.line is None else judged(call, session.state.facts.values)
         loosens = self.kind == DecisionKind.ALLOW
-        if line is not None and loosens and self._covers(line, call):
-            return self._says(self._patterns(call))
-        for rule in self.rules:
-            if rule.matches(call, loosens=loosens) or (line is not None and not loosens and rule.finds(line, call)):
+        assert self.index is not None
+        if line is not None and loosens:
+            patterns = self.index.patterns(call, line)
+            if line.allowed_by([pattern for _, pattern in patterns]):
+                return self._says(", ".join(text for text, _ in patterns))
+        subjects = Subjects(call)
+        for rule in self.index.on(call, subjects, line):
+            found = line is not None and not loosens and rule.finds(line, call)
+            if found or rule.matches(call, loosens=loosens, subjects=subjects):
                 return self._says(rule.text)
         if line is None or loosens or line.is_decided:
             return None
-        about = next((rule for rule in self.rules if rule.is_about_lines(call)), None)
+        about = self.index.about_lines(call)
         return None if about is None else self._cannot_say(about, line)
 
     def _says(self, rules: str) -> Decision:
@@ -74,13 +86,6 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
             reason=f"Nobody can say whether the rule `{rule.text}` applies. {line.undecided}",
             scope="runtime" if self.kind == DecisionKind.DENY else self.scope,
         )
-
-    def _covers(self, line: JudgedLine, call: CheckedCall) -> bool:
-        texts = (rule.pattern for rule in self.rules if rule.pattern is not None and rule.names(call.name))
-        return line.allowed_by([pattern for text in texts if (pattern := pattern_of(text)) is not None])
-
-    def _patterns(self, call: CheckedCall) -> str:
-        return ", ".join(rule.text for rule in self.rules if rule.pattern is not None and rule.names(call.name))
 
 
 class FirstOf(msgspec.Struct, frozen=True, kw_only=True):

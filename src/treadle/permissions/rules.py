@@ -4,7 +4,8 @@ import fnmatch
 import posixpath
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from treadle.permissions.lines import FILE_TOOLS, JudgedLine, pattern_of
 from treadle.shell.rules import FOREIGN_NAMES, CommandPattern
 from treadle.tools import CheckedCall, Subject
 
-__all__ = ["Rule"]
+__all__ = ["Rule", "Subjects", "beginnings", "spellings"]
 
 _PATTERNED = frozenset({*FOREIGN_NAMES, *FOREIGN_NAMES.values()})
 """Tools whose rules may leave out the key: `shell(git log:*)`, `write(src/*)`."""
@@ -61,12 +62,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             CommandPattern.parse(pattern)
         return Rule(text=text, tool=tool, pattern=pattern.strip())
 
-    def matches(self, call: CheckedCall, *, loosens: bool = False) -> bool:
+    def matches(self, call: CheckedCall, *, loosens: bool = False, subjects: "Subjects | None" = None) -> bool:
         """Whether the rule applies to a call.
 
         Args:
             loosens: Whether it allows something. Such a rule needs certainty: it must fit what the argument really names. One that
                 forbids or asks applies to every spelling, and to a call that may reach what it names.
+            subjects: What the arguments of this call name, where more than one rule looks at them.
         """
         if not self.names(call.name) and not (not loosens and self._means_as_well(call)):
             return False
@@ -75,7 +77,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             return True
         if loosens and call.tool.line is not None:
             return False  # a line is never allowed by its text: `JudgedLine.allowed_by` says which one is
-        subject = _subject(call, key)
+        subject = (subjects or Subjects(call)).of(key)
         if key not in call.arguments and subject is None:
             # A pattern that this tool has no use for allows nothing, and forbids everything: nobody is to rely on it in vain.
             return self.pattern is not None and not loosens and call.tool.line is None
@@ -85,7 +87,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     def names(self, tool: str) -> bool:
         """Whether the rule speaks of a tool of this name. Names that another program has for such tools stand for ours, too."""
-        return fnmatch.fnmatchcase(tool, self.tool) or FOREIGN_NAMES.get(self.tool) == tool
+        return _fits(tool, self.tool) or FOREIGN_NAMES.get(self.tool) == tool
 
     def _means_as_well(self, call: CheckedCall) -> bool:
         """Whether a rule that forbids means this tool too, because it does the same: runs a line of shell, or reads what files hold."""
@@ -118,14 +120,64 @@ class _Unresolved:
     """A tool could not say what an argument names: nothing is allowed by it, and every rule on it applies."""
 
 
-def _subject(call: CheckedCall, key: str) -> Subject | type[_Unresolved] | None:
-    if call.tool.subjects is None:
+@lru_cache(maxsize=16_384)
+def _compiled(glob: str) -> "re.Pattern[str]":
+    return re.compile(fnmatch.translate(glob))
+
+
+def _fits(name: str, glob: str) -> bool:
+    """Whether a name fits a glob. `fnmatch` remembers 256 globs only, and compiling one takes longer than a decision may."""
+    return _compiled(glob).match(name) is not None
+
+
+class Subjects:
+    """What the arguments of one call name, found once for all rules that look at them."""
+
+    def __init__(self, call: CheckedCall) -> None:
+        self._call = call
+        self._found: Mapping[str, Any] | type[_Unresolved] | None = None
+
+    def of(self, key: str) -> Subject | type[_Unresolved] | None:
+        """Return what an argument names; None where its tool does not say, and `_Unresolved` where it cannot."""
+        function = self._call.tool.subjects
+        if function is None:
+            return None
+        try:
+            if self._found is None:
+                self._found = function(copied(self._call.arguments))
+            if self._found is _Unresolved:
+                return _Unresolved
+            found = self._found.get(key)  # type: ignore[union-attr]  # a stranger's value: what has no `get` raises here
+        except Exception:  # noqa: BLE001 - the author's function; one that raises has resolved nothing
+            self._found = _Unresolved
+            return _Unresolved
+        return found if found is None or isinstance(found, Subject) else _Unresolved
+
+
+def beginnings(glob: str, *, loosens: bool) -> set[str]:
+    """Return how the names begin that a rule's glob may fit; a name that begins with none of these is not one of them."""
+    globs = {glob, _cleaned(glob)} if loosens else {_folded(one) for one in _globs(glob)}
+    return {_PLAIN_BEGINNING.match(one)[0] for one in globs}  # type: ignore[index]  # it matches any text
+
+
+def spellings(call: CheckedCall, key: str, subjects: Subjects, *, loosens: bool) -> set[str] | None:
+    """Return the names that rules on an argument are compared with; None where each rule must be looked at by itself."""
+    subject, value = subjects.of(key), call.arguments.get(key)
+    if isinstance(value, list) or (subject is None and key not in call.arguments):
         return None
-    try:
-        found = call.tool.subjects(copied(call.arguments)).get(key)
-    except Exception:  # noqa: BLE001 - the author's function; one that raises has resolved nothing
-        return _Unresolved
-    return found if found is None or isinstance(found, Subject) else _Unresolved
+    if subject is not None and not isinstance(subject, Subject):
+        return None
+    if loosens:
+        text = _as_text(value) if subject is None else ""
+        return {text, _lexical(text)} if subject is None else set(subject.names)
+    if subject is not None and (subject.extent != "itself" or subject.resolve is not None):
+        return None
+    written = _as_text(value) if value is not None else ""
+    names = (written,) if subject is None else subject.names
+    return {_folded(form) for form in (_lexical(written), *names)}
+
+
+_PLAIN_BEGINNING = re.compile(r"[^*?\[]*")
 
 
 def _is_allowed(glob: str, value: Any, subject: Subject | type[_Unresolved] | None) -> bool:
@@ -134,10 +186,10 @@ def _is_allowed(glob: str, value: Any, subject: Subject | type[_Unresolved] | No
         if isinstance(value, list) and value and all(_is_allowed(glob, item, None) for item in value):
             return True
         text = _as_text(value)
-        return all(fnmatch.fnmatchcase(form, glob) for form in {text, _lexical(text)})
+        return all(_fits(form, glob) for form in {text, _lexical(text)})
     if not isinstance(subject, Subject):
         return False
-    return any(fnmatch.fnmatchcase(name, one) for name in subject.names for one in {glob, _cleaned(glob)})
+    return any(_fits(name, one) for name in subject.names for one in {glob, _cleaned(glob)})
 
 
 def _is_covered(glob: str, value: Any, subject: Subject | type[_Unresolved] | None) -> bool:
@@ -148,16 +200,16 @@ def _is_covered(glob: str, value: Any, subject: Subject | type[_Unresolved] | No
         return True
     written = _as_text(value) if value is not None else ""
     forms = {_lexical(written), *((written,) if subject is None else subject.names)}
-    globs = {glob, *(one for start in (glob, glob.removeprefix("**/")) for one in _covering(start))}
+    globs = _globs(glob)
     if subject is not None and subject.resolve is not None:
-        globs |= {
+        globs = globs | {
             one
             for start in (glob, _cleaned(glob))
             for real in _resolved(start, subject.resolve)
             for one in _covering(real)
         }
-    folded_forms, folded_globs = {_folded(form) for form in forms}, {_folded(one) for one in globs}
-    if any(fnmatch.fnmatchcase(form, one) for form in folded_forms for one in folded_globs):
+    folded_forms, folded_globs = {_folded(form) for form in forms}, {_folded_rule(one) for one in globs}
+    if any(_fits(form, one) for form in folded_forms for one in folded_globs):
         return True
     if subject is None or subject.extent == "itself":
         return False
@@ -166,12 +218,24 @@ def _is_covered(glob: str, value: Any, subject: Subject | type[_Unresolved] | No
     return any(_reaches(one, folder, is_deep=is_deep) for folder in folders for one in folded_globs)
 
 
+@lru_cache(maxsize=16_384)
+def _folded_rule(glob: str) -> str:
+    return _folded(glob)
+
+
+@lru_cache(maxsize=16_384)
+def _globs(glob: str) -> frozenset[str]:
+    """Return a rule's glob in all the forms that a rule that forbids has."""
+    return frozenset({glob, *(one for start in (glob, glob.removeprefix("**/")) for one in _covering(start))})
+
+
 def _lexical(text: str) -> str:
     """Return a path without `.`, `..`, doubled and trailing slashes, as far as the text alone can tell."""
     plain = posixpath.normpath(text) if text else ""
     return plain[1:] if plain.startswith("//") else plain
 
 
+@lru_cache(maxsize=16_384)
 def _cleaned(glob: str) -> str:
     """Return a rule's glob as canonical names are written: neither `./` nor `//`, and no slash at the end."""
     while glob.startswith("./"):
@@ -179,6 +243,7 @@ def _cleaned(glob: str) -> str:
     return re.sub("/{2,}", "/", glob).rstrip("/") or glob
 
 
+@lru_cache(maxsize=16_384)
 def _covering(glob: str) -> tuple[str, ...]:
     """Return the globs of a denial as canonical names are written: a folder's name means the folder and all below it.
 
@@ -227,9 +292,7 @@ def _reaches(glob: str, folder: str, *, is_deep: bool) -> bool:
     parts = _GLOB_PARTS.findall(glob)
     places = _past_stars(parts, {0})
     for char in prefix:
-        ahead = {
-            at + 1 for at in places if at < len(parts) and parts[at] != "*" and fnmatch.fnmatchcase(char, parts[at])
-        }
+        ahead = {at + 1 for at in places if at < len(parts) and parts[at] != "*" and _fits(char, parts[at])}
         places = _past_stars(parts, ahead | {at for at in places if at < len(parts) and parts[at] == "*"})
     return any(at < len(parts) and (is_deep or "/" not in parts[at:]) for at in places)
 

@@ -37,13 +37,14 @@ from treadle.ports.models import (
     told_counted,
     window_of,
 )
-from treadle.ports.policies import Decision, DecisionKind, Interceptor, Policy, SessionView
+from treadle.ports.policies import Approver, Decision, DecisionKind, Interceptor, Policy, SessionView
 from treadle.ports.toolsets import OpenToolset, Toolset, ToolsetContext, is_toolset
 from treadle.ports.world import Clock, Randomness, Timer
 from treadle.state import InboxMessage as InboxMessage
 
 __all__ = [
     "INPUTS",
+    "Approver",
     "BoundDriver",
     "CallReady",
     "Capability",

@@ -4,10 +4,10 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from treadle.messages import Message, ToolCall
-from treadle.state import SessionState
-from treadle.tools import CheckedCall, Decision, DecisionKind, Mode, ToolResult
+from treadle.state import Approval, SessionState
+from treadle.tools import Answer, CheckedCall, Decision, DecisionKind, Mode, ToolResult
 
-__all__ = ["Decision", "DecisionKind", "Interceptor", "Policy", "SessionView"]
+__all__ = ["Approver", "Decision", "DecisionKind", "Interceptor", "Policy", "SessionView"]
 
 
 class SessionView(Protocol):
@@ -46,4 +46,15 @@ class Interceptor(Protocol):
 
     def after(self, call: ToolCall, result: ToolResult) -> "ToolResult | Awaitable[ToolResult]":
         """Return the result, perhaps changed. Its call_id stays."""
+        ...
+
+
+class Approver(Protocol):
+    """Answers requests for consent before the run pauses for a person: a program, a queue, a person at a terminal.
+
+    A plain function of the request will do, and so will a `Policy`.
+    """
+
+    def approve(self, asked: Approval) -> "Answer | str | Awaitable[Answer | str | None] | None":
+        """Return the answer, `"allow"` or `"deny"`, or None to leave it to a person. One that raises leaves it, too."""
         ...

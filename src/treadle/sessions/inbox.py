@@ -32,7 +32,7 @@ from treadle.state import (
 )
 from treadle.tools import MODES, Decision
 
-__all__ = ["Inbox"]
+__all__ = ["Inbox", "answer_events"]
 
 Prompt: TypeAlias = Callable[[Message, str], Awaitable[tuple[Decision | None, list[AnyEvent]]]]
 
@@ -159,12 +159,12 @@ class Inbox:
             case LeftInput() if (given := _given(message, state.open.get(message.call_id))) is not None:
                 return [given]
             case LeftAnswer():
-                return _answered(message, state.pending_approvals())
+                return answer_events(message, state.pending_approvals())
             case _:
                 return []
 
 
-def _answered(message: LeftAnswer, waiting: Sequence[Approval]) -> list[AnyEvent]:
+def answer_events(message: LeftAnswer, waiting: Sequence[Approval]) -> list[AnyEvent]:
     """Return the answer, and the rules that it takes. Those of a call of another session are for that session to record."""
     approval = next((one for one in waiting if answer_id(one) == message.id), None)
     if approval is None:

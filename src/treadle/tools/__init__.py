@@ -11,7 +11,17 @@ from treadle.tools.commands import (
     ShellLine,
 )
 from treadle.tools.contexts import JsonObject, SessionSnapshot, ToolContext
-from treadle.tools.decisions import DEFAULT_MODE, MODES, ApprovalType, Decision, DecisionKind, Mode, Preview, Review
+from treadle.tools.decisions import (
+    DEFAULT_MODE,
+    MODES,
+    Answer,
+    ApprovalType,
+    Decision,
+    DecisionKind,
+    Mode,
+    Preview,
+    Review,
+)
 from treadle.tools.effects import CallStatus, Effect, Risk
 from treadle.tools.tool import (
     CheckedCall,
@@ -31,6 +41,7 @@ from treadle.tools.tool import (
 __all__ = [
     "DEFAULT_MODE",
     "MODES",
+    "Answer",
     "ApprovalType",
     "CallStatus",
     "CheckedCall",

@@ -7,7 +7,7 @@ import msgspec
 
 from treadle.fields import Documented
 
-__all__ = ["DEFAULT_MODE", "MODES", "ApprovalType", "Decision", "DecisionKind", "Mode", "Preview", "Review"]
+__all__ = ["DEFAULT_MODE", "MODES", "Answer", "ApprovalType", "Decision", "DecisionKind", "Mode", "Preview", "Review"]
 
 Mode: TypeAlias = Literal["plan", "ask", "accept-edits", "deny-unlisted", "bypass"]
 """How much a session lets happen without a question. A person changes it, also while a run is under way."""
@@ -95,3 +95,24 @@ class Review(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """What is true afterwards, in one sentence."""
     rollback: str = ""
     """How it can be undone, in one sentence."""
+
+
+class Answer(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """What an approver says to a request for consent.
+
+    Example:
+        Answer(answer="deny", reason="Not on a Friday.")
+    """
+
+    answer: Literal["allow", "deny"]
+    """`allow` or `deny`."""
+    reason: str = ""
+    """Why; the model reads it where the call is denied."""
+    arguments: dict[str, Any] | None = None
+    """With `allow`: arguments in the place of those that were asked about. They are validated, and the model is told of them."""
+    interrupt: bool = False
+    """With `deny`: whether the run stops."""
+    scope: Literal["call", "session", "rule"] = "call"
+    """What an `allow` covers: see `Session.answer`."""
+    by: str = ""
+    """Who answers, for the record; empty for the approver's own name."""

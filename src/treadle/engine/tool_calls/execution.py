@@ -90,12 +90,20 @@ class Execution:
         await self._run(batch, plan)
         if plan.adopted:
             await self._adopt(plan.adopted)
+        while self._may_ask(plan) and (answered := await self._planner.approving.answered()):
+            rest = msgspec.structs.replace(batch, calls=answered, proposal=None, allowance=None)
+            plan = await self._planner.plan(rest, self._finisher)
+            await self._run(rest, plan)
         self._batch_time.end()
         stop = await self._conditions.after(batch, self._interrupt.stop, plan.stop, self._done)
         if stop is not None:  # nobody is asked any more: what waited for a person ends with the run
             await self._leave([state.call for state in self._ledger.state.unanswered])
         await end_children(self._ledger)  # nothing that carries out a call outlives it
         return stop
+
+    def _may_ask(self, plan: Plan) -> bool:
+        """Whether the run goes on, so that an answer to what it asks may still matter."""
+        return plan.stop is None and self._done is None and self._interrupt.stop is None
 
     def _begin(self, batch: Batch) -> None:
         # Of a response that was just received, nothing can have a result yet.

@@ -12,6 +12,7 @@ from treadle.engine.interrupts import Interrupt
 from treadle.engine.rules.endings import interrupted_stop
 from treadle.engine.rules.tries import Repetition, Tries
 from treadle.engine.tool_calls import refusals
+from treadle.engine.tool_calls.approving import Approving
 from treadle.engine.tool_calls.batch import Batch, Checked, Decided, Plan, Refused
 from treadle.engine.tool_calls.checking import Checker
 from treadle.engine.tool_calls.early import EarlyCalls
@@ -41,6 +42,7 @@ class Planner:
         interrupt: Interrupt,
         tries: Tries,
         approval_seconds: float,
+        approving: Approving,
     ) -> None:
         self._ledger = ledger
         self._checker = checker
@@ -48,6 +50,7 @@ class Planner:
         self._interrupt = interrupt
         self._tries = tries
         self._approval_seconds = approval_seconds
+        self.approving = approving
 
     async def plan(self, batch: Batch, finisher: Finisher) -> Plan:
         """Return one decision a call, in call order. Nothing has run yet."""
@@ -251,6 +254,7 @@ class Planner:
                     plan.ready.append(decided.may_run)
                     plan.acts = plan.acts or not decided.call.effect.is_read
             case DecisionKind.ASK:
+                self.approving.waits(decided.call)
                 plan.events.append(decided.event())
                 now, session_id = self._ledger.store_time(), self._ledger.state.id
                 if not consent.is_asked_about(state, decided.call, session_id, now=now):

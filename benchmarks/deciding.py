@@ -1,0 +1,104 @@
+"""How long it takes to decide on one call, with a thousand rules: `python benchmarks/deciding.py`. Exits 1 where a limit is missed.
+
+The limits are 0.1 ms for other tools and 2 ms for commands (issue D). Each number is the median of many decisions by a policy that has been used
+before; lines of shell are new each time, so that nothing of their analysis is remembered.
+"""
+
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from itertools import count
+from pathlib import Path
+
+from treadle import Effect, RuleSet, Tool, ToolCall, file_tools, scoped, shell_tool, writing_tools
+from treadle.permissions.policies import decide
+from treadle.sessions.session import Session
+from treadle.tools import CheckedCall
+
+RULES = 1000
+OTHER_MS, COMMAND_MS = 0.1, 2.0
+ROUNDS = 300
+
+
+def checked(tool: Tool, **arguments: object) -> CheckedCall:
+    call = ToolCall(id="c", name=tool.name, arguments="{}")
+    effect = tool.effect_of(dict(arguments))
+    return CheckedCall(
+        call=call,
+        tool=tool,
+        arguments=dict(arguments),
+        values=dict(arguments),
+        effect=effect,
+        position=0,
+        digest="",
+        key="",
+    )
+
+
+def plain(name: str) -> Tool:
+    async def run(arguments: object, ctx: object) -> None: ...
+
+    return Tool(name=name, description="", parameters={"type": "object"}, effect=Effect.UNSAFE, run=run)
+
+
+async def median_ms(policy: object, call: object, session: Session) -> float:
+    taken = []
+    for _ in range(ROUNDS):
+        one = call()
+        start = time.perf_counter()
+        await decide(policy, one, session)
+        taken.append((time.perf_counter() - start) * 1000)
+    return statistics.median(taken)
+
+
+async def main() -> int:
+    folder = Path(tempfile.mkdtemp())
+    (folder / "src").mkdir()
+    (folder / "src" / "a.py").write_text("x")
+    tools = {tool.name: tool for tool in (*file_tools(folder), *writing_tools(folder), shell_tool(folder))}
+    numbers = count()
+    third = RULES // 3
+    sets = {
+        "rules on tools": [
+            RuleSet(scope="user", allow=[f"tool_{n}" for n in range(third)], ask=[f"ask_{n}" for n in range(third)]),
+            RuleSet(scope="managed", deny=[f"deny_{n}" for n in range(RULES - 2 * third)]),
+        ],
+        "rules on arguments": [RuleSet(scope="user", allow=[f"pay(account=a{n}-*)" for n in range(RULES)])],
+        "rules on paths": [
+            RuleSet(scope="user", allow=[f"write(src/m{n}/*)" for n in range(RULES // 2)]),
+            RuleSet(scope="managed", deny=[f"read(path=secrets{n}/**)" for n in range(RULES // 2)]),
+        ],
+        "rules on commands": [
+            RuleSet(scope="user", allow=[f"shell(tool{n} run:*)" for n in range(RULES // 2)]),
+            RuleSet(scope="managed", deny=[f"shell(bad{n}:*)" for n in range(RULES // 2)]),
+        ],
+    }
+    calls = {
+        "another tool": lambda: checked(plain("tool_5")),
+        "pay": lambda: checked(plain("pay"), account=f"a999-{next(numbers)}"),
+        "write": lambda: checked(tools["write"], path="src/a.py", content="x"),
+        "read": lambda: checked(tools["read"], path="src/a.py"),
+        "shell": lambda: checked(tools["shell"], command=f"git log -n {next(numbers)} && grep -n x src/a.py | head -3"),
+    }
+    missed = 0
+    from treadle.resolve import memory_session
+
+    session = await memory_session()
+    for title, rules in sets.items():
+        policy = scoped(*rules)
+        for name, call in calls.items():
+            limit = COMMAND_MS if name == "shell" else OTHER_MS
+            took = await median_ms(policy, call, session)
+            none = await median_ms(scoped(), call, session)
+            own = took - none if name in ("read", "write") else took
+            missed += own > limit
+            print(
+                f"{title:20} {name:14} {took:8.3f} ms  ({none:.3f} ms without rules)  limit {limit} ms{'  MISSED' if own > limit else ''}"
+            )
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

@@ -1,0 +1,149 @@
+"""Approving: ask the agent's approver about calls that wait for consent, before the run pauses for a person. Decides nothing itself.
+
+An approver's answer goes the way of everybody's: into the session's inbox first, so that the first answer wins, then into the journal.
+"""
+
+import inspect
+from typing import Any
+
+from treadle.engine.interrupts import Interrupt
+from treadle.engine.rules.failures import contained, pass_interrupts
+from treadle.errors import ConfigurationError
+from treadle.ports import Approver, SessionView
+from treadle.redaction import redacted_logger
+from treadle.sessions.answering import check_answer, check_scope
+from treadle.sessions.inbox import answer_events
+from treadle.sessions.ledger import Ledger
+from treadle.state import Approval, CallState, LeftAnswer, answer_id
+from treadle.tools import Answer, CheckedCall, Decision
+
+__all__ = ["Approving"]
+
+logger = redacted_logger(__name__)
+
+
+class Approving:
+    """Asks the approver of one run.
+
+    Args:
+        approver: None where only people answer.
+    """
+
+    def __init__(
+        self, approver: Approver | None, *, ledger: Ledger, session: SessionView, interrupt: Interrupt
+    ) -> None:
+        self._approver = approver
+        self._ledger = ledger
+        self._session = session
+        self._interrupt = interrupt
+        self._calls: dict[str, CheckedCall] = {}
+        self._asked: set[str] = set()
+
+    def waits(self, call: CheckedCall) -> None:
+        """Note a call that waits for consent."""
+        if self._approver is not None:
+            self._calls[call.id] = call
+
+    async def answered(self) -> list[CallState]:
+        """Ask about each call that waits and has not been asked about. Return those that have their answer now."""
+        found: list[CallState] = []
+        for state in self._ledger.state.unanswered if self._calls else ():
+            approval, call = state.approval, self._calls.get(state.call.id)
+            if approval is None or call is None or approval.answer is not None or state.call.id in self._asked:
+                continue
+            self._asked.add(state.call.id)  # once: an edit that does not fit would come again
+            answer = await self._ask(approval, call)
+            if answer is not None and self._interrupt.stop is None and await self._record(approval, answer):
+                found.append(self._ledger.state.open[state.call.id])
+        return found
+
+    async def _ask(self, approval: Approval, call: CheckedCall) -> Answer | None:
+        try:
+            said = None
+            with self._interrupt.cancel_scope():
+                said = await self._said(approval, call)
+            answer = _as_answer(said, self._name)
+            if answer is not None:
+                check_answer(
+                    answer.answer,
+                    reason=answer.reason,
+                    arguments=answer.arguments,
+                    interrupt=answer.interrupt,
+                    by=answer.by,
+                )
+                check_scope(answer.scope, approval, answer=answer.answer, arguments=answer.arguments)
+        except BaseException as error:
+            pass_interrupts(error)
+            logger.warning("The approver failed; %s waits for a person", call.name, exc_info=True)
+            return None
+        return answer
+
+    async def _said(self, approval: Approval, call: CheckedCall) -> Any:  # Any: whatever a stranger answers
+        approver: Any = self._approver
+        if hasattr(approver, "decide"):  # a policy is an approver, too
+            said = approver.decide(call, self._session)
+        elif hasattr(approver, "approve"):
+            said = approver.approve(approval)
+        else:
+            said = approver(approval)
+        return await contained(said) if inspect.isawaitable(said) else said
+
+    @property
+    def _name(self) -> str:
+        kind = "policy" if hasattr(self._approver, "decide") else "approver"
+        own = getattr(self._approver, "__name__", type(self._approver).__name__)
+        return f"{kind}:{own}"
+
+    async def _record(self, approval: Approval, answer: Answer) -> bool:
+        """Record an answer, unless somebody was faster. Return whether it was recorded."""
+        journal, session_id = self._ledger.journal, self._ledger.state.id
+        message = LeftAnswer(
+            id=answer_id(approval),
+            approval_id=approval.id,
+            answer=answer.answer,
+            reason=answer.reason,
+            approved_by=answer.by,
+            at=self._ledger.store_time(),
+            arguments=answer.arguments,
+            interrupt=answer.interrupt,
+            scope=answer.scope,
+        )
+        if not await journal.put(session_id, message):
+            return False
+        await self._ledger.record(*answer_events(message, [approval]), durable=True)
+        await journal.consume(session_id, [message.id], self._ledger.state.head)
+        return True
+
+
+def _as_answer(said: Any, by: str) -> Answer | None:
+    """Return what an approver has said as an answer; None where it leaves the call to a person.
+
+    Raises:
+        ConfigurationError: It is no answer.
+    """
+    match said:
+        case None:
+            return None
+        case Answer():
+            return said if said.by else Answer(**{**_fields(said), "by": by})
+        case "allow" | "deny":
+            return Answer(answer=said, by=by)
+        case Decision() if said.kind in ("allow", "deny"):
+            words = said.message or said.reason
+            return Answer(
+                answer="allow" if said.kind == "allow" else "deny",
+                reason=words,
+                arguments=said.arguments,
+                interrupt=said.interrupt,
+                by=by,
+            )
+        case Decision():
+            return None  # it asks, too
+        case _:
+            raise ConfigurationError(
+                f"An approver answers with an Answer, 'allow', 'deny' or None; got a {type(said).__name__}."
+            )
+
+
+def _fields(answer: Answer) -> dict[str, Any]:
+    return {name: getattr(answer, name) for name in answer.__struct_fields__}

@@ -1,0 +1,332 @@
+"""Approvers answer before the run pauses; what they leave waits for a person."""
+
+import json
+import sys
+
+import pytest
+
+from treadle import (
+    Agent,
+    Answer,
+    ConfigurationError,
+    Decision,
+    ProgramApprover,
+    ToolContext,
+    allow,
+    ask,
+    can_use_tool,
+    open_session,
+    tool,
+)
+from treadle.events import ApprovalAnswered, ApprovalRequested, CallDecided, RunPaused
+from treadle.journals.memory import MemoryJournal
+from treadle.testing import ScriptedModel, call, text
+
+
+class Acts:
+    def __init__(self) -> None:
+        self.done: list[int] = []
+
+        @tool
+        async def act(n: int) -> str:
+            """Act."""
+            self.done.append(n)
+            return f"did {n}"
+
+        @tool(effect="read")
+        async def look() -> str:
+            """Look."""
+            return "seen"
+
+        self.tools = [act, look]
+
+
+async def events_of(result, kind) -> list:
+    return [one for one in await result.session.events() if isinstance(one, kind)]
+
+
+async def test_a_function_answers_before_the_run_pauses():
+    acts, asked = Acts(), []
+
+    async def approver(request):
+        asked.append((request.tool, request.arguments, request.risk, request.preview.kind))
+        return "allow"
+
+    script = [[call("act", n=1), call("look"), call("act", n=2)], text("Done.")]
+    result = await Agent(ScriptedModel(script), tools=acts.tools, approver=approver).run("Go")
+
+    assert result.completed
+    assert acts.done == [1, 2]
+    assert asked == [("act", {"n": n}, "write_external", "arguments") for n in (1, 2)]
+    assert [one.approved_by for one in await events_of(result, ApprovalAnswered)] == ["approver:approver"] * 2
+    assert await events_of(result, RunPaused) == []
+    assert [part.content for message in result.messages for part in message.results] == ["did 1", "seen", "did 2"]
+
+
+@pytest.mark.row("P04")
+async def test_a_policy_may_answer_and_is_named():
+    class Careful:
+        def decide(self, call, session):
+            assert session.messages
+            return Decision(kind="allow" if call.arguments["n"] < 5 else "deny", reason="too many")
+
+    acts = Acts()
+    script = [[call("act", n=1), call("act", n=9)], text("Done.")]
+    result = await Agent(ScriptedModel(script), tools=acts.tools, approver=Careful()).run("Go")
+
+    assert acts.done == [1]
+    answers = await events_of(result, ApprovalAnswered)
+    assert [(one.answer, one.approved_by, one.reason) for one in answers] == [
+        ("allow", "policy:Careful", "too many"),
+        ("deny", "policy:Careful", "too many"),
+    ]
+    assert [one.status for one in result.tool_calls] == ["ok", "denied"]
+
+
+async def test_an_edit_of_an_approver_is_validated_and_told_to_the_model():
+    acts = Acts()
+    script = [call("act", n=1), text("Done.")]
+    edits = lambda asked: Answer(answer="allow", arguments={"n": 7})
+    result = await Agent(ScriptedModel(script), tools=acts.tools, approver=edits).run("Go")
+
+    assert acts.done == [7]
+    (told,) = [part.content for message in result.messages for part in message.results]
+    assert '"arguments_changed":true' in told
+
+    wrong = lambda asked: Answer(answer="allow", arguments={"n": "many"})
+    result = await Agent(ScriptedModel(script), tools=acts.tools, approver=wrong).run("Go")
+    assert result.reason == "approval_required"
+    assert result.approvals[0].approval_type == "unfit_edit"
+    assert acts.done == [7]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [None, True, "yes", 3, {"answer": "allow"}, Answer(answer="maybe"), Answer(answer="allow", interrupt=True),
+     Answer(answer="allow", scope="session"), Answer(answer="allow", arguments=[1]), Decision(kind="ask")],
+)  # fmt: skip
+async def test_what_is_no_answer_leaves_the_call_to_a_person(said):
+    acts = Acts()
+    result = await Agent(ScriptedModel([call("act", n=1)]), tools=acts.tools, approver=lambda asked: said).run("Go")
+
+    assert result.reason == "approval_required"
+    assert acts.done == []
+
+
+async def test_one_that_raises_leaves_the_call_to_a_person_and_is_not_asked_again():
+    acts, asked = Acts(), []
+
+    def approver(request):
+        asked.append(request.id)
+        raise SystemExit(3)
+
+    async with open_session(MemoryJournal(), id="s") as session:
+        agent = Agent(ScriptedModel([call("act", n=1), text("Done.")]), tools=acts.tools, approver=approver)
+        result = await agent.run("Go", session=session)
+        assert result.reason == "approval_required"
+        assert asked == [result.approvals[0].id]
+        await session.answer(result.approvals[0].id, "allow")
+        assert (await agent.resume(session)).completed
+
+
+async def test_the_first_answer_wins_over_the_approvers():
+    acts = Acts()
+    async with open_session(MemoryJournal(), id="s") as session:
+
+        async def approver(request):
+            await session.answer(request.id, "deny", by="ada", reason="no")
+            return "allow"
+
+        agent = Agent(ScriptedModel([call("act", n=1), text("Done.")]), tools=acts.tools, approver=approver)
+        result = await agent.run("Go", session=session)
+        if not result.completed:
+            result = await agent.resume(session)
+
+    assert acts.done == []
+    assert [one.approved_by for one in await events_of(result, ApprovalAnswered)] == ["ada"]
+
+
+async def test_a_denial_of_an_approver_may_interrupt():
+    acts = Acts()
+    script = [call("act", n=1), text("Done.")]
+    stops = lambda asked: Answer(answer="deny", interrupt=True, by="bo")
+    result = await Agent(ScriptedModel(script), tools=acts.tools, approver=stops).run("Go")
+
+    assert result.reason == "cancelled"
+    assert acts.done == []
+
+
+async def test_the_agent_of_a_tool_asks_its_callers_approver():
+    acts = Acts()
+    inner = Agent(ScriptedModel([call("act", n=1), text("Inner.")]), tools=acts.tools)
+    outer = Agent(
+        ScriptedModel([call("inner", task="x"), text("Done.")]),
+        tools=[inner.as_tool("inner", "Does it.", effect="read")],
+        approver=lambda asked: "allow",
+    )
+
+    result = await outer.run("Go")
+
+    assert result.completed
+    assert acts.done == [1]
+
+
+PROGRAM = """
+import json, sys
+asked = json.load(sys.stdin)
+{body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "otherwise", "status", "reason"),
+    [
+        ("print(json.dumps({'answer': 'allow' if asked['arguments'] == {'n': 1} else 'deny'}))", "deny", "ok", ""),
+        ("print('no', file=sys.stderr); sys.exit(2)", "pause", "denied", "no"),
+        ("sys.exit(1)", "deny", "denied", "exit code 1"),
+        ("print('yes')", "deny", "denied", "did not print an answer"),
+        ('print(\'{"answer": "yes"}\')', "deny", "denied", "did not print an answer"),
+        ("", "pause", "asked", ""),
+        ("sys.exit(1)", "pause", "asked", ""),
+    ],
+)
+async def test_a_program_answers(tmp_path, body, otherwise, status, reason):
+    acts = Acts()
+    program = tmp_path / "may-it.py"
+    program.write_text(PROGRAM.format(body=body))
+    approver = ProgramApprover([sys.executable, str(program)], otherwise=otherwise)
+    result = await Agent(ScriptedModel([call("act", n=1), text("Done.")]), tools=acts.tools, approver=approver).run(
+        "Go"
+    )
+
+    if status == "asked":
+        assert result.reason == "approval_required"
+        return
+    assert result.tool_calls[0].status == status
+    (answered,) = await events_of(result, ApprovalAnswered)
+    assert reason in answered.reason
+    assert answered.approved_by.startswith("program:")
+
+
+async def test_a_program_that_does_not_exist_denies_or_leaves_as_told():
+    for otherwise, reason in (("deny", "completed"), ("pause", "approval_required")):
+        agent = Agent(
+            ScriptedModel([call("act", n=1), text("Done.")]),
+            tools=Acts().tools,
+            approver=ProgramApprover(["/nowhere/at-all"], otherwise=otherwise),
+        )
+        assert (await agent.run("Go")).reason == reason
+
+
+def test_what_cannot_be_asked_is_refused():
+    with pytest.raises(ConfigurationError, match="approver"):
+        Agent(ScriptedModel([text("Done.")]), approver=3)
+    with pytest.raises(ConfigurationError, match="list"):
+        ProgramApprover("rm -rf x")
+    with pytest.raises(ConfigurationError, match="'pause' or 'deny'"):
+        ProgramApprover(["x"], otherwise="allow")
+    with pytest.raises(ConfigurationError, match="function"):
+        can_use_tool(3)
+
+
+# --- can_use_tool
+
+
+@pytest.mark.row("P04")
+async def test_a_permission_function_allows_with_other_arguments_which_are_validated_again():
+    acts = Acts()
+    asked = []
+
+    async def may(name, arguments, session):
+        asked.append((name, dict(arguments)))
+        if name == "look":
+            return True
+        arguments["n"] += 100  # its own copy
+        return {"behavior": "allow", "updatedInput": {"n": 3}}
+
+    script = [[call("act", n=1), call("look")], text("Done.")]
+    result = await Agent(ScriptedModel(script), tools=acts.tools, policy=can_use_tool(may)).run("Go")
+
+    assert acts.done == [3]
+    assert asked[0] == ("act", {"n": 1})
+    proposed = next(message for message in result.messages if message.calls)
+    assert json.loads(proposed.calls[0].arguments) == {"n": 1}
+    decided = (await events_of(result, CallDecided))[0]
+    assert (decided.decision, decided.rule, decided.arguments) == ("allow", "may", {"n": 3})
+
+    async def wrong(name, arguments, session):
+        return {"behavior": "allow", "updatedInput": {"n": "many"}}
+
+    result = await Agent(
+        ScriptedModel([call("act", n=1), text("No.")]), tools=acts.tools, policy=can_use_tool(wrong)
+    ).run("Go")
+    assert result.tool_calls[0].status == "invalid_arguments"
+    assert acts.done == [3]
+
+
+@pytest.mark.row("P04")
+@pytest.mark.parametrize(
+    ("said", "reason", "status"),
+    [
+        ({"behavior": "deny", "message": "not now"}, "completed", "denied"),
+        ({"behavior": "deny", "message": "stop", "interrupt": True}, "cancelled", "denied"),
+        ({"behavior": "ask"}, "approval_required", None),
+        (None, "approval_required", None),
+        (False, "completed", "denied"),
+        ("allow", "completed", "denied"),
+        ({"behavior": "yes"}, "completed", "denied"),
+        ({}, "completed", "denied"),
+        ({"behavior": "allow", "updatedInput": [1]}, "completed", "denied"),
+    ],
+)
+async def test_a_permission_function_denies_interrupts_or_asks(said, reason, status):
+    acts = Acts()
+    agent = Agent(
+        ScriptedModel([call("act", n=1), text("Done.")]), tools=acts.tools, policy=can_use_tool(lambda *_: said)
+    )
+    result = await agent.run("Go")
+
+    assert result.reason == reason
+    assert [one.status for one in result.tool_calls][:1] == ([] if status is None else [status])
+    assert acts.done == []
+
+
+async def test_a_tool_asks_the_permission_function_too():
+    asked = []
+
+    async def may(name, arguments, session):
+        asked.append(name)
+        return name == "outer"
+
+    @tool
+    async def outer(ctx: "ToolContext") -> str:
+        """Do it."""
+        return str((await ctx.decide("delete", {"path": "x"})).kind)
+
+    result = await Agent(ScriptedModel([call("outer"), text("Done.")]), tools=[outer], policy=can_use_tool(may)).run(
+        "Go"
+    )
+
+    assert asked == ["outer", "delete"]
+    assert [part.content for message in result.messages for part in message.results] == ["deny"]
+
+
+async def test_a_schema_that_changed_is_asked_about_again():
+    def described(limit: int):
+        @tool
+        async def act(n: int) -> str:
+            """Act."""
+            return "did"
+
+        act.parameters["properties"]["n"]["maximum"] = limit
+        return act
+
+    async with open_session(MemoryJournal(), id="s") as session:
+        model = ScriptedModel([call("act", n=1), text("Done.")])
+        result = await Agent(model, tools=[described(5)], policy=ask("act")).run("Go", session=session)
+        await session.answer(result.approvals[0].id, "allow")
+        result = await Agent(model, tools=[described(500)], policy=ask("act")).resume(session)
+
+    assert result.reason == "approval_required"
+    assert len(await events_of(result, ApprovalRequested)) == 2
+    assert allow("act")
