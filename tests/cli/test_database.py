@@ -68,8 +68,8 @@ def test_the_doctor_tells_of_a_database_that_refuses(treadle, postgres):
     [
         ("postgresql://ada:s3cret/x@db.example/agents", "percent-encoded"),
         ("postgresql://ada:s3cret@db.example:port/agents", "is not a PostgreSQL URL"),
-        ("mysql://ada:s3cret@db.example/agents", "No journal answers to mysql://"),
-        ("postgresq://ada:s3cret@db.example/agents", "No journal answers to postgresq://"),
+        ("mysql://ada:s3cret@db.example/agents", "There is no kind of journal for mysql://"),
+        ("postgresq://ada:s3cret@db.example/agents", "There is no kind of journal for postgresq://"),
     ],
 )
 @pytest.mark.parametrize("command", [["sessions"], ["run", "-m", "demo", "x"]])

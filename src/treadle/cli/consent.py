@@ -24,7 +24,7 @@ from treadle.ports import Policy, SessionView
 __all__ = ["StopAtDenial", "interactive_policy", "policy_of"]
 
 _FAIL = "--on-approval fail"
-_REFUSAL = "It needs a person's consent, and nobody can be asked here."
+_REFUSAL = "It needs a person's approval, and nobody can be asked here."
 
 
 def policy_of(settings: Settings) -> Policy | None:
@@ -76,5 +76,5 @@ class StopAtDenial:
             self._denied[event.tool] = None
         if self._denied and not self._session.state.has_open_calls:
             names = list(self._denied)
-            message = f"Denied by {_FAIL}: {', '.join(names)} needs a person's consent. Allow it beforehand with --allow {names[0]}."
+            message = f"Denied by {_FAIL}: {', '.join(names)} needs a person's approval. Allow it beforehand with --allow {names[0]}."
             self._run.stop(StopReason.TASK_DENIED, message)

@@ -68,7 +68,7 @@ def _guarded(options: Options | TreadleError, terminal: Terminal) -> int:
             terminal.say_lines(traceback.format_exc().splitlines())
         terminal.say(
             f"treadle: unexpected {type(exc).__name__}: {one_line(str(exc), 500)}. "
-            "This is a fault of Treadle's; TREADLE_DEBUG=1 shows the traceback."
+            "This is a bug in Treadle; TREADLE_DEBUG=1 shows the traceback."
         )
         return 1
 
@@ -100,7 +100,7 @@ def _told(code: int, terminal: Terminal) -> int:
     if terminal.fault is None:
         return code
     terminal.say(
-        f"treadle: standard output cannot be written: {terminal.fault.strerror}. `treadle sessions` has what was done."
+        f"treadle: standard output cannot be written: {terminal.fault.strerror}. `treadle sessions` shows what was done."
     )
     return code or 1
 

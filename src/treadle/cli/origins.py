@@ -12,9 +12,9 @@ from treadle.cli.input.options import Options
 from treadle.cli.input.places import absolute, shown_address
 from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import one_line
+from treadle.cli.output.text import one_line, shown_name
 
-__all__ = ["absolute_model", "origin_of", "restored", "tell_other_folder"]
+__all__ = ["absolute_model", "check_agent", "origin_of", "program_of", "restored", "tell_other_folder"]
 
 _SCRIPT = "script:"
 
@@ -76,6 +76,26 @@ def restored(options: Options, session: Session, terminal: Terminal) -> Options:
     return found
 
 
+def program_of(session: Session) -> str:
+    """Return the name of the agent of a program that began the session's run; empty where the command line did."""
+    run = session.state.run
+    return "" if run is None or run.origin else run.agent
+
+
+def check_agent(session: Session, *, accepts_change: bool) -> None:
+    """Refuse to continue the run of a program's agent: its instructions, its output and its objects are not known here.
+
+    Raises:
+        UsageError: A program's agent began the run, and the change was not accepted.
+    """
+    if (name := program_of(session)) and not accepts_change:
+        raise UsageError(
+            f"The run of session {session.id} belongs to the agent {shown_name(name)} of a program: its instructions, tools and objects "
+            f"are not known here. Resume it in that program: await Agents([agent]).resume(journal, {session.id!r}). "
+            "To continue without them: add --accept-change."
+        )
+
+
 def tell_other_folder(options: Options, session: Session, terminal: Terminal) -> None:
     """Say, before anything runs, that a session is to work in another folder than before."""
     run = session.state.run
@@ -84,7 +104,7 @@ def tell_other_folder(options: Options, session: Session, terminal: Terminal) ->
     now = absolute(options.folder) if options.folder is not None else str(Path.cwd()) if is_new_task else before
     if before is not None and now is not None and Path(now).resolve() != Path(before).resolve():
         terminal.say(
-            f"treadle: session {session.id} worked in {one_line(before, 400)}; now it works in {one_line(now, 400)}."
+            f"treadle: session {session.id} used the folder {one_line(before, 400)}; now it uses {one_line(now, 400)}."
         )
 
 

@@ -152,7 +152,7 @@ def _store_words(event: JournalDegraded) -> str:
     """Say that the store has failed, or is back."""
     if event.is_over:
         return event.message
-    return f"the journal failed; the run goes on, and what it records waits in memory. {event.message}"
+    return f"the journal failed; the run continues, and its events wait in memory. {event.message}"
 
 
 def _not_stored(result: RunResult, session: Session) -> str:
@@ -165,7 +165,7 @@ def _not_stored(result: RunResult, session: Session) -> str:
 
 def _sentence(result: RunResult) -> str:
     if result.reason is StopReason.APPROVAL_REQUIRED:
-        return f"{len(result.approvals)} {'call waits' if len(result.approvals) == 1 else 'calls wait'} for consent."
+        return f"{len(result.approvals)} {'call waits' if len(result.approvals) == 1 else 'calls wait'} for approval."
     return result.message
 
 

@@ -32,7 +32,7 @@ def check_given(task: str | None) -> None:
     """Raise UsageError where there is no task, before anything else is looked at."""
     if task is None:
         raise UsageError(
-            'What is the task? Write `treadle run "..."`, or `treadle run -` to read it from standard input.'
+            'No task is given. Write `treadle run "..."`, or `treadle run -` to read it from standard input.'
         )
     _checked(task)
 
@@ -56,7 +56,7 @@ def _has_input(terminal: Terminal) -> bool:
     if select.select([0], [], [], _PATIENCE_SECONDS)[0]:
         return True
     terminal.say(
-        f"treadle: nothing came on standard input for {_PATIENCE_SECONDS:g} seconds; going on without it "
+        f"treadle: nothing came on standard input for {_PATIENCE_SECONDS:g} seconds; continuing without it "
         "(`treadle run -` waits for it, < /dev/null gives none)."
     )
     return False

@@ -62,7 +62,7 @@ def _own(name: str, own: dict[str, Tool | Toolset]) -> Tool | Toolset:
     near = difflib.get_close_matches(name, list(own), n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise UsageError(
-        f"There is no tool {name!r}.{hint} Built in are {', '.join(own)}; else name FILE.py or module:attr."
+        f"There is no tool {name!r}.{hint} Built-in tools: {', '.join(own)}. Or name FILE.py or module:attr."
     )
 
 

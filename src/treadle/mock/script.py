@@ -205,7 +205,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} stands twice in one object (script broken arguments as a raw string)")
+        raise ValueError(f"the key {twice!r} occurs twice in one object (script broken arguments as a raw string)")
     return result
 
 

@@ -109,7 +109,7 @@ class Hook(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
             raise ConfigurationError(f"A hook's run must be a function of its context; got {shown(self.run)}.")
         for word, value in (("name", self.name), ("tools", self.tools)):
             if not isinstance(value, str):
-                raise ConfigurationError(f"A hook's {word} must be a text; got {shown(value)}.")
+                raise ConfigurationError(f"A hook's {word} must be a string; got {shown(value)}.")
         if isinstance(self.priority, bool) or not isinstance(self.priority, int):
             raise ConfigurationError(f"A hook's priority must be a whole number; got {shown(self.priority)}.")
         _check_timeout(self.timeout)

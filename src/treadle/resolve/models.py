@@ -139,7 +139,7 @@ def driver_for(model: Model) -> Driver:
 def _check_kinds(*, texts: Mapping[str, object], mappings: Mapping[str, object]) -> None:
     for name, value in texts.items():
         if not isinstance(value, str | None):
-            raise ConfigurationError(f"{name} must be a text; got {shown(value)}.")
+            raise ConfigurationError(f"{name} must be a string; got {shown(value)}.")
     for name, value in mappings.items():
         if not isinstance(value, Mapping | None):
             raise ConfigurationError(f"{name} must be a mapping; got {shown(value)}.")

@@ -127,7 +127,7 @@ def check_text(word: str, value: object) -> None:
         ConfigurationError: It is not text, or holds half a surrogate pair.
     """
     if not isinstance(value, str):
-        raise ConfigurationError(f"{word} must be a text; got {shown(value)}.")
+        raise ConfigurationError(f"{word} must be a string; got {shown(value)}.")
     if (fault := canonical.find_unencodable(value)) is not None:
         raise ConfigurationError(f"{word} cannot be stored: {fault}.")
 

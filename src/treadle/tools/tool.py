@@ -242,7 +242,9 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
 
     def _check_texts(self) -> None:
         if not isinstance(self.description, str):
-            raise ToolDefinitionError(f"Tool {self.name!r}: description must be a text; got {shown(self.description)}.")
+            raise ToolDefinitionError(
+                f"Tool {self.name!r}: description must be a string; got {shown(self.description)}."
+            )
         if self.guidance is not None and not isinstance(self.guidance, str):
             raise ToolDefinitionError(
                 f"Tool {self.name!r}: guidance must be a text or None; got {shown(self.guidance)}."

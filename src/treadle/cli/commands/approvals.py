@@ -42,10 +42,10 @@ async def _list(options: Options, terminal: Terminal) -> int:
             f"    session {to_resume}{below}, until {until}{'  EXPIRED' if time.time() > approval.expires_at else ''}{why}"
         )
     if not found:
-        terminal.say("No call waits for consent.")
+        terminal.say("No call waits for approval.")
     if doubts:
         calls = "1 call is" if len(doubts) == 1 else f"{len(doubts)} calls are"
-        terminal.say(f"{calls} in doubt: nobody knows how it ended. `treadle doubts` lists what to look into.")
+        terminal.say(f"{calls} of unknown outcome. `treadle doubts` lists what to find out.")
     return 0
 
 

@@ -76,7 +76,7 @@ def _checks(options: Options) -> Iterator[Check]:
     except TreadleError as exc:
         yield Check(name="config", level="fail", message=str(exc))
     else:
-        yield Check(name="config", level="ok", message="every configuration file is well, or there is none")
+        yield Check(name="config", level="ok", message="every configuration file is valid, or there is none")
         for note in settings.notes:
             yield Check(name="config", level="warn", message=note)
         yield _attempted("journal", lambda: _journal(settings.journal))
@@ -129,8 +129,8 @@ def _journal(path: str) -> Check:
     place = file.absolute()
     folder = next(folder for folder in place.parents if folder.exists())
     if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
-        return Check(name="journal", level="ok", message=f"{place} will be made by the first run")
-    words = f"{place} cannot be made: {folder} cannot be written. Name another with --journal or TREADLE_JOURNAL"
+        return Check(name="journal", level="ok", message=f"{place} will be created by the first run")
+    words = f"{place} cannot be created: {folder} is not writable. Name another with --journal or TREADLE_JOURNAL"
     return Check(name="journal", level="fail", message=words)
 
 
@@ -208,6 +208,6 @@ def _self_check() -> Check:
         result = asyncio.run(Agent("demo", tools=file_tools(folder)).run("Search for error in every file"))
     if result.completed and result.tool_calls:
         return Check(
-            name="self-check", level="ok", message=f"a run of {len(result.tool_calls)} tool calls came to its answer"
+            name="self-check", level="ok", message=f"a run of {len(result.tool_calls)} tool calls ended with an answer"
         )
     return Check(name="self-check", level="fail", message=f"a demo run ended as {result.reason}: {result.message}")

@@ -32,14 +32,14 @@ async def _list(options: Options, terminal: Terminal) -> int:
         return 0
     for doubt in found:
         terminal.call(f"{doubt.key}  {doubt.effect:<10}  ", doubt.tool, doubt.arguments, is_answer=True)
-        told = "the model was told" if doubt.is_told else "it has no result: its run broke off"
+        told = "the model knows" if doubt.is_told else "no result yet: the run broke off"
         about = f", about {_about(doubt.business_key)}" if doubt.business_key else ""
         terminal.line(
             f"    call {shown_name(doubt.call_id)} of session {doubt.session_id}, started {shown_time(doubt.since)}{about}; {told}"
         )
     if found:
         terminal.say(
-            "The id is the idempotency key that the tool was given. Find out how the call ended, then: "
+            "The id is the idempotency key that the tool received. Find out how the call ended, then: "
             f"treadle resolve ID{same_journal(options)} --done JSON, or --not-done, or --unknown"
         )
     else:

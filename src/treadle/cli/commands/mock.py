@@ -20,7 +20,7 @@ def command(options: Options, terminal: Terminal) -> int:
 
 async def _serve(options: Options, terminal: Terminal) -> int:
     if options.script is None:
-        raise UsageError("Which script? Write `treadle mock SCRIPT`.")
+        raise UsageError("Name the script: `treadle mock SCRIPT`.")
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)

@@ -88,7 +88,7 @@ async def _change(options: Options, terminal: Terminal, status: Literal["active"
         terminal.data({"id": session_id, "status": status})
     terminal.say(f"Session {session_id} is {status}.")
     if moved_to:
-        terminal.say(f"It had been moved to {moved_to}: delete what is left of it there, or its calls may act twice.")
+        terminal.say(f"It was moved to {moved_to}: delete the copy there, or its calls may run twice.")
     return 0
 
 
@@ -100,8 +100,8 @@ async def _check_left(session: Session, moved_to: str) -> None:
             is_there = any(one.id == session.id and one.status != "deleted" for one in await target.sessions())
     if is_there:
         raise UsageError(
-            f"Session {session.id} has arrived in {moved_to} and goes on there; at two places its calls could act twice. "
-            f"If it has done nothing there, delete it there first: treadle sessions rm {session.id} --journal {shlex.quote(moved_to)}"
+            f"Session {session.id} has arrived in {moved_to} and continues there; active in two places, its calls could run twice. "
+            f"If it has not run there, delete it there first: treadle sessions rm {session.id} --journal {shlex.quote(moved_to)}"
         )
 
 
@@ -144,8 +144,8 @@ async def take_in(options: Options, terminal: Terminal) -> int:
         terminal.line(session_id)
     if is_closed:
         terminal.say(
-            f"A call of {session_id} may still act, so it is suspended. If it goes on at no other place (its source is moved "
-            f"or suspended), take it up: treadle sessions activate {session_id}{same_journal(options)}"
+            f"A call of {session_id} may still run, so it is suspended. If it continues nowhere else (its source was moved "
+            f"or is suspended), activate it: treadle sessions activate {session_id}{same_journal(options)}"
         )
     return 0
 
@@ -154,7 +154,7 @@ async def move(options: Options, terminal: Terminal) -> int:
     """Close a session here, durably, and let it go on elsewhere."""
     path, given = _named(options)
     if (options.target is None) is (options.file is None):
-        raise UsageError("Say where the session goes on: --to JOURNAL, or --file FILE for `treadle sessions import`.")
+        raise UsageError("Name the destination: --to JOURNAL, or --file FILE for `treadle sessions import`.")
     async with opened(path, must_exist=True) as journal, opened_session(journal, given) as session:
         if options.file is None:
             there = await _move_to_journal(session, options)
@@ -166,7 +166,7 @@ async def move(options: Options, terminal: Terminal) -> int:
     terminal.say(f"Session {session.id} is closed here. It continues with: {there}")
     if options.file is not None:
         terminal.say(
-            "Where a call of it may still act, it arrives suspended: activate it at the one place where it goes on."
+            "Where a call of it may still run, it arrives suspended: activate it in the one place where it continues."
         )
     return 0
 
@@ -237,7 +237,9 @@ def _write_new(name: str, lines: Sequence[bytes]) -> None:
     try:
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except (OSError, ValueError) as exc:
-        raise UsageError(f"{name!r:.200} cannot be made: {_words(exc)}. Name a file that does not exist yet.") from exc
+        raise UsageError(
+            f"{name!r:.200} cannot be created: {_words(exc)}. Name a file that does not exist yet."
+        ) from exc
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
             file.writelines(line + b"\n" for line in lines)

@@ -124,7 +124,7 @@ def _tried(about: Explanation, indent: str = "") -> Iterator[str]:
         edited = f", edited to {shown_call(one.tool, one.decided)}" if one.decided else ""
         yield f"{indent}{call}{edited} -> {one.status or 'no result yet'}{_decided(one)}"
         if one.late:
-            yield f"{indent}  it was given up, ran on, and then {one_line(one.late, 300)}"
+            yield f"{indent}  it was given up, kept running, and then {one_line(one.late, 300)}"
         for child in about.children:
             if child.caller_call == one.call_id:
                 yield f"{indent}  carried out in session {child.session_id}:"
@@ -136,14 +136,16 @@ def _stopped(about: Explanation) -> list[str]:
     if one is None:
         return []
     limit = "" if one.budget is None else f" [{one.budget}: {one.used} of {one.limit}]"
-    reason = one.reason or "no reason is recorded: it is under way, or broke off"
+    reason = one.reason or "no reason is recorded: the run is still active, or broke off"
     also = [f"and also ({signal.reason}) {one_line(signal.message, 300)}".rstrip() for signal in one.signals[1:]]
     return [f"{one.status} ({reason}){limit} {one_line(one.message, 300)}".rstrip(), *also]
 
 
 def _rerun(about: Explanation) -> str:
     resume = (
-        f"`treadle resume {about.session_id}` goes on. " if about.rerun.can_resume else "There is nothing to resume. "
+        f"`treadle resume {about.session_id}` continues it. "
+        if about.rerun.can_resume
+        else "There is nothing to resume. "
     )
     if about.caller_id is not None:
         resume = f"It continues with session {about.caller_id}. " if about.rerun.can_resume else ""

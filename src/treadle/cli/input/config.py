@@ -116,7 +116,7 @@ def read_layer(path: Path, owner: Owner) -> Layer:
         values = tomllib.loads(text, parse_float=Decimal)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError, InvalidOperation) as exc:
         raise UsageError(
-            f"{path} is not valid TOML: {exc or 'it is nested too deeply'}. Mend it or move it away."
+            f"{path} is not valid TOML: {exc or 'it is nested too deeply'}. Fix it or move it away."
         ) from exc
     page = _Page(path, text)
     page.check_names(values, _KEYS, ())
@@ -150,7 +150,9 @@ def _refuse_for_project(page: "_Page", values: Mapping[str, Any]) -> None:
     for name, reason in _NOT_FOR_PROJECTS.items():
         if name in values:
             page.fail(
-                f"the file of a project cannot set {name!r}: {reason}. Say it by a flag or in your own file.", (), name
+                f"the file of a project cannot set {name!r}: {reason}. Set it with a flag or in your own file.",
+                (),
+                name,
             )
 
 
@@ -278,7 +280,7 @@ class _Page:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
                 hint = f" Did you mean {near[0]}?" if near else ""
-                self.fail(f"unknown {noun} {name!r}.{hint} Known are: {', '.join(known)}.", where, name)
+                self.fail(f"unknown {noun} {name!r}.{hint} Known: {', '.join(known)}.", where, name)
 
     def attempt(
         self, kind: type[Budget] | type[Guards], values: dict[str, Any], where: tuple[str, ...], key: str
@@ -291,7 +293,7 @@ class _Page:
     def text(self, values: Mapping[str, Any], name: str) -> str | None:
         value = values.get(name)
         if value is not None and (not isinstance(value, str) or not value.strip()):
-            self.fail(f"{name!r} must be a text; got {value!r:.60}.", (), name)
+            self.fail(f"{name!r} must be a string; got {value!r:.60}.", (), name)
         return value
 
     def texts(self, values: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
@@ -299,7 +301,7 @@ class _Page:
         if value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
-            self.fail(f'{name!r} must be a list of texts, such as ["grep"]; got {value!r:.60}.', (), name)
+            self.fail(f'{name!r} must be a list of strings, such as ["grep"]; got {value!r:.60}.', (), name)
         return tuple(value)
 
     def word(self, values: Mapping[str, Any], name: str, where: tuple[str, ...]) -> Any:

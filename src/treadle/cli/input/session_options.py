@@ -15,12 +15,12 @@ ACTIONS = {
     "explain": "say what was tried, changed, approved and failed, why it stopped, and what a rerun does",
     "fork": "make a session that shares the past of another",
     "mark": "give the end of a session a name",
-    "rewind": "go on from an earlier point; effects are not undone",
+    "rewind": "continue from an earlier point; effects are not undone",
     "export": "write a whole session as lines of JSON",
-    "move": "close a session here and let it go on in another journal",
+    "move": "close a session here and continue it in another journal",
     "import": "bring an exported session into the journal",
-    "suspend": "let no run begin in a session until it is activated",
-    "activate": "take a suspended session up again",
+    "suspend": "prevent runs in a session until it is activated",
+    "activate": "allow runs in a suspended session again",
     "rm": "delete sessions",
     "check": "compare the list of sessions, and what is listed as due, with the events",
 }
@@ -47,19 +47,21 @@ def add_actions(
 
 def add_filters(parser: _Flags) -> None:
     """Add what chooses the sessions of a list."""
-    parser.flag("--all", dest="shows_deleted", action="store_true", help="deleted ones too")
+    parser.flag("--all", dest="shows_deleted", action="store_true", help="list deleted sessions too")
     parser.flag(
         "--state", dest="states", action="append", metavar="STATE", choices=_STATES,
-        help=f"only those in this state: {', '.join(_STATES)}; repeatable",
+        help=f"only sessions in this state: {', '.join(_STATES)}; repeatable",
     )  # fmt: skip
-    parser.flag("--match", dest="words", metavar="TEXT", help="only those whose id or task holds this text")
-    parser.flag("--tenant", metavar="NAME", help="only those of this tenant (`tenant` of their metadata); '' for none")
+    parser.flag("--match", dest="words", metavar="TEXT", help="only sessions whose id or task contains this text")
+    parser.flag(
+        "--tenant", metavar="NAME", help="only sessions of this tenant (`tenant` of their metadata); '' for none"
+    )
     parser.flag("--parent", metavar="ID", help="only forks of this session, and sessions that carry out its calls")
     parser.flag(
         "--since", type=_instant, metavar="TIME",
-        help="only those changed since: 2026-11-30, 2026-11-30T18:00, or an age such as 90m, 12h or 7d",
+        help="only sessions changed since: 2026-11-30, 2026-11-30T18:00, or an age such as 90m, 12h or 7d",
     )  # fmt: skip
-    parser.flag("--limit", type=_count, metavar="N", help="at most N, the last changed first")
+    parser.flag("--limit", type=_count, metavar="N", help="at most N sessions, the last changed first")
 
 
 _STATES = ("active", "running", "paused", "stopped", "completed", "failed", "suspended", "deleted", "in-doubt")
@@ -73,15 +75,15 @@ def _add_one(parser: _Flags) -> None:
 def _add_change(parser: _Flags) -> None:
     _add_one(parser)
     parser.flag("--reason", metavar="TEXT", help="why, for the record")
-    parser.flag("--by", metavar="NAME", help="who says so, for the record (your login)")
+    parser.flag("--by", metavar="NAME", help="who decided it, for the record (default: your login)")
 
 
 def _add_fork(parser: _Flags) -> None:
     _add_one(parser)
-    parser.flag("--at", type=_point, metavar="POINT", help="the last event to share, or a mark; else the end")
-    parser.flag("--step", type=_count, metavar="N", help="share all up to the results of step N")
-    parser.flag("--message", type=_count, metavar="N", help="share N messages")
-    parser.flag("--id", dest="new_id", metavar="NEW", help="the new session's id; else one is made")
+    parser.flag("--at", type=_point, metavar="POINT", help="the last event to share, or a mark (default: the end)")
+    parser.flag("--step", type=_count, metavar="N", help="share everything up to the results of step N")
+    parser.flag("--message", type=_count, metavar="N", help="share the first N messages")
+    parser.flag("--id", dest="new_id", metavar="NEW", help="the new session's id (default: generated)")
 
 
 def _add_mark(parser: _Flags) -> None:
@@ -92,24 +94,31 @@ def _add_mark(parser: _Flags) -> None:
 def _add_rewind(parser: _Flags) -> None:
     _add_one(parser)
     parser.add_argument(
-        "at", type=_point, metavar="POINT", help="a mark, or the number of the last event to keep in sight"
+        "at", type=_point, metavar="POINT", help="a mark, or the number of the last event that the model still sees"
     )
 
 
 def _add_export(parser: _Flags) -> None:
     _add_one(parser)
-    parser.add_argument("file", nargs="?", metavar="FILE", help="a new file; else standard output")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a new file (default: standard output)")
     parser.flag(
-        "--exact", dest="is_exact", action="store_true", help="keep secrets, for a session that goes on elsewhere"
+        "--exact", dest="is_exact", action="store_true", help="keep secrets, for a session that continues elsewhere"
     )
 
 
 def _add_move(parser: _Flags) -> None:
     _add_one(parser)
-    parser.flag("--to", dest="target", metavar="JOURNAL", help="the journal where it goes on, imported there at once")
-    parser.flag("--file", dest="file", metavar="FILE", help="or a new file, for `import` on another machine")
+    parser.flag(
+        "--to",
+        dest="target",
+        metavar="JOURNAL",
+        help="the journal to continue in; the session is imported there at once",
+    )
+    parser.flag(
+        "--file", dest="file", metavar="FILE", help="or a new file, for `treadle sessions import` on another machine"
+    )
     parser.flag("--reason", metavar="TEXT", help="why, for the record")
-    parser.flag("--by", metavar="NAME", help="who says so, for the record (your login)")
+    parser.flag("--by", metavar="NAME", help="who decided it, for the record (default: your login)")
 
 
 def _add_import(parser: _Flags) -> None:
@@ -117,7 +126,7 @@ def _add_import(parser: _Flags) -> None:
     parser.flag("--id", dest="new_id", metavar="NEW", help="another id for the session")
     parser.flag(
         "--take-open", dest="takes_open", action="store_true",
-        help="take it up although a call of it may still act: its source is closed",
+        help="activate it although a call of it may still run: its source is closed",
     )  # fmt: skip
 
 
@@ -125,13 +134,22 @@ def _add_rm(parser: _Flags) -> None:
     parser.add_argument("ids", nargs="*", metavar="ID", help="the sessions, or the beginnings of their ids")
     parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
     parser.flag(
-        "--older-than", dest="older_than_days", type=_days, metavar="DAYS", help="all unchanged for so many days"
+        "--older-than",
+        dest="older_than_days",
+        type=_days,
+        metavar="DAYS",
+        help="all sessions unchanged for so many days",
     )
     parser.flag(
         "--even-open", dest="is_open_too", action="store_true",
-        help="with --older-than: also those in which something waits for a person, or is in doubt",
+        help="with --older-than: also sessions in which something waits for a person, or is in doubt",
     )  # fmt: skip
-    parser.flag("--purge", dest="is_purged", action="store_true", help="remove their events too; only the fact stays")
+    parser.flag(
+        "--purge",
+        dest="is_purged",
+        action="store_true",
+        help="remove their events too; only a record of the deletion stays",
+    )
 
 
 _FILLERS: dict[str, Callable[[Any], None]] = {

@@ -149,7 +149,7 @@ def _root(folder: str) -> Path:
     if not is_folder:
         raise UsageError(f"The folder {folder!r} does not exist, or is not a folder. Name another with -C.")
     if not os.access(path, os.R_OK | os.X_OK):
-        raise UsageError(f"The folder {folder!r} cannot be read: its rights forbid it. Name another with -C.")
+        raise UsageError(f"The folder {folder!r} cannot be read: permission denied. Name another with -C.")
     return path
 
 
@@ -199,14 +199,14 @@ def _journal(options: Options, environment: Mapping[str, str], choice: _Choice) 
         raise UsageError("--journal needs the path of a file, or postgresql://...")
     if "://" in given and journal_file(given) is not None:  # quoted in part only: the rest may hold a password
         scheme = given.partition("://")[0]
-        raise UsageError(f"No journal answers to {scheme[:20]}://. Write a file's path, or postgresql://...")
+        raise UsageError(f"There is no kind of journal for {scheme[:20]}://. Write a file's path, or postgresql://...")
     return given
 
 
 def _check_profile(name: str | None, layers: Sequence[Layer]) -> None:
     if name is not None and not any(name in layer.profiles for layer in layers):
         known = ", ".join(sorted({known for layer in layers for known in layer.profiles})) or "none"
-        raise UsageError(f"No configuration has a profile {name!r}. Known are: {known}.")
+        raise UsageError(f"No configuration has a profile {name!r}. Known: {known}.")
 
 
 def _on_limit(options: Options, profile: Profile | None, choice: "_Choice") -> OnLimit:

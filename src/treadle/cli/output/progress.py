@@ -70,7 +70,7 @@ class Progress:
                 self._asked(event)
             case ModelDiscarded():
                 self._terminal.progress(
-                    "[retry] The response broke off; nothing of it counts, and the model is asked again."
+                    "[retry] The response broke off; it is discarded, and the model is asked again."
                 )
             case _:
                 self._detail(event)
@@ -104,7 +104,8 @@ class Progress:
         result = event.result
         name = self._name(event.call_id, result.name)
         if result.is_error:
-            self._terminal.progress(f"[failed] {name}: {result.status}: {one_line(_complaint(result), _PREVIEW)}")
+            status = "" if result.status == "failed" else f"{result.status}: "  # the record begins with that word
+            self._terminal.progress(f"[failed] {name}: {status}{one_line(_complaint(result), _PREVIEW)}")
         else:
             self._terminal.progress(f"[ok] {name}: {one_line(_shown(result), _PREVIEW)}")
 
@@ -126,19 +127,17 @@ class Progress:
                     f"({one_line(event.rule)}){reason}"
                 )
             case ModelFailed():
-                wait = "" if event.retry_in_seconds is None else f"; again in {event.retry_in_seconds:.1f} s"
+                wait = "" if event.retry_in_seconds is None else f"; retrying in {event.retry_in_seconds:.1f} s"
                 self._terminal.detail(
                     f"[retry] Model attempt {event.attempt} failed: {one_line(event.message, 300)}{wait}"
                 )
             case ToolAttemptFailed():
-                wait = "" if event.retry_in_seconds is None else f"; again in {event.retry_in_seconds:.1f} s"
+                wait = "" if event.retry_in_seconds is None else f"; retrying in {event.retry_in_seconds:.1f} s"
                 self._terminal.detail(
                     f"[retry] Attempt {event.attempt} of {self._name(event.call_id, 'tool')} failed: {one_line(event.message)}{wait}"
                 )
             case RepeatNoticed():
-                self._terminal.detail(
-                    f"[repeat] {self._name(event.call_id, event.tool)} for the time {event.count} in a row"
-                )
+                self._terminal.detail(f"[repeat] {self._name(event.call_id, event.tool)}: {event.count} times in a row")
             case ContextCompacted():
                 self._terminal.detail(
                     f"[compact] The model is shown {event.tokens_after} tokens in place of {event.tokens_before} "

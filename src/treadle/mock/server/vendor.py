@@ -187,7 +187,7 @@ def _parsed(raw: bytes) -> Any:
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> JsonObject:
     if len(result := dict(pairs)) < len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a key occurs twice in one object")
     return result
 
 

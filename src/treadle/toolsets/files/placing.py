@@ -216,7 +216,7 @@ def _make(folder: int, names: tuple[str, ...]) -> None:
             here = inner
     except OSError as error:
         raise refusal(
-            f"The folder {shown(error.filename or '')} cannot be made: {error.strerror}.", "cannot_write"
+            f"The folder {shown(error.filename or '')} cannot be created: {error.strerror}.", "cannot_write"
         ) from error
     finally:
         os.close(here)

@@ -1,0 +1,73 @@
+"""A run that an agent of a program began, and a person at the command line: answered here, continued there."""
+
+import asyncio
+
+import pytest
+
+from treadle import Agent, Session, open_session, tool
+from treadle.testing import ScriptedModel, call, text
+
+
+@tool(effect="unsafe")
+async def pay(amount: int) -> str:
+    """Pay an invoice."""
+    return "paid"
+
+
+@pytest.fixture
+def waiting(treadle):
+    """A session of a program's agent, in which a payment waits for a person."""
+
+    async def begin() -> None:
+        agent = Agent(ScriptedModel([call("pay", amount=40)]), name="clerk", tools=[pay])
+        async with open_session(treadle.home / "journal.db", id="invoice-7") as session:
+            await agent.run("Pay", session=session)
+
+    treadle.home.mkdir()
+    (treadle.folder / "script.json").write_text('[{"text": "Done."}]')
+    (treadle.folder / "paying.py").write_text(
+        """from treadle import tool
+@tool(effect="unsafe")
+async def pay(amount: int) -> str:
+    "Pay an invoice."
+    return "paid here"
+"""
+    )
+    asyncio.run(begin())
+    return treadle
+
+
+def test_an_answer_says_that_the_program_continues_the_run(waiting):
+    approved = waiting("approve", "--last", "--by", "bo", code=0)
+
+    assert "Its program resumes the run: the agent clerk is not known here." in approved.stderr
+    assert "treadle resume" not in approved.stderr
+
+
+def test_the_command_line_does_not_continue_the_run_of_a_programs_agent_without_being_asked_to(waiting):
+    waiting("approve", "--last", code=0)
+
+    refused = waiting("resume", "invoice-7", "-m", "script:script.json", "--tools", "paying.py", code=2)
+
+    assert "belongs to the agent clerk of a program" in refused.stderr
+    assert "--accept-change" in refused.stderr
+    assert resumed_by_the_program(waiting).text == "Paid."
+
+
+def resumed_by_the_program(treadle):
+    async def resume() -> Session:
+        agent = Agent(ScriptedModel([text("Paid.")]), name="clerk", tools=[pay])
+        async with open_session(treadle.home / "journal.db", id="invoice-7") as session:
+            return await agent.resume(session)
+
+    return asyncio.run(resume())
+
+
+def test_a_person_may_accept_the_change(waiting):
+    waiting("approve", "--last", code=0)
+
+    flags = ["-m", "script:script.json", "--tools", "paying.py", "--accept-change"]
+    report = waiting.json("resume", "invoice-7", *flags, "--json", code=0)
+
+    assert report["text"] == "Done."
+    assert [one["status"] for one in report["tool_calls"]] == ["ok"]
