@@ -391,7 +391,7 @@ def check_path(option: str, value: object) -> None:
         ConfigurationError: It is neither a text nor a path, or no file can have that name.
     """
     if not isinstance(value, str) and not hasattr(type(value), "__fspath__"):
-        raise ConfigurationError(f"{option} must be a path, as text or a Path; got {shown(value)}.")
+        raise ConfigurationError(f"{option} must be a path, as a string or a Path; got {shown(value)}.")
     try:
         str(value).encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as exc:

@@ -125,9 +125,9 @@ _MEANING: dict[StopReason, tuple[Status, int, str]] = {
     StopReason.REPEATED_TOOL_CALL: (
         Status.STOPPED,
         13,
-        "Look at why the call does not move the task forward, then rephrase the task or mend the tool.",
+        "Look at why the call does not move the task forward, then rephrase the task or fix the tool.",
     ),
-    StopReason.REPEATED_FAILURES: (Status.STOPPED, 13, "Look at the failed calls, mend their cause, then resume."),
+    StopReason.REPEATED_FAILURES: (Status.STOPPED, 13, "Look at the failed calls, fix their cause, then resume."),
     StopReason.INVALID_CALL_LIMIT: (
         Status.STOPPED,
         13,
@@ -145,14 +145,14 @@ _MEANING: dict[StopReason, tuple[Status, int, str]] = {
     StopReason.MODEL_ERROR: (
         Status.FAILED,
         1,
-        "Read the message, mend the connection or the configuration, then resume.",
+        "Read the message, fix the connection or the configuration, then resume.",
     ),
     StopReason.CONTEXT_OVERFLOW: (
         Status.FAILED,
         1,
         "Start a new session with a shorter history, or use a larger model.",
     ),
-    StopReason.CANCELLED: (Status.STOPPED, 1, "Resume the session to go on from where it stopped."),
+    StopReason.CANCELLED: (Status.STOPPED, 1, "Resume the session to continue where it stopped."),
 }
 
 

@@ -87,7 +87,7 @@ def test_explain_gives_seven_answers_as_text_and_as_one_object(paid: Program) ->
     assert told["rerun"] == {
         "can_resume": False,
         "is_safe": False,
-        "why": "Given anew, the task may do again what was done: pay (ok). Check first.",
+        "why": "Run again, the task may repeat what was done: pay (ok). Check first.",
     }
 
 

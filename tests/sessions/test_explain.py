@@ -228,7 +228,7 @@ def test_a_task_whose_only_changes_are_idempotent_can_be_given_again() -> None:
 
     assert [(one.tool, one.status) for one in about.changed] == [("label", "outcome_unknown")]
     assert about.rerun.is_safe
-    assert about.rerun.why == "What was changed is idempotent: the task can be given again."
+    assert about.rerun.why == "What was changed is idempotent: the task can be run again."
 
 
 # --- calls beside one that waits, early calls, denials ---------------------------------------------------------------

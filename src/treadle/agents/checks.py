@@ -174,12 +174,12 @@ def require_type(word: str, value: object, kind: type) -> None:
 def _require(word: str, value: object, method: str) -> None:
     # A port is whatever has its methods: told here, and not by an AttributeError in the middle of a run.
     if not callable(getattr(value, method, None)):
-        raise ConfigurationError(f"{word} takes what has the method {method}(); got {shown(value)}.")
+        raise ConfigurationError(f"{word} must have the method {method}(); got {shown(value)}.")
 
 
 def checked_task(task: object) -> str | Message:
     if not isinstance(task, str | Message):
-        raise ConfigurationError(f"The task must be a text or a Message; got {shown(task)}.")
+        raise ConfigurationError(f"The task must be a string or a Message; got {shown(task)}.")
     return task
 
 
@@ -199,7 +199,7 @@ def _parted(tools: Sequence[Tool | Toolset]) -> tuple[list[Tool], tuple[Toolset,
         if not is_toolset(one):
             raise ConfigurationError(
                 f"{shown(one)} is neither a Tool nor a toolset: decorate the function with @tool, make a Tool(...), or give "
-                "what has a name and open(ctx), as treadle.ports.Toolset says."
+or pass "
             )
         name = one.name
         if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():

@@ -121,7 +121,7 @@ def _check_agent(agent: Agent, session: Session, *, accepts: bool) -> None:
     assert run is not None
     if run.agent != agent.name:
         raise SessionConflict(
-            f"Session {session.id!r} went on with the agent {run.agent!r} while it was being opened. Resume it again."
+            f"Session {session.id!r} continued with the agent {run.agent!r} while it was being opened. Resume it again."
         )
     now = agent.fingerprint
     parts = [part for part, value in run.fingerprint.items() if now.get(part) != value]

@@ -186,7 +186,7 @@ class Run(Generic[Output]):
             ConfigurationError: The reason does not stop a run, such as `completed`.
         """
         if reason.status is not Status.STOPPED:
-            raise ConfigurationError(f"A run cannot be stopped as {reason.value!r}: that is not for its caller to say.")
+            raise ConfigurationError(f"A run cannot be stopped as {reason.value!r}: only the run itself ends that way. Use run.cancel().")
         self._life.stop(Stop(reason=reason, message=message))
 
     def subscribe(self, subscriber: Subscriber) -> None:

@@ -191,7 +191,7 @@ class Lifecycle:
         self._patience.hurry()
         if self._interrupt is not None:
             loss = (self.session and self.session.loss) or "Another process has taken the session over."
-            logger.warning("The run stops, its session is lost: %s", loss)
+            logger.warning("The run stops because it has lost its session: %s", loss)
             # The end is stored nowhere, unless the run goes on in memory: then its result has the reason too.
             self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message=loss), is_urgent=True)
 
@@ -243,13 +243,13 @@ class Lifecycle:
         is_limited = budget.max_total_cost is not None or (self._above is not None and self._above.meter.has_cost_limit)
         if not is_limited or self._model.price is not None:
             return
-        words = f"max_total_cost is set, but nobody knows what {self._model.name} costs."
+        words = f"max_total_cost is set, but the price of {self._model.name} is unknown."
         if self._spec.unpriced == "warn" or (self._above is not None and self._above.warns_of_price):
-            logger.warning("%s The limit cannot hold.", words)
+            logger.warning("%s The limit cannot be enforced.", words)
             return
         raise ConfigurationError(
             f"{words} Give its price with resolve_model(..., price=Price(input=, output=)), install "
-            "genai-prices, leave the budget out, or let it pass with Agent(unpriced='warn')."
+            "genai-prices, leave the budget out, or accept it with Agent(unpriced='warn')."
         )
 
     def _budget(self, session: Session) -> Budget:

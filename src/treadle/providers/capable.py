@@ -87,8 +87,8 @@ class CapableModel:
     def _words(self, kind: str, media_type: str) -> str:
         accepted = " and ".join(sorted(self._facts.inputs or (), key=lambda one: (one != "text", one))) or "nothing"
         return (
-            f"{self.name} accepts {accepted}, and no {kind}: the request holds {media_type}. Take it out, or name a model that "
-            "accepts it. Where it does accept it, say so with resolve_model(..., facts=ModelFacts(inputs=[...]))."
+            f"{self.name} accepts {accepted}, and no {kind}: the request holds {media_type}. Leave it out, or use a model that "
+            "accepts it. If the model does accept it, say so with resolve_model(..., facts=ModelFacts(inputs=[...]))."
         )
 
 

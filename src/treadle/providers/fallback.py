@@ -119,7 +119,7 @@ class FallbackModel:
         soonest = min(breaker.seconds_until_trial(now) for _, breaker in self._breakers)
         names = ", ".join(model.name for model, _ in self._breakers)
         raise ModelUnavailable(
-            f"All models keep failing and are left alone for another {soonest:.0f} s: {names}.",
+            f"All models keep failing and are not asked for another {soonest:.0f} s: {names}.",
             retry_after_seconds=soonest,
         )
 

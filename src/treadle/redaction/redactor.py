@@ -40,7 +40,7 @@ class Redactor:
 
     def __init__(self, *, patterns: Sequence[str] = (), is_on: bool = True) -> None:
         if not isinstance(patterns, Iterable) or isinstance(patterns, str | bytes):
-            raise ConfigurationError(f"Redactor patterns must be a list of texts; got {shown(patterns)}.")
+            raise ConfigurationError(f"Redactor patterns must be a list of strings; got {shown(patterns)}.")
         own = "|".join(map(_own, patterns))
         self._own = re.compile(own) if own else None
         self._is_on = is_on

@@ -21,10 +21,10 @@ def check_answer(answer: object, *, reason: object, arguments: object, interrupt
         raise ConfigurationError(f"An approval is answered with 'allow' or 'deny'; got {shown(answer)}.")
     if interrupt is not False and (interrupt is not True or answer != "deny"):
         raise ConfigurationError(
-            f"interrupt is true or false, and goes with 'deny' only; got {shown(interrupt)} with {shown(answer)}."
+            f"interrupt must be True or False, and True only with 'deny'; got {shown(interrupt)} with {shown(answer)}."
         )
     if arguments is not None and not isinstance(arguments, dict):
-        raise ConfigurationError(f"Edited arguments are one object, by name; got {shown(arguments)}.")
+        raise ConfigurationError(f"Edited arguments must be an object, by parameter name; got {shown(arguments)}.")
     if (fault := find_unencodable(arguments)) is not None:
         raise ConfigurationError(f"Edited arguments must be JSON: {fault}.")
     check_text("reason", reason)
@@ -114,4 +114,4 @@ def _has_clock(kind: type[Journal]) -> bool:
 
 def _answered(approval_id: str, answer: object, by: object, at: object) -> str:
     when = f" at {instant(at)}" if isinstance(at, int | float) else ""
-    return f"Approval {shown(approval_id)} waits no longer. It has been answered already ({answer}), by {by}{when}: the first answer wins."
+    return f"Approval {shown(approval_id)} has been answered already ({answer}), by {by}{when}: the first answer wins."

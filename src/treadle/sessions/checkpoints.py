@@ -67,9 +67,9 @@ class Rewind(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def message(self) -> str:
         """One sentence for a person."""
-        gone = f"Rewound to event {self.to}: {self.dropped} messages are out of the model's sight, kept in the journal."
+        gone = f"Rewound to event {self.to}: {self.dropped} messages are hidden from the model and stay in the journal."
         if not self.effects:
-            return f"{gone} Nothing behind that point changed the world."
+            return f"{gone} No call after that point changed anything."
         calls = ", ".join(f"{one.tool} ({one.call_id}, {one.status})" for one in self.effects)
         return f"{gone} Effects are not undone: {calls}."
 

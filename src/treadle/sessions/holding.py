@@ -111,7 +111,7 @@ class HeldSession:
         """
         if self.is_running:
             raise SessionHeld(
-                f"Session {self.id!r} is being run already, in this process. Wait for that run, or open another session."
+                f"Session {self.id!r} is already running in this process. Wait for that run, or open another session."
             )
         self.is_running = True
         self.is_degraded = False

@@ -163,7 +163,7 @@ class Ledger:
                 raise
             except BaseException:
                 # A listener cannot change the run (E02), be it by sys.exit(): its failure is the operator's to see.
-                logger.exception("A subscriber raised at %s; the run goes on", event.type)
+                logger.exception("A subscriber raised at %s; the run continues", event.type)
 
 
 _OPEN = frozenset(

@@ -72,7 +72,7 @@ def check_active(state: SessionState, journal: Journal) -> None:
     """Raise SessionNotActive unless a run may begin: people may have suspended, closed or deleted the session."""
     check_here(state, journal)
     if state.status != "active":
-        activate = f" To take it up again: {_activation(state, journal)}, or session.change(status='active')."
+        activate = f" To activate it: {_activation(state, journal)}, or session.change(status='active')."
         hint = "" if state.status == "deleted" else activate
         raise SessionNotActive(f"Session {state.id!r} is {state.status}: no run may begin in it.{hint}")
 
@@ -95,7 +95,7 @@ def check_here(state: SessionState, journal: Journal) -> None:
     """Raise SessionMoved where the session goes on elsewhere: what is left here would reach nobody."""
     if state.moved_to:
         raise SessionMoved(
-            f"Session {state.id!r} was moved to {state.moved_to} and goes on there. To take it back, where it has not continued: "
+            f"Session {state.id!r} was moved to {state.moved_to} and continues there. If it has not continued there, take it back: "
             f"{_activation(state, journal)}, or session.change(status='active', take_back=True)."
         )
 
@@ -112,7 +112,7 @@ async def move(ledger: Ledger, to: str, *, by: str, reason: str) -> Parcel:
     below = [] if state.run is None else [child for child in state.run.children.values() if not child.is_over]
     if below:
         raise NoSuchPoint(
-            f"Session {state.id!r} has a call that session {below[0].session_id!r} is carrying out, and that session would stay behind. "
+            f"Session {state.id!r} has a call that session {below[0].session_id!r} is carrying out, and a move does not carry that session. "
             "End the call first: resume the run to its end, or cancel it and resume it once. Then move the session."
         )
     if not state.moved_to:
@@ -140,7 +140,7 @@ async def mark(ledger: Ledger, name: str) -> int:
     check_there(state)
     check_here(state, ledger.journal)
     if not state.is_whole:
-        raise NoSuchPoint(f"Session {state.id!r} has a call without a result: let its run go on, then mark it.")
+        raise NoSuchPoint(f"Session {state.id!r} has a call without a result: let its run continue, then mark it.")
     await ledger.record(SessionMarked(name=name), durable=True)
     return state.marks[name]
 
@@ -156,7 +156,7 @@ async def rewind(ledger: Ledger, to: int | str, *, tell_model: bool) -> Rewind:
     seq = find_point(state.id, events, to)
     if not state.is_visible(seq):
         raise NoSuchPoint(
-            f"Event {seq} of session {state.id!r} lies on a way that was rewound already. Fork from it instead."
+            f"Event {seq} of session {state.id!r} is on a branch that a rewind has discarded. Fork from it instead."
         )
     await settle(ledger, [*state.early.values(), *state.salvaged, *state.unanswered])
     effects = effects_after(await ledger.journal.read(state.id, after=seq), seq)
@@ -213,8 +213,8 @@ async def change(
         )
     if if_head is not None and state.head != if_head:
         raise SessionConflict(
-            f"Session {state.id!r} stands at event {state.head}, not {shown(if_head)}: somebody was faster. "
-            "Nothing was written; look at it again."
+            f"Session {state.id!r} is at event {state.head}, not {shown(if_head)}: it has changed meanwhile. "
+            "Nothing was written. Read the session again, then repeat the change."
         )
     check_text("reason", reason)
     check_text("by", by)

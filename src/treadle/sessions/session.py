@@ -454,7 +454,7 @@ class Session(HeldSession):
         """
         maintenance.check_text("to", to)
         if not to.strip():
-            raise ConfigurationError("Say where the session goes on: move('the other journal').")
+            raise ConfigurationError("Name the destination: move('the other journal').")
         async with self.held():
             return tuple(pack(await maintenance.move(self.ledger, to, by=by, reason=reason)))
 

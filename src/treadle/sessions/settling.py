@@ -147,7 +147,7 @@ def unknown_outcome(call: ToolCall | CheckedCall) -> ToolResult:
 
 def abandoned(state: CallState) -> ToolResult:
     """Return the result of a call that was left open: unknown where it may have acted, cancelled where it did not."""
-    message = "Not executed: the run went on without this call."
+    message = "Not executed: the run continued without this call."
     return unstarted(state, CallStatus.CANCELLED, message, "superseded")
 
 

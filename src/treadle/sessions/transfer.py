@@ -58,7 +58,7 @@ class Parcel(msgspec.Struct, frozen=True, kw_only=True):
         if not self.state().is_whole:
             raise NoSuchPoint(
                 f"Session {self.session_id!r} has a call without a result: under another id it could be done twice. "
-                "Import it under its own id, or let its run go on first."
+                "Import it under its own id, or resume its run first."
             )
         return msgspec.structs.replace(self, session_id=session_id, events=tuple(renamed(self.events, session_id)))
 
@@ -184,7 +184,7 @@ def unpack(lines: Iterable[bytes | str]) -> Parcel:
     number, first = next(numbered, (1, b""))
     header = _read(number, first)
     if not isinstance(header, _Header):
-        raise _wrong(number, "it does not begin as an export of a session does")
+        raise _wrong(number, "it does not begin like an export of a session")
     if header.format > FORMAT:
         raise _wrong(number, f"a newer Treadle wrote it (form {header.format}; this one knows {FORMAT})")
     parcel = _collect(header, numbered)

@@ -175,7 +175,7 @@ def _fault_of(made: object, messages: Sequence[Message]) -> str | None:
     if not 0 <= made.begin < made.end <= len(messages):
         return f"it is of the messages {made.begin} to {made.end}, and there are {len(messages)}"
     if messages[made.begin].role == "tool" or (made.end < len(messages) and messages[made.end].role == "tool"):
-        return f"its range {made.begin} to {made.end} parts calls from their results"
+        return f"its range {made.begin} to {made.end} separates calls from their results"
     if made.messages is not None and not is_sound(made.messages):
         return "its messages hold a call without its result, a result without its call, or nothing"
     return None

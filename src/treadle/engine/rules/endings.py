@@ -65,7 +65,7 @@ def time_stop(reached: LimitReached, *, deadline: float | None) -> Stop:
     if deadline is None:
         return stop
     instant = datetime.fromtimestamp(deadline, UTC).isoformat(timespec="seconds")
-    message = f"The run's deadline, {instant}, has passed. Give a later one to go on."
+    message = f"The run's deadline, {instant}, has passed. Give a later one to continue."
     return msgspec.structs.replace(stop, message=message, details={"deadline": instant})
 
 
@@ -106,7 +106,8 @@ def waiting_stop(approvals: Sequence[Approval], suspended: Sequence[CallState] =
         )
         return Stop(reason=StopReason.INPUT_REQUIRED, message=f"The run is paused: {waits}. Resume it then.")
     names = ", ".join(f"{approval.tool} ({approval.id})" for approval in approvals)
-    how = "Allow it with session.answer(id, 'allow') or `treadle approve ID`, then resume."
+    first = approvals[0].id if approvals else "ID"
+    how = f"Allow it with session.answer({first!r}, 'allow') or `treadle approve {first}`, then resume."
     return Stop(reason=StopReason.APPROVAL_REQUIRED, message=f"Waiting for approval of {names}. {how}")
 
 

@@ -62,21 +62,21 @@ class DoneCondition:
                     answer = await contained(awaited)
         except BaseException as error:
             pass_interrupts(error)
-            logger.exception("The function of done_when raised; the run goes on")
+            logger.exception("The function of done_when raised; the run continues")
             return None
         if answer is None or answer is False:
             return None
         if answer is True or answer is Done:
             answer = Done()
         if not isinstance(answer, Done):
-            logger.error("done_when returned a %s; the run goes on. Return Done(payload)", type(answer).__name__)
+            logger.error("done_when returned a %s; the run continues. Return Done(payload)", type(answer).__name__)
             return None
         return await self._done(answer)
 
     async def _done(self, answer: Done) -> Stop | None:
         plain = await self._offering.contracts.plain(answer.value)
         if plain.problem is not None:
-            logger.error("The payload of done_when is not JSON (%s); the run goes on", plain.problem)
+            logger.error("The payload of done_when is not JSON (%s); the run continues", plain.problem)
             return None
         message = "The condition of done_when holds."
         return Stop(reason=StopReason.DONE_CONDITION_SATISFIED, message=message, output=plain.data)

@@ -58,7 +58,7 @@ def of_response(finish: Finish, *, closing: bool) -> str | None:
         closing: Whether the run is at its limit, and the response was to call nothing.
     """
     if closing:
-        return "Not executed: the run is at its limit and calling tools is over."
+        return "Not executed: the run is at its limit and no more tools may be called."
     match finish:
         case Finish.LENGTH:
             return "Not executed: the response was cut off by its output limit. Issue the calls again, fewer at a time."
@@ -212,7 +212,7 @@ def repeated(state: CallState, message: str, details: JsonObject) -> ToolResult:
 
 def too_often_words(name: str, times: int) -> str:
     """Say that one response holds a call too often."""
-    return f"Not executed: this response has the same {name} call {times} times already."
+    return f"Not executed: this response already has the same {name} call {times} times already."
 
 
 def repeated_words(names: Collection[str], repetition: Repetition) -> str:
@@ -237,7 +237,7 @@ def over_budget(state: CallState, budget: str, *, had_consent: bool) -> ToolResu
     """
     message = f"Not executed: the budget {budget} is used up."
     if had_consent:
-        message += " A person had allowed this call; that consent ends here, and the call must be issued again."
+        message += " A person had allowed this call; that approval is no longer valid, and the call must be issued again."
     return unstarted(state, CallStatus.SKIPPED, message, BUDGET_EXCEEDED)
 
 
@@ -264,8 +264,8 @@ def run_ended(call: ToolCall | CheckedCall) -> ToolResult:
 
 def batch_time_over(call: ToolCall | CheckedCall, seconds: float | None) -> ToolResult:
     """The calls of its response have used up the time that they may take together."""
-    words = f"the calls of one response may take {seconds:g} seconds together, and these have passed"
-    message = f"Not executed: {words}. Issue the call again, beside fewer others."
+    words = f"the calls of one response may take {seconds:g} seconds in total, and that time is used up"
+    message = f"Not executed: {words}. Issue the call again, with fewer others."
     return failed_result(call, CallStatus.SKIPPED, message, code="batch_deadline")
 
 

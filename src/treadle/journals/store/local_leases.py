@@ -31,7 +31,7 @@ class LocalLeases:
             SessionHeld: A run of this process holds it.
         """
         if session_id in self._holders:
-            raise SessionHeld(f"Session {session_id!r} is being run already, in this process. Wait for that run.")
+            raise SessionHeld(f"Session {session_id!r} is already running in this process. Wait for that run.")
         self._holders[session_id] = on_message
         return LocalLease(self._holders, session_id, head, has_messages)
 

@@ -62,7 +62,7 @@ def text_option(options: Mapping[str, Any], name: str, example: str) -> str | No
     if value is None:
         return None
     if not isinstance(value, str) or not value.strip():
-        raise ConfigurationError(f"The option {name} must be a text such as {example!r}; got {shown(value)}.")
+        raise ConfigurationError(f"The option {name} must be a string such as {example!r}; got {shown(value)}.")
     return value.strip()
 
 

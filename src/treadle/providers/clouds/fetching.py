@@ -160,7 +160,7 @@ def given_token(function: Callable[[], str]) -> Callable[[], Token]:
         except Exception as exc:
             raise ModelRejected(f"The function given as api_key raised {type(exc).__name__}.") from exc
         if not isinstance(value, str) or not value.strip():
-            raise ModelRejected("The function given as api_key must return a token as a text that is not empty.")
+            raise ModelRejected("The function given as api_key must return a token as a string that is not empty.")
         return Token(value=check_header("Authorization", value), expires_at=0.0)
 
     return fetch
