@@ -80,7 +80,7 @@ lint: $(STAMP)  ## Check style, form, types and imports
 	$(BIN)/lint-imports --no-cache >$(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
 
 .PHONY: format
-format: $(STAMP)  ## Let the formatter and the linter mend what they can
+format: $(STAMP)  ## Let the formatter and the linter fix what they can
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 

@@ -1,4 +1,4 @@
-"""A process dies inside a payment. The one that goes on asks the bank, and pays nothing twice."""
+"""A process dies inside a payment. The one that continues asks the bank, and pays nothing twice."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""A run waits for a person in one process and goes on in another, which has only the journal's address and the session's id."""
+"""A run waits for a person in one process and continues in another, which has only the journal's address and the session's id."""
 
 import asyncio
 import tempfile
@@ -31,7 +31,7 @@ async def main(journal: Path) -> None:
     except AgentChanged as error:
         print(error)  # The agent 'clerk' has changed ... Changed: instructions. ...
 
-    # A worker with the same agent goes on.
+    # A worker with the same agent continues.
     agents = Agents([clerk(text("The invoice is paid."))])
     result = await agents.resume(journal, "invoice-7")
     print(result.text)

@@ -81,7 +81,7 @@ class Service:
             while (piece := await queue.get()) is not None:
                 await response.write(piece)
         except ConnectionResetError:
-            pass  # the client went away; the run goes on
+            pass  # the client went away; the run continues
         finally:
             self.listeners[session_id].discard(queue)
             follower.cancel()
@@ -103,7 +103,7 @@ class Service:
         return web.json_response(waiting)
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Record a person's answer, then go on. The answer counts even where this process dies in between."""
+        """Record a person's answer, then continue. The answer counts even where this process dies in between."""
         body = await request.json()
         session_id = request.match_info["id"]
         async with open_session(self.path, id=session_id, must_exist=True) as session:

@@ -362,11 +362,11 @@ class _Reader:
     def _tool_resumed(self, event: ToolResumed) -> None:
         call = self._call(event)
         if call.decision not in ("allow", "draft"):
-            self._broken(event, f"{event.tool} goes on although it was decided as {call.decision}")
+            self._broken(event, f"{event.tool} continues although it was decided as {call.decision}")
         if not call.starts or call.finished is not None or call.segment == self._segment:
-            self._broken(event, f"{event.tool} goes on although it was not left open by an earlier stretch")
+            self._broken(event, f"{event.tool} continues although it was not left open by an earlier stretch")
         elif event.key != call.starts[-1].key:
-            self._broken(event, f"{event.tool} goes on under another key")
+            self._broken(event, f"{event.tool} continues under another key")
         call.segment, call.is_suspended = self._segment, False
 
     def _tool_in_doubt(self, event: ToolInDoubt) -> None:

@@ -335,7 +335,7 @@ class Entered:
         self._begin = begin
         self._end = end
         self._is_on = False
-        self._seen: set[FrameType] = set()  # a coroutine that goes on has begun before
+        self._seen: set[FrameType] = set()  # a coroutine that continues has begun before
 
     def __enter__(self) -> Self:
         self._before = sys.getprofile()

@@ -72,7 +72,7 @@ class Service:
                 continue
 
     async def unfinished(self) -> list[str]:
-        """Return the sessions whose run can go on now."""
+        """Return the sessions whose run can continue now."""
         async with open_journal(self.journal) as journal:
             waiting = {one.session_id for one in await journal.approvals()}
             page = await journal.sessions(SessionFilter(phases=("running", "paused")))

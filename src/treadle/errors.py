@@ -22,7 +22,7 @@ TreadleError
 │   ├── UnknownInput            no call by that id waits for an input, or it was given one
 │   ├── SessionExists           a session with that id exists already
 │   ├── SessionNotActive        people have suspended, closed or deleted the session
-│   │   └── SessionMoved        the session goes on elsewhere; the message says where
+│   │   └── SessionMoved        the session continues elsewhere; the message says where
 │   └── NoSuchPoint             no point to fork from or rewind to: a call is open there, or there is none
 ├── JournalError                the store failed: full, read-only, corrupt, newer than this program
 │   └── IntentNotStored         a call that changes the world may not start: that cannot be stored
@@ -191,7 +191,7 @@ class RunCompleted(NothingToResume):
 
 
 class AgentChanged(SessionError):
-    """The agent that would go on is not as it was when the run began. The message says what differs. Nothing was done."""
+    """The agent that would continue is not as it was when the run began. The message says what differs. Nothing was done."""
 
 
 class UnknownSession(SessionError):
@@ -223,7 +223,7 @@ class SessionNotActive(SessionError):
 
 
 class SessionMoved(SessionNotActive):
-    """The session was moved and goes on elsewhere. The message says where."""
+    """The session was moved and continues elsewhere. The message says where."""
 
 
 class NoSuchPoint(SessionError):

@@ -127,7 +127,7 @@ def user_message(text: str) -> Message:
 
 
 class Finish(StrEnum):
-    """Why the model's response ended, in neutral words. It never decides whether a run goes on: the calls do."""
+    """Why the model's response ended, in neutral words. It never decides whether a run continues: the calls do."""
 
     STOP = "stop"
     """The answer is complete."""

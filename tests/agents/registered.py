@@ -2,7 +2,7 @@
 
     python registered.py start|kill|resume JOURNAL SESSION FILE INSTRUCTIONS refuse|accept ask|allow
 
-`start` gives the task, and so does `kill`, which dies in its payment by SIGKILL. `resume` goes on by id. FILE gets the key of each
+`start` gives the task, and so does `kill`, which dies in its payment by SIGKILL. `resume` continues by id. FILE gets the key of each
 payment that the tool made. What is printed is JSON.
 """
 

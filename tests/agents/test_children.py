@@ -580,7 +580,7 @@ async def test_a_fork_never_touches_the_child_of_the_session_it_came_from(tmp_pa
         await top.run("Pay", session=session)
         (before,) = await children_of(session)
         copy = await session.fork(step=1, id="copy")
-        await Agent(Told("Hello.")).run("Go on", session=copy)
+        await Agent(Told("Hello.")).run("Continue", session=copy)
         assert (await top.run("Pay", session=copy)).completed
         (after, *others) = await children_of(copy)
         assert (after.id, after.head) == (before.id, before.head)

@@ -1,4 +1,4 @@
-"""Runs that go on by their session's id, in a process that has never seen the handle of one."""
+"""Runs that continue by their session's id, in a process that has never seen the handle of one."""
 
 import asyncio
 import json

@@ -307,7 +307,7 @@ def test_ctrl_c_in_run_sync_cancels_the_run_and_comes_through() -> None:
 
 
 def test_ctrl_c_ends_a_run_sync_whatever_the_caller_has_come_to() -> None:
-    """The signal comes at the first event, while the caller may not wait yet: no run goes on behind its back."""
+    """The signal comes at the first event, while the caller may not wait yet: no run continues behind its back."""
     child = (
         "import os, signal, sys\n"
         "from treadle import Agent, Tool\n"

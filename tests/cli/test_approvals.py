@@ -1,4 +1,4 @@
-"""A call that needs a person: the program ends, another process answers, a third goes on."""
+"""A call that needs a person: the program ends, another process answers, a third continues."""
 
 import json
 import os

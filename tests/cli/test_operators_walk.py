@@ -1,4 +1,4 @@
-"""An operator's walk: a payment in doubt is found, looked into, ended with the receipt in hand, and the model goes on from there."""
+"""An operator's walk: a payment in doubt is found, looked into, ended with the receipt in hand, and the model continues from there."""
 
 import json
 import re
@@ -107,7 +107,7 @@ def test_a_payment_in_doubt_is_found_looked_into_and_ended_with_the_receipt(bank
         )
         assert one["at"] > 0
 
-    # The model goes on from there.
+    # The model continues from there.
     done = bank("resume", "s", *world(), code=0)
     assert done.stdout == "As you say.\n"
     assert "4711" in told(bank)

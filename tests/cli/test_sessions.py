@@ -1,4 +1,4 @@
-"""What is kept of a run, and how a session goes on."""
+"""What is kept of a run, and how a session continues."""
 
 import json
 import re

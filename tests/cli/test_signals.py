@@ -1,4 +1,4 @@
-"""Signals: a run that is asked to stop ends in order, and its session goes on later."""
+"""Signals: a run that is asked to stop ends in order, and its session continues later."""
 
 import json
 import os

@@ -242,7 +242,7 @@ class Acting:
 
 
 async def wait_for_pipe(path: str) -> None:
-    """Wait until somebody opens the named pipe to write, and closes it; the event loop goes on meanwhile."""
+    """Wait until somebody opens the named pipe to write, and closes it; the event loop continues meanwhile."""
     opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     loop = asyncio.get_running_loop()
 

@@ -1,4 +1,4 @@
-"""Kill -9 inside an agent that is another's tool; then resume the caller. The child goes on: one key, nothing done twice."""
+"""Kill -9 inside an agent that is another's tool; then resume the caller. The child continues: one key, nothing done twice."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""An operator's walk by the library, with real processes: a payment in doubt is found, looked into, ended, and the model goes on."""
+"""An operator's walk by the library, with real processes: a payment in doubt is found, looked into, ended, and the model continues."""
 
 from pathlib import Path
 

@@ -57,7 +57,7 @@ class Held:
         self.pid = pid
 
     async def wait_inside(self) -> int:
-        """Return a descriptor of the pipe once a child reads from it; closing that lets the child go on."""
+        """Return a descriptor of the pipe once a child reads from it; closing that lets the child continue."""
         return await asyncio.get_running_loop().run_in_executor(None, os.open, self.pipe, os.O_WRONLY)
 
 

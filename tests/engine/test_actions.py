@@ -1,4 +1,4 @@
-"""Actions of a tool's own: decided by the rules that hold for calls, recorded before the tool goes on."""
+"""Actions of a tool's own: decided by the rules that hold for calls, recorded before the tool continues."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Borders: whatever a tool's author returns, raises or declares, each call has its result and the run goes on."""
+"""Borders: whatever a tool's author returns, raises or declares, each call has its result and the run continues."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping

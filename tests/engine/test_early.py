@@ -25,7 +25,7 @@ async def test_a_read_ends_while_the_response_still_streams_over_http():
         def watch(event):
             if event.type == "tool.finished" and not ended.is_set():
                 ended.set()
-                provider.gate("rest").open()  # the stream goes on only once the first call has its result
+                provider.gate("rest").open()  # the stream continues only once the first call has its result
 
         model = resolve_model("openai-chat:mock", base_url=provider.base_url)
         run = await Agent(model, tools=[read(recorder)], subscribers=[watch]).run("go")

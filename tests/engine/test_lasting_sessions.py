@@ -1,4 +1,4 @@
-"""Sessions: what lasts, what is restored, who may run one, and how a paused or stopped run goes on."""
+"""Sessions: what lasts, what is restored, who may run one, and how a paused or stopped run continues."""
 
 import asyncio
 import os
@@ -272,7 +272,7 @@ async def test_after_kill_9_in_mid_call_nothing_with_an_effect_is_done_twice(tmp
 
 
 async def test_every_failing_write_of_the_journal_is_told_and_loses_nothing_that_was_stored() -> None:
-    """Fail at the n-th operation, for n = 1, 2, ... until a run has no fault left; then go on from what is stored."""
+    """Fail at the n-th operation, for n = 1, 2, ... until a run has no fault left; then continue from what is stored."""
     for n in range(1, 60):
         store = MemoryJournal()
         journal = FaultyJournal(store, fail_at=n)
@@ -355,11 +355,11 @@ async def test_the_journal_lists_sessions_with_their_state_and_task(tmp_path: Pa
         ScriptedModel([call("echo")]), tools=[echo_tool()], budget=Budget(max_model_turns=1), on_limit="report"
     )
     async with open_session(tmp_path / "a.db", id="stopped") as session:
-        await agent.run("Go on for ever", session=session)
+        await agent.run("Continue for ever", session=session)
 
     journal = await open_journal(tmp_path / "a.db")
     try:
         listed = {one.id: (one.phase, one.task) for one in await journal.sessions()}
     finally:
         await journal.close()
-    assert listed == {"done": ("completed", "Count the stars"), "stopped": ("stopped", "Go on for ever")}
+    assert listed == {"done": ("completed", "Count the stars"), "stopped": ("stopped", "Continue for ever")}

@@ -1,4 +1,4 @@
-"""Limits: the ten budgets, the closing request, the guards, and going on afterwards."""
+"""Limits: the ten budgets, the closing request, the guards, and continuing afterwards."""
 
 import json
 from decimal import Decimal

@@ -21,7 +21,7 @@ LEFT_OUT = frozenset({
 
 
 async def record(session: Session) -> list[AnyEvent]:
-    """Record a session that reads early, retries, refuses, asks, goes on and reaches a limit."""
+    """Record a session that reads early, retries, refuses, asks, continues and reaches a limit."""
     begun = Gate()
     broken = Turn(text="I", calls=(call("look", n=1),), cut="before-terminal", gate=begun, hold_after_call=0)
     several = [call("look", n=1), call("look", n=99), call("nope"), call("rm"), call("pay", n=2)]
@@ -70,7 +70,7 @@ async def test_every_record_of_a_session_has_all_its_fields() -> None:
 
 
 async def keep(journal: Dying) -> Session:
-    """Break a session off in mid-call, resolve the doubt, go on, and do with it what people do between runs."""
+    """Break a session off in mid-call, resolve the doubt, continue, and do with it what people do between runs."""
     tool = act(Recorder(), parameters=N, timeout=9.0, key=lambda arguments: arguments["n"])
     clock, randomness = FakeClock(), FixedRandomness([0.5])
     opened: Any = partial(open_session, journal, id="s", clock=clock, randomness=randomness)

@@ -280,13 +280,13 @@ async def test_a_hook_after_a_response_keeps_all_its_calls_from_starting_early_o
 @pytest.mark.row("R-HOOKS")
 async def test_a_stop_may_go_on_with_a_message_but_not_for_ever():
     async def more(context):
-        return f"Go on, {context.continued + 1}."
+        return f"Continue, {context.continued + 1}."
 
     model = ScriptedModel([text("I am done.")])
     result = await Agent(model, hooks=[Hook(at="stop", run=more)], guards=Guards(continuations=2)).run("go")
 
     assert (result.completed, result.text, len(model.requests)) == (True, "I am done.", 3)
-    assert [words for role, words in texts(result) if role == "user"] == ["go", "Go on, 1.", "Go on, 2."]
+    assert [words for role, words in texts(result) if role == "user"] == ["go", "Continue, 1.", "Continue, 2."]
     assert [one.answer for one in await types(result, "hook.acted")] == ["continued", "continued"]
     await check_session(result.session)
 
@@ -312,7 +312,7 @@ async def test_a_done_condition_may_be_told_to_go_on_and_a_limit_may_not():
 @pytest.mark.row("R-HOOKS")
 async def test_the_bound_on_going_on_counts_over_a_resume():
     async def more(context):
-        return "Go on."
+        return "Continue."
 
     hooks = [Hook(at="stop", run=more)]
     async with open_session(MemoryJournal(), id="s") as session:

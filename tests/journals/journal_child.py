@@ -189,7 +189,7 @@ async def contend(url: str, lease_seconds: str) -> None:
     await journal.create("s")
     try:
         await journal.acquire("s", on_lost=lambda: print("lost"), on_message=lambda: None)
-        print("goes on")
+        print("continues")
     except SessionHeld:
         print("held")
     await asyncio.to_thread(sys.stdin.readline)

@@ -72,7 +72,7 @@ class PoolingProxy:
         writer.close()
 
     async def _transaction(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Pass one transaction on. Return whether the client goes on."""
+        """Pass one transaction on. Return whether the client continues."""
         first = await _message(reader)
         if first[:1] == TERMINATE:
             return False

@@ -436,7 +436,7 @@ async def test_a_process_that_slept_past_its_lease_can_write_nothing_any_more(ur
         await journal.acquire("s", on_lost=nothing, on_message=nothing)
         await journal.append("s", [note(2, "theirs")], state="running", durable=True)
         os.kill(child.pid, signal.SIGCONT)
-        said, complaints = await asyncio.to_thread(child.communicate, "go on\n", 60)
+        said, complaints = await asyncio.to_thread(child.communicate, "continue\n", 60)
 
     assert said.splitlines() == ["Session 's' was taken over by another process. Nothing was written.", "lost"]
     assert child.returncode == 0, complaints

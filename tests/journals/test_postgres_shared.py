@@ -68,10 +68,10 @@ def test_of_many_processes_that_resume_a_dead_session_one_goes_on_and_the_others
     said = []
     for child in children:
         assert child.stdout is not None
-        said.append(child.stdout.readline().strip())  # the one that goes on holds it until it is told to end
+        said.append(child.stdout.readline().strip())  # the one that continues holds it until it is told to end
     for child in children:
         child.communicate("end\n", timeout=60)
-    assert sorted(said) == ["goes on", *["held"] * 5]
+    assert sorted(said) == ["continues", *["held"] * 5]
 
 
 @pytest.mark.row("ST08")

@@ -1,4 +1,4 @@
-"""A process that is killed in a call, at each dialect and each cloud's door: another one goes on, and the strict server takes its history."""
+"""A process that is killed in a call, at each dialect and each cloud's door: another one continues, and the strict server takes its history."""
 
 import asyncio
 import signal

@@ -165,7 +165,7 @@ def test_a_stopped_search_goes_on_where_it_stood(project):
     assert len(proposed) == len(set(proposed))
 
 
-@pytest.mark.parametrize("words", ["Please go on.", "continue", "Go on!"])
+@pytest.mark.parametrize("words", ["Please continue.", "continue", "Continue!"])
 def test_a_wish_to_go_on_continues_the_task(project, words):
     loop = Loop(project, max_calls=3)
     loop.run("Keep searching for errors in every file")

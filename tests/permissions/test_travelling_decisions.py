@@ -539,7 +539,7 @@ async def test_an_early_read_runs_once_with_what_the_policy_has_put_in():
         def watch(event):
             if event.type == "tool.finished" and not ended.is_set():
                 ended.set()
-                provider.gate("rest").open()  # the stream goes on only once the read has its result
+                provider.gate("rest").open()  # the stream continues only once the read has its result
 
         result = await Agent(
             resolve_model("openai-chat:mock", base_url=provider.base_url),

@@ -30,7 +30,7 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def serving(*scripts: Script) -> AsyncIterator[Server]:
-    """Answer the first request with the first script, and so on; the last one goes on for ever."""
+    """Answer the first request with the first script, and so on; the last one continues for ever."""
     server, tasks = Server(), set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

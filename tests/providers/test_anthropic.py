@@ -1368,7 +1368,7 @@ async def test_what_we_send_fits_the_parameter_types_of_the_vendors_sdk() -> Non
             Message(role="user", parts=(Text("Look:"), image)),
             assistant(THOUGHT, REDACTED, Text("I look."), call_of("a.b", arguments='{"q": 1}'), call_of("b")),
             tool(result("a.b", "one", media=(image,)), result("b", "no", is_error=True)),
-            user_message("go on"),
+            user_message("continue"),
         ),
         instructions="Be brief.",
         tools=(GREP, ToolSpec(name="strict one", description="x", parameters=STRICT)),

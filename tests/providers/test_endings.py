@@ -173,7 +173,7 @@ async def test_of_two_finishes_the_one_further_from_a_completion_counts(first, t
 
 
 def paused(*halves: str) -> tuple[Script, asyncio.Event]:
-    """Return a script that sends the first half, waits until it may go on, and sends the second."""
+    """Return a script that sends the first half, waits until it may continue, and sends the second."""
     go_on = asyncio.Event()
 
     async def script(writer: asyncio.StreamWriter) -> None:

@@ -44,7 +44,7 @@ class Bodied:
 
 @dataclass(frozen=True)
 class Conversation:
-    """Exchanges of which each goes on where the one before ended."""
+    """Exchanges of which each continues where the one before ended."""
 
     exchanges: tuple[Bodied, ...]
 
@@ -59,7 +59,7 @@ def exchanges(folder: str, *needed: str) -> list[Any]:
 
 
 def loops(folder: str, *needed: str) -> list[Any]:
-    """Return the conversations of a folder that came to an end: an answer that a limit cut is asked to go on, which nobody recorded."""
+    """Return the conversations of a folder that came to an end: an answer that a limit cut is asked to continue, which nobody recorded."""
     found = [one for one in _conversations(folder, *needed) if not _is_cut(one.exchanges[-1])]
     return found or [pytest.param(None, marks=pytest.mark.skip(reason=ABSENT))]
 

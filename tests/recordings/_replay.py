@@ -135,7 +135,7 @@ class Stretch:
     """What the server says instead of what was recorded: the same, in another form."""
     options: Mapping[str, Any] | None = None
     is_left_open: bool = False
-    """Whether the next vendor goes on in the middle of its last turn."""
+    """Whether the next vendor continues in the middle of its last turn."""
 
     def turns(self) -> list[Turn]:
         said = [one.body for one in self.exchanges] if self.bodies is None else self.bodies

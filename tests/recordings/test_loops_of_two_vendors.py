@@ -1,4 +1,4 @@
-"""Recordings in which a second vendor goes on: one session over both adapters, as recorded and in the other form."""
+"""Recordings in which a second vendor continues: one session over both adapters, as recorded and in the other form."""
 
 from dataclasses import replace
 from itertools import groupby

@@ -28,17 +28,17 @@ async def test_a_fork_after_a_message_goes_on_by_itself_and_so_does_its_parent(j
     ours, theirs = ScriptedModel([text("A")]), ScriptedModel([text("B")])
     async with open_session(journal, id="s") as parent:
         child = await parent.fork(message=6, id="s2")
-        await payer(ours).run("Parent goes on", session=parent)
-        await payer(theirs).run("Child goes on", session=child)
+        await payer(ours).run("Parent continues", session=parent)
+        await payer(theirs).run("Child continues", session=child)
 
         assert [message.text for message in parent.messages][-4:] == [
             "Thanks",
             "You are welcome.",
-            "Parent goes on",
+            "Parent continues",
             "A",
         ]
-        assert said(theirs) == ["Pay the invoice", "Paid 40.", "Child goes on"]
-        assert "Child goes on" not in said(ours)
+        assert said(theirs) == ["Pay the invoice", "Paid 40.", "Child continues"]
+        assert "Child continues" not in said(ours)
         assert (child.state.parent_id, child.state.parent_seq) == ("s", next_fork(await child.events()) - 1)
         assert child.state.phase == "completed"
     infos = {info.id: info for info in await journal.sessions()}
@@ -175,14 +175,14 @@ async def test_a_rewind_names_the_effects_that_it_does_not_undo_and_tells_the_mo
         await session.mark("before")
         await payer(model, paid).run("pay", session=session)
         rewound = await session.rewind("before")
-        await payer(model, paid).run("go on", session=session)
+        await payer(model, paid).run("continue", session=session)
 
     assert [(one.tool, one.status) for one in rewound.effects] == [("pay", "ok")]
     assert "Effects are not undone: pay (" in rewound.message
     assert (rewound.messages, rewound.dropped) == (2, 6)
     assert "pay" in said(model)[2]
     assert "not undone" in said(model)[2]
-    assert said(model)[3:] == ["go on"]
+    assert said(model)[3:] == ["continue"]
     assert [amount for amount, _ in paid] == [40]
 
 

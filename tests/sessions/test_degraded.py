@@ -1,4 +1,4 @@
-"""The store fails in mid-run: what is safe goes on in memory and says so; nothing changes the world without a record."""
+"""The store fails in mid-run: what is safe continues in memory and says so; nothing changes the world without a record."""
 
 import logging
 from collections.abc import Callable, Sequence

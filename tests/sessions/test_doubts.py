@@ -1,4 +1,4 @@
-"""The person's side of a doubt: a payment of unknown outcome is found, looked into and ended, and the model goes on from there."""
+"""The person's side of a doubt: a payment of unknown outcome is found, looked into and ended, and the model continues from there."""
 
 import asyncio
 import re

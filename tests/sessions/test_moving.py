@@ -80,7 +80,7 @@ async def test_a_moved_session_acts_once_and_its_source_names_where_it_went(jour
         payer(ScriptedModel([text("x")])).run("go", session=source),
         source.move("a third journal"),
     ):
-        with pytest.raises(SessionMoved, match=r"was moved to the other journal and goes on there"):
+        with pytest.raises(SessionMoved, match=r"was moved to the other journal and continues there"):
             await act
     assert await source.approvals() == await journal.approvals() == ()
     async with open_session(target, id="s") as moved:

@@ -327,7 +327,7 @@ def caller_of(bank: Bank) -> Agent:
 
 
 class Between(FaultyJournal):
-    """A journal in which a run goes on to its end, once, between two looks of somebody else."""
+    """A journal in which a run continues to its end, once, between two looks of somebody else."""
 
     def __init__(self, journal: Journal, live: Callable[[], Awaitable[object]]) -> None:
         super().__init__(journal, fail_at=0)

@@ -134,7 +134,7 @@ async def _after_tool(context: HookContext) -> None:
 
 
 async def _at_stop(context: HookContext) -> str | None:
-    return "Go on." if _has_luck(_process(), 0.3) else None
+    return "Continue." if _has_luck(_process(), 0.3) else None
 
 
 def _has_luck(process: "Process", probability: float) -> bool:

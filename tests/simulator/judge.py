@@ -193,10 +193,10 @@ class Judge:
             self.blame(f"a run returned and had told its hooks {told[0]} beginnings and {told[1]} ends")
 
     def filled_in(self, process: "Process", ctx: ToolContext) -> None:
-        """A call that had waited for a person's input goes on: it must have what was left for it, and only that."""
+        """A call that had waited for a person's input continues: it must have what was left for it, and only that."""
         place = (ctx.session.id, ctx.call.id)
         if [*ctx.inputs] != self._given.get(place, []) and not process.journal.is_fenced(ctx.session.id):
-            self.blame(f"form of {place} goes on with {ctx.inputs}; people gave {self._given.get(place, [])}")
+            self.blame(f"form of {place} continues with {ctx.inputs}; people gave {self._given.get(place, [])}")
 
     def given(self, place: tuple[str, str], value: Any) -> None:
         """A person gives a call its input."""
@@ -345,9 +345,9 @@ class Judge:
                     self._sum_up(session_id, shelf)
 
     def _sum_up_source(self, session_id: str, shelf: "Shelf", there: "Shelf") -> None:
-        """A session that goes on elsewhere: nothing was added here, and nothing of it was lost on the way."""
+        """A session that continues elsewhere: nothing was added here, and nothing of it was lost on the way."""
         if shelf.head != shelf.moved:
-            self.blame(f"session {session_id} changed at its source after it went on elsewhere")
+            self.blame(f"session {session_id} changed at its source after it continued elsewhere")
         if not there.is_purged and there.events[: shelf.head] != shelf.events:
             self.blame(f"session {session_id} lost events when it was moved")
 

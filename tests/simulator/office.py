@@ -187,7 +187,7 @@ class Office:
     # --- after a move
 
     async def at_the_source(self, process: Process, session: Session) -> None:
-        """Do something to a session that goes on elsewhere: everything must be refused."""
+        """Do something to a session that continues elsewhere: everything must be refused."""
         chance = self._chance
         await self._people.refused(process, session, "moved")
         acts = {
@@ -201,7 +201,7 @@ class Office:
             await acts[name]()
         except (SessionMoved, SessionHeld, JournalError, ConfigurationError):
             return
-        self._life.judge.blame(f"{name} was accepted in {session.id} although it goes on elsewhere")
+        self._life.judge.blame(f"{name} was accepted in {session.id} although it continues elsewhere")
 
 
 def _waits_for_a_person(state: SessionState) -> bool:

@@ -94,7 +94,7 @@ class People:
             self._cut_power()
 
     async def _end(self) -> None:
-        """Put everything right; then each session goes on until it is at rest, and is looked at."""
+        """Put everything right; then each session continues until it is at rest, and is looked at."""
         life = self._life
         for process in life.processes:
             if not process.is_dead and process.is_busy:
@@ -208,7 +208,7 @@ class People:
                     life.judge.given((session.id, waiting.call.id), value)
 
     async def _settle(self, process: Process, session_id: str) -> bool:
-        """Go on until the session is at rest; return whether it is."""
+        """Continue until the session is at rest; return whether it is."""
         from invariants import check_session
 
         try:

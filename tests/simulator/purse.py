@@ -29,14 +29,14 @@ class _Account(msgspec.Struct, kw_only=True):
     said: dict[str, Usage | None] = msgspec.field(default_factory=dict)
     """By session: a whole response that its run has not told of yet."""
     stretches: Counter[str] = msgspec.field(default_factory=Counter)
-    """By session: how often its run began or went on. Each time it may sum up once at a limit of turns or calls."""
+    """By session: how often its run began or continued. Each time it may sum up once at a limit of turns or calls."""
     closings: Counter[str] = msgspec.field(default_factory=Counter)
     """By session: closing requests that were answered."""
     closes: set[str] = msgspec.field(default_factory=set)
     """Sessions whose last request was a closing one."""
     is_live: bool = False
     is_judged: bool = True
-    """False after a crash with children: what they had used and not stored is not known to the run that goes on."""
+    """False after a crash with children: what they had used and not stored is not known to the run that continues."""
 
     def reached(self) -> str | None:
         for name, used in (
@@ -97,7 +97,7 @@ class Purse:
         self._at[process.name] = account
 
     def _take_back(self, process: "Process", run_id: str, account: _Account) -> None:
-        """What a process had used and not stored, because it died or its store was gone, the run that goes on cannot know."""
+        """What a process had used and not stored, because it died or its store was gone, the run that continues cannot know."""
         if len(account.stretches) > 1:
             account.is_judged = False
         events = [
@@ -165,7 +165,7 @@ class Purse:
 
 
 def _began_before(process: "Process", place: tuple[str, str]) -> bool:
-    """Whether a call had started before its run went on: then it was counted under the budget of that time."""
+    """Whether a call had started before its run continued: then it was counted under the budget of that time."""
     has_gone_on = False
     for event in reversed(process.store.shelves[place[0]].events):
         has_gone_on = has_gone_on or isinstance(event, RunResumed)

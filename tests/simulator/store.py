@@ -59,10 +59,10 @@ class Shelf:
         self.resolved: dict[str, str] = {}
         """By call: how it ended, as a person has said last."""
         self.stretches = 0
-        """How often a run began or went on."""
+        """How often a run began or continued."""
         self.is_purged = False
         self.is_left = False
-        """Whether its session was taken to another store and goes on there."""
+        """Whether its session was taken to another store and continues there."""
         self.moved: int | None = None
         """How many events it had when it was closed for that; None where it was not closed."""
 

@@ -84,7 +84,7 @@ class Timeline:
         self._loops.append(loop)
 
     def call_later(self, seconds: float, callback: Callable[..., Any], *args: Any) -> Handle:
-        """Call back at a later time, outside of every process: the world goes on whoever dies."""
+        """Call back at a later time, outside of every process: the world continues whoever dies."""
         return self.schedule(self.now + seconds, None, Handle(callback, args, self._context))
 
     def schedule(self, due: float, loop: "ProcessLoop | None", handle: Handle) -> Handle:

@@ -86,7 +86,7 @@ def test_read_returns_lines_and_says_where_to_go_on(box, put):
         "output": "two\nthree",
         "count": 2,
         "next_offset": 4,
-        "hint": "The file goes on. Read again with offset 4.",
+        "hint": "The file continues. Read again with offset 4.",
     }
     assert box("read", path="a.txt", offset=4, limit=1) == {"output": "four", "count": 1}
 

@@ -417,7 +417,7 @@ async def test_a_react_driver_offers_the_tools_of_each_step():
 
     def decision(tool: str | None) -> str:
         wanted = {"type": "call_tool", "tool": tool, "args": {}} if tool else {"type": "final_answer", "answer": "ok"}
-        return json.dumps({"thought": "I go on.", **wanted})
+        return json.dumps({"thought": "I continue.", **wanted})
 
     model = ScriptedModel([text(decision("unlock")), text(decision("open_vault")), text(decision(None))])
     result = await Agent(model, tools=[server], driver=ReActDriver()).run("go")

@@ -65,7 +65,7 @@ class Agent(Generic[Deps, Output]):
 
     Args:
         model: A model, or its name such as `openai-chat:gpt-5-mini` or `demo`.
-        name: By which `Agents` finds it when a session's run goes on in another process.
+        name: By which `Agents` finds it when a session's run continues in another process.
         tools: Tools made by `@tool` or `Tool(...)`, and toolsets, which each run opens and closes; their names are unique.
         policy: Decides on each call; without one, reads are allowed and everything else asks.
         sandbox: Where calls run that the policy decides as `sandbox`, by the form that their tools declare for it. Without
@@ -94,7 +94,7 @@ class Agent(Generic[Deps, Output]):
         step_result_chars: Characters that the results of one step may take together in the model's context; None for no limit.
             Of more, the biggest are shortened first, and kept whole as artifacts. Never more than half of a known window.
         done_when: A function of the session that says when the work is done. It is asked after each batch of calls: with
-            `Done(payload)` or True the run ends as `done_condition_satisfied`, and with False or None it goes on.
+            `Done(payload)` or True the run ends as `done_condition_satisfied`, and with False or None it continues.
         unpriced: With max_total_cost and a model whose price nobody knows: `refuse` to run, or `warn` and run.
         parallel_hint: Whether the descriptions of tools that only read say that calls may be issued in parallel.
         subscribers: Called with every event; what they do or raise changes nothing.
@@ -194,7 +194,7 @@ class Agent(Generic[Deps, Output]):
 
         Raises:
             ConfigurationError: The model's name, key or price is missing or wrong.
-            SessionHeld: The session is being run already.
+            SessionHeld: The session is already running.
             JournalError: The session's store failed.
         """
         return await self.stream(task, session=session, deps=deps, budget=budget, deadline=deadline).finish()
@@ -306,7 +306,7 @@ class Agent(Generic[Deps, Output]):
         Its answer is the result. When it does not complete, the caller's model is told why, and may go another way.
         It stays under the caller: what the caller's policy forbids is denied to it too, and what it spends counts to the
         caller's budget, whose remainder bounds it. When one of its calls needs a person, the caller's run pauses;
-        `session.answer` of either session takes the answer, and `resume` of the caller's session goes on.
+        `session.answer` of either session takes the answer, and `resume` of the caller's session continues.
 
         Example:
             lead = Agent(model, tools=[researcher.as_tool("research", "Find out one thing and say where it stands.")])

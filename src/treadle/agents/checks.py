@@ -198,8 +198,8 @@ def _parted(tools: Sequence[Tool | Toolset]) -> tuple[list[Tool], tuple[Toolset,
             raise ConfigurationError(f"{name} is a method: pass it with its object, such as tools=[thing.{name}].")
         if not is_toolset(one):
             raise ConfigurationError(
-                f"{shown(one)} is neither a Tool nor a toolset: decorate the function with @tool, make a Tool(...), or give "
-or pass "
+                f"{shown(one)} is neither a Tool nor a toolset: decorate the function with @tool, make a Tool(...), or pass "
+                "an object with a name and open(ctx), as treadle.ports.Toolset describes."
             )
         name = one.name
         if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():

@@ -130,7 +130,7 @@ def _check_not_lost(caller: Session, name: str) -> None:
 
 
 def _has_ended(state: SessionState) -> bool:
-    """Whether the child has its outcome. One that was cancelled goes on if its call does."""
+    """Whether the child has its outcome. One that was cancelled continues if its call does."""
     run = state.run
     if run is None or run.phase in ("running", "paused"):
         return False

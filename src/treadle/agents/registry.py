@@ -76,15 +76,15 @@ class Agents:
             deps: Your own object; tools find it in `ctx.deps`.
             budget: A larger one, where a limit stopped the run.
             deadline: A later one, where the run had one.
-            changed: What to do where the agent has changed since the run began: `refuse` to go on, or `accept` the change.
+            changed: What to do where the agent has changed since the run began: `refuse` to continue, or `accept` the change.
 
         Raises:
             UnknownSession: The journal holds no session by that id.
-            NothingToResume: The session has no run that can go on.
+            NothingToResume: The session has no run that can continue.
             UnknownAgent: No registered agent has the name that the run recorded, or it recorded none.
             AgentChanged: The agent's model, instructions, tools or form of answer differ. Nothing was done.
             SessionHeld: Another process runs the session.
-            SessionNotActive: No run may go on in the session.
+            SessionNotActive: No run may continue in the session.
             JournalError: The journal cannot be opened, or failed.
         """
         if changed not in ("refuse", "accept"):

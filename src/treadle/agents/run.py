@@ -63,7 +63,7 @@ class Run(Generic[Output]):
     async def finish(self) -> RunResult[Output]:
         """Wait for the end of the run, which begins now if it has not. Raises what the run raised.
 
-        Cancelling the caller ends the run: its results and its end are recorded before the cancellation goes on (TF10).
+        Cancelling the caller ends the run: its results and its end are recorded before the cancellation continues (TF10).
         """
         self._running = self._life.begin()
         return await self._life.finish()
@@ -186,7 +186,9 @@ class Run(Generic[Output]):
             ConfigurationError: The reason does not stop a run, such as `completed`.
         """
         if reason.status is not Status.STOPPED:
-            raise ConfigurationError(f"A run cannot be stopped as {reason.value!r}: only the run itself ends that way. Use run.cancel().")
+            raise ConfigurationError(
+                f"A run cannot be stopped as {reason.value!r}: only the run itself ends that way. Use run.cancel()."
+            )
         self._life.stop(Stop(reason=reason, message=message))
 
     def subscribe(self, subscriber: Subscriber) -> None:

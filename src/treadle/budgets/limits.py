@@ -121,7 +121,7 @@ class Guards(msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unkno
     invalid_arguments: int | None = 3
     """This many responses in a row with arguments that do not fit the schema, and no successful call, end the run."""
     continuations: int | None = 3
-    """So many times hooks may make a run go on at its end."""
+    """So many times hooks may make a run continue at its end."""
     finish_reasons: tuple[str, ...] = ()
     """Words of a provider for why its response ended, such as `recitation`, that end the run as `refused`."""
 

@@ -137,7 +137,7 @@ def _last_words(result: RunResult, report: dict[str, Any], options: Options, ter
 
 
 def _larger_limit(result: RunResult) -> str:
-    """Return the flag that lets a run at its limit go on, a blank before it: twice the limit, or an hour from now."""
+    """Return the flag that lets a run at its limit continue, a blank before it: twice the limit, or an hour from now."""
     reached = result.stop.reached
     if reached is None:
         return ""

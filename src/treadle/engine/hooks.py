@@ -46,7 +46,7 @@ class Hooks:
 
     Args:
         top: The state of the session that a person runs: its mode holds.
-        continuations: How often they may make the run go on at its end.
+        continuations: How often they may make the run continue at its end.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Hooks:
         return await self._said(Moment.PROMPT, message=message, source=source)
 
     async def start(self, source: str) -> tuple[Stop | None, list[AnyEvent]]:
-        """Tell hooks that a run begins or goes on. Return its end where one denies that, and what is to be recorded once no call
+        """Tell hooks that a run begins or continues. Return its end where one denies that, and what is to be recorded once no call
         is open: nothing comes between calls and their results."""
         denied, events = await self._said(Moment.SESSION_START, source=source)
         stop = None if denied is None else denied_stop(denied, "The run")
@@ -157,7 +157,7 @@ class Hooks:
             await self._ask(hook, self._context(Moment.SESSION_END, stop=stop), is_over=True)
 
     async def at_stop(self, stop: Stop, answer: ModelFinished | None) -> bool:
-        """Whether a hook makes the run go on instead of this end: the answer is recorded then, and the hook's message behind it."""
+        """Whether a hook makes the run continue instead of this end: the answer is recorded then, and the hook's message behind it."""
         run = self._ledger.state.run
         continued = 0 if run is None else run.continued
         is_over = self._continuations is not None and continued >= self._continuations

@@ -71,7 +71,7 @@ class Lifecycle:
         self.origin: JsonObject | None = None
         """How whoever starts the run had set it up, for whoever resumes it; None for nothing."""
         self.admit: Callable[[Session], None] | None = None
-        """Looks at the session once it is leased, and raises where the run must not go on; None for no such look."""
+        """Looks at the session once it is leased, and raises where the run must not continue; None for no such look."""
         self.meter: Meter | None = None
         """What the run has spent against what it may; None until it has begun."""
         self.session: Session | None = None
@@ -104,7 +104,7 @@ class Lifecycle:
     async def finish(self) -> RunResult:
         """Wait for the end of the run, which begins now if it has not. Raises what the run raised.
 
-        Cancelling the caller ends the run: its results and its end are recorded before the cancellation goes on (TF10).
+        Cancelling the caller ends the run: its results and its end are recorded before the cancellation continues (TF10).
         """
         running = self.begin()
         try:
@@ -192,7 +192,7 @@ class Lifecycle:
         if self._interrupt is not None:
             loss = (self.session and self.session.loss) or "Another process has taken the session over."
             logger.warning("The run stops because it has lost its session: %s", loss)
-            # The end is stored nowhere, unless the run goes on in memory: then its result has the reason too.
+            # The end is stored nowhere, unless the run continues in memory: then its result has the reason too.
             self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message=loss), is_urgent=True)
 
     def _look(self) -> None:
@@ -227,7 +227,7 @@ class Lifecycle:
             await asyncio.wait({look})
 
     def _cancelled_run(self, session: Session) -> str | None:
-        """Return the run whose cancellation still holds: one that goes on, and was paused or broke off; else None."""
+        """Return the run whose cancellation still holds: one that continues, and was paused or broke off; else None."""
         run = session.state.run
         return run.id if self._task is None and run is not None and run.phase in ("running", "paused") else None
 
@@ -236,7 +236,7 @@ class Lifecycle:
     def _check_name(self) -> None:
         name = self._model.name
         if not isinstance(name, str) or not (name.isascii() or find_unencodable(name) is None):
-            raise ConfigurationError(f"A model's name must be a text that can be stored; got {shown(name)}.")
+            raise ConfigurationError(f"A model's name must be a string that can be stored; got {shown(name)}.")
 
     def _check_price(self) -> None:
         budget = self._own_budget or self._spec.budget
@@ -312,7 +312,7 @@ class Lifecycle:
         await self._begun("start", hooks, denied)
 
     async def _resume(self, session: Session, hooks: Hooks) -> None:
-        """Record that the session's run goes on."""
+        """Record that the session's run continues."""
         session.check_resumable()
         ledger = session.ledger
         resumed = RunResumed(
@@ -390,7 +390,7 @@ async def _ask_on(session: Session) -> None:
     """Add a word of the user's where the history ends with the model's: without one there is nothing to ask."""
     messages = session.state.messages
     if messages and messages[-1].role == "assistant" and not session.state.has_open_calls:
-        message = user_message("Please go on.")
+        message = user_message("Please continue.")
         await session.ledger.record(MessageAdded(message=message, source="runtime"))
 
 

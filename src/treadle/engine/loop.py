@@ -65,14 +65,14 @@ class Loop:
         self._wall_before = self._run.spent.wall_seconds
 
     async def run(self) -> Stop:
-        """Go on until the run ends, and record its end. What is to end it early trips the interrupt."""
+        """Continue until the run ends, and record its end. What is to end it early trips the interrupt."""
         stop: Stop | None = None
         while stop is None or await self._goes_on(stop):
             stop = await self._step()
         return await self._stop(stop)
 
     async def _step(self) -> Stop | None:
-        """One model call and the results of all calls that it proposed. A step left half done goes on at execute."""
+        """One model call and the results of all calls that it proposed. A step left half done continues at execute."""
         if await self._inbox.read():
             self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message="The run was cancelled."))
         if self._ledger.state.has_open_calls:
@@ -152,7 +152,7 @@ class Loop:
     # --- the end
 
     async def _goes_on(self, stop: Stop) -> bool:
-        """Whether a hook makes the run go on, with a message behind its answer."""
+        """Whether a hook makes the run continue, with a message behind its answer."""
         goes_on = await self._hooks.at_stop(stop, self._answer)
         self._answer = None if goes_on else self._answer
         return goes_on

@@ -59,7 +59,7 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
     messages: tuple[Message, ...] = ()
     """The whole transcript of the session."""
     degraded: bool = False
-    """Whether the journal failed during the run, which went on in memory where that was safe."""
+    """Whether the journal failed during the run, which continued in memory where that was safe."""
     unstored: int = 0
     """Events that the journal lacks, because it was not back when the run ended. They are lost with this process."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["AgentSpec", "DoneWhen", "InDoubt", "fingerprint_of"]
 
 DoneWhen: TypeAlias = Callable[[CheckView], Done | bool | Awaitable[Done | bool | None] | None]
-"""Returns `Done(payload)` or True to end the run, and False or None to go on."""
+"""Returns `Done(payload)` or True to end the run, and False or None to continue."""
 
 InDoubt: TypeAlias = Literal["ask", "tell"]
 """Who decides on a call of unknown outcome: a person is asked, or the model is told."""

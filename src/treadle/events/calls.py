@@ -212,7 +212,7 @@ class ToolStarted(Event, frozen=True, kw_only=True, tag="tool.started"):
 
 
 class ToolSuspended(Event, frozen=True, kw_only=True, tag="tool.suspended"):
-    """A started call waits for something outside: a person, a child's approval, a plan. It has not crashed, and goes on later."""
+    """A started call waits for something outside: a person, a child's approval, a plan. It has not crashed, and continues later."""
 
     tool: str
     """Name of the tool."""
@@ -242,7 +242,7 @@ class ToolInput(Event, frozen=True, kw_only=True, tag="tool.input"):
 
 
 class ToolResumed(Event, frozen=True, kw_only=True, tag="tool.resumed"):
-    """A call that was suspended, or that broke off and can go on, goes on under the key that it started with."""
+    """A call that was suspended, or that broke off and can continue, continues under the key that it started with."""
 
     tool: str
     """Name of the tool."""
@@ -251,7 +251,7 @@ class ToolResumed(Event, frozen=True, kw_only=True, tag="tool.resumed"):
 
 
 class ChildStarted(Event, frozen=True, kw_only=True, tag="child.started"):
-    """A call is carried out by an agent, in a session of its own in the same journal. Recorded again when that goes on."""
+    """A call is carried out by an agent, in a session of its own in the same journal. Recorded again when that continues."""
 
     tool: str
     """Name of the tool."""
@@ -363,4 +363,4 @@ class ContractViolated(Event, frozen=True, kw_only=True, tag="contract.violated"
     details: tuple[dict[str, Any], ...] = ()
     """Every violation: field, constraint and value."""
     artifact: str | None = None
-    """Digest of the raw result in the journal, kept out of the model's sight."""
+    """Digest of the raw result in the journal, which the model does not see."""

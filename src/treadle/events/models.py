@@ -80,7 +80,7 @@ class ModelFailed(Event, frozen=True, kw_only=True, tag="model.failed"):
     cost: str | None = None
     """Cost in US dollars, as an exact decimal; None for a model without a price."""
     is_aside: bool = False
-    """Whether the step goes on without this request, as with a final inference whose draft stands."""
+    """Whether the step continues without this request, as with a final inference whose draft stands."""
 
 
 class ModelDiscarded(Event, frozen=True, kw_only=True, tag="model.discarded"):

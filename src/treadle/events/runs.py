@@ -125,7 +125,7 @@ class MessageAdded(Event, frozen=True, kw_only=True, tag="message.added"):
 
 
 class HookActed(Event, frozen=True, kw_only=True, tag="hook.acted"):
-    """A hook has changed what a run does: added a message, denied something, or made the run go on at its end."""
+    """A hook has changed what a run does: added a message, denied something, or made the run continue at its end."""
 
     hook: str
     """Which hook."""
@@ -233,7 +233,7 @@ class ToolsetListed(Event, frozen=True, kw_only=True, tag="toolset.listed"):
 
 
 class ToolsetFailed(Event, frozen=True, kw_only=True, tag="toolset.failed"):
-    """A toolset is unavailable. The run goes on without its tools."""
+    """A toolset is unavailable. The run continues without its tools."""
 
     toolset: str
     """Name of the toolset."""

@@ -30,7 +30,7 @@ class SessionChanged(Event, frozen=True, kw_only=True, tag="session.changed"):
     metadata: JsonObject | None = None
     """Keys with their new values, null for a key that is removed; None where all stay."""
     moved_to: str = ""
-    """Where the session goes on from now on; empty where it was not moved."""
+    """Where the session continues from now on; empty where it was not moved."""
     by: str = ""
     """Who changed it, such as a user's name; empty where nobody is named."""
     reason: str = ""
@@ -100,7 +100,7 @@ class SessionMarked(Event, frozen=True, kw_only=True, tag="session.marked"):
 
 
 class SessionRewound(Event, frozen=True, kw_only=True, tag="session.rewound"):
-    """The conversation goes on from an earlier point. What was done after it stays done, and stays in the journal."""
+    """The conversation continues from an earlier point. What was done after it stays done, and stays in the journal."""
 
     is_of_run: ClassVar[bool] = False
     to: int
@@ -112,7 +112,7 @@ class SessionRewound(Event, frozen=True, kw_only=True, tag="session.rewound"):
 
 
 class JournalDegraded(Event, frozen=True, kw_only=True, tag="journal.degraded"):
-    """Live only: the store has failed and the run goes on in memory, or the store is back and has everything."""
+    """Live only: the store has failed and the run continues in memory, or the store is back and has everything."""
 
     is_live: ClassVar[bool] = True
     is_over: bool = False

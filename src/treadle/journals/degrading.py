@@ -1,4 +1,4 @@
-"""A journal around a journal: when the store fails in mid-run, what is safe goes on in memory, and is stored when the store is back.
+"""A journal around a journal: when the store fails in mid-run, what is safe continues in memory, and is stored when the store is back.
 
 Safe is what can be lost: reads, the model's words, results. The start of a call that changes the world is never only in
 memory. It knows nothing of how the store works, and repairs nothing in it.
@@ -135,7 +135,9 @@ class DegradingJournal:
             return
         tail.is_degraded = True
         tail.tried_at = self._monotonic()
-        logger.warning("The journal %s failed; the run goes on in memory where that is safe: %s", self.location, fault)
+        logger.warning(
+            "The journal %s failed; the run continues in memory where that is safe: %s", self.location, fault
+        )
         self._tell(session_id, JournalDegraded(waiting=len(tail.events), message=str(fault)))
 
     def _tell(self, session_id: str, event: JournalDegraded) -> None:
@@ -143,7 +145,7 @@ class DegradingJournal:
             on_event(event)
 
     async def flush(self) -> None:
-        """Store what waits, if the store is back. What cannot be stored goes on waiting, and has been told of."""
+        """Store what waits, if the store is back. What cannot be stored continues waiting, and has been told of."""
         for session_id, tail in self._tails.items():
             async with tail.order:
                 if tail.is_degraded:

@@ -281,7 +281,7 @@ def _folded(text: str) -> str:
 
 
 def _reaches(glob: str, folder: str, *, is_deep: bool) -> bool:
-    """Whether some path below a folder fits the glob: whether the glob can go on once the folder's name is read.
+    """Whether some path below a folder fits the glob: whether the glob can continue once the folder's name is read.
 
     Args:
         is_deep: Whether the path may lie deeper than the folder's own children.

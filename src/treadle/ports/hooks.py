@@ -19,7 +19,7 @@ class Moment(StrEnum):
     """When a hook is called."""
 
     SESSION_START = "session_start"
-    """A run begins or goes on. A text is added as a message."""
+    """A run begins or continues. A text is added as a message."""
     SESSION_END = "session_end"
     """A run has ended, or pauses. The answer changes nothing."""
     PROMPT = "prompt"
@@ -33,7 +33,7 @@ class Moment(StrEnum):
     AFTER_TOOL = "after_tool"
     """After a call. A `ToolResult` takes the place of its own."""
     STOP = "stop"
-    """Before a run ends with an answer, or because its work is done. A text is added as a message, and the run goes on."""
+    """Before a run ends with an answer, or because its work is done. A text is added as a message, and the run continues."""
 
 
 _DENYING = (Moment.SESSION_START, Moment.PROMPT, Moment.BEFORE_REQUEST, Moment.AFTER_RESPONSE, Moment.BEFORE_TOOL)
@@ -69,7 +69,7 @@ class HookContext(msgspec.Struct, Documented, frozen=True, kw_only=True):
     stop: Stop | None = None
     """Why the run ends, at its end."""
     continued: int = 0
-    """How often hooks have made the run go on already."""
+    """How often hooks have made the run continue already."""
 
 
 HookAnswer: TypeAlias = Decision | ToolCall | ToolResult | str | None

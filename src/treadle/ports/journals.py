@@ -36,7 +36,7 @@ class SessionInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
 
     @property
     def cursor(self) -> str:
-        """Where a list goes on after this session: see `SessionFilter.after`."""
+        """Where a list continues after this session: see `SessionFilter.after`."""
         return f"{self.updated_at!r} {self.id}"
 
 
@@ -111,7 +111,7 @@ class Lease(Protocol):
 
 
 class Degradation(Protocol):
-    """A journal that goes on without its store for a while, and says so."""
+    """A journal that continues without its store for a while, and says so."""
 
     def listen(self, session_id: str, on_event: Callable[[JournalDegraded], None]) -> None:
         """Call back when the store of this session has failed, and when it is back."""

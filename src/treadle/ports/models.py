@@ -164,7 +164,7 @@ class ModelEnd(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="end")
 
 
 class RequestFailed(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="request_failed"):
-    """A request of the driver failed, and the step goes on without it. Recorded as `model.failed`; what it used is counted."""
+    """A request of the driver failed, and the step continues without it. Recorded as `model.failed`; what it used is counted."""
 
     error: ModelError
     """What the request failed with."""

@@ -30,7 +30,7 @@ class OpenToolset(Protocol):
         """Return the tools of the next request. Called before each request, so the list may change between steps.
 
         Returning the same Tool objects costs nothing. An exception makes these tools unavailable for that request; the
-        run goes on, and asks again before the next one.
+        run continues, and asks again before the next one.
         """
         ...
 
@@ -58,7 +58,7 @@ class Toolset(Protocol):
 
         Entered and left in one task, which lives as long as the run: a task group or a cancel scope may stay open in it.
         Left at every end of the run: an answer, a failure, a cancellation, the failure of another toolset. An exception in
-        it makes the toolset's tools unavailable, with the reason; the run goes on without them.
+        it makes the toolset's tools unavailable, with the reason; the run continues without them.
         """
         ...
 

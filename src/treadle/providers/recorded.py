@@ -92,7 +92,7 @@ class RecordingModel:
 
     Args:
         model: The model to ask.
-        path: The file. One that exists already goes on, if it is a recording of the same model.
+        path: The file. One that exists already continues, if it is a recording of the same model.
 
     Raises:
         ConfigurationError: The file is something else, or cannot be written.

@@ -42,7 +42,7 @@ async def import_session(
 ) -> str:
     """Bring a session that `session.export()` or `move()` wrote into this journal, whole or not at all. Return its id.
 
-    A session that was moved goes on here. One that was only exported may go on at its source too: where a call of it may still
+    A session that was moved continues here. One that was only exported may continue at its source too: where a call of it may still
     act, it arrives suspended, and `session.change(status="active")` takes it up once its source is closed. An export of a session that
     was moved arrives as moved.
 
@@ -52,7 +52,7 @@ async def import_session(
         await import_session(journal, Path("invoice-7.jsonl").read_bytes().splitlines())
 
     Args:
-        take_open: Take it up at once, although a call of it may still act: it goes on nowhere else, as you know.
+        take_open: Take it up at once, although a call of it may still act: it continues nowhere else, as you know.
         id: Another id for it; its idempotency keys are others then, so no call of it may be open.
         clock: Dates the arrival; the time of this machine where it is None.
 
@@ -111,10 +111,10 @@ def _arrived(lines: Iterable[bytes | str], name: str | None, *, take_open: bool,
 
 
 def _arrival(parcel: Parcel, *, take_open: bool, at: float) -> list[SessionChanged]:
-    """Return what is recorded of an arrival. A session that may act at two places arrives suspended: a person says where it goes on."""
+    """Return what is recorded of an arrival. A session that may act at two places arrives suspended: a person says where it continues."""
     state = parcel.state()
     if state.moved_to and not parcel.is_move:
-        return []  # a copy of a session that goes on elsewhere
+        return []  # a copy of a session that continues elsewhere
     has_waiting_effects = bool(state.open_effects()) and not take_open
     if not state.moved_to and (state.status != "active" or not has_waiting_effects):
         return []
@@ -124,7 +124,7 @@ def _arrival(parcel: Parcel, *, take_open: bool, at: float) -> list[SessionChang
     if not has_waiting_effects:
         return [msgspec.structs.replace(arrived, reason="It was moved here.")]
     calls = ", ".join(f"{one.call.name} ({one.call.id})" for one in state.open_effects())
-    where = "at the one place where it goes on" if state.moved_to else "once its source is closed"
+    where = "at the one place where it continues" if state.moved_to else "once its source is closed"
     reason = f"Imported with calls that may still act: {calls}. Activate it {where}."
     return [msgspec.structs.replace(arrived, status="suspended", reason=reason)]
 
@@ -179,7 +179,7 @@ async def _waits(journal: Journal, session: Session) -> bool:
 
 
 async def _is_needed(journal: Journal, state: SessionState) -> bool:
-    """Whether a session carries out a call of another one that stays: without it, that call could not go on."""
+    """Whether a session carries out a call of another one that stays: without it, that call could not continue."""
     if state.caller is None or state.run is None or state.run.phase not in ("running", "paused"):
         return False
     caller = fold(state.caller.parent_id, await journal.read(state.caller.parent_id))

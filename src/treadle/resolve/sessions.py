@@ -39,7 +39,7 @@ async def open_session(
         id: 1 to 200 printable characters; None for a new id.
         clock: In place of the machine's clock, for tests.
         randomness: In place of the machine's chance, for tests.
-        on_store_failure: When the store fails in mid-run, `degrade` goes on in memory where that is safe, stores the rest
+        on_store_failure: When the store fails in mid-run, `degrade` continues in memory where that is safe, stores the rest
             when the store is back, and says so (`result.degraded`, `journal.degraded`); a call that changes the world then
             does not start. `stop` ends the run with the JournalError. None degrades where a path is given, and stops where
             the caller has opened the journal: its faults are the caller's to see.

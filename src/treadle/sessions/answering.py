@@ -1,4 +1,4 @@
-"""Answering: whether an answer to a request for consent is valid, and what became of a request that waits no longer."""
+"""Answering: whether an answer to a request for consent is valid, and what became of a request that has been answered."""
 
 from collections.abc import Sequence
 from functools import cache

@@ -51,7 +51,7 @@ class EffectRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rewind(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a rewind. It takes messages out of the model's sight, and undoes nothing."""
+    """What became of a rewind. It hides messages from the model, and undoes nothing."""
 
     session_id: str
     to: int
@@ -62,7 +62,7 @@ class Rewind(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int
     """Messages that it no longer sees; the journal keeps them."""
     effects: tuple[EffectRecord, ...]
-    """Calls behind that point which may have changed the world: none of them is undone."""
+    """Calls after that point that may have changed the world: none of them is undone."""
 
     @property
     def message(self) -> str:

@@ -31,7 +31,7 @@ class HeldSession:
     ) -> None:
         self.journal = journal
         self.is_degraded = False
-        """Whether the store has failed since the last run began, and the run went on in memory."""
+        """Whether the store has failed since the last run began, and the run continued in memory."""
         self._degradation = degradation
         if degradation is not None:
             degradation.listen(state.id, self._on_degraded)
@@ -42,7 +42,7 @@ class HeldSession:
         self._lease: Lease | None = None
         self._left: tuple[InboxMessage, ...] = ()
         """What lay in the inbox when this object last looked, or left something."""
-        # Calls that a run gave up and that go on in this process: what they hold stays held in the next run.
+        # Calls that a run gave up and that continue in this process: what they hold stays held in the next run.
         self.abandoned: dict[Any, Any] = {}  # Any: futures and calls, known to invocation.py alone
         self.children: dict[str, Self] = {}
         """Sessions that carry out calls of this one, as far as this process has opened them, by id."""
@@ -150,4 +150,4 @@ class HeldSession:
 
 
 def _pass() -> None:
-    """Notice a lost lease or a message, and go on: an act is one commit, which is refused where the lease is lost."""
+    """Notice a lost lease or a message, and continue: an act is one commit, which is refused where the lease is lost."""

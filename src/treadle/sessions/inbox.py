@@ -195,7 +195,7 @@ def answer_events(message: LeftAnswer, waiting: Sequence[Approval]) -> list[AnyE
 
 
 def _given(message: LeftInput, call: CallState | None) -> ToolInput | None:
-    """Return what a call that waits was given; None where it waits no longer, or has been given just this."""
+    """Return what a call that waits was given; None where it does not wait any more, or has been given just this."""
     if call is None or call.suspended is None or any(one.message_id == message.id for one in call.inputs):
         return None
     return ToolInput(

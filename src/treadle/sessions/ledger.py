@@ -95,7 +95,7 @@ class Ledger:
         sys.audit("treadle.recorded", self.state.id, self.journal, events)
 
     async def _mend(self) -> None:
-        """Take in what a cancelled append has stored after all: else our numbers would not go on from the journal's."""
+        """Take in what a cancelled append has stored after all: else our numbers would not continue from the journal's."""
         stored = await self.journal.read(self.state.id, after=self.state.head)
         self._apply(stored)
         self._is_torn = False

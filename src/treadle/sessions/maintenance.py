@@ -92,7 +92,7 @@ def _activation(state: SessionState, journal: Journal) -> str:
 
 
 def check_here(state: SessionState, journal: Journal) -> None:
-    """Raise SessionMoved where the session goes on elsewhere: what is left here would reach nobody."""
+    """Raise SessionMoved where the session continues elsewhere: what is left here would reach nobody."""
     if state.moved_to:
         raise SessionMoved(
             f"Session {state.id!r} was moved to {state.moved_to} and continues there. If it has not continued there, take it back: "
@@ -101,7 +101,7 @@ def check_here(state: SessionState, journal: Journal) -> None:
 
 
 async def move(ledger: Ledger, to: str, *, by: str, reason: str) -> Parcel:
-    """Close the session for good here, durably, and return everything of it for the place where it goes on.
+    """Close the session for good here, durably, and return everything of it for the place where it continues.
 
     A session that was moved there already is only packed again: whatever broke off in between can be repeated.
     """
@@ -146,7 +146,7 @@ async def mark(ledger: Ledger, name: str) -> int:
 
 
 async def rewind(ledger: Ledger, to: int | str, *, tell_model: bool) -> Rewind:
-    """Take the messages behind a point out of the model's sight."""
+    """Hide the messages after a point from the model."""
     state = ledger.state
     check_there(state)
     check_here(state, ledger.journal)
@@ -163,7 +163,7 @@ async def rewind(ledger: Ledger, to: int | str, *, tell_model: bool) -> Rewind:
     before = len(state.messages)
     name = to if isinstance(to, str) else None
     rewound = SessionRewound(to=seq, mark=name, effects=tuple(f"{one.tool} ({one.call_id})" for one in effects))
-    # One commit: the model must never go on without the message that says what stays done.
+    # One commit: the model must never continue without the message that says what stays done.
     told = [_told(rewound)] if effects and tell_model else []
     await ledger.record(rewound, *told, durable=True)
     kept = len(state.messages) - len(told)

@@ -98,7 +98,7 @@ class Session(HeldSession):
         scope: Literal["call", "session", "rule"] = "call",
         by: str = "person",
     ) -> None:
-        """Answer a request for consent, from this or any other process. `resume` then goes on.
+        """Answer a request for consent, from this or any other process. `resume` then continues.
 
         The answer counts from now on, however late a run takes it in.
 
@@ -222,7 +222,7 @@ class Session(HeldSession):
 
         Raises:
             ConfigurationError: It is not text.
-            SessionMoved: The session goes on elsewhere.
+            SessionMoved: The session continues elsewhere.
         """
         maintenance.check_text("The message", text)
         await self.refresh()
@@ -243,7 +243,7 @@ class Session(HeldSession):
         Raises:
             ConfigurationError: There is no such mode.
             SessionNotActive: The session carries out a call of another: change the mode of that one.
-            SessionMoved: The session goes on elsewhere.
+            SessionMoved: The session continues elsewhere.
         """
         if mode not in MODES:
             raise ConfigurationError(f"A session's mode is one of {', '.join(MODES)}; got {shown(mode)}.")
@@ -267,7 +267,7 @@ class Session(HeldSession):
 
         Raises:
             SessionNotActive: The session carries out a call of another, or its user has closed it.
-            SessionMoved: The session goes on elsewhere.
+            SessionMoved: The session continues elsewhere.
         """
         maintenance.check_text("by", by)
         await self.refresh()
@@ -288,7 +288,7 @@ class Session(HeldSession):
         Raises:
             ConfigurationError: The value is not valid JSON.
             UnknownInput: No call by that id is suspended, or it was given its input already: the first one wins.
-            SessionMoved: The session goes on elsewhere.
+            SessionMoved: The session continues elsewhere.
         """
         maintenance.check_text("call_id", call_id)
         maintenance.check_text("by", by)
@@ -338,7 +338,7 @@ class Session(HeldSession):
             return await maintenance.mark(self.ledger, name)
 
     async def rewind(self, to: int | str, *, tell_model: bool = True) -> Rewind:
-        """Go on from an earlier point, given by its mark or the number of its last event. Nothing is undone.
+        """Continue from an earlier point, given by its mark or the number of its last event. Nothing is undone.
 
         The model no longer sees later messages; the journal keeps them. Calls without a result are answered first.
 
@@ -360,7 +360,7 @@ class Session(HeldSession):
         message: int | None = None,
         id: str | None = None,  # noqa: A002 - the face's word (design section 6)
     ) -> "Session":
-        """Make a new session in the same journal that shares this one's past; both go on by themselves.
+        """Make a new session in the same journal that shares this one's past; both continue by themselves.
 
         Args:
             at: A mark, or the number of the last event to share; the end when left out.
@@ -395,7 +395,7 @@ class Session(HeldSession):
             take_back: The session was moved, and you know that it has not continued there and will not: else its calls act twice.
 
         Raises:
-            SessionMoved: The session goes on elsewhere, and `take_back` is not given.
+            SessionMoved: The session continues elsewhere, and `take_back` is not given.
             SessionConflict: The session has moved on from `if_head`; nothing was written.
             SessionHeld: A run is under way.
         """
@@ -427,7 +427,7 @@ class Session(HeldSession):
     async def export(self, *, redactor: Redactor | None = None) -> Sequence[bytes]:
         """Return the whole session as lines of JSON, for `import_session`.
 
-        The lines are exact, so that the session can go on elsewhere: keep them as private as the journal.
+        The lines are exact, so that the session can continue elsewhere: keep them as private as the journal.
 
         Args:
             redactor: Takes the secrets out, for lines that other people read. A session with an open call cannot be imported then.
@@ -438,14 +438,14 @@ class Session(HeldSession):
             return await exported(await maintenance.parcel_of(self.ledger), redactor)
 
     async def move(self, to: str, *, by: str = "person", reason: str = "") -> Sequence[bytes]:
-        """Close the session here, durably, and return it as lines of JSON, for `import_session` at the place where it goes on.
+        """Close the session here, durably, and return it as lines of JSON, for `import_session` at the place where it continues.
 
         From then on nothing begins, is answered or is cancelled here: `SessionMoved` names the place. What waited here, also a
         cancellation, goes along. `change(status="active", take_back=True)` takes the session back, where it has not continued there.
-        Import the lines at one place only: each import goes on by itself.
+        Import the lines at one place only: each import continues by itself.
 
         Args:
-            to: Where it goes on, for people: no secrets. Given once more for the same place, the lines are made again.
+            to: Where it continues, for people: no secrets. Given once more for the same place, the lines are made again.
 
         Raises:
             SessionHeld: A run is under way.

@@ -128,7 +128,7 @@ async def effects_of(journal: Journal, events: Sequence[AnyEvent]) -> list[Effec
 
 
 def _pass() -> None:
-    """Notice a lost lease or a message, and go on: an append without the lease is refused."""
+    """Notice a lost lease or a message, and continue: an append without the lease is refused."""
 
 
 # --- what becomes of a call that goes no further

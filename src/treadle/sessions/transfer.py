@@ -44,7 +44,7 @@ class Parcel(msgspec.Struct, frozen=True, kw_only=True):
     blobs: Mapping[str, bytes] = {}
     """Stored bytes that the events name, by their digest."""
     is_move: bool = False
-    """Whether the session goes on where these lines arrive, because its source was closed for that."""
+    """Whether the session continues where these lines arrive, because its source was closed for that."""
 
     def state(self) -> SessionState:
         return fold(self.session_id, self.events)

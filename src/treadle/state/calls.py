@@ -71,7 +71,7 @@ class Approval(msgspec.Struct, Documented, frozen=True, kw_only=True):
     rules: tuple[str, ...] = ()
     """Rules that would allow just this call: `session.answer(id, "allow", scope="session")` takes them. Empty: they are not offered."""
     root_id: str = ""
-    """The session whose run goes on once it is answered, where that is another: the one at the top."""
+    """The session whose run continues once it is answered, where that is another: the one at the top."""
 
     @property
     def is_answered_in_time(self) -> bool:

@@ -89,7 +89,7 @@ class LeftInput(InboxMessage, frozen=True, kw_only=True, tag="input"):
 
 
 class LeftMode(InboxMessage, frozen=True, kw_only=True, tag="mode"):
-    """A change of the session's mode. A run that is under way takes it in at once, another one when it begins or goes on."""
+    """A change of the session's mode. A run that is under way takes it in at once, another one when it begins or continues."""
 
     mode: str = ""
     """One of `treadle.tools.MODES`. A message with another mode, of a newer Treadle, stays in the inbox."""

@@ -58,7 +58,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     was_cut: bool = False
     """Whether the output limit has cut a response."""
     continued: int = 0
-    """How often hooks have made it go on at its end."""
+    """How often hooks have made it continue at its end."""
     interrupted_by: CallDecided | None = None
     """The decision that stops it for a person, until its end is recorded."""
     model_retries: int = 0
@@ -66,7 +66,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     cut_in_calls: int = 0
     """Responses in a row whose calls were cut off by the output limit."""
     acts: dict[str, Spent] = msgspec.field(default_factory=dict)
-    """What was charged so far for each act beside its own steps that goes on."""
+    """What was charged so far for each act beside its own steps that continues."""
     offered: tuple[str, ...] | None = None
     """Names of the tools that the last request offered; None before the first."""
     tool_owners: dict[str, str] = msgspec.field(default_factory=dict)
@@ -102,7 +102,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
         self.phase = "paused" if isinstance(event, RunPaused) else event.status  # type: ignore[assignment]  # a Status
 
     def resume(self, event: RunResumed) -> None:
-        """Go on, with what the resumption brings."""
+        """Continue, with what the resumption brings."""
         if self.phase == "running":  # the process died: its last event says how long it surely ran
             lived = max(self.last_at - self.segment_at, 0.0)
             self.spent = msgspec.structs.replace(self.spent, wall_seconds=self.spent.wall_seconds + lived)

@@ -376,7 +376,7 @@ class SessionState(Standing):
             self._rewind_run(self.run, kept)
 
     def _rewind_run(self, run: RunState, kept: int) -> None:
-        """A run whose task is still there may go on from that point, and what it has spent stays spent."""
+        """A run whose task is still there may continue from that point, and what it has spent stays spent."""
         if kept <= run.first_message:
             self.run = None
         else:

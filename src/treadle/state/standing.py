@@ -46,7 +46,7 @@ class Standing:
         self.status: SessionStatus = "active"
         """What people have made of the session, whatever became of its runs."""
         self.moved_to = ""
-        """Where a session that was moved goes on; empty for one that is here."""
+        """Where a session that was moved continues; empty for one that is here."""
         self.metadata: JsonObject = {}
         """The application's own words on the session."""
         self.parent_id: str | None = None
@@ -114,7 +114,7 @@ class Standing:
         return self.run.phase if self.run else "active"
 
     def phase_at(self, seq: int) -> str:
-        """Say what the phase is after a rewind to this event: its run can go on, unless its task is gone too."""
+        """Say what the phase is after a rewind to this event: its run can continue, unless its task is gone too."""
         kept = bisect_right(self.message_seqs, seq)
         return "active" if self.run is None or kept <= self.run.first_message else "stopped"
 
@@ -148,7 +148,7 @@ class Standing:
         While a run is live, a call without a result is under way and in no doubt: only the caller knows whether one is.
         """
         children = {} if self.run is None else self.run.children
-        below = {child.call_id for child in children.values()}  # an agent as a tool goes on where it broke off
+        below = {child.call_id for child in children.values()}  # an agent as a tool continues where it broke off
         open_ones = [
             state.doubt(self.id)
             for state in self.unanswered

@@ -210,7 +210,7 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     interrupt: Literal["cancel", "block"] = "cancel"
     """What a person's cancelling does to a call under way: cuts it off, or waits for it, up to its own time limit."""
     resumes: bool = False
-    """Whether a call that broke off goes on when it is started again with the same key, because what it does is recorded by
+    """Whether a call that broke off continues when it is started again with the same key, because what it does is recorded by
     itself: an agent's session, a workflow. Such a call is never in doubt, and when it is told to stop its end is waited for."""
     sandbox: Callable[[JsonObject], Command] | Literal["runner"] | None = None
     """How a call runs where it is decided as `sandbox`; None where it cannot, and is denied then.
@@ -247,7 +247,7 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
             )
         if self.guidance is not None and not isinstance(self.guidance, str):
             raise ToolDefinitionError(
-                f"Tool {self.name!r}: guidance must be a text or None; got {shown(self.guidance)}."
+                f"Tool {self.name!r}: guidance must be a string or None; got {shown(self.guidance)}."
             )
 
     def _check_schemas(self) -> None:
@@ -427,7 +427,7 @@ class CheckedCall(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """The idempotency key."""
     decision: Decision | None = None
     """The decision by which it runs. A policy sees the one so far here: its own, when it is asked about what it changed; or the
-    recorded one of a call that goes on after a pause or a crash. None where nothing is decided yet."""
+    recorded one of a call that continues after a pause or a crash. None where nothing is decided yet."""
 
     @property
     def id(self) -> str:

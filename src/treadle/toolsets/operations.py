@@ -107,7 +107,7 @@ def _starting(start: Start, asks: str, timeout: float, underway: _UnderWay) -> S
         except Rejected:
             underway.end(key)
             raise
-        except OSError as exc:  # TimeoutError and ConnectionError are among them: nobody knows how it went
+        except OSError as exc:  # TimeoutError and ConnectionError are among them: the outcome is unknown
             raise TimeoutError(f"no answer. Do not start it again; call {asks} with operation_id {key!r}") from exc
         underway.end(key)
         return _told(key, "started", answer)

@@ -21,7 +21,7 @@ __all__ = ["NotData", "Walk", "data_of"]
 
 _MAX_DEPTH = 200
 _MAX_VALUES = 2_500_000
-"""Values of one result: a mapping can go on for ever."""
+"""Values of one result: a mapping can continue for ever."""
 _SLICE = 2000
 """Values between two pauses."""
 _LONG_TEXT = 256 * 1024

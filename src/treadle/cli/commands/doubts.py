@@ -1,4 +1,4 @@
-"""`treadle doubts`: the calls of all sessions that may have acted, and of which nobody knows how they ended."""
+"""`treadle doubts`: the calls of unknown outcome, of all sessions."""
 
 import asyncio
 from collections.abc import Sequence

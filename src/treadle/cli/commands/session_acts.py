@@ -54,7 +54,7 @@ async def mark(options: Options, terminal: Terminal) -> int:
 
 
 async def rewind(options: Options, terminal: Terminal) -> int:
-    """Go on from an earlier point, and say what stays done."""
+    """Continue from an earlier point, and say what stays done."""
     path, session_id = _named(options)
     assert options.at is not None
     async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
@@ -122,7 +122,7 @@ async def export(options: Options, terminal: Terminal) -> int:
             "note: the export is exact: it holds whatever secrets the session holds. Keep it as private as the journal."
         )
     elif b'"redacted":true' in lines[0]:
-        terminal.say("note: secrets were redacted. `--exact` keeps them, for a session that goes on elsewhere.")
+        terminal.say("note: secrets were redacted. `--exact` keeps them, for a session that continues elsewhere.")
     return 0
 
 
@@ -151,7 +151,7 @@ async def take_in(options: Options, terminal: Terminal) -> int:
 
 
 async def move(options: Options, terminal: Terminal) -> int:
-    """Close a session here, durably, and let it go on elsewhere."""
+    """Close a session here, durably, and let it continue elsewhere."""
     path, given = _named(options)
     if (options.target is None) is (options.file is None):
         raise UsageError("Name the destination: --to JOURNAL, or --file FILE for `treadle sessions import`.")

@@ -25,7 +25,7 @@ class Terminal:
     """Where the program writes, and the one place where secrets are redacted and invisible characters escaped.
 
     A *record* is a line of the program's own: it never breaks into two, whatever names stand in it. Texts of strangers go
-    to standard output as the answer, or are indented. A reader who has gone is not an error: the run goes on and is journaled.
+    to standard output as the answer, or are indented. A reader who has gone is not an error: the run continues and is journaled.
     """
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
@@ -85,7 +85,7 @@ class Terminal:
         self._text(self.redactor.text(text))
 
     def piece(self, text: str) -> None:
-        """Write a piece of a text that goes on. Its last word may wait for the next piece: it may be half a secret."""
+        """Write a piece of a text that continues. Its last word may wait for the next piece: it may be half a secret."""
         self._held += text
         settled = self.redactor.settled(self._held)
         whole, self._held = self._held[:settled], self._held[settled:]

@@ -87,7 +87,7 @@ def ignored_choice_stop(finished: ModelFinished, messages: Sequence[Message], to
 
 
 def _pieces(messages: Sequence[Message]) -> list[str]:
-    """Return the cut pieces of the answer that is being continued: the last pairs of an answer and our word to go on."""
+    """Return the cut pieces of the answer that is being continued: the last pairs of an answer and our word to continue."""
     pieces: list[str] = []
     at = len(messages)
     while at >= 2 and messages[at - 1].text == CONTINUE and messages[at - 1].role == "user":

@@ -108,7 +108,7 @@ class ResponseCalls:
         return call.id, call.name, key
 
     def _named(self, call: ToolCall, identity: _Identity, position: int) -> ToolCall:
-        """Return the call under its id. One that went on after it looked complete is another call, with another id."""
+        """Return the call under its id. One that continued after it looked complete is another call, with another id."""
         for early in self._early.get(identity, ()):
             if not early.is_final:
                 early.is_final = True

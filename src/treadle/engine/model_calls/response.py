@@ -166,7 +166,7 @@ class ResponseCollector:
             await self._ledger.record(rejected)
 
     async def _tell_lost_request(self, error: ModelError) -> None:
-        """Record a request that failed and that the step goes on without. What it used is in the step's own response."""
+        """Record a request that failed and that the step continues without. What it used is in the step's own response."""
         failed = ModelFailed(
             step=self.step,
             error=type(error).__name__,

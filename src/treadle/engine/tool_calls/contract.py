@@ -178,7 +178,7 @@ class Contract:
     async def _violated(
         self, call: CheckedCall, violations: list[JsonObject], shape: str, artifact: str | None
     ) -> ToolResult:
-        """The tool broke its own contract: the raw value is kept for operators, out of the model's sight (F06)."""
+        """The tool broke its own contract: the raw value is kept for operators, hidden from the model (F06)."""
         message = f"{call.name} ran, but its result has an unexpected shape and was withheld. {shape}"
         told = [{"field": row.get("field", ""), "constraint": row.get("constraint", "")} for row in violations]
         await self._ledger.record(
@@ -222,7 +222,7 @@ async def _encoded(text: str) -> bytes:
 
 
 async def _joined(pieces: Sequence[bytes]) -> bytes:
-    """Join bytes: many of them in a thread, where Python lets others go on meanwhile."""
+    """Join bytes: many of them in a thread, where Python lets others continue meanwhile."""
     if sum(map(len, pieces)) < _MANY_BYTES:
         return b"".join(pieces)
     whole: bytes = await _threads.submit(partial(b"".join, pieces))

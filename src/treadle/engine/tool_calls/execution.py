@@ -245,7 +245,7 @@ class Execution:
     def _left_open(self, call: ToolCall | CheckedCall) -> ToolResult | None:
         """Return the result of a call that had started before and goes no further; None where it never started."""
         state = self._ledger.state.open.get(call.id)
-        if state is None or state.suspended is None:  # one that was to go on, and has not been called, still waits
+        if state is None or state.suspended is None:  # one that was to continue, and has not been called, still waits
             state = self._suspended.get(call.id)
         if state is not None:
             return abandoned(state)

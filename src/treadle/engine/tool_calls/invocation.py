@@ -190,7 +190,7 @@ class Invoker:
         value = await self._watched(self._start(call, context, attempt), limit)
         if not inspect.isawaitable(value):
             return value
-        # A plain function that makes a coroutine, such as a lambda: it goes on here, within the same limit.
+        # A plain function that makes a coroutine, such as a lambda: it continues here, within the same limit.
         left = None if limit is None else max(limit - (clock.monotonic() - begun), 0.0)
         return await self._watched(_task(call, context, value), left)
 

@@ -237,7 +237,9 @@ def over_budget(state: CallState, budget: str, *, had_consent: bool) -> ToolResu
     """
     message = f"Not executed: the budget {budget} is used up."
     if had_consent:
-        message += " A person had allowed this call; that approval is no longer valid, and the call must be issued again."
+        message += (
+            " A person had allowed this call; that approval is no longer valid, and the call must be issued again."
+        )
     return unstarted(state, CallStatus.SKIPPED, message, BUDGET_EXCEEDED)
 
 

@@ -75,7 +75,7 @@ class Engine:
         return self.patience is not None
 
     def note_silence(self, seconds: float) -> None:
-        """Somebody has given up waiting: the next one waits no longer than this, until something is answered."""
+        """Somebody has given up waiting: the next one waits at most so long, until something is answered."""
         if not self.is_silent:
             self._patience = Patience(seconds=seconds)
         self._silent_at = self._served

@@ -54,7 +54,7 @@ class StoreJournal(Generic[_B]):
     """The `Journal` port over the primitives of a store.
 
     An append whose task is cancelled is stored all the same. After a deferred append has failed, appends of its session
-    are refused until `create` names the session again: whoever opens it goes on from what is stored.
+    are refused until `create` names the session again: whoever opens it continues from what is stored.
 
     Example:
         journal = StoreJournal(MyBackend())

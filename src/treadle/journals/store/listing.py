@@ -75,7 +75,7 @@ def conditions(
 
 
 def position(cursor: str) -> tuple[float, str]:
-    """Return time and id of the line after which a list goes on.
+    """Return time and id of the line after which a list continues.
 
     Raises:
         ConfigurationError: No list has given this cursor.

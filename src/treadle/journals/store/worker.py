@@ -192,7 +192,7 @@ class Worker:
     def _serve_all(self, batch: Sequence[Job[Any]]) -> None:
         try:
             self._serve(batch)
-        except Exception as exc:  # noqa: BLE001  # whatever it was, those who wait must be notified, and the thread goes on
+        except Exception as exc:  # noqa: BLE001  # whatever it was, those who wait must be notified, and the thread continues
             for job in batch:
                 job.error = JournalError(
                     f"The journal failed in a way that it does not know: {exc!r}. Please report this."

@@ -95,9 +95,9 @@ def _closer_look(transcript: Transcript) -> str:
 def _left(transcript: Transcript, findings: Findings) -> str:
     parts = []
     if findings.left:
-        parts.append(f"Not searched yet: {_names(findings.left)}. Resume with a larger limit to go on.")
+        parts.append(f"Not searched yet: {_names(findings.left)}. Resume with a larger limit to continue.")
     elif transcript.must_stop and not findings.targets:
-        parts.append("I had not even seen which files there are. Resume with a larger limit to go on.")
+        parts.append("I had not even seen which files there are. Resume with a larger limit to continue.")
     if findings.more_files and "." in findings.searched:
         parts.append("The tool listed only some of the files; the search covered them all the same.")
     elif findings.more_files:
@@ -115,7 +115,7 @@ def _read(transcript: Transcript, task: Task) -> list[str]:
     if read is None:
         return [f"I could not read {task.file}."]
     shown = [f"    {_short(line)}" for line in read.lines[:_MAX_SHOWN]]
-    more = " and goes on" if "next_offset" in read.result else ""
+    more = " and continues" if "next_offset" in read.result else ""
     begin = " It begins:" if shown else ""
     return ["\n".join([f"{read.path}: I read {_number(len(read.lines), 'line')}{more}.{begin}", *shown])]
 

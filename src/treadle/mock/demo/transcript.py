@@ -14,7 +14,7 @@ from treadle.tools import JsonObject
 
 __all__ = ["Exchange", "Transcript", "read_request"]
 
-_GO_ON = re.compile(r"(?:please\s+)?(?:go on|continue|carry on|keep going|resume|proceed)[\s.!]*", re.IGNORECASE)
+_GO_ON = re.compile(r"(?:please\s+)?(?:continue|continue|carry on|keep going|resume|proceed)[\s.!]*", re.IGNORECASE)
 _NEVER_RUN = ("skipped", "cancelled")
 """Such a call may be proposed again."""
 
@@ -46,7 +46,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     """What one request tells."""
 
     task: str
-    """The words of the last user message that is more than a wish to go on."""
+    """The words of the last user message that is more than a wish to continue."""
     tools: Mapping[str, JsonObject]
     """The schemas of the tools offered, by name."""
     exchanges: tuple[Exchange, ...]
@@ -132,7 +132,7 @@ class _Request(msgspec.Struct):
 
 
 def _limits(messages: list[_Message]) -> list[str]:
-    """Return what the results since the last response say of a limit. Once the run goes on, it no longer holds."""
+    """Return what the results since the last response say of a limit. Once the run continues, it no longer holds."""
     newest = takewhile(lambda message: message.role == "tool", reversed(messages))
     results = [_object(_text(message.content)) or {} for message in newest]
     return [str(result.get("limit_message", "")) for result in results if result.get("limit_reached") is True]

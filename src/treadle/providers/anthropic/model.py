@@ -25,7 +25,7 @@ _VERSION = "2023-06-01"
 _BETA = "anthropic-beta"
 
 _MAX_PAUSES = 8
-"""How often one response is let go on after the vendor paused it."""
+"""How often one response is let continue after the vendor paused it."""
 
 
 class Anthropic:

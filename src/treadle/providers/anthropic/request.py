@@ -152,7 +152,7 @@ class AnthropicRequests:
         return [b',"output_config":' + to_json(config)] if config else []
 
     def _container(self, request: ModelRequest) -> list[bytes]:
-        """Return the field that says where the vendor's code goes on. A container that the person named stays."""
+        """Return the field that says where the vendor's code continues. A container that the person named stays."""
         container = self._options.container
         waits_in = (container_of(message, origin=self._origin) for message in _open_turn(request.messages))
         if not isinstance(container, str) and (known := next(filter(None, waits_in), None)):
@@ -186,7 +186,7 @@ class AnthropicRequests:
         return choice
 
     def _is_foreign_turn(self, messages: tuple[Message, ...]) -> bool:
-        """Whether the turn that goes on holds calls and no thought of this model that can go back: with thinking on, it is refused."""
+        """Whether the turn that continues holds calls and no thought of this model that can go back: with thinking on, it is refused."""
         turn = _open_turn(messages)
         if not turn or turn[0].role != "tool":
             return False
@@ -195,7 +195,7 @@ class AnthropicRequests:
 
 
 def _open_turn(messages: tuple[Message, ...]) -> list[Message]:
-    """Return the messages of the turn that goes on, the last one first; none where the person has begun another."""
+    """Return the messages of the turn that continues, the last one first; none where the person has begun another."""
     turn: list[Message] = []
     for message in reversed(messages):
         if message.role != "user":

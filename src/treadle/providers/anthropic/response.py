@@ -159,7 +159,7 @@ class AnthropicResponse(Response):
 
     @property
     def is_paused(self) -> bool:
-        """Whether the vendor paused a long turn of its own tools: sent back, it goes on. Calls are answered first."""
+        """Whether the vendor paused a long turn of its own tools: sent back, it continues. Calls are answered first."""
         return self._stop_reason == "pause_turn" and not self._blocks.calls
 
     @property

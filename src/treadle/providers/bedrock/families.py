@@ -19,7 +19,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     plain_schemas: bool = False
     """Whether a tool's schema may hold nothing but type, properties and required at its root."""
     thinks_first: bool = False
-    """Whether a turn that goes on must hold the model's signed thinking, where thinking is on."""
+    """Whether a turn that continues must hold the model's signed thinking, where thinking is on."""
 
 
 _CLAUDE = Family(takes_status=True, thinks_first=True)

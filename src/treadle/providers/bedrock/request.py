@@ -175,7 +175,7 @@ class BedrockRequests:
         return choice
 
     def _is_foreign_turn(self, messages: tuple[Message, ...]) -> bool:
-        """Whether the turn that goes on holds calls and no thought of this model that can go back: with thinking on, it is refused."""
+        """Whether the turn that continues holds calls and no thought of this model that can go back: with thinking on, it is refused."""
         if not messages or messages[-1].role == "assistant":
             return False
         turn: list[Message] = []

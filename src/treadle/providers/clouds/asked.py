@@ -53,7 +53,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def text_option(options: Mapping[str, Any], name: str, example: str) -> str | None:
-    """Return an option that must be a text; None where it is not set.
+    """Return an option that must be a string; None where it is not set.
 
     Raises:
         ConfigurationError: It is something else.

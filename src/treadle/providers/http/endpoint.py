@@ -33,7 +33,7 @@ class Timeouts(msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unk
     """Between two pieces of the answer."""
     after_finish_seconds: float = 15
     """After a finish reason, for more content or the end of the answer, where the dialect has no other end or the server omits it.
-    The response is then complete. Chat Completions and Gemini; a server that goes on after a finish gets `idle_seconds` from then on."""
+    The response is then complete. Chat Completions and Gemini; a server that continues after a finish gets `idle_seconds` from then on."""
     total_seconds: float = 600
     """For the whole answer, however steadily it drips."""
 

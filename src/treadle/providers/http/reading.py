@@ -64,7 +64,7 @@ class Response(Protocol):
     is_whole: bool = False
     """Whether the terminal came, and no content after it."""
     may_go_on: bool = True
-    """Whether content may follow the terminal: a server may report a finish in mid-stream, work for long and go on."""
+    """Whether content may follow the terminal: a server may report a finish in mid-stream, work for long and continue."""
     goes_on: bool = False
     """Whether content has followed the terminal: it may do so again, however late."""
     is_done: bool = False

@@ -166,7 +166,7 @@ class ChatResponse(Response):
         if choice.message is not None:
             self._take_message(choice.message, parts)
         if (self._calls.size, len(parts)) != before:
-            if self.is_whole:  # this server goes on after a finish: it may do so again, however late
+            if self.is_whole:  # this server continues after a finish: it may do so again, however late
                 self.goes_on = True
             self.is_whole = False  # the finish that came before this content was not the end
         if choice.finish_reason and isinstance(choice.finish_reason, str):

@@ -81,7 +81,7 @@ class ResponsesRequests:
         return self._messages.body(b"".join(head), messages, session_id=request.session_id)
 
     def can_resume(self, request: ModelRequest) -> bool:
-        """Whether the server keeps a response that this request goes on from."""
+        """Whether the server keeps a response that this request continues from."""
         return self._kept(request) is not None
 
     def own_names(self, request: ModelRequest) -> Mapping[str, str]:

@@ -85,7 +85,7 @@ def glob_tool(root: Root) -> Tool:
 def read_tool(root: Root) -> Tool:
     """Return the `read` tool over one folder. Its result is `{"output": "first\\nsecond", "count": 2}`.
 
-    While there is more, `next_offset` says where to go on.
+    While there is more, `next_offset` says where to continue.
     """
     return Tool(
         name="read",
@@ -93,7 +93,7 @@ def read_tool(root: Root) -> Tool:
             "Read a text file by lines. Use it when you know which file; use grep first to find the place in a large "
             f"one, and list for folders.\nOutput: the lines as they are; `count` is their number, at most {_MAX_LINES} "
             f"and about {_MAX_OUTPUT_CHARS} characters; lines over {_MAX_LINE_BYTES} bytes are cut. `next_offset` is "
-            f"there when the file goes on: call again with it as `offset`. {FOLDER_ROOTED} Not for binary files."
+            f"there when the file continues: call again with it as `offset`. {FOLDER_ROOTED} Not for binary files."
         ),
         parameters={
             "type": "object",
@@ -211,7 +211,7 @@ def _continued(found: list[str], *, next_offset: int) -> JsonObject:
         "output": "\n".join(found),
         "count": len(found),
         "next_offset": next_offset,
-        "hint": f"The file goes on. Read again with offset {next_offset}.",
+        "hint": f"The file continues. Read again with offset {next_offset}.",
     }
 
 

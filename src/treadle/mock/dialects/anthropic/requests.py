@@ -226,7 +226,7 @@ def _check_sampling(body: JsonObject) -> None:
 
 
 def _check_begins_with_thinking(messages: Any) -> None:
-    """The turn that goes on after results must hold thinking: nothing else proves what the model thought."""
+    """The turn that continues after results must hold thinking: nothing else proves what the model thought."""
     turn = [(index, _first_kind(content)) for index, content in _open_turn(messages)]
     if turn and not any(kind in ("thinking", "redacted_thinking") for _, kind in turn):
         index, kind = turn[-1]

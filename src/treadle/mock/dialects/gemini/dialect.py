@@ -143,7 +143,7 @@ def _args(arguments: str) -> Any:
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> JsonObject:
     if len(result := dict(pairs)) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return result
 
 

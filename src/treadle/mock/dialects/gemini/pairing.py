@@ -222,7 +222,7 @@ def _check_signatures(parts: list[JsonObject], signed: Collection[str], where: s
 
 
 def _check_open_turn(contents: list[Any]) -> None:
-    """Only the turn that goes on is looked at, and in each of its steps the first call only."""
+    """Only the turn that continues is looked at, and in each of its steps the first call only."""
     for index, content in reversed(list(enumerate(contents))):
         role, parts = _content(content, f"contents[{index}]")
         if role == "user" and any("functionResponse" not in part for part in parts):

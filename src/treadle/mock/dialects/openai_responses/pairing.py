@@ -55,7 +55,7 @@ _SERVER_SIDE = frozenset({
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server knows of the response that a request goes on from."""
+    """What the server knows of the response that a request continues from."""
 
     open_calls: tuple[str, ...] = ()
     """Calls of it that wait for their outputs."""
