@@ -61,7 +61,9 @@ _MODULES = (
         "Values that the other modules exchange: messages, results, states and limits.",
         (
             *(f"treadle.{path.stem}" for path in sorted((PROJECT / "src" / "treadle").glob("[a-z]*.py"))),
+            "treadle.budgets",
             "treadle.state",
+            "treadle.tools",
         ),
     ),
     (
@@ -72,6 +74,7 @@ _MODULES = (
             "treadle.journals.postgres",
             "treadle.journals.stores",
             "treadle.providers.anthropic",
+            "treadle.providers.bedrock",
             "treadle.providers.gemini",
             "treadle.providers.openai_chat",
             "treadle.providers.openai_responses",

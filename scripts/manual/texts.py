@@ -88,13 +88,21 @@ def _signature(one: griffe.Object | griffe.Alias, name: str) -> str:
         function = constructor(one)
     if function is None or not function.is_function:
         return ""
-    shown = [str(parameter) for parameter in function.parameters if parameter.name not in ("self", "cls")]
+    shown = [_parameter(parameter) for parameter in function.parameters if parameter.name not in ("self", "cls")]
     stars = _star_before(function.parameters)
     if stars is not None:
         shown.insert(stars, "*")
     returns = f" -> {function.returns}" if getattr(function, "returns", None) is not None and not one.is_class else ""
     inside = ", ".join(shown) if len(", ".join(shown)) < 80 else "\n    " + ",\n    ".join(shown) + ",\n"
     return f"```python\n{name}({inside}){returns}\n```\n"
+
+
+def _parameter(one: griffe.Parameter) -> str:
+    """Return a parameter as it is written in a signature."""
+    stars = {griffe.ParameterKind.var_positional: "*", griffe.ParameterKind.var_keyword: "**"}.get(one.kind, "")
+    annotation = "" if one.annotation is None else f": {one.annotation}"
+    default = "" if one.default is None or stars else f" = {one.default}" if annotation else f"={one.default}"
+    return f"{stars}{one.name}{annotation}{default}"
 
 
 def _star_before(parameters: griffe.Parameters) -> int | None:

@@ -105,7 +105,7 @@ def _without_repeated_calls(message: Message, repairs: list[str]) -> Message:
     for part in message.parts:
         if isinstance(part, ToolCall):
             if part.id in seen:
-                repairs.append(f"call {part.id!r} stood twice in one message; the first is kept")
+                repairs.append(f"call {part.id!r} occurred twice in one message; the first is kept")
                 continue
             seen.add(part.id)
         parts.append(part)
@@ -153,10 +153,10 @@ def _results_for(
     for call in calls:
         result, place = _find(call, index, messages, used)
         if result is None:
-            repairs.append(f"call {call.id!r} of {call.name!r} had no result; it is told that its outcome is unknown")
+            repairs.append(f"call {call.id!r} of {call.name!r} had no result; its outcome is reported as unknown")
             result = Result(call_id=call.id, name=call.name, content=_LOST, is_error=True)
         elif place != index + 1:
-            repairs.append(f"the result of call {call.id!r} was not behind its call and is moved there")
+            repairs.append(f"the result of call {call.id!r} did not follow its call and is moved there")
         found.append(result)
     return Message(role="tool", parts=tuple(found))
 

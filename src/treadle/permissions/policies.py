@@ -83,7 +83,7 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return Decision(
             kind=DecisionKind.ASK,
             rule=f"{UNDECIDED} {self.kind} {rule.text}",
-            reason=f"Nobody can say whether the rule `{rule.text}` applies. {line.undecided}",
+            reason=f"It cannot be determined whether the rule `{rule.text}` applies. {line.undecided}",
             scope="runtime" if self.kind == DecisionKind.DENY else self.scope,
         )
 
@@ -176,7 +176,7 @@ def _named(kind: DecisionKind, names: Sequence[str], scope: str, reason: str = "
     if not names:
         raise ConfigurationError(f"{kind}() needs at least one tool's name, or '*' for every tool.")
     if wrong := [name for name in names if not isinstance(name, str)]:
-        raise ConfigurationError(f"{kind}() takes the names of tools as text; got {shown(wrong[0])}.")
+        raise ConfigurationError(f"{kind}() takes the names of tools as strings; got {shown(wrong[0])}.")
     return NamedPolicy(kind=kind, rules=tuple(Rule.parse(name) for name in names), reason=reason, scope=scope)
 
 

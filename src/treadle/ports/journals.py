@@ -114,7 +114,12 @@ class Degradation(Protocol):
     """A journal that continues without its store for a while, and says so."""
 
     def listen(self, session_id: str, on_event: Callable[[JournalDegraded], None]) -> None:
-        """Call back when the store of this session has failed, and when it is back."""
+        """Call back when the store of this session has failed, and when it is back.
+
+        Args:
+            session_id: The session to watch.
+            on_event: Called on the event loop with what has happened.
+        """
         ...
 
     def waiting(self, session_id: str) -> int:
@@ -210,7 +215,8 @@ class Journal(Protocol):
         """Remove everything of a session but this event, numbered 1, which says that the session is deleted.
 
         Args:
-            blobs: Stored bytes that go too, where no other session names them.
+            tombstone: The one event that stays.
+            blobs: Stored bytes that are removed too, where no other session names them.
 
         Raises:
             UnknownSession: There is no such session.
@@ -269,7 +275,13 @@ class Journal(Protocol):
         ...
 
     async def consume(self, session_id: str, message_ids: Sequence[str], seq: int) -> None:
-        """Mark messages as consumed by the event numbered `seq`."""
+        """Mark messages as consumed by the event numbered `seq`.
+
+        Args:
+            session_id: The session whose inbox holds them.
+            message_ids: Ids of the messages; those that the inbox does not hold are passed over.
+            seq: Number of the event.
+        """
         ...
 
     async def put_blob(self, content: bytes) -> str:

@@ -24,7 +24,12 @@ class Clock(Protocol):
         ...
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Call back on the event loop after so many seconds."""
+        """Call back on the event loop after so many seconds.
+
+        Args:
+            seconds: How long from now; 0 or less for the next turn of the loop.
+            callback: Called once, unless the timer is cancelled before.
+        """
         ...
 
 

@@ -38,7 +38,7 @@ def check_model_name(name: str) -> tuple[str, str]:
         UnknownModel: The name is invalid; the message lists what there is.
     """
     if not isinstance(name, str):
-        raise UnknownModel(f"A model's name is a text such as 'openai-chat:NAME'; got {shown(name)}.")
+        raise UnknownModel(f"A model's name is a string such as 'openai-chat:NAME'; got {shown(name)}.")
     dialect, _, model = name.partition(":")
     is_known = dialect in VENDORS or dialect in _OTHERS
     if not is_known or (dialect != "demo" and not model):
@@ -50,7 +50,7 @@ def check_model_name(name: str) -> tuple[str, str]:
 def _meant(dialect: str, model: str) -> str:
     """Return the question what was meant, where a name is near to a known one or stands alone."""
     if dialect in VENDORS:  # the model is missing
-        return f" Name a model behind the colon, as in '{dialect}:NAME'."
+        return f" Name a model after the colon, as in '{dialect}:NAME'."
     near = difflib.get_close_matches(dialect.casefold(), [*VENDORS, *_OTHERS], n=1, cutoff=0.6)
     if not near:
         return ""

@@ -119,7 +119,7 @@ def _hints(function: Callable[..., Any], localns: Mapping[str, Any]) -> dict[str
     except (NameError, TypeError, SyntaxError, AttributeError) as error:
         raise ToolDefinitionError(
             f"Tool {function.__name__!r}: an annotation cannot be read: {error}. "
-            "It must be a type, and its names must be there at run time, not only under TYPE_CHECKING."
+            "It must be a type, and its names must exist at run time, not only under TYPE_CHECKING."
         ) from error
 
 

@@ -283,7 +283,9 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
         if self.interrupt not in ("cancel", "block"):
             raise ToolDefinitionError(f"Tool {self.name!r}: interrupt {shown(self.interrupt)} must be cancel or block.")
         if self.interrupt == "block" and self.timeout is None:
-            raise ToolDefinitionError(f"Tool {self.name!r}: one that no cancelling cuts off needs a timeout.")
+            raise ToolDefinitionError(
+                f"Tool {self.name!r}: interrupt='block' needs a timeout, because nothing else ends the call."
+            )
         flags = (("ends_run", self.ends_run), ("polling", self.polling), ("resumes", self.resumes))
         for word, flag in flags:
             if not isinstance(flag, bool):

@@ -26,7 +26,7 @@ _FRAME_CHARS = 200
 _threads = Threads()
 
 _DESCRIPTION = f"""\
-Read on in a result of which you were shown a part: its mark names the artifact. Give `offset` and `length` for a part of it, or \
+Read more of a result that was shown to you in part: the mark in it names the artifact. Give `offset` and `length` for a part of it, or \
 `search` for the places where it says something. Offsets count characters from 0. At most {_MOST_CHARS} characters are returned; \
 `next_offset` is where to read on. A search returns at most `max_matches` places; `truncated` says when there are more."""
 

@@ -73,7 +73,9 @@ def parse_arguments(text: str, *, max_chars: int = 1_000_000, max_depth: int = 6
         _refuse_overflow(text)
     if not isinstance(value, dict):
         details = [row("", "object", bounded(value))]
-        raise InvalidArguments(f"expected one JSON object with the arguments by name; got {shape(value)}.", details)
+        raise InvalidArguments(
+            f"expected one JSON object with the arguments by parameter name; got {shape(value)}.", details
+        )
     return value
 
 

@@ -167,7 +167,7 @@ def check_decision(decision: ReActDecision, tools: Sequence[ToolSpec], tool_choi
 
 def _problems_of_call(decision: ReActDecision, tools: Sequence[ToolSpec], tool_choice: str) -> list[str]:
     if tool_choice == "none":
-        return ["Calling tools is over: answer now, with `type` final_answer."]
+        return ["No more tools may be called: answer now, with `type` final_answer."]
     spec = next((spec for spec in tools if spec.name == decision.tool), None)
     if spec is None:
         return [_unknown(decision.tool, [spec.name for spec in tools])]
