@@ -21,7 +21,7 @@ def sentence(ran: subprocess.CompletedProcess[str]) -> str:
 
 USAGE = [
     (["rnu", "x"], "Did you mean run?"),
-    (["run"], "What is the task?"),
+    (["run"], "No task is given."),
     (["run", ""], "The task is empty"),
     (["sessions", "shwo", "s"], "Did you mean show?"),
     (["config", "shwo"], "Did you mean show?"),
@@ -32,7 +32,7 @@ USAGE = [
     (["run", "--max-tol-calls", "3", "x"], "Did you mean --max-tool-calls?"),
     (["run", "--max-tol-calls=3"], "Did you mean --max-tool-calls?"),
     (["run", "--jso", "x"], "Did you mean --json?"),
-    (["--json", "sessions"], "behind the command"),
+    (["--json", "sessions"], "after the command"),
     (["sessions", "show", "s1", "--jurnal", "x"], "Did you mean --journal?"),
     (["run", "--max-tool-calls", "many", "x"], "such as 20"),
     (["run", "--max-tool-calls", "-1", "x"], "0 or more"),
@@ -96,7 +96,7 @@ BROKEN = {
     "guard of 0": ("[guards]\nrepeats = 0\n", "line 2: Guard repeats"),
     "word": ("on_limit = 'stop'\n", "line 1: 'on_limit' must be one of summarize, report"),
     "rule": ("allow = ['read(x']\n", "line 1: Rule"),
-    "rules of numbers": ("deny = [3]\n", "line 1: 'deny' must be a list of texts"),
+    "rules of numbers": ("deny = [3]\n", "line 1: 'deny' must be a list of strings"),
     "price": ("[price]\ninput = 1\n", "a price needs 'output'"),
     "price of nan": ("price = {input = nan, output = 1}\n", "must be a number of 0 or more"),
 }

@@ -56,7 +56,7 @@ def test_a_session_needs_no_flags_to_go_on_from_anywhere(paying: Any, elsewhere:
     elsewhere("approve", "--last", "--by", "ada", code=0)
     done = elsewhere("resume", "--last", code=0)
     assert paid(paying) == 1
-    assert "now it works in" not in done.stderr
+    assert "now it uses" not in done.stderr
 
 
 @pytest.mark.row("N13", "H18")
@@ -78,8 +78,8 @@ def test_another_folder_and_a_missing_tool_are_told_before_anything_runs(paying:
     assert "does not exist here. Name its folder with -C" in elsewhere("resume", "--last", code=2).stderr
     assert paid(paying) == 0
     told = elsewhere("resume", "--last", "-C", str(paying.folder / "renamed"), code=0).stderr
-    assert "worked in" in told
-    assert told.index("worked in") < told.index("[ok]")
+    assert "used the folder" in told
+    assert told.index("used the folder") < told.index("[ok]")
     assert paid(paying) == 1
 
 

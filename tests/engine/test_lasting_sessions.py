@@ -327,7 +327,7 @@ async def test_an_empty_task_is_told(task: str) -> None:
 
 @pytest.mark.parametrize("task", [3, None, b"go", ["go"]])
 async def test_a_task_that_is_no_text_is_told(task: object) -> None:
-    with pytest.raises(ConfigurationError, match="text or a Message"):
+    with pytest.raises(ConfigurationError, match="string or a Message"):
         await Agent(ScriptedModel([text("x")])).run(task)  # type: ignore[arg-type]
 
 

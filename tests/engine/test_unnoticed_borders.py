@@ -217,7 +217,7 @@ async def test_what_a_run_is_to_remember_is_on_record() -> None:
 @pytest.mark.parametrize(("word", "words"), [("by", {"by": 3}), ("reason", {"reason": "\ud800"})])
 async def test_what_is_said_of_a_doubt_must_be_text_that_can_be_stored(word: str, words: Any) -> None:
     async with open_session("memory:") as session:
-        with pytest.raises(ConfigurationError, match=f"^{word} (must be a text|cannot be stored)"):
+        with pytest.raises(ConfigurationError, match=f"^{word} (must be a string|cannot be stored)"):
             await session.resolve("p", NotDone, **{"by": "ada", "reason": "seen", **words})
 
 

@@ -352,7 +352,7 @@ async def test_an_interrupt_goes_with_a_denial_only(words):
     agent = Agent(ScriptedModel([call("pay", n=1)]), tools=[tool_of(Recorder(), "pay", parameters=N)])
     paused = await agent.run("go")
 
-    with pytest.raises(Exception, match="goes with 'deny' only"):
+    with pytest.raises(Exception, match="True only with 'deny'"):
         await paused.session.answer(paused.approvals[0].id, **words)
 
 

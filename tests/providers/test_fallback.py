@@ -205,7 +205,7 @@ async def test_an_unknown_price_is_refused_or_let_pass_as_one_says(caplog: pytes
         await Agent(ScriptedModel([text("x")]), budget=budget).run("go")
     result = await Agent(ScriptedModel([text("x")]), budget=budget, unpriced="warn").run("go")
     assert (result.completed, result.report()["cost"]) == (True, None)
-    assert "The limit cannot hold" in caplog.text
+    assert "The limit cannot be enforced" in caplog.text
     with pytest.raises(ConfigurationError, match="unpriced"):
         Agent("demo", unpriced="never")  # type: ignore[arg-type]
 

@@ -127,8 +127,8 @@ async def test_an_input_that_the_model_does_not_accept_is_refused_before_any_req
     assert server.requests == []
     assert result.reason == "model_error"
     assert result.message == (
-        "openai-chat:words accepts text and pdf, and no image: the request holds image/png. Take it out, or name a model that accepts it."
-        " Where it does accept it, say so with resolve_model(..., facts=ModelFacts(inputs=[...]))."
+        "openai-chat:words accepts text and pdf, and no image: the request holds image/png. Leave it out, or use a model that accepts it."
+        " If the model does accept it, say so with resolve_model(..., facts=ModelFacts(inputs=[...]))."
     )
 
 

@@ -80,7 +80,7 @@ def test_explain_gives_seven_answers_as_text_and_as_one_object(paid: Program) ->
         "(unsafe) -> ok",
         "pay allow by rule",
         "completed (completed)",
-        "may do again",
+        "may repeat",
     ):
         assert words in said
     assert told["changed"][0]["tool"] == "pay"
@@ -110,7 +110,7 @@ def test_a_rewind_says_what_it_does_not_undo(paid: Program) -> None:
     back = paid("sessions", "rewind", "s1", "paid")
     further = paid.json("sessions", "rewind", "s1", "2")
 
-    assert "2 messages are out of the model's sight" in back.stderr
+    assert "2 messages are hidden from the model" in back.stderr
     assert [one["tool"] for one in further["effects"]] == ["pay"]
     assert [message["role"] for message in paid.json("sessions", "show", "s1")["messages"]] == ["user", "user"]
     assert "no mark 'gone'" in paid("sessions", "rewind", "s1", "gone", code=2).stderr
@@ -127,7 +127,7 @@ def test_an_exported_session_is_imported_whole_into_another_journal(paid: Progra
     assert ours.stdout == theirs.stdout
     assert paid("sessions", "export", "s1").stdout == (paid.folder / "s1.jsonl").read_text()
     assert "already" in paid("sessions", "import", "s1.jsonl", code=2).stderr
-    assert "cannot be made" in paid("sessions", "export", "s1", "s1.jsonl", code=2).stderr
+    assert "cannot be created" in paid("sessions", "export", "s1", "s1.jsonl", code=2).stderr
 
 
 @pytest.mark.parametrize("content", ["", "hello\n", '{"type": "run.started"}\n', "[1]\n", "\x00\n", '{"type": 7}\n'])

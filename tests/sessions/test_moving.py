@@ -192,7 +192,7 @@ async def test_a_session_whose_agent_is_at_work_is_moved_once_that_call_has_ende
     agent = Agent(above, tools=[clerk.as_tool("clerk", "Have it paid.")], policy=allow("*"))
     async with open_session(journal, id="s") as session:
         await agent.run("Pay", session=session)
-        with pytest.raises(NoSuchPoint, match=r"would stay behind\. End the call first: resume the run"):
+        with pytest.raises(NoSuchPoint, match=r"does not carry that session\. End the call first: resume the run"):
             await session.move("b")
         await session.cancel()
         assert (await agent.resume(session)).reason == "cancelled"

@@ -54,7 +54,7 @@ async def test_a_change_that_could_not_be_read_back_is_refused(journal: Journal,
 @pytest.mark.parametrize("name", [5, None, "\ud800"])
 async def test_a_model_whose_name_is_no_text_is_refused_before_anything_is_written(journal: Journal, name: Any) -> None:
     async with open_session(journal, id="s") as session:
-        with pytest.raises(ConfigurationError, match="name must be a text"):
+        with pytest.raises(ConfigurationError, match="name must be a string"):
             await Agent(ScriptedModel([text("x")], name=name)).run("go", session=session)
         assert await session.events() == ()
 
