@@ -286,7 +286,7 @@ async def test_a_way_that_was_left_can_be_forked_from_but_not_rewound_to(journal
         await session.mark("late")
         await session.rewind(2, tell_model=False)
 
-        with pytest.raises(NoSuchPoint, match="rewound already"):
+        with pytest.raises(NoSuchPoint, match="a rewind has discarded"):
             await session.rewind(end)
         with pytest.raises(NoSuchPoint, match="no mark 'late'"):
             await session.rewind("late")
