@@ -1,4 +1,4 @@
-"""Handoff: long work outgrows its window, and whoever goes on still knows the task, the approvals and what was done."""
+"""Handoff: long work outgrows its window, and whoever continues still knows the task, the approvals and what was done."""
 
 import json
 import random
@@ -112,7 +112,7 @@ async def test_the_last_exchanges_stay_exact_and_the_handoff_stays_the_same_afte
 
 
 def interleaved(calls: list[Any]) -> list[Any]:
-    """A model that answers a request for a handoff with one, and else goes on with its calls."""
+    """A model that answers a request for a handoff with one, and else continues with its calls."""
     left = iter([*calls, text("done")])
 
     def reply(request: ModelRequest) -> Any:

@@ -182,7 +182,7 @@ async def test_a_word_that_the_runtime_adds_at_a_resume_is_marked_as_its_own() -
         await Agent(ScriptedModel([text("Done.")]), tools=[read(Recorder())]).resume(session, budget=Budget())
         added = [event for event in await session.events() if event.type == "message.added"]
 
-    assert [(event.source, event.message.text) for event in added] == [("task", "go"), ("runtime", "Please go on.")]
+    assert [(event.source, event.message.text) for event in added] == [("task", "go"), ("runtime", "Please continue.")]
 
 
 async def test_the_events_of_a_session_after_a_number_begin_behind_it() -> None:

@@ -35,7 +35,7 @@ def policy_of(settings: Settings) -> Policy | None:
 
 
 def interactive_policy(settings: Settings, grants: Policy) -> Policy:
-    """Return the policy of a conversation: what a person allows while it goes on stands behind all denials."""
+    """Return the policy of a conversation: what a person allows while it continues stands behind all denials."""
     return first_of(*_denials(settings), grants, *_permissions(settings))
 
 

@@ -32,7 +32,7 @@ class _Asked:
 
 
 def main() -> int:
-    """Start the program of a folder, and leave once it runs: the keeper itself goes on in the background."""
+    """Start the program of a folder, and leave once it runs: the keeper itself continues in the background."""
     folder = sys.argv[1]
     os.umask(0o077)
     with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
@@ -125,7 +125,7 @@ def _keep(folder: str, plan: dict, child: int, output: int, feed: int, wake: int
             taken = piece[:room]
             room -= len(taken)
             left_out += len(piece) - len(taken)
-            with contextlib.suppress(OSError):  # the disk is full: the program goes on, and its words are left out
+            with contextlib.suppress(OSError):  # the disk is full: the program continues, and its words are left out
                 os.write(kept, taken)
         if wake in ready:
             os.read(wake, 64)

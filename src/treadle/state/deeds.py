@@ -1,4 +1,4 @@
-"""Deeds: what a session has done to the world, and what people have said of it. Kept for whoever goes on; decides nothing."""
+"""Deeds: what a session has done to the world, and what people have said of it. Kept for whoever continues; decides nothing."""
 
 import msgspec
 

@@ -12,7 +12,7 @@ def test_a_response_streams_to_the_screen_before_it_ends(person: Person) -> None
     with MockProvider(turns).in_thread() as provider:
         person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
         person.see("> ", "/help lists commands")
-        person.say("Go on")
+        person.say("Continue")
         seen = person.see("First", "Esc interrupts")
         assert "the rest of it" not in seen
         provider.gate("g").open()

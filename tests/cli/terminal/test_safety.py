@@ -57,7 +57,7 @@ def test_the_terminal_is_resized_in_the_middle_of_a_response(person: Person) -> 
     with MockProvider(turns).in_thread() as provider:
         person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
         person.see("> ")
-        person.say("Go on")
+        person.say("Continue")
         person.see("The first half", "Esc interrupts")
         person.resize(60, 20)
         person.press("typed")

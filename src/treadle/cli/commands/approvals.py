@@ -45,7 +45,7 @@ async def _list(options: Options, terminal: Terminal) -> int:
         terminal.say("No call waits for approval.")
     if doubts:
         calls = "1 call is" if len(doubts) == 1 else f"{len(doubts)} calls are"
-        terminal.say(f"{calls} in doubt, of unknown outcome. `treadle doubts` lists what to find out.")
+        terminal.say(f"{calls} in doubt, in doubt, of unknown outcome. `treadle doubts` lists what to find out.")
     return 0
 
 

@@ -7,7 +7,7 @@ from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.making import make_agent, resumed_budget
-from treadle.cli.origins import origin_of, restored, tell_other_folder
+from treadle.cli.origins import check_agent, origin_of, restored, tell_other_folder
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.running import carry_out, quiet_logs
 from treadle.cli.sessions import find_session, last_model, opened, opened_session, person
@@ -60,7 +60,9 @@ async def go_on(options: Options, terminal: Terminal) -> int:
         info = await find_session(journal, options.id)
         async with opened_session(journal, info.id) as session:
             session.check_active()
+            session.check_own()
             session.check_resumable()
+            check_agent(session, accepts_change=options.accepts_change)
             options = restored(options, session, terminal)
             settings = settings_of(options)
             model = options.model or await last_model(session) or settings.model

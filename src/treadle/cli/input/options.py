@@ -40,14 +40,14 @@ COMMANDS = {
     "sessions": "list sessions; show, explain, fork, rewind, export, import or delete one",
     "approvals": "list the calls that wait for a person",
     "approve": "allow (or --deny) a call that waits",
-    "doubts": "list the calls that may have acted, and of which nobody knows how they ended",
-    "resolve": "say how a call in doubt ended, with the receipt in hand",
+    "doubts": "list the calls whose outcome is unknown",
+    "resolve": "record how a call of unknown outcome ended",
     "cancel": "cancel a run that is live, paused, or broke off",
     "budgets": "show the ten budgets, and what a session has used of them",
     "tools": "list the tools, or check their contracts",
     "models": "list what is known of models: windows, limits, inputs, prices",
     "config": "show what is configured, and where it comes from",
-    "demo": "see a whole run at work: no key, no network",
+    "demo": "show a whole run: no key, no network",
     "doctor": "check this machine",
     "mock": "serve a script as a strict model provider on this machine",
 }
@@ -123,6 +123,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     on_approval: OnApproval | None = None
     approval_seconds: float | None = None
     """How long a person may take to answer."""
+    accepts_change: bool = False
+    """Whether a run that a program's agent began continues with the command line's agent."""
     remembered: tuple[str, ...] = ()
     """Names of the options that no one gave this time: the session remembers them."""
     allow: list[str] = []
@@ -171,7 +173,7 @@ def _refuse(unknown: str, command: str) -> NoReturn:
     flag = unknown.partition("=")[0]
     known = _flags_of(command)
     if flag in known:
-        raise UsageError(f"Write {flag} behind the command: `treadle {command} ... {flag}`.")
+        raise UsageError(f"Write {flag} after the command: `treadle {command} ... {flag}`.")
     raise UsageError(f"Unknown option {flag!r}.{_near(flag, known)} `treadle {command} --help` lists all.")
 
 
@@ -206,9 +208,9 @@ def _parser() -> _Parser:
     parser = _Parser(
         prog="treadle",
         description="Let a language model act through tools: every call decided, recorded, bounded, and done once.",
-        epilog="`treadle COMMAND --help` tells more. Try `treadle demo`.",
+        epilog="`treadle COMMAND --help` lists its flags. Try `treadle demo`.",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and end")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS:
         _add_command(commands, name)
@@ -301,6 +303,12 @@ def _add_chat(parser: _Parser) -> None:
 def _add_resume(parser: _Parser) -> None:
     parser.add_argument("id", nargs="?", metavar="ID", help="the session")
     parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
+    parser.flag(
+        "--accept-change",
+        dest="accepts_change",
+        action="store_true",
+        help="continue a run of a program's agent without that agent's instructions, tools and objects",
+    )
     _add_running(parser)
 
 
@@ -315,22 +323,26 @@ def _add_running(parser: _Parser) -> None:
         "--allow", action="append", metavar="RULE", help="allow these calls: TOOL or TOOL(key=glob); repeatable"
     )
     parser.flag("--deny", action="append", metavar="RULE", help="deny these calls; wins over --allow; repeatable")
-    parser.flag("--on-approval", choices=get_args(OnApproval), help="what a call that needs a person does (pause)")
+    parser.flag(
+        "--on-approval",
+        choices=get_args(OnApproval),
+        help="what happens to a call that needs a person (default: pause)",
+    )
     parser.flag(
         "--approval-seconds", type=seconds, metavar="N",
-        help="how long a person may take to answer a call that waits (604800, which is 7 days)",
+        help="how long a person may take to answer a call that waits (default: 604800, which is 7 days)",
     )  # fmt: skip
     parser.flag(
-        "--on-limit", choices=get_args(OnLimit), help="at a turn or call limit: sum up (default) or stop at once"
+        "--on-limit", choices=get_args(OnLimit), help="at a turn or call limit: summarize (default) or stop at once"
     )
-    parser.flag("--deadline", type=instant, metavar="TIME", help="when the run must have ended, as 2026-11-30T18:00")
+    parser.flag("--deadline", type=instant, metavar="TIME", help="when the run must end, such as 2026-11-30T18:00")
     _add_limits(parser)
     _add_places(parser)
     _add_output(parser)
 
 
 def _add_limits(parser: _Parser) -> None:
-    parser.flag("--profile", metavar="NAME", help="the budget of this kind of task, from the configuration")
+    parser.flag("--profile", metavar="NAME", help="use the limits of this profile of the configuration")
     for name in Budget.__struct_fields__:
         flags = ["--" + name.replace("_", "-")]
         flags += ["--max-turns"] if name == "max_model_turns" else []
@@ -376,8 +388,10 @@ def _add_output(parser: _Parser) -> None:
         action="store_true",
         help="write every event as a line of JSON, the report last",
     )
-    parser.flag("-q", "--quiet", dest="is_quiet", action="store_true", help="no progress on standard error")
-    parser.flag("-v", "--verbose", dest="is_verbose", action="store_true", help="decisions, retries and budgets too")
+    parser.flag("-q", "--quiet", dest="is_quiet", action="store_true", help="show no progress on standard error")
+    parser.flag(
+        "-v", "--verbose", dest="is_verbose", action="store_true", help="show decisions, retries and budgets too"
+    )
 
 
 def _add_sessions(parser: _Parser) -> None:
@@ -395,8 +409,8 @@ def _add_approve(parser: _Parser) -> None:
     _add_id(parser, "the approval, as `treadle approvals` lists it", "the newest approval")
     parser.flag("--deny", dest="is_denied", action="store_true", help="deny the call")
     parser.flag("--arguments", metavar="JSON", help="edited arguments for the call: one object")
-    parser.flag("--reason", metavar="TEXT", help="why; the model is told")
-    parser.flag("--by", metavar="NAME", help="who answers, for the record (your login)")
+    parser.flag("--reason", metavar="TEXT", help="the reason, which the model reads")
+    parser.flag("--by", metavar="NAME", help="who answers, for the record (default: your login)")
     _add_listing(parser)
 
 
@@ -407,12 +421,16 @@ def _add_id(parser: _Parser, what: str, last: str) -> None:
 
 def _add_resolve(parser: _Parser) -> None:
     _add_id(parser, "the call or its key, as `treadle doubts` lists it", "the newest call in doubt")
-    parser.flag("--done", metavar="JSON", help="it was done, with this result; null for a result of nothing")
-    parser.flag("--not-done", dest="is_not_done", action="store_true", help="it surely was not done: it may run")
-    parser.flag("--unknown", dest="is_unknown", action="store_true", help="nobody will find out: list it no longer")
-    parser.flag("--session", metavar="ID", help="the session, where several have a call of that id in doubt")
+    parser.flag("--done", metavar="JSON", help="the call was done, with this result; null for no result")
+    parser.flag(
+        "--not-done", dest="is_not_done", action="store_true", help="the call was certainly not done: it may run"
+    )
+    parser.flag(
+        "--unknown", dest="is_unknown", action="store_true", help="the outcome stays unknown: stop listing the call"
+    )
+    parser.flag("--session", metavar="ID", help="the session, if several have a call of that id in doubt")
     parser.flag("--reason", metavar="TEXT", help="how you know, for the record")
-    parser.flag("--by", metavar="NAME", help="who says so, for the record (your login)")
+    parser.flag("--by", metavar="NAME", help="who decided it, for the record (default: your login)")
     _add_listing(parser)
 
 
@@ -439,7 +457,9 @@ def _add_tools(parser: _Parser) -> None:
 
 
 def _add_models(parser: _Parser) -> None:
-    parser.add_argument("name", nargs="?", default=None, metavar="NAME", help="a model or a vendor (all that is known)")
+    parser.add_argument(
+        "name", nargs="?", default=None, metavar="NAME", help="a model or a vendor (default: all that are known)"
+    )
     _add_json(parser)
 
 
@@ -461,8 +481,8 @@ def _add_doctor(parser: _Parser) -> None:
 
 def _add_mock(parser: _Parser) -> None:
     parser.add_argument("script", metavar="SCRIPT", help="a JSON file of turns")
-    parser.flag("--port", type=port, metavar="N", help="where to listen (0, any free port)")
-    parser.flag("--record", metavar="FILE", help="a file that gets one JSON line a request")
+    parser.flag("--port", type=port, metavar="N", help="the port to listen on (default 0: any free port)")
+    parser.flag("--record", metavar="FILE", help="write each request to this file, as a line of JSON")
 
 
 _FILLERS = {

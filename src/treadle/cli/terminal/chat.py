@@ -103,7 +103,7 @@ class Chat:
     # --- its life
 
     async def run(self, first: str | None = None) -> int:
-        """Go on until the person leaves, and return the exit code.
+        """Continue until the person leaves, and return the exit code.
 
         Args:
             first: The first message, where there is one.
@@ -121,7 +121,7 @@ class Chat:
         return self.code
 
     async def open(self, session_id: str | None) -> None:
-        """Go on in another session, or in a new one.
+        """Continue in another session, or in a new one.
 
         Raises:
             TreadleError: It cannot be opened, or no run may begin in it.
@@ -176,7 +176,7 @@ class Chat:
         return self._agent
 
     def use_model(self, name: str) -> None:
-        """Let another model go on.
+        """Let another model continue.
 
         Raises:
             ConfigurationError: There is no such model, or its key lacks. The one before stays.
@@ -392,7 +392,7 @@ class Chat:
     # --- questions
 
     async def _answered(self, result: RunResult) -> bool:
-        """Ask about each call that waits; return whether the run goes on."""
+        """Ask about each call that waits; return whether the run continues."""
         total = len(result.approvals)
         for number, approval in enumerate(result.approvals, 1):
             if not any(one.id == approval.id for one in await self.session.approvals()):

@@ -14,7 +14,7 @@ _MAX_CALLS = 200
 
 
 class Grants:
-    """A policy that grows while a conversation goes on. Denials stand before it."""
+    """A policy that grows while a conversation continues. Denials stand before it."""
 
     def __init__(self) -> None:
         self.rules: list[str] = []

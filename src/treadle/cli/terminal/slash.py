@@ -140,7 +140,7 @@ async def _resume(chat: Conversation, rest: str) -> None:
     chat.face.tell(f"Session {info.id}: {counted(len(chat.session.messages), 'message')}. {one_line(info.task, 100)}")
     run = chat.session.state.run
     if run is not None and run.phase in ("paused", "running"):
-        chat.face.tell("Its run had not ended, and goes on now.")
+        chat.face.tell("Its run had not ended, and continues now.")
         await chat.go_on()
 
 

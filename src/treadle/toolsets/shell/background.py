@@ -1,4 +1,4 @@
-"""The toolset of a shell whose commands may go on in the background: start, read by lines, write, end. Decides nothing itself."""
+"""The toolset of a shell whose commands may run in the background: start, read by lines, write, end. Decides nothing itself."""
 
 import os
 import time
@@ -33,11 +33,11 @@ _threads = Threads()
 
 
 class ShellTools:
-    """A toolset: `shell`, whose commands may go on in the background, and the tools that read, write and end those.
+    """A toolset: `shell`, whose commands may run in the background, and the tools that read, write and end those.
 
     A process in the background has a lifetime, which a keeper of its own ends: also after a crash of this program. What it writes is kept on
     disk. A run that ends, ends the processes of its session, but those that were started with `keep`; one that pauses ends none.
-    A session that goes on after a restart finds its processes again.
+    A session that continues after a restart finds its processes again.
 
     Example:
         agent = Agent("openai:gpt-5-mini", tools=[*file_tools("."), ShellTools(".")])
@@ -94,7 +94,7 @@ def _tools(root: Root, processes: Processes) -> tuple[Tool, ...]:
 def _lister(processes: Processes) -> Tool:
     return Tool(
         name="list_processes",
-        description="List the background processes of this session: id, command, status, and for how long each may go on.",
+        description="List the background processes of this session: id, command, status, and for how long each may run.",
         parameters={"type": "object", "properties": {}, "additionalProperties": False},
         output_schema=_listing(),
         effect="read",
@@ -108,7 +108,7 @@ def _reader(processes: Processes) -> Tool:
         name="read_process",
         description=(
             "Read what a background process has written, by lines; standard output and standard error come together.\nOutput: `output`, "
-            "`next_offset` to go on from, and `status`: running, exited (with `exit_code`), timed_out, killed or lost. With `wait`, it "
+            "`next_offset` to continue from, and `status`: running, exited (with `exit_code`), timed_out, killed or lost. With `wait`, it "
             "waits for new lines or the end. A last line that has no end yet is shown, and read again by the next call."
         ),
         parameters={

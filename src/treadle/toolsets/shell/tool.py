@@ -62,7 +62,7 @@ _BACKGROUND: JsonObject = {
     "background": {
         "type": "boolean",
         "default": False,
-        "description": "Go on without waiting for its end. Needs a `lifetime`.",
+        "description": "Run in the background: return at once, without waiting for its end. Needs a `lifetime`.",
     },
     "lifetime": {
         "type": "number",
@@ -73,7 +73,7 @@ _BACKGROUND: JsonObject = {
     "keep": {
         "type": "boolean",
         "default": False,
-        "description": "Let a command in the background go on after this task, until its lifetime is over.",
+        "description": "Let a background command run on after this task, until its lifetime is over.",
     },
 }
 
@@ -157,7 +157,7 @@ def shell_tool(root: str | Path, *, processes: Processes | None = None) -> Tool:
 
     Args:
         root: The folder in which the first command starts.
-        processes: Where commands may go on in the background, as `ShellTools` offers it; None where they may not.
+        processes: Where commands may run in the background, as `ShellTools` offers it; None where they may not.
 
     Raises:
         ConfigurationError: The folder does not exist.
