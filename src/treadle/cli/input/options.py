@@ -303,12 +303,8 @@ def _add_chat(parser: _Parser) -> None:
 def _add_resume(parser: _Parser) -> None:
     parser.add_argument("id", nargs="?", metavar="ID", help="the session")
     parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
-    parser.flag(
-        "--accept-change",
-        dest="accepts_change",
-        action="store_true",
-        help="continue a run of a program's agent without that agent's instructions, tools and objects",
-    )
+    change = "continue a run that the agent of a program began, without that agent"
+    parser.flag("--accept-change", dest="accepts_change", action="store_true", help=change)
     _add_running(parser)
 
 
@@ -323,11 +319,7 @@ def _add_running(parser: _Parser) -> None:
         "--allow", action="append", metavar="RULE", help="allow these calls: TOOL or TOOL(key=glob); repeatable"
     )
     parser.flag("--deny", action="append", metavar="RULE", help="deny these calls; wins over --allow; repeatable")
-    parser.flag(
-        "--on-approval",
-        choices=get_args(OnApproval),
-        help="what happens to a call that needs a person (default: pause)",
-    )
+    parser.flag("--on-approval", choices=get_args(OnApproval), help="for a call that needs a person (default: pause)")
     parser.flag(
         "--approval-seconds", type=seconds, metavar="N",
         help="how long a person may take to answer a call that waits (default: 604800, which is 7 days)",
@@ -389,9 +381,7 @@ def _add_output(parser: _Parser) -> None:
         help="write every event as a line of JSON, the report last",
     )
     parser.flag("-q", "--quiet", dest="is_quiet", action="store_true", help="show no progress on standard error")
-    parser.flag(
-        "-v", "--verbose", dest="is_verbose", action="store_true", help="show decisions, retries and budgets too"
-    )
+    parser.flag("-v", "--verbose", dest="is_verbose", action="store_true", help="show decisions and retries too")
 
 
 def _add_sessions(parser: _Parser) -> None:
@@ -422,12 +412,8 @@ def _add_id(parser: _Parser, what: str, last: str) -> None:
 def _add_resolve(parser: _Parser) -> None:
     _add_id(parser, "the call or its key, as `treadle doubts` lists it", "the newest call in doubt")
     parser.flag("--done", metavar="JSON", help="the call was done, with this result; null for no result")
-    parser.flag(
-        "--not-done", dest="is_not_done", action="store_true", help="the call was certainly not done: it may run"
-    )
-    parser.flag(
-        "--unknown", dest="is_unknown", action="store_true", help="the outcome stays unknown: stop listing the call"
-    )
+    parser.flag("--not-done", dest="is_not_done", action="store_true", help="the call was not done: it may run")
+    parser.flag("--unknown", dest="is_unknown", action="store_true", help="it stays unknown: stop listing it")
     parser.flag("--session", metavar="ID", help="the session, if several have a call of that id in doubt")
     parser.flag("--reason", metavar="TEXT", help="how you know, for the record")
     parser.flag("--by", metavar="NAME", help="who decided it, for the record (default: your login)")
@@ -457,9 +443,7 @@ def _add_tools(parser: _Parser) -> None:
 
 
 def _add_models(parser: _Parser) -> None:
-    parser.add_argument(
-        "name", nargs="?", default=None, metavar="NAME", help="a model or a vendor (default: all that are known)"
-    )
+    parser.add_argument("name", nargs="?", default=None, metavar="NAME", help="a model or a vendor (default: all)")
     _add_json(parser)
 
 
