@@ -2,7 +2,9 @@
 
 import copy
 import operator
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -10,7 +12,7 @@ import pytest
 
 from invariants import check_session
 from pipeline_tools import Recorder, act, on_fake_clock, read, types
-from treadle import Agent, Decision, ToolContext, allow, ask
+from treadle import Agent, Decision, ToolContext, allow, ask, deny, first_of
 from treadle.drivers.react import ReActDecision, ReActDriver
 from treadle.events import AnyEvent, MessageAdded
 from treadle.messages import Message, Opaque, Thinking, ToolCall, user_message
@@ -392,3 +394,24 @@ async def test_a_deadline_that_has_passed_is_named() -> None:
     assert "2001-09-09T01:46:40+00:00" in result.message
     assert "0.0 of 0.0" not in result.message
     assert (result.reason, result.report()["budget"]) == ("budget_exceeded", "max_wall_time_seconds")
+
+
+@pytest.mark.parametrize(
+    "policy", [None, allow("act"), first_of(deny("pay"), allow("*"))], ids=["none", "rule", "several"]
+)
+async def test_a_decision_on_a_call_copies_no_session_so_that_long_runs_cost_no_more_for_each(policy):
+    copies = 0
+
+    def count(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal copies
+        copies += event == "call" and frame.f_code.co_qualname == "_copy_of"
+
+    model = ScriptedModel([*[call("act", n=n) for n in range(5)], text("Done.")])
+    sys.setprofile(count)
+    try:
+        result = await Agent(model, tools=[act(Recorder())], policy=policy).run("go")
+    finally:
+        sys.setprofile(None)
+
+    assert result.completed
+    assert copies == 0

@@ -7,6 +7,7 @@ import msgspec
 from treadle.canonical import copied, digest
 from treadle.events import ApprovalAnswered, ApprovalRequested
 from treadle.permissions.reviews import offered_rules, review_of
+from treadle.permissions.views import facts_in
 from treadle.ports import Decision, DecisionKind, SessionView
 from treadle.state import IN_DOUBT, Approval, CallState, Doubt
 from treadle.tools import ApprovalType, CheckedCall, Tool
@@ -177,7 +178,7 @@ def request(
         expires_at: When the request is void, in seconds since 1970.
     """
     replaced = state.approval if decision.rule == _UNFIT_EDIT else None
-    shown = review_of(call, session.state.facts.values)
+    shown = review_of(call, facts_in(session))
     return ApprovalRequested(
         call_id=state.call.id,
         approval_id="ap_" + token,

@@ -12,6 +12,7 @@ from treadle.errors import ConfigurationError, shown
 from treadle.permissions.index import RuleIndex
 from treadle.permissions.lines import JudgedLine, judged
 from treadle.permissions.rules import Rule, Subjects
+from treadle.permissions.views import facts_in, granted_in
 from treadle.ports import Decision, DecisionKind, Policy, SessionView
 from treadle.tools import CheckedCall, Effect, Risk
 
@@ -58,7 +59,7 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "index", RuleIndex(self.rules, loosens=loosens))
 
     def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
-        line = None if call.tool.line is None else judged(call, session.state.facts.values)
+        line = None if call.tool.line is None else judged(call, facts_in(session))
         loosens = self.kind == DecisionKind.ALLOW
         assert self.index is not None
         if line is not None and loosens:
@@ -227,13 +228,13 @@ def _ungranted(call: CheckedCall, session: SessionView | None) -> Decision:
         return Decision(kind=DecisionKind.ASK, rule=f"default for {call.effect}", scope="default", by="default")
     if call.tool.line is None:
         return _READ_DEFAULT
-    line = judged(call, {} if session is None else session.state.facts.values)
+    line = judged(call, {} if session is None else facts_in(session))
     return _READ_DEFAULT if line is None or line.is_certain else _OUTSIDE_DEFAULT
 
 
 def _granted(call: CheckedCall, session: SessionView) -> Decision | None:
     """Return the permission that a person has given for more than one call, where it covers this one."""
-    granted = session.state.granted
+    granted = granted_in(session)
     if not granted or all(not one.rules for one in granted):
         return None
     names = dict.fromkeys(rule for one in granted for rule in one.rules)

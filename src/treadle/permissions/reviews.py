@@ -10,6 +10,7 @@ from treadle.canonical import copied
 from treadle.permissions.lines import JudgedLine, judged
 from treadle.permissions.policies import allow
 from treadle.permissions.rules import Rule
+from treadle.permissions.views import facts_in
 from treadle.ports import Decision, SessionView
 from treadle.shell.rules import suggested
 from treadle.tools import CheckedCall, Effect, JsonObject, Preview, Review, Subject
@@ -60,7 +61,7 @@ def offered_rules(call: CheckedCall, decision: Decision, session: SessionView) -
     """
     if decision.scope not in ("default", "tool") or call.tool.requires_approval or decision.consent != "allow":
         return ()
-    line = judged(call, session.state.facts.values)
+    line = judged(call, facts_in(session))
     texts = _path_rules(call) if line is None else [f"{call.name}({one})" for one in suggested(line.line)]
     if not texts:
         return ()

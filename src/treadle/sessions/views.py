@@ -6,10 +6,11 @@ from typing import Any, NoReturn
 import msgspec
 
 from treadle.canonical import copied
+from treadle.events import RulesGranted
 from treadle.messages import Message, Opaque, Part, Thinking
 from treadle.ports import RequestNeed, SessionView
 from treadle.state import CallRecord, Consent, Deed, Denial, SessionState
-from treadle.tools import Mode
+from treadle.tools import JsonObject, Mode
 
 __all__ = ["CompiledView", "ReadOnlyMessages", "ReadOnlyView"]
 
@@ -43,6 +44,17 @@ class ReadOnlyView:
     def has_empty_messages(self) -> bool:
         """Whether a message without parts was ever added. Asked in every step, and so without a copy."""
         return self.__session.state.has_empty_messages
+
+    @property
+    def facts(self) -> JsonObject:
+        """What tools have remembered in the session. Asked on every call that acts, and so without a copy of the state."""
+        facts: JsonObject = copied(self.__session.state.facts.values)
+        return facts
+
+    @property
+    def granted(self) -> tuple[RulesGranted, ...]:
+        """What a person has allowed for more than one call. Asked on every call too."""
+        return self.__session.state.granted
 
     @property
     def state(self) -> SessionState:

@@ -18,6 +18,7 @@ from treadle.permissions.modes import in_mode
 from treadle.permissions.policies import decide, default_decision, failed_policy, opinion, stricter
 from treadle.permissions.protection import with_protection
 from treadle.permissions.required import with_approval
+from treadle.permissions.views import facts_in
 from treadle.ports import Decision, DecisionKind, Policy, SessionView
 from treadle.redaction import redacted_logger
 from treadle.state import SessionState
@@ -118,7 +119,7 @@ class Checker:
         if call.tool.requires_approval or call.tool.leaves_sandbox:
             decision = with_approval(decision, call)
         if not call.effect.is_read:
-            decision = with_protection(decision, call, self._session.state.facts.values)
+            decision = with_protection(decision, call, facts_in(self._session))
         mode = self._top.mode
         if mode != DEFAULT_MODE:
             decision = in_mode(mode, decision, call)
