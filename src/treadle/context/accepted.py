@@ -1,6 +1,6 @@
 """Accepted: media that a model is known not to accept are left out of its requests, with a sentence in their place.
 
-What a person sends with the task at hand stays, so that the request is refused, with the way out: an incomplete task is not sent. All else
+What a person sends with the task at hand stays, so that the request is refused, with the way out: half a task helps nobody. All else
 may come from a tool, or from a time when another model was asked, and must not end every later run of the session.
 """
 
