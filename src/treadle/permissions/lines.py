@@ -1,5 +1,6 @@
 """Lines of shell before the rules: what each simple command of a call would start and touch. Holds no rule and decides nothing."""
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
@@ -23,6 +24,11 @@ FILE_TOOLS = frozenset(name for names in _ACCESS.values() for name in names)
 """The tools whose rules on `path` hold for commands, too."""
 
 
+_WORDS = re.compile(r"[^\s;|&<>()=,:]+")
+_QUOTES = str.maketrans("", "", "'\"\\")
+_MAX_WORDS = 100
+
+
 class Reached(msgspec.Struct, frozen=True, kw_only=True):
     """A path that a command may read or write, as rules on paths see it."""
 
@@ -44,6 +50,8 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
     reached: tuple[Reached, ...]
     redirects: bool
     """Whether the line itself writes a file, by a redirection."""
+    mentioned: tuple[tuple[str, ...], ...] = ()
+    """Of a line that cannot be decided: the canonical names of each of its words, as if it were a path."""
 
     @property
     def is_certain(self) -> bool:
@@ -85,7 +93,13 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
         return JudgedLine(line=Line(source="", doubts=(doubt,)), reached=(), redirects=False)
     line = _analysed(given.text)
     reached = tuple(_reached(one, given) for one in line.touched)
-    return JudgedLine(line=line, reached=reached, redirects=any(one.writes for one in line.redirections))
+    words = () if line.is_decided else tuple(dict.fromkeys(_WORDS.findall(given.text.translate(_QUOTES))))
+    return JudgedLine(
+        line=line,
+        reached=reached,
+        redirects=any(one.writes for one in line.redirections),
+        mentioned=tuple(_names(given.look(word)) for word in words[:_MAX_WORDS] if "\0" not in word),
+    )
 
 
 def pattern_of(text: str) -> CommandPattern | None:

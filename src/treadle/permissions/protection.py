@@ -60,7 +60,9 @@ def _protected(call: CheckedCall, facts: JsonObject) -> str | None:
         found = next((one for one in written if is_protected(one.names)), None)
         if found is not None:
             return f"The line may write the protected file {found.names[0]}"
-        is_hinted = not line.is_decided and may_name_protected(line.line.source)
+        is_hinted = not line.is_decided and (
+            may_name_protected(line.line.source) or any(map(is_protected, line.mentioned))
+        )
         return "The line names a protected file, and nobody can say what it does with it" if is_hinted else None
     for subject in _subjects(call):
         if is_protected(subject.names):

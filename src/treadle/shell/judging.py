@@ -55,13 +55,15 @@ def program_name(word: str) -> str:
 
 def _judged(line: Line, *, depth: int) -> Line:
     invocations: list[Invocation] = []
+    within: list[Touched] = []
     doubts = list(line.doubts)
     for one in line.invocations:
         judged = Invocation(
             words=one.words, text=one.text, via=one.via, folders=one.folders, risks=(*one.risks, *_risks(one))
         )
-        inner = _inner(judged, depth=depth) if judged.risks else []
+        inner, reached = _inner(judged, depth=depth) if judged.risks else ([], [])
         invocations += [judged, *inner]
+        within += reached
     joined = next(
         (word for one in invocations for word in one.words if sum(map(word.count, _JOINING)) > _MAX_TAILS), None
     )
@@ -77,6 +79,7 @@ def _judged(line: Line, *, depth: int) -> Line:
     touched = [
         *(path for one in outer for path in _paths(one)),
         *(_target(one, at) for one in line.redirections for at in one.folders),
+        *within,
     ]
     return Line(
         source=line.source,
@@ -145,28 +148,39 @@ def _is_risky(argument: str, known: Program) -> bool:
     return name in known.risky or bool(letters & set(argument[1:]))
 
 
-def _inner(one: Invocation, *, depth: int) -> list[Invocation]:
-    """Return what a command may start in its turn, so that a rule that forbids finds it: each tail of its words, each text in them."""
+def _inner(one: Invocation, *, depth: int) -> tuple[list[Invocation], list[Touched]]:
+    """Return what a command may start and touch in its turn, so that a rule that forbids finds it: each tail of its words, each text in them."""
     via = (*one.via, program_name(one.program))
     found = [
         Invocation(words=one.words[at:], text=one.text, via=via, folders=one.folders)
         for at in range(1, min(len(one.words), MAX_COMMANDS))
         if not one.words[at].startswith("-") and not _ASSIGNMENT.match(one.words[at])
     ]
+    touched = [path for tail in found for path in _paths(tail)]
     if depth < _MAX_INNER:
         for argument in one.arguments:
             text = argument.partition("=")[2] if argument.startswith("--") and "=" in argument else argument
             if any(sign in text for sign in " \t\n;|&"):
-                found += _within(text, one, via=via, depth=depth)
-    return found
+                started, reached = _within(text, one, via=via, depth=depth)
+                found += started
+                touched += reached
+    return found, touched
 
 
-def _within(text: str, outer: Invocation, *, via: tuple[str, ...], depth: int) -> list[Invocation]:
+def _within(
+    text: str, outer: Invocation, *, via: tuple[str, ...], depth: int
+) -> tuple[list[Invocation], list[Touched]]:
     inner = _judged(read(text), depth=depth + 1)
-    return [
+    started = [
         Invocation(words=one.words, text=outer.text, via=(*via, *one.via), folders=outer.folders)
         for one in inner.invocations[:MAX_COMMANDS]
     ]
+    reached = [
+        Touched(path=_join(at, one.path), access=one.access, text=one.text, extent=one.extent)
+        for one in inner.touched
+        for at in outer.folders
+    ]
+    return started, reached
 
 
 def _target(one: Redirection, at: str) -> Touched:

@@ -149,6 +149,8 @@ _PUBLIC = frozenset({".env.example", ".env.sample", ".env.template", ".env.dist"
 
 _WORDS = re.compile(r"[^\s;|&<>()=,:]+")
 _QUOTES = str.maketrans("", "", "'\"\\")
+_EXPANDED = re.compile(r"\$\([^()]*\)|\$\{[^{}]*\}|\$\w+|`[^`]*`(?=\w)")
+"""What the shell may put in the place of nothing."""
 _EXPANSIONS = frozenset("*?[{$`")
 
 
@@ -171,7 +173,9 @@ def may_name_protected(text: str) -> bool:
     """
     if "$'" in text:
         return True  # its escapes may spell anything
-    return any(_may_be_protected(word) for word in _WORDS.findall(text.translate(_QUOTES)))
+    plain = text.translate(_QUOTES)
+    texts = (plain, plain.replace("`", " "), _EXPANDED.sub("", plain).replace("`", " "))
+    return any(_may_be_protected(word) for one in dict.fromkeys(texts) for word in _WORDS.findall(one))
 
 
 def _is_protected(path: str) -> bool:

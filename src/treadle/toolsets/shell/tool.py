@@ -245,7 +245,7 @@ def _look(root: str, folder: str, path: str) -> Place:
     """Say what a path stands for. A link on the way decides where it lies."""
     real = os.path.realpath(Path(folder, path))
     is_within = real == root or real.startswith(f"{root.rstrip('/')}/")
-    return Place(path=real, relative=os.path.relpath(real, root) if is_within else None, is_folder=Path(real).is_dir())
+    return Place(path=real, relative=os.path.relpath(real, root) if is_within else None, is_folder=os.path.isdir(real))  # noqa: PTH112 - false for a name that is too long, where Path raises
 
 
 async def _run(root: Root, processes: Processes | None, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
