@@ -52,7 +52,7 @@ $(RUNTIME): pyproject.toml
 	@[ -x $(BIN)/python ] && $(BIN)/python -c 'import pip' 2>/dev/null || { \
 	  rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); }
 	@echo "Installing Treadle into $(VENV) (once, and again when pyproject.toml changes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[terminal]' || { $(NOT_INSTALLED) }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.' || { $(NOT_INSTALLED) }
 	@touch $@
 
 $(STAMP): $(RUNTIME) scripts/dev_requirements.py

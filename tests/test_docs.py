@@ -16,7 +16,7 @@ from typing import get_args
 import pytest
 
 from house import PACKAGE, PROJECT, all_names, module_name, source_files, tree
-from treadle import Guards, errors, testing
+from treadle import Guards, Redactor, errors, testing
 from treadle.budgets import Budget
 from treadle.context import compilers
 from treadle.events import AnyEvent
@@ -310,6 +310,25 @@ def test_the_page_of_testing_has_every_key_of_a_script_and_where_and_how_an_answ
     places = [place for kind in get_args(Cut) for place in get_args(kind)]
     assert names_in(told["cut"]) == places
     assert names_in(told["cut_by"]) == list(get_args(CutBy))
+
+
+SECRET = "Ab3d5Fg7Hj9Kl1Mn3Pq5"
+
+
+def secrets_on_the_page() -> list[str]:
+    """Return each example of the table of forms, with a secret in the place of its dots."""
+    table = page("configuration.md").partition("| Form | Examples |")[2].partition("\n\n")[0]
+    found = [one for one in re.findall(r"`([^`]+)`", table) if "..." in one]
+    filled = [one.replace(".....", f".{SECRET}.{SECRET}").replace("....", f"{SECRET}.") for one in found]
+    return [one.replace("...", SECRET.upper() if one.startswith(("AKIA", "ASIA")) else SECRET) for one in filled]
+
+
+def test_each_form_of_a_secret_that_the_page_of_configuration_names_is_hidden():
+    examples = secrets_on_the_page()
+    left = [one for one in examples if SECRET.lower() in Redactor().text(one).lower()]
+
+    assert len(examples) >= 30
+    assert left == []
 
 
 def test_the_page_of_context_names_every_compiler():
