@@ -30,6 +30,7 @@ from treadle.events import (
     ToolInDoubt,
     ToolResolved,
     ToolStarted,
+    ToolSuspended,
 )
 from treadle.messages import Finish, ToolCall
 from treadle.ports import ModelRequest
@@ -198,11 +199,13 @@ class Judge:
         if [*ctx.inputs] != self._given.get(place, []) and not process.journal.is_fenced(ctx.session.id):
             self.blame(f"form of {place} continues with {ctx.inputs}; people gave {self._given.get(place, [])}")
 
-    def given(self, place: tuple[str, str], value: Any) -> None:
-        """A person gives a call its input."""
+    def given(self, process: "Process", place: tuple[str, str], value: Any) -> None:
+        """A person gives a call its input. Each suspension takes one."""
         given = self._given.setdefault(place, [])
         given.append(value)
-        if len(given) > 1:
+        events = process.store.shelves[place[0]].events
+        waits = sum(isinstance(event, ToolSuspended) and event.call_id == place[1] for event in events)
+        if len(given) > waits:
             self.blame(f"call {place} was given its input {len(given)} times")
 
     def _check_batch_time(self, process: "Process", ctx: ToolContext, shelf: "Shelf") -> None:

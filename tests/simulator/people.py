@@ -205,7 +205,7 @@ class People:
                     life.trace(process, f"{waiting.call.id} needs no input any more")
                 else:
                     life.trace(process, f"gives {waiting.call.id} {value}")
-                    life.judge.given((session.id, waiting.call.id), value)
+                    life.judge.given(process, (session.id, waiting.call.id), value)
 
     async def _settle(self, process: Process, session_id: str) -> bool:
         """Continue until the session is at rest; return whether it is."""
