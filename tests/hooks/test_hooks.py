@@ -274,6 +274,26 @@ async def test_a_hook_after_a_response_keeps_all_its_calls_from_starting_early_o
     await check_session(result.session)
 
 
+async def test_a_crash_before_the_end_was_stored_does_not_lift_the_interrupt_of_a_hook():
+    async def look(context):
+        return Decision(kind="deny", reason="not these", interrupt=True) if context.message.calls else None
+
+    recorder = Recorder()
+    hooks = [Hook(at="after_response", run=look)]
+    first = await run_calls(call("act"), tools=[act(recorder)], hooks=hooks)
+    events = await first.session.events()
+    ends = [number for number, event in enumerate(events) if event.type in ("hook.acted", "run.finished")]
+    for end in (ends[0] + 1, ends[-1]):  # the response is not stored, or its calls have their results
+        broken, model = MemoryJournal(), ScriptedModel([text("What now?")])
+        await broken.adopt("s", events[:end], state="running")
+        async with open_session(broken, id="s") as session:
+            result = await Agent(model, tools=[act(recorder)], hooks=hooks).resume(session)
+            await check_session(session)
+        assert (result.reason, result.message, model.requests) == ("cancelled", first.message, [])
+
+    assert (first.reason, recorder.runs) == ("cancelled", 0)
+
+
 # --- the stop
 
 

@@ -1,4 +1,4 @@
-"""Twenty-three bugs put in by hand, each of which the simulator must find: `python -m simulator.bugs` tries them all.
+"""Thirty-one bugs put in by hand, each of which the simulator must find: `python -m simulator.bugs` tries them all.
 
 Each is applied to a copy of the sources, and lives are lived on that copy until a promise is broken.
 """
@@ -49,8 +49,8 @@ BUGS = (
     Bug(
         "a call that acts starts while the response streams",
         "engine/tool_calls/early.py",
-        "return call.effect.is_read and is_allowed",
-        "return is_allowed",
+        "is_wanted = call.effect.is_read and is_allowed and",
+        "is_wanted = is_allowed and",
     ),
     Bug(
         "a steered message is added twice after a crash",
@@ -108,6 +108,44 @@ BUGS = (
         "def forbidden_by(",
         "def forbidden_by(*_: object) -> None:\n    return None\n\n\ndef _forbidden_by(",
     ),
+    Bug(
+        "a call starts by a decision of the mode before",
+        "engine/tool_calls/execution.py",
+        "while any(map(self._planner.is_stale, calls)):",
+        "while False:",
+    ),
+    Bug(
+        "a crash lifts an interrupt",
+        "engine/tool_calls/conditions.py",
+        "if state.run is not None and state.run.interrupted_by is not None:",
+        "if False:",
+    ),
+    Bug(
+        "toolsets stay open",
+        "engine/offering.py",
+        "        if self._sources:\n            await asyncio.gather(*(self._close",
+        "        if False:\n            await asyncio.gather(*(self._close",
+    ),
+    Bug(
+        "a compaction parts calls from their results",
+        "engine/model_calls/compacting.py",
+        "if (fault := _fault_of(made, context.messages)) is not None:",
+        "if (fault := None) is not None:",
+    ),
+    Bug("an input is lost", "sessions/inbox.py", "value=message.value,", "value=None,"),
+    Bug(
+        "a policy's change of arguments is lost",
+        "engine/tool_calls/checking.py",
+        "changed = own.arguments if own.arguments is None or kept is None else kept",
+        "changed = None",
+    ),
+    Bug(
+        "a hook's denial of a response is not heeded",
+        "engine/model_calls/proposal.py",
+        "denied = await self._hooks.after_response(proposal.finished.message)",
+        "denied = None",
+    ),
+    Bug("equal responses are told too early", "engine/rules/tries.py", "if same >= limit:", "if same >= limit - 1 and same > 1:"),
 )  # fmt: skip
 
 

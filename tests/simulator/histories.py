@@ -12,6 +12,7 @@ from treadle.events import (
     AnyEvent,
     CallDecided,
     ContextCompacted,
+    HistoryRepaired,
     HookActed,
     MessageAdded,
     ModeChanged,
@@ -110,6 +111,8 @@ def _of_compactions(events: Sequence[AnyEvent]) -> Iterator[str]:
                 yield f"compaction {event.seq} made {event.tokens_after} tokens of {event.tokens_before}"
             if not 0 < event.first <= event.last < event.seq:
                 yield f"compaction {event.seq} is of the events {event.first} to {event.last}"
+        elif isinstance(event, HistoryRepaired):
+            yield f"a request had to be healed: {event.repairs}"
 
 
 def _of_modes(events: Sequence[AnyEvent]) -> Iterator[str]:

@@ -184,7 +184,9 @@ class Hooks:
             elif answer is not None and not isinstance(answer, str):
                 word = held_to_port(answer, hook.title, scope="hook")
             if word is not None and word.kind != DecisionKind.ALLOW:
-                return word, [*events, self._acted(hook, at, "deny", word.message or word.reason)]
+                denied = self._acted(hook, at, "deny", word.message or word.reason)
+                interrupts = word.interrupt and at is Moment.AFTER_RESPONSE
+                return word, [*events, msgspec.structs.replace(denied, interrupt=interrupts)]
         return None, events
 
     def _at(self, at: Moment, tool: str = "") -> Iterator[Hook]:

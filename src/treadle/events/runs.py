@@ -135,6 +135,8 @@ class HookActed(Event, frozen=True, kw_only=True, tag="hook.acted"):
     """`message`, `deny` or `continued`."""
     reason: str = ""
     """Why, in one sentence; empty without one."""
+    interrupt: bool = False
+    """Whether its denial stops the run for a person."""
 
 
 class RepeatNoticed(Event, frozen=True, kw_only=True, tag="repeat.noticed"):

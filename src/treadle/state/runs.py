@@ -5,7 +5,7 @@ from typing import Literal, Self
 import msgspec
 
 from treadle.budgets import Spent
-from treadle.events import CallDecided, RunFinished, RunPaused, RunResumed, RunStarted
+from treadle.events import CallDecided, HookActed, RunFinished, RunPaused, RunResumed, RunStarted
 from treadle.fields import Documented
 from treadle.messages import Usage
 from treadle.state.calls import CallRecord, ChildState, Denial
@@ -59,7 +59,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     """Whether the output limit has cut a response."""
     continued: int = 0
     """How often hooks have made it continue at its end."""
-    interrupted_by: CallDecided | None = None
+    interrupted_by: CallDecided | HookActed | None = None
     """The decision that stops it for a person, until its end is recorded."""
     model_retries: int = 0
     """Model calls that were tried again."""

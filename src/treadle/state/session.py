@@ -104,7 +104,9 @@ class SessionState(Standing):
         self.message_seqs.append(self.head)
 
     def _hook_acted(self, event: HookActed) -> None:
-        self._running().continued += event.answer == "continued"
+        run = self._running()
+        run.continued += event.answer == "continued"
+        run.interrupted_by = event if event.interrupt else run.interrupted_by
 
     def _message_added(self, event: MessageAdded) -> None:
         self._add(event.message)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.events import CallDecided, ModelFinished, RunFinished, RunPaused
+from treadle.events import CallDecided, HookActed, ModelFinished, RunFinished, RunPaused
 from treadle.messages import Finish
 from treadle.state import Approval, CallState
 from treadle.stops import LimitReached, Status, Stop, StopReason
@@ -111,8 +111,11 @@ def waiting_stop(approvals: Sequence[Approval], suspended: Sequence[CallState] =
     return Stop(reason=StopReason.APPROVAL_REQUIRED, message=f"Waiting for approval of {names}. {how}")
 
 
-def interrupted_stop(decided: CallDecided) -> Stop:
-    """Return the end of a run that a decision on one of its calls has stopped for a person."""
+def interrupted_stop(decided: CallDecided | HookActed) -> Stop:
+    """Return the end of a run that a decision on one of its calls, or on a whole response, has stopped for a person."""
+    if isinstance(decided, HookActed):
+        words = f"{decided.hook} denied the response{f': {decided.reason}' if decided.reason else '.'}"
+        return Stop(reason=StopReason.CANCELLED, message=f"The run stopped for a person: {words}")
     words = decided.message or decided.reason
     message = f"The run stopped for a person: {decided.tool} was denied{f': {words}' if words else '.'}"
     details = {"call_id": decided.call_id, "tool": decided.tool, "rule": decided.rule, "by": decided.by}

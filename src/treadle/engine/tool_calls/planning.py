@@ -121,7 +121,9 @@ class Planner:
         if self._interrupt.stop is not None:
             return refusals.stopped(state)
         run = self._ledger.state.run
-        if run is not None and run.interrupted_by is not None:  # its process died before it could record that end
+        if run is not None and isinstance(
+            run.interrupted_by, CallDecided
+        ):  # its process died before it could record that end
             return refusals.interrupted(state, run.interrupted_by.tool)
         return None
 
