@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from treadle.errors import ModelResponseInvalid
-from treadle.messages import Finish, Part, Usage
+from treadle.messages import Finish, Usage
 from treadle.ports import ModelEnd, ModelPart
 from treadle.providers.anthropic.blocks import container_marker
 from treadle.providers.anthropic.parts import AnswerBlock, BlockDelta
@@ -115,44 +115,27 @@ class AnthropicResponse(Response):
         self._count(whole.usage)
         self._take_container(whole.container)
         self._stop_reason = text_or_nothing(whole.stop_reason)
-        parts: list[ModelPart] = []
-        for raw in whole.content:
-            block = self._blocks.append(AnswerBlock(raw))
-            parts += block.begin()
-            block.close()
+        parts = self._blocks.take_whole(map(AnswerBlock, whole.content))
         if not self._stop_reason:
             raise without_ending("stop_reason")
-        # A call that a limit cut cannot be told from a whole one here: its input was mended into an object.
-        if self._is_cut and self._blocks.all:
-            self._blocks.all[-1].is_doubtful = True
+        if self._is_cut:
+            self._blocks.doubt_last()
         self.is_empty = False
         self.is_done = self.is_whole = True
         return parts + self._ready()
 
     def end(self) -> ModelEnd:
         """Return the whole message."""
-        parts: list[Part | None] = []
-        cut: list[str] = []
-        unnamed: list[str] = []
-        self._blocks.settle()
-        for block in self._blocks.all:
-            if not block.is_call:
-                parts.append(block.part(is_last=block is self._blocks.all[-1]))
-                continue
-            call = self._blocks.call_of(block)
-            parts.append(call)
-            if block.is_doubtful or (self._is_cut and not self._blocks.is_ready(block, has_ended=False)):
-                cut.append(call.id)
-            if not block.id:
-                unnamed.append(call.id)
+        gathered = self._blocks.gathered(is_cut=self._is_cut)
+        parts = gathered.parts
         if self._container and (self._blocks.calls or self.is_paused):
-            parts.append(container_marker(self._container))
+            parts = (*parts, container_marker(self._container))
         return ModelEnd(
-            parts=tuple(part for part in parts if part is not None),
+            parts=parts,
             finish=_FINISHES.get(self._stop_reason, Finish.UNKNOWN),
             usage=self.counted,
-            cut_calls=frozenset(cut),
-            unnamed_calls=frozenset(unnamed),
+            cut_calls=gathered.cut,
+            unnamed_calls=gathered.unnamed,
             is_retold=self._blocks.is_retold,
             finish_reason=self._stop_reason or None,
         )

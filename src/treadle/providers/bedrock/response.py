@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from treadle.errors import ModelResponseInvalid
-from treadle.messages import Finish, Part, Usage
+from treadle.messages import Finish, Usage
 from treadle.ports import ModelEnd, ModelPart
 from treadle.providers.bedrock.parts import ConverseBlock, Delta
 from treadle.providers.http.event_stream import EventStreamReader, StreamException, exception_error
@@ -120,16 +120,11 @@ class ConverseResponse(Response):
         self._count(whole.usage)
         self._trace = whole.trace
         self._stop_reason = text_or_nothing(whole.stop_reason)
-        parts: list[ModelPart] = []
-        for raw in content:
-            block = self._blocks.append(ConverseBlock(raw))
-            parts += block.begin()
-            block.close()
+        parts = self._blocks.take_whole(map(ConverseBlock, content))
         if not self._stop_reason:
             raise without_ending("stopReason")
-        # A call that a limit cut cannot be told from a whole one here: its input was mended into an object.
-        if self._is_cut and self._blocks.all:
-            self._blocks.all[-1].is_doubtful = True
+        if self._is_cut:
+            self._blocks.doubt_last()
         self.is_empty = False
         self.is_done = self.is_whole = True
         return parts + self._ready()
@@ -142,27 +137,13 @@ class ConverseResponse(Response):
         """
         if self._stop_reason in _GARBLED:
             raise ModelResponseInvalid(f"The model's answer could not be read by its own server ({self._stop_reason}).")
-        self._blocks.settle()
-        blocks = self._blocks.all
-        parts: list[Part | None] = []
-        cut: list[str] = []
-        unnamed: list[str] = []
-        for block in blocks:
-            if not block.is_call:
-                parts.append(block.part(is_last=block is blocks[-1]))
-                continue
-            call = self._blocks.call_of(block)
-            parts.append(call)
-            if block.is_doubtful or (self._is_cut and not self._blocks.is_ready(block, has_ended=False)):
-                cut.append(call.id)
-            if not block.id:
-                unnamed.append(call.id)
+        gathered = self._blocks.gathered(is_cut=self._is_cut)
         return ModelEnd(
-            parts=tuple(part for part in parts if part is not None),
+            parts=gathered.parts,
             finish=_FINISHES.get(self._stop_reason, Finish.UNKNOWN),
             usage=self.counted,
-            cut_calls=frozenset(cut),
-            unnamed_calls=frozenset(unnamed),
+            cut_calls=gathered.cut,
+            unnamed_calls=gathered.unnamed,
             is_retold=self._blocks.is_retold,
             finish_reason=self._stop_reason or None,
             message=self._refusal,

@@ -1,19 +1,20 @@
 """Blocks: the content blocks of one message, put together as they arrive, and distinguished where a server repeats them. Knows no dialect."""
 
-from collections.abc import Mapping
-from typing import Generic, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Generic, NamedTuple, TypeVar
 
 from treadle.canonical import text_key
 from treadle.concurrency.pieces import Pieces
-from treadle.messages import ToolCall
+from treadle.messages import Part, ToolCall
 from treadle.ports import CallReady, ModelPart, TextDelta, ThinkingDelta
 from treadle.providers.payload.arguments import ObjectEnd
 from treadle.providers.payload.lenient import call_arguments
 
-__all__ = ["ContentBlock", "MessageBlocks"]
+__all__ = ["ContentBlock", "Gathered", "MessageBlocks"]
 
 
-class ContentBlock:
+class ContentBlock(ABC):
     """One block, from its start to its end. A dialect's own class feeds it, and makes a part of it.
 
     Args:
@@ -96,6 +97,10 @@ class ContentBlock:
         said = self.said.removeprefix(said_before)
         return self._delta(said) if said else []
 
+    @abstractmethod
+    def part(self, *, is_last: bool) -> Part | None:
+        """Return what the block is in a message, a call excepted; nothing where nothing was said."""
+
     def call(self, position: int, names: Mapping[str, str]) -> ToolCall:
         """Return the call that the block is. One without an id is named by its position."""
         return ToolCall(
@@ -118,6 +123,16 @@ class ContentBlock:
                 return [ThinkingDelta(words)]
             case _:
                 return []
+
+
+class Gathered(NamedTuple):
+    """What a message came to."""
+
+    parts: tuple[Part, ...]
+    cut: frozenset[str]
+    """Ids of calls whose end may be missing."""
+    unnamed: frozenset[str]
+    """Ids of calls that we named, because the server did not."""
 
 
 _Block = TypeVar("_Block", bound=ContentBlock)
@@ -176,6 +191,41 @@ class MessageBlocks(Generic[_Block]):
             self.calls.append(block)
             self._by_id.setdefault(block.id, block)
         return block
+
+    def take_whole(self, blocks: Iterable[_Block]) -> list[ModelPart]:
+        """Take the blocks of a message that came whole."""
+        parts: list[ModelPart] = []
+        for block in blocks:
+            parts += self.append(block).begin()
+            block.close()
+        return parts
+
+    def doubt_last(self) -> None:
+        """Take that a limit cut a message that came whole: a call at its end cannot be told from one that is whole."""
+        if self.all:
+            self.all[-1].is_doubtful = True
+
+    def gathered(self, *, is_cut: bool) -> "Gathered":
+        """Return the whole message: nothing comes any more.
+
+        Args:
+            is_cut: Whether a limit cut it.
+        """
+        self.settle()
+        parts: list[Part | None] = []
+        cut: list[str] = []
+        unnamed: list[str] = []
+        for block in self.all:
+            if not block.is_call:
+                parts.append(block.part(is_last=block is self.all[-1]))
+                continue
+            call = self.call_of(block)
+            parts.append(call)
+            if block.is_doubtful or (is_cut and not self.is_ready(block, has_ended=False)):
+                cut.append(call.id)
+            if not block.id:
+                unnamed.append(call.id)
+        return Gathered(tuple(part for part in parts if part is not None), frozenset(cut), frozenset(unnamed))
 
     def open_at(self, index: int) -> _Block | None:
         """Return the block that grows at an index."""
