@@ -40,7 +40,7 @@ class Approving:
         self._asked: set[str] = set()
 
     def waits(self, call: CheckedCall) -> None:
-        """Note a call that waits for consent."""
+        """Note a call that waits for approval."""
         if self._approver is not None:
             self._calls[call.id] = call
 
@@ -95,7 +95,7 @@ class Approving:
         return f"{kind}:{own}"
 
     async def _record(self, approval: Approval, answer: Answer) -> bool:
-        """Record an answer, unless somebody was faster. Return whether it was recorded."""
+        """Record an answer, unless the call was answered meanwhile. Return whether it was recorded."""
         journal, session_id = self._ledger.journal, self._ledger.state.id
         message = LeftAnswer(
             id=answer_id(approval),
@@ -119,7 +119,7 @@ def _as_answer(said: Any, by: str) -> Answer | None:
     """Return what an approver has said as an answer; None where it leaves the call to a person.
 
     Raises:
-        ConfigurationError: It is no answer.
+        ConfigurationError: The answer is invalid.
     """
     match said:
         case None:

@@ -102,7 +102,7 @@ class Execution:
         return stop
 
     def _may_ask(self, plan: Plan) -> bool:
-        """Whether the run goes on, so that an answer to what it asks may still matter."""
+        """Whether the run continues, so that an answer to what it asks may still matter."""
         return plan.stop is None and self._done is None and self._interrupt.stop is None
 
     def _begin(self, batch: Batch) -> None:
