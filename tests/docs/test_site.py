@@ -85,6 +85,7 @@ def test_the_texts_for_machines_have_every_page_and_every_name(site):
         name for name in treadle.__all__ if f"\n## treadle.{name}\n" not in whole and name not in events.__all__
     ] == []
     assert ":::" not in whole
+    assert "[positional" not in whole  # a signature reads as it is written
 
 
 @pytest.mark.row("M-SITE")

@@ -91,7 +91,7 @@ BAD = {
     '["hi"]': 's.json: turn [0] must be an object; got "hi"',
     '[{}, {"txt": "hi"}]': "s.json: turn [1] has the unknown key 'txt'; did you mean 'text'?",
     '[{"zebra": 1}]': "turn [0] has the unknown key 'zebra'; known are text, calls,",
-    '[{"text": "a", "text": "b"}]': "the key 'text' stands twice",
+    '[{"text": "a", "text": "b"}]': "the key 'text' occurs twice",
     '[{"delay_ms": NaN}]': "NaN is not a JSON value",
     '[{"delay_ms": 1e999}]': "delay_ms must be a number of 0 or more; got Infinity",
     '[{"text": 1}]': "turn [0]: text must be a string or null; got 1",
