@@ -8,7 +8,9 @@ import msgspec
 from treadle import Agent, Budget, ClearResults, Handoff, Session, Tiers, Tool, Toolset, resolve_model
 from treadle.cli.consent import policy_of
 from treadle.cli.exits import UsageError
+from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings
+from treadle.cli.input.values import instructions_of, schema_of
 from treadle.cli.origins import absolute_model
 from treadle.cli.tool_sources import load_tools
 from treadle.ports import Compactor, Policy
@@ -24,27 +26,39 @@ def make_agent(
     policy: Policy | None = None,
     compactor: Compactor | None = None,
     instructions: str | None = None,
+    options: Options | None = None,
 ) -> Agent:
     """Put the agent together and check all of it: what is wrong is told before a session is opened or a model asked.
 
     Args:
         tools: None for those of the settings.
         policy: None for that of the settings' rules.
+        instructions: Where the person gives none.
+        options: What the person gave for the model: its options, instructions, and the form of the answer.
 
     Raises:
         ConfigurationError: The model, its key, a tool or a rule is wrong.
     """
     if model is None:
         raise UsageError(
-            "No model is named. Say which with -m, such as -m openai-chat:gpt-5-mini, or set TREADLE_MODEL; "
-            "-m demo needs no key and no network."
+            "No model is named. There are three ways: -m demo needs no key and no network; a model server of your own needs no key, "
+            "such as -m ollama:NAME (`treadle doctor` lists what runs here); a vendor's model needs its key, such as OPENAI_API_KEY and "
+            "-m openai-chat:gpt-5-mini. TREADLE_MODEL, or `model` in your configuration, keeps your choice."
         )
+    given = options or Options(command="run")
     agent = Agent(
-        resolve_model(absolute_model(model), base_url=settings.base_url, price=settings.price, facts=settings.facts),
+        resolve_model(
+            absolute_model(model),
+            base_url=settings.base_url,
+            price=settings.price,
+            facts=settings.facts,
+            options=given.model_options,
+        ),
         tools=load_tools(settings) if tools is None else tools,
         policy=policy_of(settings) if policy is None else policy,
         compactor=compactor or Tiers(ClearResults(), Handoff()),
-        instructions=instructions,
+        instructions=instructions if given.system is None else instructions_of(given.system),
+        output=None if given.schema is None else schema_of(given.schema),
         budget=settings.budget,
         profile=settings.profile,
         guards=settings.guards,

@@ -19,14 +19,20 @@ __all__ = ["absolute_model", "check_agent", "origin_of", "program_of", "restored
 _SCRIPT = "script:"
 
 
-def origin_of(settings: Settings, model: str | None) -> dict[str, Any]:
+def origin_of(settings: Settings, model: str | None, options: Options | None = None) -> dict[str, Any]:
     """Return what a session is to remember of its run: folder, tools, model, its address, profile and configuration file.
 
     No secret is part of it, and no rule that allows.
     """
     address = settings.base_url
     is_shown = address is not None and shown_address(address) == address
+    given = {
+        "system": None if options is None else options.system,
+        "schema": None if options is None or options.schema is None else absolute(options.schema),
+        "model_options": None if options is None else options.model_options or None,
+    }
     return {
+        **{name: value for name, value in given.items() if value is not None},
         "folder": absolute(str(settings.root)),
         "working_folder": str(Path.cwd()),
         "tools": [_tool_text(source) for source in settings.tools],
@@ -65,6 +71,9 @@ def restored(options: Options, session: Session, terminal: Terminal) -> Options:
         tools=options.tools or _tools(origin, session.id),
         model=options.model or origin.get("model"),
         base_url=options.base_url or origin.get("base_url"),
+        system=options.system if options.system is not None else origin.get("system"),
+        schema=options.schema or origin.get("schema"),
+        model_options=options.model_options or origin.get("model_options") or {},
         profile=options.profile or origin.get("profile"),
         config=options.config or _config(origin, session.id),
         remembered=tuple(name for name in ("profile", "config") if getattr(options, name) is None and origin.get(name)),

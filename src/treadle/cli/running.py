@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -20,12 +21,14 @@ from treadle.cli.input.settings import Settings
 from treadle.cli.output.progress import Progress
 from treadle.cli.output.screens import Screen, screen_for
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import shown_name
+from treadle.cli.output.text import one_line, shown_name
 from treadle.events import JournalDegraded, MessageAdded, RunResumed, RunStarted
 
 __all__ = ["carry_out", "quiet_logs"]
 
 _AN_HOUR = 3600
+_MAX_DENIED = 5
+"""Denials that are told one by one."""
 
 
 async def carry_out(
@@ -124,6 +127,8 @@ def _last_words(result: RunResult, report: dict[str, Any], options: Options, ter
     for doubt in result.in_doubt:
         then = f" is in doubt: find out how it ended, then: treadle resolve {doubt.key}{same_journal(options)} ..."
         terminal.call("  ", doubt.tool, doubt.arguments, then=then)
+    for line in _denied(result):
+        terminal.say(line)
     if result.completed:
         if report["failed_tool_calls"]:
             terminal.say(_warning(report))
@@ -134,6 +139,18 @@ def _last_words(result: RunResult, report: dict[str, Any], options: Options, ter
         terminal.call("  ", approval.tool, approval.arguments, then=then)
     if result.reason is not StopReason.CONTEXT_OVERFLOW:
         terminal.say(f"  then: treadle resume {result.session_id}{_larger_limit(result)}{same_world(options)}")
+
+
+def _denied(result: RunResult) -> list[str]:
+    """Say which calls were denied, and by what: whoever reads the answer alone would not know."""
+    found = Counter((one.tool, one.rule, one.reason) for one in result.denials)
+    lines = []
+    for (tool, rule, reason), count in list(found.items())[:_MAX_DENIED]:
+        times = f" {count} times" if count > 1 else ""
+        lines.append(
+            f"denied: {shown_name(tool)}{times} ({one_line(rule)})" + (f": {one_line(reason, 300)}" if reason else "")
+        )
+    return lines + [f"denied: {len(found) - _MAX_DENIED} more"] * (len(found) > _MAX_DENIED)
 
 
 def _larger_limit(result: RunResult) -> str:

@@ -59,10 +59,11 @@ def command(options: Options, terminal: Terminal) -> int:
     quiet_logs()
     checks = list(_checks(options))
     if options.as_json:
-        terminal.data({"checks": checks})
+        terminal.data({"checks": checks, "next": _next(checks)})
     else:
         for check in checks:
             terminal.line(f"{check.level:<4}  {check.name:<11} {check.message}")
+        terminal.line(f"next: {_next(checks)}")
     return 1 if any(check.level == "fail" for check in checks) else 0
 
 
@@ -86,6 +87,22 @@ def _checks(options: Options) -> Iterator[Check]:
     yield _sandbox()
     yield _shell()
     yield _attempted("self-check", _self_check)
+
+
+def _next(checks: Sequence[Check]) -> str:
+    """Return the one next thing to do: what fails is mended first, then a model is chosen, then something is tried."""
+    failed = next((check for check in checks if check.level == "fail"), None)
+    if failed is not None:
+        return f"mend {failed.name}: {failed.message}"
+    named = {check.name: check for check in checks}
+    if named["model"].level != "ok":
+        served = next((check for check in checks if check.level == "ok" and ": -m " in check.message), None)
+        if served is not None:
+            return f"treadle chat -m {served.message.rpartition(': -m ')[2]}"
+        if named["keys"].level == "ok":
+            return "name a model of the vendor whose key is set: `treadle models` lists them, then treadle chat -m NAME"
+        return "treadle demo, which needs no key; then set a vendor's key or start a model server here"
+    return "treadle, in the folder of your work"
 
 
 def _attempted(name: str, check: Callable[[], Check]) -> Check:

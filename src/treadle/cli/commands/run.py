@@ -1,8 +1,11 @@
 """`treadle run` and `treadle resume`: put an agent together, open its session, and let it run."""
 
 import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
 
-from treadle import Agent, Session, open_session
+from treadle import Agent, Message, Session, open_session
+from treadle.cli.attachments import message_of
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings, settings_of
@@ -24,23 +27,31 @@ def command(options: Options, terminal: Terminal) -> int:
     settings = settings_of(options)
     for note in settings.notes:
         terminal.progress(f"note: {note}")
-    agent = make_agent(settings, settings.model)
-    task = read_task(options.task, terminal)
+    if options.is_last and options.id is not None:
+        raise UsageError("Name one session: --session ID, or --last for the one that changed last.")
+    agent = make_agent(settings, settings.model, options=options)
+    attached = [Path(file) for file in options.attached]
+    task = message_of(read_task(options.task, terminal), attached, settings.root)
     return asyncio.run(start(agent, task, settings=settings, options=options, terminal=terminal))
 
 
 async def start(
-    agent: Agent, task: str, *, settings: Settings, options: Options, terminal: Terminal, model: str | None = None
+    agent: Agent,
+    task: str | Message,
+    *,
+    settings: Settings,
+    options: Options,
+    terminal: Terminal,
+    model: str | None = None,
 ) -> int:
     """Give a session one task; return the exit code.
 
     Args:
         model: The model's name, where it is not that of the settings.
     """
-    async with (
-        opened(settings.journal) as journal,
-        open_session(journal, id=options.id, on_store_failure="degrade") as session,
-    ):
+    async with opened(settings.journal, must_exist=options.is_last) as journal, AsyncExitStack() as stack:
+        session_id = (await find_session(journal, None)).id if options.is_last else options.id
+        session = await stack.enter_async_context(open_session(journal, id=session_id, on_store_failure="degrade"))
         if session.messages:
             _tell_restored(session, terminal)
         else:
@@ -49,7 +60,7 @@ async def start(
         if options.mode is not None and options.mode != session.mode:
             await session.set_mode(options.mode, by=person(options))
         run = agent.stream(task, session=session, budget=settings.budget, deadline=options.deadline)
-        run.remember(origin_of(settings, model or settings.model))
+        run.remember(origin_of(settings, model or settings.model, options))
         return await carry_out(run, session, settings=settings, options=options, terminal=terminal)
 
 
@@ -66,11 +77,11 @@ async def go_on(options: Options, terminal: Terminal) -> int:
             options = restored(options, session, terminal)
             settings = settings_of(options)
             model = options.model or await last_model(session) or settings.model
-            agent = make_agent(settings, model)
+            agent = make_agent(settings, model, options=options)
             _check_tools(agent, session)
             _tell_restored(session, terminal)
             run = agent.stream_resume(session, budget=resumed_budget(session, settings), deadline=options.deadline)
-            run.remember(origin_of(settings, model))
+            run.remember(origin_of(settings, model, options))
             return await carry_out(run, session, settings=settings, options=options, terminal=terminal)
 
 

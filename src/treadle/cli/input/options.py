@@ -4,15 +4,15 @@ import argparse
 import difflib
 import re
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 import msgspec
 
 from treadle import Budget, ConfigurationError
 from treadle.cli.exits import UsageError
-from treadle.cli.input.readers import LONGEST_SECONDS, instant, port, seconds
+from treadle.cli.input.readers import LONGEST_SECONDS, instant, limit_reader, port, seconds
 from treadle.cli.input.session_options import ACTIONS, add_actions, add_filters
+from treadle.cli.input.task_options import add_model_flags, add_task_flags
 
 __all__ = [
     "APPROVAL_SECONDS",
@@ -22,6 +22,7 @@ __all__ = [
     "OnApproval",
     "OnLimit",
     "Options",
+    "flags_of",
     "help_text",
     "parse",
 ]
@@ -48,7 +49,8 @@ COMMANDS = {
     "models": "list what is known of models: windows, limits, inputs, prices",
     "config": "show what is configured, and where it comes from",
     "demo": "show a whole run: no key, no network",
-    "doctor": "check this machine",
+    "doctor": "check this machine, and say the one next thing to do",
+    "completion": "print what makes a shell complete this program's words",
     "mock": "serve a script as a strict model provider on this machine",
 }
 
@@ -112,6 +114,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Only sessions changed since, in seconds since 1970."""
     model: str | None = None
     base_url: str | None = None
+    model_options: dict[str, Any] = {}
+    """Further fields of each request to the model."""
+    system: str | None = None
+    """Instructions for the model, or `@` and a file."""
+    schema: str | None = None
+    """A file with the JSON Schema of the answer."""
+    attached: list[str] = []
+    """Files that go along with the task."""
     mode: Mode | None = None
     """How much happens without a question; None to leave the session's."""
     journal: str | None = None
@@ -171,7 +181,7 @@ def _refuse(unknown: str, command: str) -> NoReturn:
     if not unknown.startswith("-"):
         raise UsageError(f"Unexpected {unknown[:80]!r} after `treadle {command}`: quote what belongs together.")
     flag = unknown.partition("=")[0]
-    known = _flags_of(command)
+    known = flags_of(command)
     if flag in known:
         raise UsageError(f"Write {flag} after the command: `treadle {command} ... {flag}`.")
     raise UsageError(f"Unknown option {flag!r}.{_near(flag, known)} `treadle {command} --help` lists all.")
@@ -224,7 +234,7 @@ def _add_command(commands: "_ParserAction[Any]", name: str) -> _Parser:
     return parser
 
 
-def _flags_of(command: str) -> list[str]:
+def flags_of(command: str) -> list[str]:
     """Return the long names of a command's flags; those of `sessions` are also its actions'."""
     return [flag for flag in _add_command(_Parser().add_subparsers(), command).flags if flag.startswith("--")]
 
@@ -255,26 +265,6 @@ class _StoreLimit(argparse.Action):
         namespace.limits = limits
 
 
-def _limit_of(text: str) -> int | Decimal | None:
-    if text.lower() == "none":
-        return None
-    if re.fullmatch(r"-?\d{1,18}", text, re.ASCII):
-        return int(text)
-    if re.fullmatch(r"-?\d{0,18}\.\d{1,18}", text, re.ASCII):
-        return Decimal(text)
-    raise argparse.ArgumentTypeError(f"a limit is a number such as 20, or none for no limit; got {text!r:.60}")
-
-
-def _seconds_or_count(name: str) -> Any:
-    """Return the reader of one budget's value: money stays exact, seconds are binary like the clock's."""
-
-    def read(text: str) -> int | float | Decimal | None:
-        value = _limit_of(text)
-        return float(value) if name == "max_wall_time_seconds" and isinstance(value, Decimal) else value
-
-    return read
-
-
 # --- what the commands take ------------------------------------------------------------------------------------------
 
 
@@ -283,20 +273,14 @@ def _add_run(parser: _Parser) -> None:
         "task", nargs="?", help="what to do; - reads it from standard input; piped input is added to it"
     )
     parser.flag("--session", dest="id", metavar="ID", help="continue with this session (made when there is none)")
+    add_task_flags(parser)
     _add_running(parser)
 
 
 def _add_chat(parser: _Parser) -> None:
     parser.add_argument("task", nargs="?", help="the first message")
     parser.flag("--session", dest="id", metavar="ID", help="continue this session (made when there is none)")
-    parser.flag(
-        "-c",
-        "--continue",
-        "--last",
-        dest="is_last",
-        action="store_true",
-        help="continue the session that changed last",
-    )
+    add_task_flags(parser)
     _add_running(parser)
 
 
@@ -313,6 +297,7 @@ def _add_running(parser: _Parser) -> None:
         "-m", "--model", metavar="NAME", help="such as openai-chat:gpt-5-mini, demo, script:FILE; else TREADLE_MODEL"
     )
     parser.flag("--base-url", metavar="URL", help="the provider's address, such as http://127.0.0.1:8080/v1")
+    add_model_flags(parser)
     parser.flag("--mode", choices=get_args(Mode), help="how much happens without a question, in this session (ask)")
     _add_tools_flag(parser)
     parser.flag(
@@ -339,7 +324,7 @@ def _add_limits(parser: _Parser) -> None:
         flags = ["--" + name.replace("_", "-")]
         flags += ["--max-turns"] if name == "max_model_turns" else []
         parser.flag(
-            *flags, dest=name, action=_StoreLimit, type=_seconds_or_count(name), metavar="N",
+            *flags, dest=name, action=_StoreLimit, type=limit_reader(name), metavar="N",
             help=f"budget {name}; none for no limit",
         )  # fmt: skip
 
@@ -463,6 +448,13 @@ def _add_doctor(parser: _Parser) -> None:
     _add_json(parser)
 
 
+def _add_completion(parser: _Parser) -> None:
+    parser.add_argument("action", choices=("bash", "zsh", "fish", "words"), help="the shell; words is for its scripts")
+    parser.add_argument("task", nargs="?", metavar="LINE", help="with words: the line that is completed")
+    _add_config(parser)
+    _add_journal(parser)
+
+
 def _add_mock(parser: _Parser) -> None:
     parser.add_argument("script", metavar="SCRIPT", help="a JSON file of turns")
     parser.flag("--port", type=port, metavar="N", help="the port to listen on (default 0: any free port)")
@@ -485,5 +477,6 @@ _FILLERS = {
     "config": _add_config_command,
     "demo": _add_demo,
     "doctor": _add_doctor,
+    "completion": _add_completion,
     "mock": _add_mock,
 }

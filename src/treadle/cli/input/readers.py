@@ -3,8 +3,10 @@
 import argparse
 import re
 from datetime import datetime
+from decimal import Decimal
+from typing import Any
 
-__all__ = ["LONGEST_SECONDS", "instant", "port", "seconds"]
+__all__ = ["LONGEST_SECONDS", "instant", "limit_reader", "port", "seconds"]
 
 LONGEST_SECONDS = 100 * 366 * 86400.0
 """The longest time that a person may be given to answer: 100 years."""
@@ -32,3 +34,23 @@ def port(text: str) -> int:
     if re.fullmatch(r"\d{1,5}", text, re.ASCII) and int(text) < 65536:
         return int(text)
     raise argparse.ArgumentTypeError(f"a port is a number from 0 (any free one) to 65535; got {text!r:.60}")
+
+
+def _limit_of(text: str) -> int | Decimal | None:
+    if text.lower() == "none":
+        return None
+    if re.fullmatch(r"-?\d{1,18}", text, re.ASCII):
+        return int(text)
+    if re.fullmatch(r"-?\d{0,18}\.\d{1,18}", text, re.ASCII):
+        return Decimal(text)
+    raise argparse.ArgumentTypeError(f"a limit is a number such as 20, or none for no limit; got {text!r:.60}")
+
+
+def limit_reader(name: str) -> Any:
+    """Return the reader of one budget's value: money stays exact, seconds are binary like the clock's."""
+
+    def read(text: str) -> int | float | Decimal | None:
+        value = _limit_of(text)
+        return float(value) if name == "max_wall_time_seconds" and isinstance(value, Decimal) else value
+
+    return read

@@ -1,11 +1,14 @@
-"""Values: JSON that a person gives on the command line. Reads no file."""
+"""Values: JSON and texts that a person gives on the command line, or in a file that they name there."""
 
 import json
+import os
 from typing import Any, NoReturn
 
 from treadle.cli.exits import UsageError
 
-__all__ = ["json_value"]
+__all__ = ["instructions_of", "json_value", "schema_of"]
+
+_MAX_BYTES = 10_000_000
 
 
 def json_value(option: str, text: str) -> Any:  # Any: JSON
@@ -20,6 +23,45 @@ def json_value(option: str, text: str) -> Any:  # Any: JSON
     except (ValueError, RecursionError) as exc:
         raise UsageError(f"{option} must be JSON: {exc}. Got {text[:80]!r}.") from exc
     return value
+
+
+def instructions_of(given: str) -> str:
+    """Return instructions as they were given: a text, or `@` and the file that holds it.
+
+    Raises:
+        UsageError: The file cannot be read, or there are no words.
+    """
+    text = _text_of("--system", given[1:]) if given.startswith("@") else given
+    if not text.strip():
+        raise UsageError("--system is empty: give the instructions, or @FILE.")
+    return text
+
+
+def schema_of(file: str) -> Any:  # Any: JSON
+    """Return the JSON Schema in a file.
+
+    Raises:
+        UsageError: The file cannot be read, or does not hold a JSON object.
+    """
+    schema = json_value(f"--schema {file}", _text_of("--schema", file))
+    if not isinstance(schema, dict):
+        raise UsageError(f"--schema {file} must hold one JSON object.")
+    return schema
+
+
+def _text_of(option: str, file: str) -> str:
+    try:
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:  # noqa: PTH123 - a descriptor
+            content = opened.read(_MAX_BYTES + 1)
+    except (OSError, ValueError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+        raise UsageError(f"{option}: the file {file} cannot be read: {reason}.") from exc
+    if len(content or b"") > _MAX_BYTES:
+        raise UsageError(f"{option}: the file {file} is larger than {_MAX_BYTES:,} bytes.")
+    try:
+        return (content or b"").decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise UsageError(f"{option}: the file {file} is not UTF-8 text (byte {exc.start}).") from exc
 
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

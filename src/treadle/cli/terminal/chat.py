@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 from treadle import (
@@ -94,6 +95,8 @@ class Chat:
         self._work: asyncio.Task[None] | None = None
         self._held: deque[str] = deque()
         """What was entered while no calls were under way: it goes to the model with the next step, or as the next task."""
+        self._attached = [Path(file) for file in options.attached]
+        """Files that go along with the first message."""
         self._shell_output = ""
         """What `!` commands wrote since the last message: the next one takes it along."""
         self._last: tuple[CallView, ...] = ()
@@ -172,6 +175,7 @@ class Chat:
                 policy=interactive_policy(self.settings, self.grants),
                 compactor=Tiers(ClearResults(), Summarize()),
                 instructions=_INSTRUCTIONS,
+                options=self.options,
             )
         return self._agent
 
@@ -289,11 +293,13 @@ class Chat:
         next_text: str | None = text
         while next_text is not None:
             root = self.settings.root
-            task = message_of(self._with_shell(next_text), mentioned(next_text, root), root)
+            files = [*mentioned(next_text, root), *self._attached]
+            self._attached = []
+            task = message_of(self._with_shell(next_text), files, root)
             agent = self.agent
             self.face.said(next_text)
             run = agent.stream(task, session=self.session, budget=self.settings.budget, deadline=self.options.deadline)
-            run.remember(origin_of(self.settings, self.model))
+            run.remember(origin_of(self.settings, self.model, self.options))
             await self._see_through(run)
             next_text = await self._left_over()
 
@@ -304,7 +310,7 @@ class Chat:
 
     def _resumed(self) -> Run:
         run = self.agent.stream_resume(self.session, budget=resumed_budget(self.session, self.settings))
-        run.remember(origin_of(self.settings, self.model))
+        run.remember(origin_of(self.settings, self.model, self.options))
         return run
 
     def _with_shell(self, text: str) -> str:

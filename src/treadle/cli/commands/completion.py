@@ -1,0 +1,102 @@
+"""`treadle completion`: what makes bash, zsh and fish complete commands, flags, models, sessions and tools."""
+
+import asyncio
+import shlex
+from collections.abc import Iterable
+from typing import get_args
+
+from treadle import TreadleError, known_models
+from treadle.cli.input.options import COMMANDS, Mode, OnApproval, OnLimit, Options, flags_of
+from treadle.cli.input.session_options import ACTIONS
+from treadle.cli.input.settings import settings_of
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.sessions import is_there, opened
+
+__all__ = ["command"]
+
+_SCRIPTS = {
+    "bash": """\
+_treadle() {
+    local IFS=$'\\n' line="${COMP_LINE:0:COMP_POINT}" word
+    word="${line##*[[:space:]]}"
+    COMPREPLY=($(treadle completion words -- "$line" 2>/dev/null))
+    case "$word" in *:*) COMPREPLY=("${COMPREPLY[@]#"${word%:*}:"}") ;; esac  # bash parts words at colons
+}
+complete -o default -F _treadle treadle
+""",
+    "zsh": """\
+#compdef treadle
+_treadle() {
+    local -a found
+    found=("${(@f)$(treadle completion words -- "${BUFFER[1,CURSOR]}" 2>/dev/null)}")
+    if [[ -n "${found[1]}" ]]; then compadd -- "${found[@]}"; else _files; fi
+}
+compdef _treadle treadle
+""",
+    "fish": """\
+complete -c treadle -a '(treadle completion words -- (commandline -cp | string collect) 2>/dev/null)'
+""",
+}
+_TOOLS = ("grep", "glob", "read", "list", "write", "edit", "shell", "fetch", "background")
+_CHOICES = {"--mode": get_args(Mode), "--on-limit": get_args(OnLimit), "--on-approval": get_args(OnApproval)}
+_TAKES_SESSION = ("resume", "cancel", "budgets")
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """Print a script, or the words that may stand at the end of a line."""
+    if options.action != "words":
+        terminal.write(_SCRIPTS[str(options.action)])
+        return 0
+    line = options.task or ""
+    for word in _candidates(line, options):
+        terminal.line(word)
+    return 0
+
+
+def _candidates(line: str, options: Options) -> list[str]:
+    try:
+        words, current = _parted(line)
+    except ValueError:  # a quote that is still open
+        return []
+    given = words[1:]
+    name = next((word for word in given if word in COMMANDS), None)
+    before = words[-1] if words else ""
+    found: Iterable[str]
+    if before in ("-m", "--model"):
+        found = ["demo", *known_models()]
+    elif before in _CHOICES:
+        found = _CHOICES[before]
+    elif before == "--tools":
+        found = _TOOLS
+    elif before == "--session" or (name in _TAKES_SESSION and not current.startswith("-")):
+        found = _sessions(options)
+    elif name is None:
+        found = [*COMMANDS, "--help", "--version"]
+    elif current.startswith("-"):
+        found = [*flags_of(name), "--help"]
+    elif name == "sessions":
+        found = ACTIONS if len(given) == 1 else _sessions(options)
+    else:
+        found = ()
+    return [word for word in found if word.startswith(current)]
+
+
+def _parted(line: str) -> tuple[list[str], str]:
+    """Return the words that stand in a line, and the one that is being typed, which may be empty."""
+    words = shlex.split(line)
+    if not line or line[-1].isspace():
+        return words, ""
+    return words[:-1], words[-1] if words else ""
+
+
+def _sessions(options: Options) -> list[str]:
+    try:
+        path = settings_of(options).journal
+        return asyncio.run(_ids(path)) if is_there(path) else []
+    except TreadleError:  # whoever runs the command will be told
+        return []
+
+
+async def _ids(path: str) -> list[str]:
+    async with opened(path) as journal:
+        return [one.id for one in await journal.sessions() if one.status != "deleted"]
