@@ -7,29 +7,37 @@
 
 Bugs put in by hand (`python -m simulator.bugs`), and the first seed whose life shows each:
 
-    an intent is not synced before its call acts                            9
-    a call in doubt runs again and nobody is asked                        265
-    edited arguments are ignored                                           85
-    calls that will not start get no result                                27
-    each attempt has its own key                                          124
-    an unsafe call is retried                                              11
-    the calls of a response that was cut off run                          196
-    a failure hides that the call may have acted                           11
-    a call that acts starts while the response streams                     11
-    a steered message is added twice after a crash                         59
-    a resolution is told between calls and their results                  186
-    a move does not close its source                                       15
-    a run begins in a suspended session                                     7
-    the turns of the model have no limit                                   37
-    a call that equals one in doubt runs unasked                          129
-    what an interceptor changes is lost                                    80
-    a polling tool counts as repetition                                   160
-    done_when is not asked                                                 65
-    an action of a tool's own is allowed whatever policy says             117
-    the calls of one response may take for ever                          1410
-    a resume ignores its smaller budget                                     4
-    agents as tools spend nothing of their caller's budget                 37
-    a request that allows no call does not keep the model from calling     42
+    an intent is not synced before its call acts                            1
+    a call in doubt runs again and nobody is asked                         50
+    edited arguments are ignored                                           12
+    calls that will not start get no result                                38
+    each attempt has its own key                                           37
+    an unsafe call is retried                                              86
+    the calls of a response that was cut off run                          115
+    a failure hides that the call may have acted                           54
+    a call that acts starts while the response streams                     17
+    a steered message is added twice after a crash                          8
+    a resolution is told between calls and their results                  926
+    a move does not close its source                                        3
+    a run begins in a suspended session                                    26
+    the turns of the model have no limit                                   30
+    a call that equals one in doubt runs unasked                          472
+    what an interceptor changes is lost                                    59
+    a polling tool counts as repetition                                   216
+    done_when is not asked                                                134
+    an action of a tool's own is allowed whatever policy says             111
+    the calls of one response may take for ever                          1321
+    a resume ignores its smaller budget                                    81
+    agents as tools spend nothing of their caller's budget               2555
+    a request that allows no call does not keep the model from calling      5
+    a call starts by a decision of the mode before                         65
+    a crash lifts an interrupt                                            620
+    toolsets stay open                                                     18
+    a compaction parts calls from their results                          1014
+    an input is lost                                                      118
+    a policy's change of arguments is lost                                 19
+    a hook's denial of a response is not heeded                           648
+    equal responses are told too early                                    231
 
 A life runs the real Agent, Session and loop. Only the edges are simulated: event loop, clock, store, model, tools, persons.
 """
