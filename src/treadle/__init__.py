@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from treadle.resolve.archives import list_doubts as list_doubts
     from treadle.resolve.checking import SessionFault as SessionFault
     from treadle.resolve.checking import check_sessions as check_sessions
+    from treadle.resolve.command_hooks import command_hooks as command_hooks
     from treadle.sandboxes.confinement import Confinement as Confinement
     from treadle.sandboxes.processes import run_process as run_process
     from treadle.sandboxes.runners import Bubblewrap as Bubblewrap
@@ -248,6 +249,7 @@ _HOMES = {
     "ask": "permissions.policies",
     "can_use_tool": "permissions.callbacks",
     "check_sessions": "resolve.checking",
+    "command_hooks": "resolve.command_hooks",
     "default_decision": "permissions.policies",
     "deny": "permissions.policies",
     "draft": "permissions.policies",

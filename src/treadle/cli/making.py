@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from treadle import Agent, Budget, ClearResults, Handoff, Session, Tiers, Tool, Toolset, resolve_model
+from treadle import Agent, Budget, ClearResults, Handoff, Session, Tiers, Tool, Toolset, command_hooks, resolve_model
 from treadle.cli.consent import policy_of
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
@@ -56,6 +56,7 @@ def make_agent(
         ),
         tools=load_tools(settings) if tools is None else tools,
         policy=policy_of(settings) if policy is None else policy,
+        hooks=[hook for file in settings.hooks for hook in command_hooks(file, folder=settings.root)],
         compactor=compactor or Tiers(ClearResults(), Handoff()),
         instructions=instructions if given.system is None else instructions_of(given.system),
         output=None if given.schema is None else schema_of(given.schema),

@@ -49,6 +49,10 @@ _NOT_FOR_PROJECTS = {
 """What the file of a project cannot set, since opening a folder must not be a risk."""
 
 
+_FOR_TRUSTED = frozenset({"allow"})
+"""What it can set once its folder is trusted."""
+
+
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of task, with limits of its own."""
 
@@ -105,8 +109,11 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """What is hidden in all that is shown: see [redaction]."""
 
 
-def read_layer(path: Path, owner: Owner) -> Layer:
+def read_layer(path: Path, owner: Owner, *, is_trusted: bool = False) -> Layer:
     """Read one file.
+
+    Args:
+        is_trusted: Whether a person has approved the project's file as it is: then it may allow calls.
 
     Raises:
         UsageError: It cannot be read, is not valid TOML, or holds what is unknown, wrong or not its to say; with file and line.
@@ -121,7 +128,7 @@ def read_layer(path: Path, owner: Owner) -> Layer:
     page = _Page(path, text)
     page.check_names(values, _KEYS, ())
     if owner == "project":
-        _refuse_for_project(page, values)
+        _refuse_for_project(page, values, is_trusted=is_trusted)
     return _layer(page, values, owner)
 
 
@@ -146,11 +153,12 @@ def _text_of(path: Path, owner: Owner) -> str:
         raise UsageError(f"The configuration {path} is not UTF-8 text (byte {exc.start}): save it as UTF-8.") from exc
 
 
-def _refuse_for_project(page: "_Page", values: Mapping[str, Any]) -> None:
+def _refuse_for_project(page: "_Page", values: Mapping[str, Any], *, is_trusted: bool) -> None:
     for name, reason in _NOT_FOR_PROJECTS.items():
-        if name in values:
+        if name in values and not (is_trusted and name in _FOR_TRUSTED):
+            way = ", or trust the folder: treadle trust approve" if name in _FOR_TRUSTED else ""
             page.fail(
-                f"the file of a project cannot set {name!r}: {reason}. Set it with a flag or in your own file.",
+                f"the file of a project cannot set {name!r}: {reason}. Set it with a flag or in your own file{way}.",
                 (),
                 name,
             )

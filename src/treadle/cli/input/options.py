@@ -48,6 +48,7 @@ COMMANDS = {
     "tools": "list the tools, or check their contracts",
     "models": "list what is known of models: windows, limits, inputs, prices",
     "config": "show what is configured, and where it comes from",
+    "trust": "list, approve or revoke the folders whose own rules and hooks count",
     "demo": "show a whole run: no key, no network",
     "doctor": "check this machine, and say the one next thing to do",
     "completion": "print what makes a shell complete this program's words",
@@ -437,6 +438,12 @@ def _add_config_command(parser: _Parser) -> None:
     _add_running(parser)
 
 
+def _add_trust(parser: _Parser) -> None:
+    parser.add_argument("action", nargs="?", choices=("list", "approve", "revoke"), help="list (the default) or change")
+    parser.add_argument("name", nargs="?", metavar="FOLDER", help="the folder (this one)")
+    _add_json(parser)
+
+
 def _add_demo(parser: _Parser) -> None:
     _add_limits(parser)
     _add_places(parser)
@@ -475,6 +482,7 @@ _FILLERS = {
     "tools": _add_tools,
     "models": _add_models,
     "config": _add_config_command,
+    "trust": _add_trust,
     "demo": _add_demo,
     "doctor": _add_doctor,
     "completion": _add_completion,

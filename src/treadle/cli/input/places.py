@@ -11,6 +11,7 @@ from treadle.cli.input.options import Options
 __all__ = [
     "absolute",
     "default_journal",
+    "hooks_file",
     "journal_file",
     "project_config",
     "rules_file",
@@ -50,6 +51,11 @@ def rules_file(environment: Mapping[str, str]) -> Path:
 def project_config(folder: Path) -> Path:
     """Return the place of a project's configuration."""
     return folder / ".treadle" / "config.toml"
+
+
+def hooks_file(config: Path) -> Path:
+    """Return the place of the hooks that belong to a configuration: beside it."""
+    return config.with_name("hooks.json")
 
 
 def journal_file(journal: str) -> Path | None:

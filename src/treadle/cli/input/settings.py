@@ -5,6 +5,7 @@ project's: what a folder brings along never outranks what its reader has said. R
 """
 
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -16,8 +17,16 @@ from treadle import Budget, Guards, ModelFacts, Price, allow
 from treadle.cli.exits import UsageError
 from treadle.cli.input.config import Layer, Owner, Profile, Redaction, read_layer
 from treadle.cli.input.options import APPROVAL_SECONDS, OnApproval, OnLimit, Options
-from treadle.cli.input.places import default_journal, journal_file, project_config, rules_file, user_config
+from treadle.cli.input.places import (
+    default_journal,
+    hooks_file,
+    journal_file,
+    project_config,
+    rules_file,
+    user_config,
+)
 from treadle.cli.input.saved_rules import folder_rules
+from treadle.cli.input.trust import brought_by, trusted_folders
 
 __all__ = ["Settings", "ToolSource", "settings_of"]
 
@@ -62,6 +71,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     origins: dict[str, str]
     """Where each value comes from, by its name."""
     redaction: Redaction = Redaction()
+    hooks: tuple[Path, ...] = ()
+    """Files of hooks that count: the person's own, and those of a trusted folder."""
     notes: tuple[str, ...] = ()
     """What a project's file asks for and does not get: each a sentence."""
 
@@ -73,9 +84,10 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         UsageError: A folder, file, profile or rule is wrong.
     """
     root = _root(options.folder or ".")
-    layers = _layers(options, root, environment)
-    choice = _Choice(layers)
     notes: list[str] = []
+    is_trusted = _is_trusted(root, environment, notes)
+    layers = _layers(options, root, environment, is_trusted=is_trusted)
+    choice = _Choice(layers)
     profile = _profile(options.profile, [layer for layer in layers if layer.owner == "person"])
     project = next((layer for layer in layers if layer.owner == "project"), None)
     _check_profile(options.profile, layers)
@@ -106,6 +118,7 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         tools=_tools(options.tools, layers, choice.origins),
         origins=choice.origins,
         redaction=_redaction(layers, choice.origins),
+        hooks=_hook_files(root, environment, is_trusted=is_trusted),
         notes=tuple(notes),
     )
 
@@ -153,7 +166,7 @@ def _root(folder: str) -> Path:
     return path
 
 
-def _layers(options: Options, root: Path, environment: Mapping[str, str]) -> list[Layer]:
+def _layers(options: Options, root: Path, environment: Mapping[str, str], *, is_trusted: bool) -> list[Layer]:
     """Read the files, the strongest first. One that is named must be there; the others may be missing."""
     found: list[tuple[Path, Owner]] = [(user_config(environment), "person"), (project_config(root), "project")]
     named = [] if options.config is None else [read_layer(Path(options.config), "person")]
@@ -161,7 +174,36 @@ def _layers(options: Options, root: Path, environment: Mapping[str, str]) -> lis
         "config" in options.remembered
     ):  # what allows is said anew each time: a session that was imported may name any file
         named = [msgspec.structs.replace(layer, allow=()) for layer in named]
-    return [*named, *(read_layer(path, owner) for path, owner in found if _is_there(path))]
+    return [
+        *named,
+        *(read_layer(path, owner, is_trusted=is_trusted) for path, owner in found if _is_there(path)),
+    ]
+
+
+def _is_trusted(root: Path, environment: Mapping[str, str], notes: list[str]) -> bool:
+    """Whether a person has approved what the folder brings along, as it is now. Says what does not count where nobody has."""
+    if not _is_there(hooks_file(project_config(root))) and not _is_there(project_config(root)):
+        return False
+    try:
+        brought = brought_by(root)
+    except UsageError as error:
+        notes.append(f"{error} Its hooks and allow rules do not count.")
+        return False
+    known = trusted_folders(environment).get(brought.folder)
+    if known is not None and known.digest == brought.digest:
+        return True
+    if known is not None or _is_there(hooks_file(project_config(root))):
+        why = "has changed since you trusted it" if known is not None else "brings hooks and is not trusted"
+        notes.append(
+            f"the folder {brought.folder} {why}: its hooks and allow rules do not count. Look at {brought.folder}/.treadle, then run: "
+            f"treadle trust approve {shlex.quote(brought.folder)}"
+        )
+    return False
+
+
+def _hook_files(root: Path, environment: Mapping[str, str], *, is_trusted: bool) -> tuple[Path, ...]:
+    places = [hooks_file(user_config(environment)), *([hooks_file(project_config(root))] if is_trusted else [])]
+    return tuple(place for place in places if _is_there(place))
 
 
 def _is_there(path: Path) -> bool:

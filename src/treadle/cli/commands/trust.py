@@ -1,0 +1,89 @@
+"""`treadle trust`: list, approve and revoke the folders whose own configuration and hooks count."""
+
+import os
+import time
+from pathlib import Path
+
+from treadle.cli.exits import UsageError
+from treadle.cli.input.options import Options
+from treadle.cli.input.trust import Brought, Trusted, brought_by, trusted_folders, with_trust, without_trust
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import one_line
+
+__all__ = ["command"]
+
+_LONGEST_FILE = 20_000
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """List what is trusted, or change it."""
+    match options.action:
+        case "approve":
+            return _approve(_folder(options), terminal)
+        case "revoke":
+            return _revoke(_folder(options), terminal)
+        case _:
+            return _list(options, terminal)
+
+
+def _folder(options: Options) -> Path:
+    folder = Path(options.name or options.folder or ".")
+    if not folder.is_dir() and options.action == "approve":
+        raise UsageError(f"The folder {str(folder)!r} does not exist.")
+    return folder
+
+
+def _list(options: Options, terminal: Terminal) -> int:
+    folders = trusted_folders(os.environ)
+    rows = [
+        {"folder": folder, "state": _state(folder, one), "at": one.at, "files": list(one.files)}
+        for folder, one in sorted(folders.items())
+    ]
+    if options.as_json:
+        terminal.data(rows)
+        return 0
+    for row in rows:
+        when = time.strftime("%Y-%m-%d", time.localtime(folders[str(row["folder"])].at))
+        terminal.line(f"{row['state']:<9} {when}  {one_line(str(row['folder']), 300)}")
+    if not rows:
+        terminal.line("No folder is trusted. To trust this one: treadle trust approve")
+    return 0
+
+
+def _state(folder: str, trusted: Trusted) -> str:
+    try:
+        now = brought_by(Path(folder))
+    except UsageError:
+        return "changed"
+    return "trusted" if now.digest == trusted.digest else "changed"
+
+
+def _approve(folder: Path, terminal: Terminal) -> int:
+    """Show all that the folder brings along, and trust it as it is."""
+    brought = brought_by(folder)
+    if not brought.digest:
+        terminal.line(f"{one_line(brought.folder, 300)} has no .treadle: there is nothing to trust.")
+        return 0
+    _show(brought, terminal)
+    with_trust(brought, os.environ)
+    terminal.line(
+        f"Trusted: {one_line(brought.folder, 300)} ({brought.digest[:19]}). A change of these files asks again."
+    )
+    return 0
+
+
+def _show(brought: Brought, terminal: Terminal) -> None:
+    for name in brought.files:
+        terminal.line(f"--- {one_line(name, 300)}")
+        with (Path(brought.folder) / name).open("rb") as file:
+            text = file.read(_LONGEST_FILE).decode("utf-8", "replace")
+        for line in text.splitlines():
+            terminal.line(f"  {line}")
+
+
+def _revoke(folder: Path, terminal: Terminal) -> int:
+    real = os.path.realpath(folder)
+    if not without_trust(real, os.environ):
+        raise UsageError(f"The folder {real} is not trusted. `treadle trust` lists those that are.")
+    terminal.line(f"No longer trusted: {one_line(real, 300)}")
+    return 0

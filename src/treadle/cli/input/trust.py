@@ -1,0 +1,157 @@
+"""Trust: which folders' own configuration counts, by its content. A person has looked at it and said so; a change asks again.
+
+What a folder brings along is all that lies in its `.treadle`. Its digest is kept in the person's own folder. Before that, nothing of it
+is run, and of its configuration only what tightens holds.
+"""
+
+import hashlib
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from treadle.cli.exits import UsageError
+from treadle.cli.input.places import user_config
+
+__all__ = ["Brought", "Trusted", "brought_by", "trusted_folders", "with_trust", "without_trust"]
+
+_FOLDER = ".treadle"
+_MAX_FILES = 500
+_MAX_BYTES = 5_000_000
+
+
+class Brought(msgspec.Struct, frozen=True, kw_only=True):
+    """What a folder brings along."""
+
+    folder: str
+    """From `/`, links resolved."""
+    digest: str
+    """Of all its files: their names, their content and whether they can be run. Empty where it brings nothing."""
+    files: tuple[str, ...] = ()
+    """Their names, relative to the folder."""
+
+
+class Trusted(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder whose configuration a person has approved."""
+
+    digest: str
+    at: float
+    """When, in seconds since 1970."""
+    files: tuple[str, ...] = ()
+
+
+class _Page(msgspec.Struct, kw_only=True):
+    folders: dict[str, Trusted] = {}
+
+
+def brought_by(folder: Path) -> Brought:
+    """Look at what a folder brings along. Nothing of it is run or believed.
+
+    Raises:
+        UsageError: It holds what is not a plain file, or too much; such a folder cannot be trusted.
+    """
+    root = Path(os.path.realpath(folder))
+    place = root / _FOLDER
+    if not os.path.lexists(place):
+        return Brought(folder=str(root), digest="")
+    found, whole, size = [], hashlib.sha256(), 0
+    for path in _files(place):
+        name = str(path.relative_to(root))
+        content = _content(path)
+        size += len(content)
+        found.append(name)
+        if len(found) > _MAX_FILES or size > _MAX_BYTES:
+            raise UsageError(
+                f"{place} holds more than {_MAX_FILES} files or {_MAX_BYTES:,} bytes: it cannot be trusted as a whole."
+            )
+        is_program = bool(path.lstat().st_mode & 0o111)
+        for part in (os.fsencode(name), str(is_program).encode(), content):
+            whole.update(len(part).to_bytes(8, "big") + part)
+    return Brought(folder=str(root), digest=f"sha256:{whole.hexdigest()}" if found else "", files=tuple(found))
+
+
+def _files(place: Path) -> Iterator[Path]:
+    """Yield all files below a folder, sorted. A link may lead to something else tomorrow: nobody can trust it."""
+    status = place.lstat()
+    if stat.S_ISREG(status.st_mode):
+        yield place
+        return
+    if not stat.S_ISDIR(status.st_mode):
+        raise UsageError(f"{place} is neither a file nor a folder: what it brings along cannot be trusted.")
+    try:
+        names = sorted(os.listdir(place))  # noqa: PTH208 - sorted as bytes of names are
+    except OSError as error:
+        raise UsageError(f"{place} cannot be read: {error.strerror}.") from error
+    for name in names:
+        yield from _files(place / name)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _place(environment: Mapping[str, str]) -> Path:
+    return user_config(environment).with_name("trust.json")
+
+
+def trusted_folders(environment: Mapping[str, str]) -> dict[str, Trusted]:
+    """Return the folders that the person trusts. A file that was damaged, or that others can write, trusts nothing.
+
+    Raises:
+        UsageError: The file is not what we have written.
+    """
+    place = _place(environment)
+    try:
+        status = place.stat()
+        content = place.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UsageError(f"{place} cannot be read: {error.strerror}.") from error
+    if status.st_mode & 0o022 or status.st_uid not in (os.geteuid(), 0):
+        raise UsageError(f"{place} can be written by others: nothing is trusted by it. Run: chmod 600 {place}")
+    try:
+        return msgspec.json.decode(content, type=_Page).folders
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"{place} is damaged: {error}. Move it away, and trust your folders again.") from error
+
+
+def with_trust(brought: Brought, environment: Mapping[str, str]) -> None:
+    """Remember that a person trusts a folder as it is now."""
+    folders = trusted_folders(environment)
+    folders[brought.folder] = Trusted(digest=brought.digest, at=time.time(), files=brought.files)
+    _write(folders, environment)
+
+
+def without_trust(folder: str, environment: Mapping[str, str]) -> bool:
+    """Forget a folder. Return whether it was trusted."""
+    folders = trusted_folders(environment)
+    if folders.pop(folder, None) is None:
+        return False
+    _write(folders, environment)
+    return True
+
+
+def _write(folders: dict[str, Trusted], environment: Mapping[str, str]) -> None:
+    """Write the file whole or not at all, for the person alone."""
+    place = _place(environment)
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = place.with_name(f".trust.{secrets.token_hex(6)}.new")
+    try:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(_Page(folders=folders)), indent=1))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(place)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise UsageError(f"{place} cannot be written: {error.strerror}.") from error

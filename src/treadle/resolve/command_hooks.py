@@ -1,0 +1,296 @@
+"""Hooks as commands: a program is told of a moment as JSON on its standard input, and answers on its standard output.
+
+The form is Claude Code's, so that hooks which people have written for it work: `foreign_words.py` has the names. Such a hook may tighten,
+change and add. What it allows is not heard: rules and people decide.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from treadle.errors import ConfigurationError, TreadleError, shown
+from treadle.ports import Hook, HookAnswer, HookContext, Moment
+from treadle.redaction import redacted_logger
+from treadle.resolve.foreign_words import EVENTS, MODES, TOOLS, UNUSED_EVENTS, foreign_input, own_input
+from treadle.sandboxes.processes import clean_environment, run_process
+from treadle.tools import Decision, JsonObject, ProcessResult, ToolResult
+
+__all__ = ["HookFailed", "command_hooks"]
+
+logger = redacted_logger(__name__)
+
+_SECONDS = 60.0
+_GRACE_SECONDS = 5.0
+_MAX_OUTPUT_BYTES = 1_000_000
+_MAX_WORDS = 10_000
+_BLOCKS = 2
+"""The exit code by which a program blocks what it was told of."""
+_OWN_EVENTS = {moment.value: moment for moment in EVENTS.values()}
+
+
+class HookFailed(TreadleError):
+    """A program of a hook ended with an error, took too long, or answered with what cannot be read."""
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    command: str
+    event: str
+    moment: Moment
+    matcher: re.Pattern[str] | None
+    timeout: float
+    folder: str
+
+
+def command_hooks(
+    settings: Mapping[str, Any] | str | Path, *, folder: str | Path = ".", fails: Literal["open", "closed"] = "open"
+) -> tuple[Hook, ...]:
+    """Return the hooks of settings in the form of Claude Code's `settings.json`. Programs run with your rights: read them before.
+
+    Example:
+        Agent(model, tools=tools, hooks=command_hooks(".claude/settings.json"))
+
+    Args:
+        settings: The settings, or their JSON file: `{"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command",
+            "command": "./check.py", "timeout": 10, "fails": "closed"}]}]}}`. Other keys beside `hooks` are left alone.
+        folder: Where the programs start.
+        fails: What it means that a program fails, where its entry does not say so: `closed` denies.
+
+    Raises:
+        ConfigurationError: They cannot be read, name an unknown event, or hold an invalid entry.
+    """
+    if fails not in ("open", "closed"):
+        raise ConfigurationError(f"Hooks fail 'open' or 'closed'; got {shown(fails)}.")
+    root = str(Path(folder).absolute())
+    return tuple(_hook(entry, closes) for entry, closes in _entries(_table(settings), root, fails))
+
+
+def _table(settings: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
+    given: Any = settings
+    if isinstance(settings, str | Path):
+        try:
+            given = json.loads(Path(settings).read_bytes())
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"The hooks of {settings} cannot be read: {error}.") from error
+    table = given.get("hooks", {}) if isinstance(given, Mapping) else None
+    if not isinstance(table, Mapping):
+        raise ConfigurationError(
+            f'Hooks must be an object such as {{"hooks": {{"PreToolUse": [...]}}}}; got {shown(given)}.'
+        )
+    return table
+
+
+def _entries(table: Mapping[str, Any], folder: str, fails: str) -> Iterator[tuple[_Entry, str]]:
+    for event, groups in table.items():
+        moment = EVENTS.get(event) or _OWN_EVENTS.get(event)
+        if moment is None and event in UNUSED_EVENTS:
+            logger.warning("Hooks for %s are not called: Treadle has no such moment.", event)
+            continue
+        if moment is None:
+            raise ConfigurationError(f"There is no event {shown(event)} for hooks. There are {', '.join(EVENTS)}.")
+        for group in _list(groups, event):
+            matcher = _matcher(group.get("matcher"), event)
+            for one in _list(group.get("hooks", []), event):
+                closes = one.get("fails", fails)
+                command, seconds = one.get("command"), one.get("timeout", _SECONDS)
+                if one.get("type", "command") != "command" or not isinstance(command, str) or not command.strip():
+                    raise ConfigurationError(
+                        f'A hook for {event} must have "type": "command" and a "command"; got {shown(one)}.'
+                    )
+                if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+                    raise ConfigurationError(
+                        f"The timeout of a hook for {event} must be seconds above 0; got {shown(seconds)}."
+                    )
+                if closes not in ("open", "closed"):
+                    raise ConfigurationError(f"A hook for {event} fails 'open' or 'closed'; got {shown(closes)}.")
+                name = next(name for name, known in EVENTS.items() if known == moment)
+                yield (
+                    _Entry(command=command, event=name, moment=moment, matcher=matcher, timeout=seconds, folder=folder),
+                    closes,
+                )
+
+
+def _list(value: Any, event: str) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+        raise ConfigurationError(f"Hooks for {event} must be a list of objects; got {shown(value)}.")
+    return value
+
+
+def _matcher(value: Any, event: str) -> re.Pattern[str] | None:
+    if value in (None, "", "*"):
+        return None
+    try:
+        return re.compile(value)
+    except (re.error, TypeError) as error:
+        raise ConfigurationError(
+            f"The matcher {shown(value)} of a hook for {event} is not a regular expression: {error}."
+        ) from error
+
+
+def _hook(entry: _Entry, fails: str) -> Hook:
+    closes: Literal["open", "closed"] = "closed" if fails == "closed" else "open"
+    return Hook(
+        at=entry.moment,
+        run=partial(_run, entry),
+        name=f"hook {entry.command[:80]}",
+        timeout=entry.timeout + _GRACE_SECONDS,
+        fails=closes,
+    )
+
+
+async def _run(entry: _Entry, context: HookContext) -> HookAnswer:
+    if not _is_meant(entry, context):
+        return None
+    given = json.dumps(_told(entry, context)).encode()
+    env = {**clean_environment(), "CLAUDE_PROJECT_DIR": entry.folder, "TREADLE_PROJECT_DIR": entry.folder}
+    done = await run_process(
+        ["/bin/sh", "-c", entry.command],
+        stdin=given,
+        cwd=entry.folder,
+        env=env,
+        timeout=entry.timeout,
+        max_bytes=_MAX_OUTPUT_BYTES,
+    )
+    if done.timed_out:
+        raise HookFailed(f"{entry.command[:200]} did not end within {entry.timeout:g} seconds.")
+    if done.exit_code == _BLOCKS:
+        return _blocked(done.stderr.strip() or "A hook blocked this.", context)
+    if done.exit_code != 0:
+        raise HookFailed(f"{entry.command[:200]} ended with status {done.exit_code}: {done.stderr.strip()[:500]}")
+    return _answered(_said(done, entry), done.stdout, context)
+
+
+def _is_meant(entry: _Entry, context: HookContext) -> bool:
+    """Whether the matcher fits: a tool by its name here or there, the start of a session by its source."""
+    if entry.matcher is None:
+        return True
+    if context.tool:
+        there, _ = foreign_input(context.tool, context.arguments or {})
+        names = {context.tool, TOOLS.get(context.tool, context.tool), there}
+    else:
+        names = {_SOURCES.get(context.source, context.source)}
+    return any(entry.matcher.fullmatch(name) for name in names)
+
+
+_SOURCES = {"start": "startup", "resume": "resume"}
+
+
+def _told(entry: _Entry, context: HookContext) -> JsonObject:
+    found: JsonObject = {
+        "session_id": context.session_id,
+        "transcript_path": "",
+        "cwd": entry.folder,
+        "permission_mode": MODES[context.mode],
+        "hook_event_name": entry.event,
+        "treadle": {"moment": context.at.value, "run_id": context.run_id, "step": context.step, "mode": context.mode},
+    }
+    if context.tool:
+        name, given = foreign_input(context.tool, context.arguments or {})
+        found |= {"tool_name": name, "tool_input": given}
+        found["treadle"] |= {"tool": context.tool, "arguments": context.arguments}
+        if context.call is not None:
+            found["tool_use_id"] = context.call.id
+    if context.result is not None:
+        found["tool_response"] = _response(context.result)
+    match context.at:
+        case Moment.PROMPT:
+            found |= {"prompt": "" if context.message is None else context.message.text}
+        case Moment.SESSION_START:
+            found |= {"source": _SOURCES.get(context.source, context.source)}
+        case Moment.SESSION_END:
+            found |= {"reason": "other" if context.stop is None else str(context.stop.reason)}
+        case Moment.STOP:
+            found |= {"stop_hook_active": context.continued > 0}
+        case _:
+            pass
+    return found
+
+
+def _response(result: ToolResult) -> Any:
+    value = result.data if result.data is not None else result.content
+    return value if not result.is_error else {"error": result.content, "status": str(result.status)}
+
+
+def _said(done: ProcessResult, entry: _Entry) -> JsonObject:
+    """Return the decision that a program has written; an empty one where it has written words, or nothing."""
+    text = done.stdout.strip()
+    if not text.startswith("{"):
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise HookFailed(f"{entry.command[:200]} answered with what is not valid JSON: {error}") from error
+    if words := value.get("systemMessage"):
+        logger.info("%s: %s", entry.command[:80], str(words)[:500])
+    return dict(value)
+
+
+def _answered(said: JsonObject, stdout: str, context: HookContext) -> HookAnswer:
+    special = said.get("hookSpecificOutput")
+    more: JsonObject = special if isinstance(special, dict) else {}
+    reason = str(said.get("stopReason") or said.get("reason") or more.get("permissionDecisionReason") or "")[
+        :_MAX_WORDS
+    ]
+    if said.get("continue") is False:
+        return _denied(reason or "A hook stopped the run.", interrupt=context.at == Moment.BEFORE_TOOL)
+    if said.get("decision") == "block":
+        return _blocked(reason or "A hook blocked this.", context)
+    added = str(more.get("additionalContext") or "")[:_MAX_WORDS]
+    match context.at:
+        case Moment.BEFORE_TOOL:
+            return _on_call(more, reason, context)
+        case Moment.AFTER_TOOL if added and context.result is not None:
+            return _with_words(context.result, added)
+        case Moment.PROMPT | Moment.SESSION_START:
+            return added or (stdout.strip()[:_MAX_WORDS] if not said else "") or None
+        case _:
+            return None
+
+
+def _on_call(more: JsonObject, reason: str, context: HookContext) -> HookAnswer:
+    """Return what is said of a call. An `allow` says nothing: it may change arguments, and rules decide on what becomes of them."""
+    changed = more.get("updatedInput")
+    arguments = own_input(context.tool, changed) if isinstance(changed, dict) else None
+    match more.get("permissionDecision"):
+        case "deny":
+            return _denied(reason or "A hook denied this call.")
+        case "ask":
+            return Decision(kind="ask", rule="hook", reason=reason, arguments=arguments)
+        case "allow" | None:
+            return (
+                None if arguments is None else Decision(kind="allow", rule="hook", reason=reason, arguments=arguments)
+            )
+        case other:
+            raise HookFailed(f"A hook decided {shown(other)}; it may say allow, deny or ask.")
+
+
+def _blocked(reason: str, context: HookContext) -> HookAnswer:
+    reason = reason[:_MAX_WORDS]
+    match context.at:
+        case Moment.AFTER_TOOL:
+            return None if context.result is None else _with_words(context.result, reason)
+        case Moment.STOP:
+            return reason
+        case Moment.SESSION_END:
+            return None
+        case _:
+            return _denied(reason)
+
+
+def _denied(reason: str, *, interrupt: bool = False) -> Decision:
+    return Decision(kind="deny", rule="hook", reason=reason, interrupt=interrupt)
+
+
+def _with_words(result: ToolResult, words: str) -> ToolResult:
+    """Return a result with a hook's words beside it."""
+    try:
+        value = json.loads(result.content)
+    except ValueError:
+        value = None
+    if isinstance(value, dict):
+        return msgspec.structs.replace(result, content=json.dumps({**value, "hook": words}, ensure_ascii=False))
+    return msgspec.structs.replace(result, content=f"{result.content}\n[hook] {words}")

@@ -1,0 +1,109 @@
+"""Trust of folders: what a folder brings along counts once a person has approved its content."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def project(treadle: Any):
+    """A folder whose hooks deny every call, and note that they were run."""
+    place = treadle.folder / ".treadle"
+    place.mkdir()
+    (place / "deny.py").write_text(f"import sys; open({str(treadle.folder / 'ran')!r}, 'a').write('x'); sys.exit(2)\n")
+    entry = {"type": "command", "command": f"{sys.executable} .treadle/deny.py"}
+    (place / "hooks.json").write_text(json.dumps({"hooks": {"PreToolUse": [{"hooks": [entry]}]}}))
+    script = [{"calls": [{"name": "list", "arguments": {}}]}, {"text": "Done."}]
+    (treadle.folder / "s.json").write_text(json.dumps(script))
+    return place
+
+
+def run(treadle: Any) -> tuple[bool, str]:
+    """Run a task; return whether the folder's hooks were run, and what a person reads."""
+    (treadle.folder / "ran").unlink(missing_ok=True)
+    done = treadle("run", "-m", "script:s.json", "go", code=0)
+    return (treadle.folder / "ran").exists(), done.stderr
+
+
+@pytest.mark.row("D-TRUST")
+def test_hooks_of_a_folder_run_once_their_content_is_trusted(treadle: Any, project: Path):
+    ran, words = run(treadle)
+    assert not ran
+    assert f"treadle trust approve {treadle.folder}" in words
+
+    shown = treadle("trust", "approve", code=0).stdout
+    assert "hooks.json" in shown
+    assert "sys.exit(2)" in shown
+    assert run(treadle)[0]
+    assert "trust approve" not in run(treadle)[1]
+
+    (project / "deny.py").write_text("import sys; sys.exit(2)  # changed\n")
+    ran, words = run(treadle)
+    assert not ran
+    assert "has changed since you trusted it" in words
+    assert treadle.json("trust", "--json", code=0)[0]["state"] == "changed"
+
+
+@pytest.mark.row("D-TRUST")
+@pytest.mark.parametrize("change", ["new", "gone", "mode", "link"])
+def test_every_change_asks_again(treadle: Any, project: Path, change: str):
+    treadle("trust", "approve", code=0)
+    assert run(treadle)[0]
+
+    match change:
+        case "new":
+            (project / "more").write_text("x")
+        case "gone":
+            (project / "more").mkdir()
+            (project / "deny.py").rename(project / "more" / "deny.py")
+        case "mode":
+            (project / "deny.py").chmod(0o755)
+        case "link":
+            (project / "deny.py").rename(treadle.folder / "deny.py")
+            (project / "deny.py").symlink_to(treadle.folder / "deny.py")
+    assert not run(treadle)[0]
+
+
+@pytest.mark.row("D-TRUST")
+def test_trust_is_revoked_and_belongs_to_one_folder(treadle: Any, project: Path):
+    assert "No folder is trusted" in treadle("trust", code=0).stdout
+    treadle("trust", "approve", code=0)
+    assert str(treadle.folder) in treadle("trust", "list", code=0).stdout
+    treadle("trust", "revoke", code=0)
+    assert not run(treadle)[0]
+    assert "is not trusted" in treadle("trust", "revoke", code=2).stderr
+    treadle("trust", "approve", "nowhere", code=2)
+
+
+@pytest.mark.row("D-TRUST")
+def test_the_list_of_trust_is_the_persons_alone(treadle: Any, project: Path):
+    treadle("trust", "approve", code=0)
+    place = treadle.home / "trust.json"
+
+    assert place.stat().st_mode & 0o777 == 0o600
+    place.chmod(0o666)
+    assert "written by others" in treadle("run", "-m", "script:s.json", "go", code=2).stderr
+    place.chmod(0o600)
+    place.write_text("{")
+    assert "damaged" in treadle("run", "-m", "script:s.json", "go", code=2).stderr
+
+
+@pytest.mark.row("D-TRUST")
+def test_a_folder_allows_calls_once_it_is_trusted(treadle: Any, project: Path):
+    (project / "config.toml").write_text('allow = ["write"]\n')
+    assert "treadle trust approve" in treadle("run", "-m", "script:s.json", "go", code=2).stderr
+
+    treadle("trust", "approve", code=0)
+    assert treadle.json("config", "show", "--json", code=0)["allow"]["value"] == ["write"]
+
+
+@pytest.mark.row("D-TRUST")
+def test_a_persons_own_hooks_need_no_trust(treadle: Any, project: Path):
+    (project / "hooks.json").rename(treadle.folder / "mine.json")
+    treadle.home.mkdir(exist_ok=True)
+    (treadle.folder / "mine.json").rename(treadle.home / "hooks.json")
+
+    assert run(treadle)[0]

@@ -1,0 +1,209 @@
+"""Hooks as commands, in the form of Claude Code's: what they are told, what they may answer, and what they may not."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle import Agent, ConfigurationError, allow, ask, deny, first_of, shell_tool, tool, writing_tools
+from treadle.resolve.command_hooks import command_hooks
+from treadle.testing import ScriptedModel, call, text
+
+
+@tool(effect="unsafe")
+async def rm(path: str, force: bool = False) -> str:
+    """Remove."""
+    return f"removed {path} {force}"
+
+
+@pytest.fixture
+def program(tmp_path: Path):
+    """Write a program for a hook, which notes what it was told in a file; return the command that runs it."""
+
+    def write(body: str, name: str = "hook") -> str:
+        place = tmp_path / f"{name}.py"
+        place.write_text(
+            "import json, sys\ngiven = json.load(sys.stdin)\n"
+            f"open({str(tmp_path / 'told')!r}, 'a').write(json.dumps(given) + '\\n')\n{body}"
+        )
+        return f"{sys.executable} {place}"
+
+    return write
+
+
+def told(tmp_path: Path) -> list[dict[str, Any]]:
+    place = tmp_path / "told"
+    return [json.loads(line) for line in place.read_text().splitlines()] if place.exists() else []
+
+
+def on(event: str, command: str, **more: Any) -> dict[str, Any]:
+    group = {"matcher": more.pop("matcher")} if "matcher" in more else {}
+    return {"hooks": {event: [{**group, "hooks": [{"type": "command", "command": command, **more}]}]}}
+
+
+async def run(settings: Any, *calls: Any, tools: Any = None, policy: Any = None, folder: Any = ".", **more: Any) -> Any:
+    model = ScriptedModel([*calls, text("Done."), text("Really done.")])
+    hooks = command_hooks(settings, folder=folder, **more)
+    result = await Agent(model, tools=tools or [rm], policy=policy or allow("*"), hooks=hooks).run("go")
+    return result, [one.content for message in result.messages for one in getattr(message, "results", ())]
+
+
+@pytest.mark.row("E06")
+async def test_exit_code_2_blocks_with_its_words(program: Any, tmp_path: Path):
+    command = program("print('never read'); sys.stderr.write('not today'); sys.exit(2)")
+    result, found = await run(on("PreToolUse", command, matcher="rm"), call("rm", path="x"), folder=tmp_path)
+
+    assert [one.status for one in result.tool_calls] == ["denied"]
+    assert "not today" in found[0]
+    (given,) = told(tmp_path)
+    assert {name: given[name] for name in ("hook_event_name", "tool_name", "tool_input", "tool_use_id", "permission_mode", "cwd")} == {
+        "hook_event_name": "PreToolUse",
+        "tool_name": "rm",
+        "tool_input": {"path": "x", "force": False},
+        "tool_use_id": "call_1",
+        "permission_mode": "default",
+        "cwd": str(tmp_path),
+    }  # fmt: skip
+    assert given["session_id"] == result.session.id
+
+
+@pytest.mark.row("P13")
+async def test_a_hook_that_allows_overrides_no_rule(program: Any):
+    said = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}
+    command = program(f"print(json.dumps({said!r}))")
+
+    denied, _ = await run(on("PreToolUse", command), call("rm", path="x"), policy=deny("rm", reason="never"))
+    asked, _ = await run(on("PreToolUse", command), call("rm", path="x"), policy=ask("rm"))
+    assert [(one.rule, one.reason) for one in denied.denials] == [("deny rm", "never")]
+    assert asked.reason == "approval_required"
+
+
+@pytest.mark.row("E06")
+@pytest.mark.parametrize(("word", "ended"), [("deny", "denied"), ("ask", "approval_required")])
+async def test_a_decision_is_read_from_standard_output(program: Any, word: str, ended: str):
+    said = {"hookSpecificOutput": {"permissionDecision": word, "permissionDecisionReason": "because"}}
+    result, _ = await run(on("PreToolUse", program(f"print(json.dumps({said!r}))")), call("rm", path="x"))
+
+    assert ended in (str(result.reason), *(one.status for one in result.tool_calls))
+
+
+async def test_arguments_that_a_hook_changes_are_validated_again(program: Any):
+    def changing(value: Any) -> str:
+        said = {"hookSpecificOutput": {"permissionDecision": "allow", "updatedInput": {"path": "y", "force": value}}}
+        return program(f"print(json.dumps({said!r}))")
+
+    _, found = await run(on("PreToolUse", changing(True)), call("rm", path="x"))
+    assert "removed y True" in found[0]
+    result, _ = await run(on("PreToolUse", changing("many")), call("rm", path="x"))
+    assert [one.status for one in result.tool_calls] == ["invalid_arguments"]
+
+
+@pytest.mark.row("E06")
+async def test_the_names_of_tools_and_fields_are_the_foreign_ones(program: Any, tmp_path: Path):
+    (tmp_path / "w").mkdir()
+    settings = on(
+        "PreToolUse", program("sys.exit(2 if 'rm -rf' in str(given['tool_input']) else 0)"), matcher="Bash|Edit|Write"
+    )
+    tools = [rm, shell_tool(tmp_path / "w"), *writing_tools(tmp_path / "w")]
+    result, _ = await run(
+        settings,
+        call("shell", command="rm -rf /x", timeout=3),
+        call("write", path="a", content="one two"),
+        call("edit", path="a", old_text="one", new_text="1", all=True),
+        call("edit", path="a", edits=[{"old_text": "two", "new_text": "2"}]),
+        call("rm", path="x"),
+        tools=tools,
+    )
+
+    assert [one.status for one in result.tool_calls] == ["denied", "ok", "ok", "ok", "ok"]
+    given = [(one["tool_name"], one["tool_input"]) for one in told(tmp_path)]
+    assert [name for name, _ in given] == ["Bash", "Write", "Edit", "MultiEdit"]
+    assert (given[0][1]["command"], given[0][1]["timeout"]) == ("rm -rf /x", 3000)
+    assert given[1][1] == {"file_path": "a", "content": "one two"}
+    assert given[2][1] == {"file_path": "a", "old_string": "one", "new_string": "1", "replace_all": True}
+
+
+@pytest.mark.row("E06")
+@pytest.mark.parametrize(
+    "body",
+    [
+        "sys.exit(1)",
+        "import time; time.sleep(60)  # sleep: it is ended",
+        "print('{')",
+        "import os; os.kill(os.getpid(), 9)",
+    ],
+)
+async def test_a_program_that_fails_denies_where_it_is_told_to(program: Any, body: str):
+    opened, _ = await run(on("PreToolUse", program(body), timeout=0.5), call("rm", path="x"))
+    closed, _ = await run(on("PreToolUse", program(body), timeout=0.5, fails="closed"), call("rm", path="x"))
+    by_default, _ = await run(on("PreToolUse", program(body), timeout=0.5), call("rm", path="x"), fails="closed")
+
+    assert [one.tool_calls[0].status for one in (opened, closed, by_default)] == ["ok", "denied", "denied"]
+
+
+async def test_after_a_tool_a_hook_adds_words_for_the_model(program: Any, tmp_path: Path):
+    _, found = await run(
+        on("PostToolUse", program("sys.stderr.write('run the linter'); sys.exit(2)")), call("rm", path="x")
+    )
+
+    assert "removed x" in found[0]
+    assert "run the linter" in found[0]
+    assert told(tmp_path)[0]["tool_response"] == "removed x False"
+
+
+async def test_prompts_starts_and_stops(program: Any, tmp_path: Path):
+    settings = {
+        "hooks": {
+            **on("UserPromptSubmit", program("print('It is Monday.')", "a"))["hooks"],
+            **on("SessionStart", program("print(json.dumps({'hookSpecificOutput': {'additionalContext': 'Be kind.'}}))", "b"), matcher="startup")["hooks"],
+            **on("Stop", program("sys.exit(0) if given['stop_hook_active'] else (sys.stderr.write('Check again.'), sys.exit(2))", "c"))["hooks"],
+            **on("SessionEnd", program("", "d"))["hooks"],
+            "Notification": [],
+        }
+    }  # fmt: skip
+    result, _ = await run(settings, folder=tmp_path)
+
+    words = [message.text for message in result.messages]
+    assert result.text == "Really done."
+    assert {"It is Monday.", "Be kind.", "Check again."} <= set(words)
+    assert [one["hook_event_name"] for one in told(tmp_path)][-1] == "SessionEnd"
+    denied, _ = await run(on("UserPromptSubmit", program("sys.exit(2)")))
+    assert denied.reason == "task_denied"
+
+
+async def test_a_hook_may_stop_the_run(program: Any):
+    said = {"continue": False, "stopReason": "Enough."}
+    result, _ = await run(
+        on("PreToolUse", program(f"print(json.dumps({said!r}))")), [call("rm", path="x"), call("rm", path="y")]
+    )
+
+    assert result.tool_calls[0].status == "denied"
+    assert result.text != "Done."
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"hooks": {"PreTool": []}}, "no event"),
+        (on("PreToolUse", "x", matcher="("), "regular expression"),
+        (on("PreToolUse", ""), "command"),
+        (on("PreToolUse", "x", timeout=-1), "timeout"),
+        (on("PreToolUse", "x", fails="maybe"), "fails"),
+        ({"hooks": []}, "must be an object"),
+        ("/no/such/file.json", "cannot be read"),
+    ],
+)
+def test_settings_that_are_invalid_are_refused(settings: Any, words: str):
+    with pytest.raises(ConfigurationError, match=words):
+        command_hooks(settings)
+
+
+async def test_no_variable_of_ours_is_handed_to_a_hook(program: Any, tmp_path: Path):
+    command = program(f"import os; open({str(tmp_path / 'env')!r}, 'w').write(json.dumps(dict(os.environ)))")
+    await run(on("PreToolUse", command), call("rm", path="x"), policy=first_of(allow("rm")), folder=tmp_path)
+
+    seen = json.loads((tmp_path / "env").read_text())
+    assert "PYTEST_CURRENT_TEST" not in seen
+    assert seen["CLAUDE_PROJECT_DIR"] == str(tmp_path)
