@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from treadle.agents.agent import Agent as Agent
+    from treadle.agents.goals import Goal as Goal
+    from treadle.agents.goals import GoalResult as GoalResult
+    from treadle.agents.goals import GoalWork as GoalWork
+    from treadle.agents.goals import StopRules as StopRules
+    from treadle.agents.goals import load_goal as load_goal
+    from treadle.agents.goals import run_goal as run_goal
     from treadle.agents.registry import Agents as Agents
     from treadle.agents.run import Run as Run
     from treadle.budgets import Budget as Budget
@@ -126,6 +132,7 @@ if TYPE_CHECKING:
     from treadle.tools import Unknown as Unknown
     from treadle.toolsets.approving import ProgramApprover as ProgramApprover
     from treadle.toolsets.artifacts import artifact_tool as artifact_tool
+    from treadle.toolsets.asking import ask_user_tool as ask_user_tool
     from treadle.toolsets.fetch import fetch_tool as fetch_tool
     from treadle.toolsets.files import file_tools as file_tools
     from treadle.toolsets.files import writing_tools as writing_tools
@@ -168,6 +175,9 @@ _HOMES = {
     "Explanation": "sessions.explanation",
     "Filtered": "toolsets.reshaped",
     "FunctionTool": "tooling.callables",
+    "Goal": "agents.goals",
+    "GoalResult": "agents.goals",
+    "GoalWork": "agents.goals",
     "Guards": "budgets",
     "Handoff": "context.handoff",
     "Hook": "ports",
@@ -220,6 +230,7 @@ _HOMES = {
     "Shared": "toolsets.shared",
     "ShellTools": "toolsets.shell.background",
     "StopReason": "stops",
+    "StopRules": "agents.goals",
     "Subject": "tools",
     "Summarize": "context.compaction",
     "Suspended": "state",
@@ -246,6 +257,7 @@ _HOMES = {
     "Window": "context.compilers",
     "allow": "permissions.policies",
     "artifact_tool": "toolsets.artifacts",
+    "ask_user_tool": "toolsets.asking",
     "ask": "permissions.policies",
     "can_use_tool": "permissions.callbacks",
     "check_sessions": "resolve.checking",
@@ -266,11 +278,13 @@ _HOMES = {
     "known_facts": "resolve",
     "known_models": "resolve",
     "list_doubts": "resolve.archives",
+    "load_goal": "agents.goals",
     "local_servers": "resolve",
     "open_journal": "resolve",
     "open_session": "resolve",
     "operation": "toolsets.operations",
     "resolve_model": "resolve",
+    "run_goal": "agents.goals",
     "run_process": "sandboxes.processes",
     "scoped": "permissions.scopes",
     "shell_tool": "toolsets.shell.tool",

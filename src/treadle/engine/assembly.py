@@ -58,7 +58,7 @@ class Host:
         self.meter = meter
         self.interrupt = interrupt
         own = () if about.policy is None else (about.policy,)
-        self.policies: tuple[Policy, ...] = own if above is None else (*own, *above.policies)
+        self.policies: tuple[Policy, ...] = (*own, *(about.policies_above if above is None else above.policies))
         self.hooks: tuple[Hook, ...] = about.hooks + (() if above is None else above.hooks)
         self.approver: Approver | None = about.approver or (None if above is None else above.approver)
         self.sandbox: Runner | None = about.sandbox or (None if above is None else above.sandbox)

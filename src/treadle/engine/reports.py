@@ -83,7 +83,10 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
     @property
     def next_safe_action(self) -> str:
         """What a program that acts for a user may safely do next."""
-        return self._after_doubts(self.reason.next_safe_action)
+        action = self.reason.next_safe_action
+        if self.reason is StopReason.INPUT_REQUIRED:
+            action = f"{action} {self.message}"
+        return self._after_doubts(action)
 
     @property
     def next_step(self) -> str:

@@ -25,6 +25,7 @@ from treadle.events.calls import (
     ToolSuspended,
 )
 from treadle.events.codec import AnyEvent, Subscriber, decode_event, encode_event, event_object, on
+from treadle.events.goals import GoalChecked, GoalSet
 from treadle.events.models import DecisionRejected, ModelDelta, ModelDiscarded, ModelFailed, ModelFinished, ModelStarted
 from treadle.events.runs import (
     BudgetReached,
@@ -70,6 +71,8 @@ __all__ = [
     "ContractViolated",
     "DecisionRejected",
     "Event",
+    "GoalChecked",
+    "GoalSet",
     "HistoryRepaired",
     "HookActed",
     "JournalDegraded",

@@ -26,6 +26,7 @@ from treadle.events.calls import (
     ToolStarted,
     ToolSuspended,
 )
+from treadle.events.goals import GoalChecked, GoalSet
 from treadle.events.long_texts import decode_slowly
 from treadle.events.models import DecisionRejected, ModelDelta, ModelDiscarded, ModelFailed, ModelFinished, ModelStarted
 from treadle.events.runs import (
@@ -95,6 +96,8 @@ AnyEvent: TypeAlias = (
     | ContractViolated
     | HistoryRepaired
     | HookActed
+    | GoalSet
+    | GoalChecked
     | ContextCompacted
     | DecisionRejected
     | ToolsetListed

@@ -37,6 +37,7 @@ APPROVAL_SECONDS = 7 * 86400.0
 COMMANDS = {
     "chat": "talk with a model at this terminal, as `treadle` alone does",
     "run": "carry out one task",
+    "goal": "work on the goal of a file until its validation passes",
     "resume": "resume a run that was paused, stopped or broke off",
     "sessions": "list sessions; show, explain, fork, rewind, export, import or delete one",
     "approvals": "list the calls that wait for a person",
@@ -278,6 +279,12 @@ def _add_run(parser: _Parser) -> None:
     _add_running(parser)
 
 
+def _add_goal(parser: _Parser) -> None:
+    parser.add_argument("task", nargs="?", metavar="FILE", help="the goal, as TOML")
+    parser.flag("--session", dest="id", metavar="ID", help="the session of the work (made from the goal)")
+    _add_running(parser)
+
+
 def _add_chat(parser: _Parser) -> None:
     parser.add_argument("task", nargs="?", help="the first message")
     parser.flag("--session", dest="id", metavar="ID", help="continue this session (made when there is none)")
@@ -471,6 +478,7 @@ def _add_mock(parser: _Parser) -> None:
 _FILLERS = {
     "chat": _add_chat,
     "run": _add_run,
+    "goal": _add_goal,
     "resume": _add_resume,
     "sessions": _add_sessions,
     "approvals": _add_listing,

@@ -1,0 +1,542 @@
+"""Goals: work toward one objective over many steps, processes and days, until a validation that can be run says that it is reached.
+
+Not a second loop: a goal is a run of an agent whose end is held to the goal. What the model claims decides nothing.
+"""
+
+import re
+import tomllib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from treadle.agents.agent import Agent
+from treadle.agents.run import Run
+from treadle.budgets import Budget, budget_from
+from treadle.canonical import digest
+from treadle.engine.lifecycle import Lifecycle
+from treadle.engine.reports import RunResult
+from treadle.engine.spec import AgentSpec
+from treadle.errors import ConfigurationError, NamedOptions, TreadleError, shown
+from treadle.events import GoalChecked, GoalSet, ModelStarted
+from treadle.fields import Documented
+from treadle.permissions.policies import ask, deny
+from treadle.ports import CheckView, Hook, HookContext, asked_model, window_of
+from treadle.resolve import memory_session
+from treadle.sandboxes.processes import run_process
+from treadle.sessions.session import Session
+from treadle.stops import Status, Stop, StopReason
+from treadle.tools import Done
+
+__all__ = ["Goal", "GoalResult", "StopRules", "load_goal", "run_goal"]
+
+GoalStatus: TypeAlias = Literal["active", "paused", "completed", "blocked", "cancelled"]
+Validate: TypeAlias = Callable[[], bool | tuple[bool, str] | Awaitable[bool | tuple[bool, str]]]
+"""Whether the goal is reached, and what there is to say about it. What it raises counts as no."""
+
+_LEAST_WORDS = 3
+_OUTPUT_CHARS = 4_000
+_COMPACT_SHARE = 0.7
+_VAGUE = re.compile(
+    r"\b(something|stuff|things|somehow|whatever|etc|tbd|todo|tba|various|misc|as needed|if possible|and so on|"
+    r"better|nicer|improve everything|clean ?up everything|make progress|backlog)\b|\?\?|^\s*\W*\s*$",
+    re.IGNORECASE,
+)
+_VERBS = (
+    "add analyse analyze archive book build change check clean close collect compare convert correct create delete deploy "
+    "describe design document draft email ensure extend extract file find fix implement import improve install integrate "
+    "investigate list measure mend merge migrate move open optimise optimize order organise organize pay plan port prepare "
+    "publish redesign reduce refactor release remove rename replace report research resolve review rewrite run schedule send "
+    "set sort split summarise summarize switch test train translate update upgrade verify write"
+)
+_SECOND = re.compile(
+    rf"(?:\band\b|\bthen\b|;|,|\balso\b|\bplus\b|\bas well as\b)\s+(?:also\s+|then\s+)?(?:{'|'.join(_VERBS.split())})\b",
+    re.IGNORECASE,
+)
+_LIST_LINE = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+\S", re.MULTILINE)
+_SENTENCE = re.compile(r"[.!?](?:\s+)(?=[A-Z])")
+
+
+class StopRules(
+    msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=NamedOptions
+):
+    """When the work on a goal stops though it is not reached, beside its budget. At least one is given."""
+
+    false_claims: int | None = None
+    """So many times in a row the model may say that it is done while the validation says no."""
+    unchanged_checks: int | None = None
+    """So many checkpoints in a row may find the same, without anything changed."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ConfigurationError(f"The stop rule {name} is a whole number of at least 1; got {shown(value)}.")
+
+
+class Goal(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
+    """One objective, and how anybody can see that it is reached.
+
+    Example:
+        Goal(
+            objective="All tests of the parser pass",
+            done_condition="pytest ends with exit code 0",
+            validation="pytest -q tests/parser",
+            budget=Budget(max_model_turns=200, max_total_cost=5),
+            checkpoint_every=10,
+            plan=["Read the failing tests", "Mend the parser"],
+            stop_rules=StopRules(false_claims=5),
+        )
+
+    Raises:
+        ConfigurationError: A part is missing or vague, or there are two objectives. The message names all that is wrong.
+    """
+
+    objective: str
+    """What is to be reached: one thing."""
+    done_condition: str
+    """When it is reached, in words that can be checked."""
+    validation: str
+    """The command that checks it: exit code 0 means reached. Run by bash in the root folder, with the person's rights."""
+    budget: Budget
+    """What it may use, over all resumes."""
+    checkpoint_every: int
+    """Steps from one checkpoint to the next."""
+    plan: tuple[str, ...]
+    """The steps that are planned first."""
+    stop_rules: StopRules
+    """When it stops though it is not reached."""
+    forbidden_actions: tuple[str, ...] = ()
+    """Rules of calls that are denied, such as `shell(git push:*)`."""
+    approval_required_for: tuple[str, ...] = ()
+    """Rules of calls that a person is asked about, such as `write`."""
+    validation_seconds: float = 600.0
+    """How long the validation may take. One that does not end has not passed."""
+
+    def __post_init__(self) -> None:
+        for name in ("plan", "forbidden_actions", "approval_required_for"):
+            value = getattr(self, name)
+            if (
+                isinstance(value, str)
+                or not isinstance(value, list | tuple)
+                or not all(isinstance(one, str) for one in value)
+            ):
+                raise ConfigurationError(f"The goal's {name} is a list of texts; got {shown(value)}.")
+            msgspec.structs.force_setattr(self, name, tuple(value))
+        if faults := list(_faults_of(self)):
+            raise ConfigurationError("This goal cannot be worked on: " + " ".join(faults))
+
+    @property
+    def digest(self) -> str:
+        """What tells it from any other goal. Its budget may grow."""
+        return digest([self.objective, self.done_condition, self.validation])
+
+    @property
+    def task(self) -> str:
+        """What the model is told."""
+        lines = [
+            f"Reach this objective: {self.objective}",
+            f"It is reached when: {self.done_condition}",
+            f"That is decided by this command, which is run for you: {self.validation}",
+            "Say that you are done only when you expect it to pass. If it does not, you are shown what it says, and go on.",
+            "The plan so far:",
+            *(f"{number}. {step}" for number, step in enumerate(self.plan, start=1)),
+        ]
+        if self.forbidden_actions:
+            lines.append(f"Forbidden, and denied: {', '.join(self.forbidden_actions)}")
+        return "\n".join(lines)
+
+
+class GoalResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """How the work on a goal stands."""
+
+    goal: Goal
+    """The goal."""
+    status: GoalStatus
+    """`completed` only where the validation has passed; `paused` where a person is waited for; `blocked` where it cannot go on so."""
+    checks: tuple[GoalChecked, ...]
+    """Every checkpoint so far, over all resumes: the progress log."""
+    run: RunResult | None
+    """How the run ended; None where the goal had been reached before."""
+
+    @property
+    def completed(self) -> bool:
+        """Whether the validation has passed."""
+        return self.status == "completed"
+
+    @property
+    def message(self) -> str:
+        """One sentence on how it stands, for a person."""
+        last = self.checks[-1] if self.checks else None
+        if self.completed:
+            return f"The goal is reached: {self.goal.validation} passed."
+        found = (
+            "was not run"
+            if last is None
+            else f"said no, with exit code {last.exit_code}"
+            if not last.passed
+            else "passed"
+        )
+        why = "" if self.run is None else f" {self.run.message}"
+        return f"The goal is {self.status}; its validation {found}.{why}"
+
+
+def load_goal(path: str | Path) -> Goal:
+    """Read a goal from a TOML file.
+
+    Example:
+        goal = load_goal("goal.toml")
+
+    Raises:
+        ConfigurationError: The file cannot be read, a part is missing, unknown or vague, or there are two objectives.
+    """
+    try:
+        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        raise ConfigurationError(f"The goal file {str(path)!r} cannot be read: {exc}.") from exc
+    return _goal_from(found, str(path))
+
+
+def _goal_from(found: Mapping[str, Any], where: str) -> Goal:
+    known = Goal.__struct_fields__
+    missing = [name for name in known[: known.index("forbidden_actions")] if not found.get(name)]
+    unknown = [name for name in found if name not in known]
+    if missing or unknown:
+        said = [f"It lacks {', '.join(missing)}."] if missing else []
+        said += [f"It has unknown parts: {', '.join(unknown)}."] if unknown else []
+        raise ConfigurationError(
+            f"The goal file {where!r} cannot be worked on: {' '.join(said)} It needs {', '.join(known[:7])}."
+        )
+    if isinstance(found["objective"], list):
+        raise ConfigurationError(
+            f"The goal file {where!r} has {len(found['objective'])} objectives. Give each a goal of its own."
+        )
+    budget, rules = found["budget"], found["stop_rules"]
+    for name, value in (("budget", budget), ("stop_rules", rules)):
+        if not isinstance(value, Mapping):
+            raise ConfigurationError(f"The goal's {name} is a table such as [{name}]; got {shown(value)}.")
+    unknown = [name for name in rules if name not in StopRules.__struct_fields__]
+    if unknown:
+        raise ConfigurationError(
+            f"Unknown stop rules: {', '.join(unknown)}. Known: {', '.join(StopRules.__struct_fields__)}."
+        )
+    return Goal(**{**found, "budget": budget_from(dict(budget)), "stop_rules": StopRules(**rules)})
+
+
+def _faults_of(goal: Goal) -> Iterator[str]:
+    """Yield what keeps a goal from being worked on."""
+    for name in ("objective", "done_condition", "validation"):
+        value: object = getattr(goal, name)
+        if not isinstance(value, str) or not value.strip():
+            yield f"It has no {name}."
+        elif name != "validation" and (len(value.split()) < _LEAST_WORDS or _VAGUE.search(value)):
+            yield f"Its {name} is vague: {shown(value)}. Say what will be different, so that a stranger can check it."
+    if _is_several(str(goal.objective)):
+        yield f"It has more than one objective: {shown(goal.objective)}. Give each a goal of its own."
+    if not any(step.strip() for step in goal.plan):
+        yield "It has no plan: name the first steps."
+    yield from _faults_of_limits(goal)
+
+
+def _faults_of_limits(goal: Goal) -> Iterator[str]:
+    every, budget, rules = (getattr(goal, name) for name in ("checkpoint_every", "budget", "stop_rules"))
+    if not isinstance(budget, Budget):
+        yield "It has no budget: Budget(max_model_turns=100)."
+    if type(every) is not int or every < 1:
+        yield f"checkpoint_every is a whole number of steps of at least 1; got {shown(every)}."
+    if not isinstance(rules, StopRules) or rules == StopRules():
+        yield "It has no stop rules: StopRules(false_claims=5)."
+    if not _is_positive(goal.validation_seconds):
+        yield f"validation_seconds is a number above 0; got {shown(goal.validation_seconds)}."
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _is_several(objective: str) -> bool:
+    if len(_LIST_LINE.findall(objective)) > 1 or len([one for one in objective.split("\n\n") if one.strip()]) > 1:
+        return True
+    return bool(_SECOND.search(objective)) or len(_SENTENCE.findall(objective.strip())) > 0
+
+
+async def run_goal(
+    agent: Agent[Any, Any],
+    goal: Goal,
+    *,
+    session: Session | None = None,
+    root: str | Path = ".",
+    deps: Any = None,  # Any: the application's own object
+    validate: Validate | None = None,
+) -> GoalResult:
+    """Work on a goal until its validation passes, a limit or a stop rule ends it, or a person is waited for.
+
+    Called again with the session, in whatever process, it goes on from the last checkpoint: nothing is done twice. The agent's own
+    policy, hooks and condition hold as well; the goal can only tighten them.
+
+    Example:
+        async with open_session("agent.db", id="parser") as session:
+            result = await run_goal(agent, load_goal("goal.toml"), session=session)
+
+    Args:
+        session: Where the work is recorded; None for one in memory.
+        root: The folder in which the validation is run.
+        validate: Decides in place of the goal's command.
+
+    Raises:
+        ConfigurationError: The session has another goal.
+        SessionHeld: The session is being run already.
+        JournalError: The session's store failed.
+    """
+    work = await GoalWork.begun(agent, goal, session=session, root=root, deps=deps, validate=validate)
+    return work.result(None if work.run is None else await work.run.finish())
+
+
+class GoalWork:
+    """The work on one goal, for whoever wants to watch its run: `run_goal` waits for its end.
+
+    Example:
+        work = await GoalWork.begun(agent, goal, session=session)
+        if work.run is not None:
+            async with work.run as run:
+                async for event in run: ...
+            print(work.result(run.result).message)
+    """
+
+    def __init__(self, goal: Goal, session: Session, validate: Validate, *, window: int | None = None) -> None:
+        self.goal = goal
+        self.session = session
+        self.run: Run[Any] | None = None
+        """The run that goes on with the goal; None where it is reached already."""
+        self.checks: list[GoalChecked] = []
+        """Every checkpoint so far, over all resumes."""
+        self._life: Lifecycle | None = None
+        self._is_known = False
+        self._is_reached = False
+        self._validate = validate
+        self._window = window
+        self._deeds = 0
+        self._steps = 0
+
+    @classmethod
+    async def begun(
+        cls,
+        agent: Agent[Any, Any],
+        goal: Goal,
+        *,
+        session: Session | None = None,
+        root: str | Path = ".",
+        deps: Any = None,  # Any: the application's own object
+        validate: Validate | None = None,
+    ) -> "GoalWork":
+        """Take up what the session has recorded, and make the run that goes on. As for `run_goal`."""
+        session = session if session is not None else await memory_session()
+        check = validate or partial(_command_passes, goal, root)
+        work = cls(goal, session, check, window=window_of(asked_model(agent.model)))
+        await work._look_back()
+        if not work._is_reached:
+            work._begin_run(agent, deps)
+        return work
+
+    def _begin_run(self, agent: Agent[Any, Any], deps: Any) -> None:
+        session, run = self.session, self.session.state.run
+
+        async def opening() -> Session:
+            return session
+
+        task = None if self._is_known else self.goal.task
+        if self._is_known and (run is None or run.phase == "completed"):
+            task = f"Go on: the objective is not reached. {self.goal.task}"
+        spec = self._held(agent._whole())  # noqa: SLF001 - one room
+        self._life = Lifecycle(spec, agent.model, opening, task=task, deps=deps, budget=self.goal.budget)
+        self.run = Run(self._life)
+
+    async def _look_back(self) -> None:
+        """Take up what the session has recorded."""
+        for event in await self.session.events():
+            match event:
+                case GoalSet():
+                    if event.digest != self.goal.digest:
+                        raise ConfigurationError(
+                            f"Session {self.session.id!r} works on another goal: {event.objective}. "
+                            "Use another session, or the goal as it was."
+                        )
+                    self._is_known = True
+                case GoalChecked():
+                    self.checks.append(event)
+                    self._is_reached, self._steps = event.passed, event.step
+                case ModelStarted() if event.act is None:
+                    self._is_reached = False  # it went on all the same, and may have changed what was found
+                case _:
+                    pass
+        self._deeds = len(self.session.state.deeds.done)
+
+    def _held(self, spec: AgentSpec) -> AgentSpec:
+        """Return the description of an agent whose runs end only as the goal allows."""
+        goal, seconds = self.goal, self.goal.validation_seconds + 30
+        rules = (
+            *((deny(*goal.forbidden_actions, reason="The goal forbids it."),) if goal.forbidden_actions else ()),
+            *((ask(*goal.approval_required_for),) if goal.approval_required_for else ()),
+        )
+        hooks = (
+            *spec.hooks,
+            Hook(at="session_start", run=self._begin, name="goal", priority=1_000_000),
+            Hook(at="stop", run=self._claimed, name="goal", priority=-1_000_000, timeout=seconds),
+        )
+        return msgspec.structs.replace(
+            spec,
+            hooks=hooks,
+            budget=goal.budget,
+            guards=msgspec.structs.replace(spec.guards, continuations=None),
+            done_when=self._looked_at,
+            policies_above=(*spec.policies_above, *rules),
+        )
+
+    async def _begin(self, context: HookContext) -> None:
+        if not self._is_known:
+            goal = self.goal
+            event = GoalSet(
+                digest=goal.digest,
+                objective=goal.objective,
+                done_condition=goal.done_condition,
+                validation=goal.validation,
+            )
+            await self.session.ledger.record(event, durable=True)
+            self._is_known = True
+
+    async def _looked_at(self, view: CheckView) -> Done | None:
+        """Look at the goal every so many steps. The agent's own condition ends nothing: a goal is not reached by it."""
+        step = view.state.step
+        if step - self._steps < self.goal.checkpoint_every:
+            return None
+        check = await self._check("checkpoint", step)
+        return Done({"goal": self.goal.objective, "validation": check.output}) if check.passed else None
+
+    async def _claimed(self, context: HookContext) -> str | None:
+        """Hold the model's claim to the validation: what that says is what the model sees next."""
+        if self._is_reached and self.checks[-1].step == context.step:  # a checkpoint has just found it
+            return None
+        check = await self._check("claim", context.step)
+        if check.passed:
+            return None
+        return (
+            f"The objective is not reached: {self.goal.validation} does not pass (exit code {check.exit_code}). "
+            f"It says:\n{check.output or '(nothing)'}\nGo on."
+        )
+
+    async def _check(self, trigger: str, step: int) -> GoalChecked:
+        """Run the validation, answer the six questions, and record them."""
+        passed, code, output = await _found(self._validate)
+        state, meter = self.session.state, None if self._life is None else self._life.meter
+        done = state.deeds.done[self._deeds :]
+        self._deeds, self._steps = len(state.deeds.done), step
+        spent = None if state.run is None else state.run.spent
+        reached = None if meter is None or spent is None else meter.reached(spent)
+        check = GoalChecked(
+            step=step,
+            trigger=trigger,
+            passed=passed,
+            exit_code=code,
+            output=output,
+            evidence=tuple(f"{one.tool} {one.arguments}"[:200] for one in done),
+            is_in_budget=reached is None,
+            left={} if meter is None or spent is None else _left(meter.limits, spent),
+            needs_approval=bool(state.pending_approvals()),
+            should_compact=self._is_long(),
+        )
+        await self.session.ledger.record(check, durable=True)
+        self.checks.append(check)
+        self._is_reached = passed
+        if not passed and (stop := self._ruled()) is not None and self._life is not None:
+            self._life.stop(stop)
+        return check
+
+    def _is_long(self) -> bool:
+        """Whether what the model is shown fills most of its window, at four characters a token."""
+        chars = sum(len(part.content) for message in self.session.state.shown for part in message.results)
+        return self._window is not None and chars / 4 > _COMPACT_SHARE * self._window
+
+    def _ruled(self) -> Stop | None:
+        """Return the end by a stop rule that holds now."""
+        rules, checks = self.goal.stop_rules, self.checks
+        claims = _tail([one for one in checks if one.trigger == "claim"], lambda one: not one.passed)
+        same = _tail(checks, lambda one: not one.evidence and one.output == checks[-1].output)
+        for name, count in (("false_claims", claims), ("unchanged_checks", same)):
+            limit = getattr(rules, name)
+            if limit is not None and count >= limit:
+                message = f"The stop rule {name} of the goal holds: {count} of {limit}."
+                return Stop(
+                    reason=StopReason.REPEATED_FAILURES, message=message, details={"rule": name, "count": count}
+                )
+        return None
+
+    def result(self, run: RunResult | None) -> GoalResult:
+        """Return how the goal stands. A run that says it is completed completes nothing where the validation said no."""
+        return GoalResult(goal=self.goal, status=self._status(run), checks=tuple(self.checks), run=run)
+
+    def _status(self, run: RunResult | None) -> GoalStatus:
+        if self._is_reached and (run is None or run.completed):
+            return "completed"
+        if run is None or run.status is Status.PAUSED:
+            return "paused"
+        return "cancelled" if run.reason is StopReason.CANCELLED else "blocked"
+
+
+def _tail(checks: list[GoalChecked], holds: Callable[[GoalChecked], bool]) -> int:
+    count = 0
+    for one in reversed(checks):
+        if not holds(one):
+            break
+        count += 1
+    return count
+
+
+def _left(limits: Mapping[str, Any], spent: Any) -> dict[str, str]:
+    used = {
+        "max_model_turns": spent.model_turns,
+        "max_tool_calls": spent.tool_calls,
+        "max_input_tokens": spent.usage.input_tokens,
+        "max_output_tokens": spent.usage.output_tokens,
+        "max_total_cost": spent.cost,
+    }
+    return {name: str(max(limit - used[name], 0)) for name, limit in limits.items() if used.get(name) is not None}
+
+
+async def _found(validate: Validate) -> tuple[bool, int | None, str]:
+    """Ask the validation. Whatever it raises, and whatever is not a plain yes, is a no."""
+    try:
+        answer: Any = validate()
+        if isawaitable(answer):
+            answer = await answer
+    except Exception as error:  # noqa: BLE001 - a stranger's code: that it fails proves nothing
+        return False, None, f"The validation failed: {type(error).__name__}: {error}"[:_OUTPUT_CHARS]
+    if isinstance(answer, _Ran):
+        return answer.passed, answer.code, answer.output
+    if isinstance(answer, tuple) and len(answer) == 2:
+        return answer[0] is True, None, str(answer[1])[-_OUTPUT_CHARS:]
+    return answer is True, None, ""
+
+
+class _Ran(msgspec.Struct, frozen=True, kw_only=True):
+    passed: bool
+    code: int | None
+    output: str
+
+
+async def _command_passes(goal: Goal, root: str | Path) -> Any:
+    """Run the goal's command. One that cannot be started, or does not end in time, has not passed."""
+    try:
+        ran = await run_process(
+            ["bash", "-c", goal.validation], cwd=root, timeout=goal.validation_seconds, max_bytes=20_000
+        )
+    except (OSError, TreadleError) as error:
+        return _Ran(passed=False, code=None, output=f"The validation could not be run: {error}")
+    said = (ran.stdout + ran.stderr)[-_OUTPUT_CHARS:]
+    if ran.timed_out:
+        return _Ran(
+            passed=False, code=None, output=f"It did not end within {goal.validation_seconds:g} seconds.\n{said}"
+        )
+    return _Ran(passed=ran.exit_code == 0, code=ran.exit_code, output=said)

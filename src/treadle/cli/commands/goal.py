@@ -1,0 +1,38 @@
+"""`treadle goal FILE`: work on one goal until its validation passes. Called again, it goes on from what is recorded."""
+
+import asyncio
+from pathlib import Path
+
+from treadle import Goal, GoalWork, load_goal, open_session
+from treadle.cli.exits import UsageError
+from treadle.cli.input.options import Options
+from treadle.cli.input.settings import Settings, settings_of
+from treadle.cli.making import make_agent
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.running import carry_out, quiet_logs
+from treadle.cli.sessions import opened
+
+__all__ = ["command"]
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """Read the goal, and work on it."""
+    quiet_logs()
+    if options.task is None:
+        raise UsageError("Name the goal's file: treadle goal goal.toml")
+    return asyncio.run(_work_on(load_goal(Path(options.task)), options, settings_of(options), terminal))
+
+
+async def _work_on(goal: Goal, options: Options, settings: Settings, terminal: Terminal) -> int:
+    agent = make_agent(settings, settings.model)
+    session_id = options.id or f"goal-{goal.digest[:12]}"
+    async with opened(settings.journal) as journal, open_session(journal, id=session_id) as session:
+        terminal.progress(f"session: {session.id}")
+        work = await GoalWork.begun(agent, goal, session=session, root=settings.root)
+        code, ended = 0, None
+        if work.run is not None:
+            code = await carry_out(work.run, session, settings=settings, options=options, terminal=terminal)
+            ended = work.run.result
+        found = work.result(ended)
+        terminal.say(f"treadle: {found.message}")
+        return code if found.completed else code or 1

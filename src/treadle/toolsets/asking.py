@@ -1,0 +1,60 @@
+"""Asking: the tool by which the model asks a person, whose answer becomes the call's result. Reads no terminal, and holds no process."""
+
+from treadle.state import Suspended
+from treadle.tools import JsonObject, Tool, ToolContext
+
+__all__ = ["ask_user_tool"]
+
+_DESCRIPTION = (
+    "Ask the person a question whose answer you need to go on, and wait for it. Use it where only the person can decide or knows "
+    "something; not for what a tool can find out, and not for consent to a call, which is asked for by itself. Ask one thing at a time."
+)
+
+_PARAMETERS: JsonObject = {
+    "type": "object",
+    "properties": {
+        "question": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 2000,
+            "description": "The question, whole in itself.",
+        },
+        "choices": {
+            "type": "array",
+            "items": {"type": "string", "minLength": 1, "maxLength": 200},
+            "maxItems": 10,
+            "description": "Answers to choose from, if there are few. The person may answer otherwise.",
+        },
+    },
+    "required": ["question"],
+    "additionalProperties": False,
+}
+
+
+def ask_user_tool() -> Tool:
+    """Return the tool `ask_user`. A question pauses the run as `input_required`; the answer becomes the call's result.
+
+    Any process may answer, also after a restart, and `resume` goes on.
+
+    Example:
+        result = await Agent(model, tools=[ask_user_tool()]).run("Book a table", session=session)
+        question = result.tool_calls[-1]
+        await session.input(question.id, "At seven, for two.")
+    """
+    return Tool(
+        name="ask_user",
+        description=_DESCRIPTION,
+        parameters=_PARAMETERS,
+        effect="read",
+        timeout=None,
+        resumes=True,
+        run=_ask,
+        examples=({"question": "Which of the two branches shall I mend?", "choices": ["main", "next"]},),
+    )
+
+
+async def _ask(arguments: JsonObject, ctx: ToolContext) -> JsonObject:
+    if ctx.inputs:
+        return {"answer": ctx.inputs[-1]}
+    choices = arguments.get("choices", [])
+    raise Suspended(arguments["question"] + (f" ({', '.join(choices)})" if choices else ""))

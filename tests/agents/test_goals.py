@@ -1,0 +1,309 @@
+"""Goals: one objective, refused where it is unclear, and reached only when its validation passes, whatever the model says."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle import (
+    Agent,
+    Budget,
+    ConfigurationError,
+    Goal,
+    StopRules,
+    Tool,
+    ToolContext,
+    ask_user_tool,
+    load_goal,
+    open_session,
+    resolve_model,
+    run_goal,
+)
+from treadle.drivers.react import ReActDriver
+from treadle.events import GoalChecked, GoalSet
+from treadle.testing import MockProvider, ScriptedModel, call, text
+from treadle.tools import JsonObject
+
+FILE = """
+objective = "The file out.txt says ready"
+done_condition = "grep finds the word ready in out.txt"
+validation = "grep -q ready out.txt"
+checkpoint_every = 3
+plan = ["Look at out.txt", "Write the word"]
+forbidden_actions = ["erase"]
+approval_required_for = ["send"]
+
+[budget]
+max_model_turns = 30
+
+[stop_rules]
+false_claims = 4
+"""
+
+
+def goal(**changes: Any) -> Goal:
+    words: dict[str, Any] = {
+        "objective": "The file out.txt says ready",
+        "done_condition": "grep finds the word ready in out.txt",
+        "validation": "grep -q ready out.txt",
+        "checkpoint_every": 3,
+        "plan": ["Look at out.txt"],
+        "budget": Budget(max_model_turns=30),
+        "stop_rules": StopRules(false_claims=4),
+    }
+    return Goal(**{**words, **changes})
+
+
+def writing(folder: Path) -> Tool:
+    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+        (folder / "out.txt").write_text(str(arguments["text"]), encoding="utf-8")
+        return "written"
+
+    parameters = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    return Tool(
+        name="put", description="Write out.txt.", parameters=parameters, effect="unsafe", permission="allow", run=run
+    )
+
+
+def acting(name: str, done: list[str]) -> Tool:
+    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+        done.append(name)
+        return "done"
+
+    return Tool(
+        name=name, description="Act.", parameters={"type": "object"}, effect="unsafe", permission="allow", run=run
+    )
+
+
+def checks(events: Any) -> list[GoalChecked]:
+    return [event for event in events if isinstance(event, GoalChecked)]
+
+
+@pytest.mark.row("G03")
+def test_a_goal_is_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "goal.toml"
+    path.write_text(FILE, encoding="utf-8")
+    found = load_goal(path)
+
+    assert found == goal(
+        plan=["Look at out.txt", "Write the word"], forbidden_actions=["erase"], approval_required_for=["send"]
+    )
+
+
+@pytest.mark.row("G03")
+@pytest.mark.parametrize(
+    "part", ["objective", "done_condition", "validation", "checkpoint_every", "plan", "[budget]", "[stop_rules]"]
+)
+def test_a_goal_that_lacks_a_part_is_refused_by_its_name(tmp_path: Path, part: str) -> None:
+    path = tmp_path / "goal.toml"
+    head, _, tail = FILE.partition(part)
+    rest = tail.partition("\n\n" if part.startswith("[") else "\n")[2]
+    path.write_text(f"{head}{rest}", encoding="utf-8")
+
+    with pytest.raises(ConfigurationError, match=part.strip("[]")):
+        load_goal(path)
+
+
+@pytest.mark.row("G03")
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("objective", "Improve things"),
+        ("objective", "Make the code better and so on"),
+        ("done_condition", "When it is TBD by somebody"),
+        ("done_condition", "done"),
+        ("objective", "  "),
+        ("plan", []),
+        ("checkpoint_every", 0),
+        ("stop_rules", StopRules()),
+        ("validation", ""),
+    ],
+)
+def test_a_vague_or_empty_part_is_refused(part: str, words: Any) -> None:
+    with pytest.raises(ConfigurationError, match=part.replace("stop_rules", "stop rules")):
+        goal(**{part: words})
+
+
+@pytest.mark.row("G07")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Fix the login bug and redesign the homepage",
+        "Migrate the database; write the newsletter",
+        "- mend the parser\n- mend the lexer",
+        "Mend the parser. Then publish the release notes.",
+    ],
+)
+def test_two_objectives_are_refused(words: str) -> None:
+    with pytest.raises(ConfigurationError, match="more than one objective"):
+        goal(objective=words)
+
+
+@pytest.mark.row("G05")
+async def test_a_claim_that_the_validation_denies_goes_on_with_what_it_says(tmp_path: Path) -> None:
+    model = ScriptedModel([text("All is done."), call("put", text="ready"), text("Now it is.")])
+    validation = "cat out.txt; grep -q ready out.txt"
+    result = await run_goal(Agent(model, tools=[writing(tmp_path)]), goal(validation=validation), root=tmp_path)
+
+    assert (result.status, result.completed) == ("completed", True)
+    assert [(one.trigger, one.passed, one.exit_code) for one in result.checks] == [
+        ("claim", False, 2), ("claim", True, 0)
+    ]  # fmt: skip
+    assert "No such file" in model.requests[1].messages[-1].text
+    assert "not reached" in model.requests[1].messages[-1].text
+    assert result.checks[1].evidence == ('put {"text": "ready"}',)
+
+
+@pytest.mark.row("G05")
+@pytest.mark.parametrize("seed", range(100))
+async def test_no_lie_is_ever_reported_as_done(tmp_path: Path, seed: int) -> None:
+    """A hundred models that claim, in all ways they have, what is not so."""
+    chance = random.Random(seed)
+    lies = [
+        "Done.",
+        "All tests pass.",
+        "```\nexit code 0\n```",
+        "The objective is reached: grep passed.",
+        '{"passed": true}',
+    ]
+    finish = Tool(
+        name="finish", description="End.", parameters={"type": "object"}, effect="read", ends_run=True, run=_nothing
+    )
+
+    def turn(_: Any) -> Any:
+        kind = chance.randrange(4)
+        if kind == 0:
+            return call("put", text=f"not yet {chance.random()}")
+        return call("finish") if kind == 1 else text(chance.choice(lies))
+
+    rules = StopRules(false_claims=chance.randrange(2, 6)) if seed % 2 else StopRules(unchanged_checks=50)
+    aim = goal(budget=Budget(max_model_turns=8), stop_rules=rules, checkpoint_every=chance.randrange(1, 4))
+    on_limit: Any = chance.choice(["summarize", "report"])
+    agent = Agent(ScriptedModel([turn] * 40), tools=[writing(tmp_path), finish], on_limit=on_limit)
+    result = await run_goal(agent, aim, root=tmp_path)
+
+    assert result.status == "blocked", result.message
+    assert result.run is not None
+    assert not result.run.completed
+    assert not any(one.passed for one in result.checks)
+
+
+async def _nothing(arguments: JsonObject, ctx: ToolContext) -> str:
+    return "The goal is reached."
+
+
+@pytest.mark.row("G05")
+@pytest.mark.parametrize(
+    "validate", [lambda: "yes", lambda: 1, lambda: None, lambda: 1 / 0, lambda: ("true", "yes")], ids=range(5)
+)
+async def test_whatever_is_not_a_plain_yes_is_a_no(validate: Any) -> None:
+    model = ScriptedModel([text("Done.")] * 9)
+    result = await run_goal(Agent(model), goal(), validate=validate)
+
+    assert result.status == "blocked"
+    assert result.run is not None
+    assert result.run.reason == "repeated_failures"
+    assert len(model.requests) == 4  # false_claims
+
+
+@pytest.mark.row("G04")
+async def test_the_six_questions_are_answered_at_each_checkpoint(tmp_path: Path) -> None:
+    calls = [call("put", text=f"draft {n}") for n in range(7)]
+    model = ScriptedModel([*calls, call("put", text="ready"), call("put", text="ready "), text("never")])
+    result = await run_goal(Agent(model, tools=[writing(tmp_path)]), goal(), root=tmp_path)
+
+    assert result.status == "completed"
+    assert result.run is not None
+    assert result.run.reason == "done_condition_satisfied"
+    assert [(one.step, one.trigger, one.passed) for one in result.checks] == [
+        (3, "checkpoint", False), (6, "checkpoint", False), (9, "checkpoint", True)
+    ]  # fmt: skip
+    for one in result.checks:
+        assert one.is_valid
+        assert len(one.evidence) == 3
+        assert one.is_in_budget
+        assert one.left["max_model_turns"] == str(30 - one.step)
+        assert (one.needs_approval, one.should_compact) == (False, False)
+
+
+@pytest.mark.row("G06")
+async def test_the_work_goes_on_in_another_process_and_a_goal_that_is_reached_asks_nobody(tmp_path: Path) -> None:
+    store, aim = tmp_path / "j.db", goal()
+    async with open_session(store, id="g") as session:
+        model = ScriptedModel([call("put", text="draft"), call("ask_user", question="Which word?")])
+        agent = Agent(model, tools=[writing(tmp_path), ask_user_tool()])
+        first = await run_goal(agent, aim, session=session, root=tmp_path)
+        assert first.run is not None
+    assert first.status == "paused"
+    async with open_session(store, id="g") as session:
+        (waiting,) = session.state.suspended
+        await session.input(waiting.call.id, "ready")
+        model = ScriptedModel([call("put", text="ready"), text("Done.")])
+        agent = Agent(model, tools=[writing(tmp_path), ask_user_tool()])
+        second = await run_goal(agent, aim, session=session, root=tmp_path)
+        events = await session.events()
+    assert second.status == "completed"
+    assert "ready" in model.requests[0].messages[-1].results[0].content
+    assert len([one for one in events if isinstance(one, GoalSet)]) == 1
+    assert [(one.step, one.passed) for one in checks(events)] == [(one.step, one.passed) for one in second.checks]
+    async with open_session(store, id="g") as session:
+        third = await run_goal(Agent(ScriptedModel([text("never")]), tools=[]), aim, session=session, root=tmp_path)
+        assert (third.status, third.run, len(third.checks)) == ("completed", None, len(second.checks))
+        with pytest.raises(ConfigurationError, match="another goal"):
+            await run_goal(
+                Agent(ScriptedModel([text("never")])), goal(objective="The file in.txt says ready"), session=session
+            )
+
+
+@pytest.mark.row("G08")
+async def test_forbidden_actions_are_denied_and_others_are_asked_about_in_children_too(tmp_path: Path) -> None:
+    done: list[str] = []
+    tools = [acting("erase", done), acting("send", done)]
+    child = Agent(ScriptedModel([call("erase"), text("erased")]), tools=tools).as_tool("helper", "Help.", effect="read")
+    model = ScriptedModel([call("erase"), call("helper", task="erase it"), call("send")])
+    aim = goal(forbidden_actions=["erase"], approval_required_for=["send"])
+    result = await run_goal(Agent(model, tools=[*tools, child]), aim, root=tmp_path)
+
+    assert result.status == "paused"
+    assert result.run is not None
+    assert result.run.reason == "approval_required"
+    assert [one.tool for one in result.run.approvals] == ["send"]
+    assert done == []
+
+
+@pytest.mark.parametrize("dialect", ["openai-chat", "openai", "anthropic", "bedrock", "gemini"])
+async def test_a_goal_is_reached_over_every_dialect(tmp_path: Path, dialect: str) -> None:
+    async with MockProvider([text("Done."), call("put", text="ready"), text("Now.")]) as mock:
+        model = resolve_model(f"{dialect}:m", base_url=mock.base_url, api_key="k")
+        result = await run_goal(Agent(model, tools=[writing(tmp_path)]), goal(), root=tmp_path)
+
+    assert result.status == "completed", result.message
+
+
+async def test_a_goal_is_reached_under_react(tmp_path: Path) -> None:
+    act = '{"thought": "?", "type": "call_tool", "tool": "put", "args": {"text": "ready"}}'
+    final = '{"thought": "!", "type": "final_answer", "answer": "done"}'
+    model = ScriptedModel([text(final), text(act), text(final)])
+    result = await run_goal(Agent(model, tools=[writing(tmp_path)], driver=ReActDriver()), goal(), root=tmp_path)
+
+    assert result.status == "completed", result.message
+    assert [one.passed for one in result.checks] == [False, True]
+
+
+@pytest.mark.row("L16")
+async def test_a_question_pauses_the_run_and_the_answer_becomes_its_result(tmp_path: Path) -> None:
+    store = tmp_path / "j.db"
+    async with open_session(store, id="s") as session:
+        model = ScriptedModel([call("ask_user", question="Which branch?", choices=["main", "next"])])
+        result = await Agent(model, tools=[ask_user_tool()]).run("Go", session=session)
+        assert (result.reason, result.status) == ("input_required", "paused")
+        assert "Which branch? (main, next)" in result.next_safe_action
+    async with open_session(store, id="s") as session:
+        (waiting,) = session.state.suspended
+        await session.input(waiting.call.id, "main")
+        model = ScriptedModel([text("It is main.")])
+        result = await Agent(model, tools=[ask_user_tool()]).resume(session)
+
+    assert result.completed
+    assert model.requests[0].messages[-1].results[0].content == '{"answer":"main"}'

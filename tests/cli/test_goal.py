@@ -1,0 +1,42 @@
+"""`treadle goal FILE`: one goal on the command line, held to its validation, and gone on with by the same command."""
+
+import pytest
+
+GOAL = """
+objective = "The folder holds a file named ready.txt"
+done_condition = "test finds a file named ready.txt"
+validation = "test -e ready.txt"
+checkpoint_every = 5
+plan = ["Make the file"]
+
+[budget]
+max_model_turns = 10
+
+[stop_rules]
+false_claims = 2
+"""
+
+
+@pytest.mark.row("G06")
+def test_a_claim_is_not_believed_and_the_same_command_goes_on(treadle):
+    (treadle.folder / "goal.toml").write_text(GOAL, encoding="utf-8")
+    lies = treadle.script("lies.json", [{"text": "Done."}] * 5)
+
+    ran = treadle("goal", "goal.toml", "-m", lies)
+    assert ran.returncode == 13
+    assert "The goal is blocked" in ran.stderr
+
+    (treadle.folder / "ready.txt").write_text("", encoding="utf-8")
+    true = treadle.script("true.json", [{"text": "Now it is."}])
+    ran = treadle("goal", "goal.toml", "-m", true, code=0)
+    assert "The goal is reached" in ran.stderr
+    assert "The goal is reached" in treadle("goal", "goal.toml", "-m", true, code=0).stderr
+
+
+@pytest.mark.row("G03")
+def test_a_goal_without_a_part_is_a_wrong_configuration(treadle):
+    (treadle.folder / "goal.toml").write_text(GOAL.replace("[stop_rules]\nfalse_claims = 2\n", ""), encoding="utf-8")
+
+    ran = treadle("goal", "goal.toml", "-m", "demo", code=2)
+
+    assert "stop_rules" in ran.stderr
