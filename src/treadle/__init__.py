@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from treadle.agents.agent import Agent as Agent
-    from treadle.agents.goals import Goal as Goal
     from treadle.agents.goals import GoalResult as GoalResult
     from treadle.agents.goals import GoalWork as GoalWork
-    from treadle.agents.goals import StopRules as StopRules
-    from treadle.agents.goals import load_goal as load_goal
     from treadle.agents.goals import run_goal as run_goal
+    from treadle.agents.objectives import Goal as Goal
+    from treadle.agents.objectives import StopRules as StopRules
+    from treadle.agents.objectives import load_goal as load_goal
     from treadle.agents.registry import Agents as Agents
     from treadle.agents.run import Run as Run
     from treadle.budgets import Budget as Budget
@@ -175,7 +175,7 @@ _HOMES = {
     "Explanation": "sessions.explanation",
     "Filtered": "toolsets.reshaped",
     "FunctionTool": "tooling.callables",
-    "Goal": "agents.goals",
+    "Goal": "agents.objectives",
     "GoalResult": "agents.goals",
     "GoalWork": "agents.goals",
     "Guards": "budgets",
@@ -230,7 +230,7 @@ _HOMES = {
     "Shared": "toolsets.shared",
     "ShellTools": "toolsets.shell.background",
     "StopReason": "stops",
-    "StopRules": "agents.goals",
+    "StopRules": "agents.objectives",
     "Subject": "tools",
     "Summarize": "context.compaction",
     "Suspended": "state",
@@ -278,7 +278,7 @@ _HOMES = {
     "known_facts": "resolve",
     "known_models": "resolve",
     "list_doubts": "resolve.archives",
-    "load_goal": "agents.goals",
+    "load_goal": "agents.objectives",
     "local_servers": "resolve",
     "open_journal": "resolve",
     "open_session": "resolve",

@@ -1,0 +1,205 @@
+"""Objectives: what a goal is, and what keeps one from being worked on: a part that is missing or vague, or a second objective."""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from treadle.budgets import Budget, budget_from
+from treadle.canonical import digest
+from treadle.errors import ConfigurationError, NamedOptions, shown
+from treadle.fields import Documented
+
+__all__ = ["Goal", "StopRules", "load_goal"]
+
+_LEAST_WORDS = 3
+_VAGUE = re.compile(
+    r"\b(something|stuff|things|somehow|whatever|etc|tbd|todo|tba|various|misc|as needed|if possible|and so on|"
+    r"better|nicer|improve everything|clean ?up everything|make progress|backlog)\b|\?\?|^\s*\W*\s*$",
+    re.IGNORECASE,
+)
+_VERBS = (
+    "add analyse analyze archive book build change check clean close collect compare convert correct create delete deploy "
+    "describe design document draft email ensure extend extract file find fix implement import improve install integrate "
+    "investigate list measure mend merge migrate move open optimise optimize order organise organize pay plan port prepare "
+    "publish redesign reduce refactor release remove rename replace report research resolve review rewrite run schedule send "
+    "set sort split summarise summarize switch test train translate update upgrade verify write"
+)
+_SECOND = re.compile(
+    rf"(?:\band\b|\bthen\b|;|,|\balso\b|\bplus\b|\bas well as\b)\s+(?:also\s+|then\s+)?(?:{'|'.join(_VERBS.split())})\b",
+    re.IGNORECASE,
+)
+_LIST_LINE = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+\S", re.MULTILINE)
+_SENTENCE = re.compile(r"[.!?](?:\s+)(?=[A-Z])")
+
+
+class StopRules(
+    msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=NamedOptions
+):
+    """When the work on a goal stops though it is not reached, beside its budget. At least one is given."""
+
+    false_claims: int | None = None
+    """So many times in a row the model may say that it is done while the validation says no."""
+    unchanged_checks: int | None = None
+    """So many checkpoints in a row may find the same, without anything changed."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ConfigurationError(f"The stop rule {name} is a whole number of at least 1; got {shown(value)}.")
+
+
+class Goal(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
+    """One objective, and how anybody can see that it is reached.
+
+    Example:
+        Goal(
+            objective="All tests of the parser pass",
+            done_condition="pytest ends with exit code 0",
+            validation="pytest -q tests/parser",
+            budget=Budget(max_model_turns=200, max_total_cost=5),
+            checkpoint_every=10,
+            plan=["Read the failing tests", "Mend the parser"],
+            stop_rules=StopRules(false_claims=5),
+        )
+
+    Raises:
+        ConfigurationError: A part is missing or vague, or there are two objectives. The message names all that is wrong.
+    """
+
+    objective: str
+    """What is to be reached: one thing."""
+    done_condition: str
+    """When it is reached, in words that can be checked."""
+    validation: str
+    """The command that checks it: exit code 0 means reached. Run by bash in the root folder, with the person's rights."""
+    budget: Budget
+    """What it may use, over all resumes."""
+    checkpoint_every: int
+    """Steps from one checkpoint to the next."""
+    plan: tuple[str, ...]
+    """The steps that are planned first."""
+    stop_rules: StopRules
+    """When it stops though it is not reached."""
+    forbidden_actions: tuple[str, ...] = ()
+    """Rules of calls that are denied, such as `shell(git push:*)`."""
+    approval_required_for: tuple[str, ...] = ()
+    """Rules of calls that a person is asked about, such as `write`."""
+    validation_seconds: float = 600.0
+    """How long the validation may take. One that does not end has not passed."""
+
+    def __post_init__(self) -> None:
+        for name in ("plan", "forbidden_actions", "approval_required_for"):
+            value = getattr(self, name)
+            if (
+                isinstance(value, str)
+                or not isinstance(value, list | tuple)
+                or not all(isinstance(one, str) for one in value)
+            ):
+                raise ConfigurationError(f"The goal's {name} is a list of texts; got {shown(value)}.")
+            msgspec.structs.force_setattr(self, name, tuple(value))
+        if faults := list(_faults_of(self)):
+            raise ConfigurationError("This goal cannot be worked on: " + " ".join(faults))
+
+    @property
+    def digest(self) -> str:
+        """What tells it from any other goal. Its budget may grow."""
+        return digest([self.objective, self.done_condition, self.validation])
+
+    @property
+    def task(self) -> str:
+        """What the model is told."""
+        lines = [
+            f"Reach this objective: {self.objective}",
+            f"It is reached when: {self.done_condition}",
+            f"That is decided by this command, which is run for you: {self.validation}",
+            "Say that you are done only when you expect it to pass. If it does not, you are shown what it says, and go on.",
+            "The plan so far:",
+            *(f"{number}. {step}" for number, step in enumerate(self.plan, start=1)),
+        ]
+        if self.forbidden_actions:
+            lines.append(f"Forbidden, and denied: {', '.join(self.forbidden_actions)}")
+        return "\n".join(lines)
+
+
+def load_goal(path: str | Path) -> Goal:
+    """Read a goal from a TOML file.
+
+    Example:
+        goal = load_goal("goal.toml")
+
+    Raises:
+        ConfigurationError: The file cannot be read, a part is missing, unknown or vague, or there are two objectives.
+    """
+    try:
+        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        raise ConfigurationError(f"The goal file {str(path)!r} cannot be read: {exc}.") from exc
+    return _goal_from(found, str(path))
+
+
+def _goal_from(found: Mapping[str, Any], where: str) -> Goal:
+    known = Goal.__struct_fields__
+    missing = [name for name in known[: known.index("forbidden_actions")] if not found.get(name)]
+    unknown = [name for name in found if name not in known]
+    if missing or unknown:
+        said = [f"It lacks {', '.join(missing)}."] if missing else []
+        said += [f"It has unknown parts: {', '.join(unknown)}."] if unknown else []
+        raise ConfigurationError(
+            f"The goal file {where!r} cannot be worked on: {' '.join(said)} It needs {', '.join(known[:7])}."
+        )
+    if isinstance(found["objective"], list):
+        raise ConfigurationError(
+            f"The goal file {where!r} has {len(found['objective'])} objectives. Give each a goal of its own."
+        )
+    budget, rules = found["budget"], found["stop_rules"]
+    for name, value in (("budget", budget), ("stop_rules", rules)):
+        if not isinstance(value, Mapping):
+            raise ConfigurationError(f"The goal's {name} is a table such as [{name}]; got {shown(value)}.")
+    unknown = [name for name in rules if name not in StopRules.__struct_fields__]
+    if unknown:
+        raise ConfigurationError(
+            f"Unknown stop rules: {', '.join(unknown)}. Known: {', '.join(StopRules.__struct_fields__)}."
+        )
+    return Goal(**{**found, "budget": budget_from(dict(budget)), "stop_rules": StopRules(**rules)})
+
+
+def _faults_of(goal: Goal) -> Iterator[str]:
+    """Yield what keeps a goal from being worked on."""
+    for name in ("objective", "done_condition", "validation"):
+        value: object = getattr(goal, name)
+        if not isinstance(value, str) or not value.strip():
+            yield f"It has no {name}."
+        elif name != "validation" and (len(value.split()) < _LEAST_WORDS or _VAGUE.search(value)):
+            yield f"Its {name} is vague: {shown(value)}. Say what will be different, so that a stranger can check it."
+    if _is_several(str(goal.objective)):
+        yield f"It has more than one objective: {shown(goal.objective)}. Give each a goal of its own."
+    if not any(step.strip() for step in goal.plan):
+        yield "It has no plan: name the first steps."
+    yield from _faults_of_limits(goal)
+
+
+def _faults_of_limits(goal: Goal) -> Iterator[str]:
+    every, budget, rules = (getattr(goal, name) for name in ("checkpoint_every", "budget", "stop_rules"))
+    if not isinstance(budget, Budget):
+        yield "It has no budget: Budget(max_model_turns=100)."
+    if type(every) is not int or every < 1:
+        yield f"checkpoint_every is a whole number of steps of at least 1; got {shown(every)}."
+    if not isinstance(rules, StopRules) or rules == StopRules():
+        yield "It has no stop rules: StopRules(false_claims=5)."
+    if not _is_positive(goal.validation_seconds):
+        yield f"validation_seconds is a number above 0; got {shown(goal.validation_seconds)}."
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _is_several(objective: str) -> bool:
+    if len(_LIST_LINE.findall(objective)) > 1 or len([one for one in objective.split("\n\n") if one.strip()]) > 1:
+        return True
+    return bool(_SECOND.search(objective)) or len(_SENTENCE.findall(objective.strip())) > 0
