@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.errors import shown
+from treadle.errors import ConfigurationError, check_kind, shown
+from treadle.fields import explained
 
 __all__ = [
     "MAX_SCHEMA_VALUES",
@@ -26,8 +27,15 @@ _ordered = msgspec.json.Encoder(order="sorted")
 
 
 def encode(value: Any) -> bytes:
-    """Return the canonical JSON of a JSON value: keys sorted, no spaces, `1.0` and `1` the same number."""
-    return _ordered.encode(_fold_numbers(value))
+    """Return the canonical JSON of a JSON value: keys sorted, no spaces, `1.0` and `1` the same number.
+
+    Raises:
+        ConfigurationError: It is not JSON.
+    """
+    try:
+        return _ordered.encode(_fold_numbers(value))
+    except (TypeError, ValueError, OverflowError, RecursionError) as exc:
+        raise ConfigurationError(f"The value is not JSON: {find_unencodable(value) or exc}.") from exc
 
 
 def encoded(value: Any) -> msgspec.Raw:
@@ -40,10 +48,11 @@ def digest(value: Any) -> str:
     return hashlib.sha256(encode(value)).hexdigest()
 
 
+@explained
 def text_key(text: str) -> bytes:
     """Return what texts of equal JSON have in common, however they are written: of a text that is not JSON, its own bytes."""
     try:
-        return encode(msgspec.json.decode(text))
+        return _ordered.encode(_fold_numbers(msgspec.json.decode(text)))
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
         return text.encode("utf-8", "surrogatepass")
 
@@ -110,9 +119,14 @@ def find_unencodable(value: Any, *, max_depth: int = 200, max_values: int | None
         max_depth: Levels of nesting; a value that contains itself has too many.
         max_values: Values that it may hold; None for any number.
     """
-    if max_values is not None and _holds_more(value, max_values):
-        return f"$ holds more than {max_values:,} values, or contains itself"
-    return _find(value, "$", max_depth)
+    try:
+        if max_values is not None and _holds_more(value, max_values):
+            return f"$ holds more than {max_values:,} values, or contains itself"
+        return _find(value, "$", max_depth)
+    except TypeError:
+        check_kind("max_depth", max_depth, int, "a whole number")
+        check_kind("max_values", max_values, (int, type(None)), "a whole number or None")
+        raise
 
 
 def _holds_more(value: Any, values: int) -> bool:

@@ -45,9 +45,7 @@ import difflib
 import inspect
 import reprlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import Any
 
 __all__ = [
     "AgentChanged",
@@ -327,6 +325,7 @@ class InvalidJson(TreadleError):
     """
 
     def __init__(self, message: str, where: Mapping[str, Any]) -> None:
+        check_kind("where", where, Mapping, "a mapping, such as {'line': 1}")
         super().__init__(message)
         self.where = dict(where)
 
@@ -339,22 +338,12 @@ class InvalidArguments(TreadleError):
     """
 
     def __init__(self, message: str, details: Sequence[Mapping[str, Any]] = ()) -> None:
+        check_kind("details", details, (list, tuple), "a list of mappings, one a violation")
         super().__init__(message)
         self.details = tuple(details)
 
 
 # --- misspelt options: not public; checks names only, never values
-
-
-class NamedOptions(msgspec.StructMeta):
-    """The class of structs that people write by hand: a misspelt field gets a suggestion."""
-
-    if not TYPE_CHECKING:  # a type checker finds a misspelt field by the struct's own signature
-
-        def __call__(self, *values: Any, **options: Any) -> Any:
-            if options.keys() - set(self.__struct_fields__):
-                check_options(self.__name__, options, self.__struct_fields__)
-            return super().__call__(*values, **options)
 
 
 def check_options(owner: str, given: Collection[str], known: Collection[str]) -> None:
@@ -393,9 +382,11 @@ def check_path(option: str, value: object) -> None:
     if not isinstance(value, str) and not hasattr(type(value), "__fspath__"):
         raise ConfigurationError(f"{option} must be a path, as a string or a Path; got {shown(value)}.")
     try:
-        str(value).encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as exc:
-        raise ConfigurationError(f"{option} is a path that no file can have: {shown(value)}.") from exc
+        name = str(value).encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        name = b""
+    if not name or b"\0" in name:
+        raise ConfigurationError(f"{option} is a path that no file can have: {shown(value)}.")
 
 
 def parameters_of(function: Any) -> tuple[str, ...]:  # Any: any callable

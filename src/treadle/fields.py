@@ -1,8 +1,21 @@
-"""Fields: `help(...)` of a struct shows the sentence that stands below each field. Reads sources only when it is asked."""
+"""Fields: what is declared of a value. `help(...)` shows the sentence below each field; `checked` refuses what does not fit.
 
-from collections.abc import Iterator
+Reads sources and annotations only when they are first needed.
+"""
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import pairwise
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, SupportsIndex, TypeVar
+
+import msgspec
+import typing_extensions
+
+from treadle.errors import ConfigurationError, TreadleError, check_options, shown
 
 __all__ = ["Documented"]
 
@@ -44,8 +57,6 @@ class _Documentation(str):
 
 
 def _with_fields(text: str, owner: type) -> str:
-    import inspect  # noqa: PLC0415 - only for whoever reads documentation
-
     fields: tuple[str, ...] = getattr(owner, "__struct_fields__", ())
     found = {name: sentence for one in reversed(owner.__mro__) for name, sentence in _sentences(one)}
     lines = [line for name in fields if name in found for line in _entry(name, found[name])]
@@ -61,7 +72,6 @@ def _entry(name: str, sentence: str) -> list[str]:
 def _sentences(one: type) -> Iterator[tuple[str, str]]:
     """Yield what stands below each attribute of a class; nothing where there is no source."""
     import ast  # noqa: PLC0415 - only for whoever reads documentation
-    import inspect  # noqa: PLC0415 - as above
     import textwrap  # noqa: PLC0415 - as above
 
     try:
@@ -75,3 +85,371 @@ def _sentences(one: type) -> Iterator[tuple[str, str]]:
                 yield name, inspect.cleandoc(sentence)
             case _:
                 continue
+
+
+# --- what may be given: not public; for borders, where values of strangers come in
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Refuse arguments that a function does not declare to take, before it begins. For what is called now and then.
+
+    Raises:
+        ConfigurationError: From the function: the name of the argument, its value, and what is accepted.
+    """
+    return checked_but()(function)
+
+
+def checked_but(*own: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Do as `checked` does, but for the arguments so named: the function checks those in its own words."""
+
+    def decorated(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        border = _Border(function, own)
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def awaited(*values: _P.args, **options: _P.kwargs) -> Any:  # Any: what the function returns
+                border.check(values, options)
+                return await function(*values, **options)
+
+            return awaited  # type: ignore[return-value]  # a coroutine function, as the one that it wraps
+
+        @functools.wraps(function)
+        def called(*values: _P.args, **options: _P.kwargs) -> _R:
+            border.check(values, options)
+            return function(*values, **options)
+
+        return called
+
+    return decorated
+
+
+def explained(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Look at the arguments only after a function has failed: for what runs at every step, and fails before it does anything.
+
+    Raises:
+        ConfigurationError: From the function, as `checked` says, where an argument does not fit; else what it raised.
+    """
+    border = _Border(function)
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def awaited(*values: _P.args, **options: _P.kwargs) -> Any:  # Any: what the function returns
+            try:
+                return await function(*values, **options)
+            except Exception as exc:
+                border.explain(exc, values, options)
+                raise
+
+        return awaited  # type: ignore[return-value]  # a coroutine function, as the one that it wraps
+
+    @functools.wraps(function)
+    def called(*values: _P.args, **options: _P.kwargs) -> _R:
+        try:
+            return function(*values, **options)
+        except Exception as exc:
+            border.explain(exc, values, options)
+            raise
+
+    return called
+
+
+class NamedOptions(msgspec.StructMeta):
+    """The class of structs that people write by hand: a misspelt field gets a suggestion, a value of a wrong kind is refused.
+
+    What is read back from a journal is not looked at again.
+    """
+
+    if not TYPE_CHECKING:  # a type checker finds a misspelt field by the struct's own signature
+
+        def __call__(self, *values: Any, **options: Any) -> Any:
+            if options.keys() - set(self.__struct_fields__):
+                check_options(self.__name__, options, self.__struct_fields__)
+            made = super().__call__(*values, **options)
+            check_fields(self.__name__, made)
+            return made
+
+
+def check_fields(owner: str, struct: Any) -> None:  # Any: a struct of any class
+    """Refuse a struct that holds in a field what the field does not declare to take: nothing looks when it is made.
+
+    Raises:
+        ConfigurationError: A field holds another kind of value.
+    """
+    for name, kind in _kinds_of_fields(type(struct)).items():
+        _refuse(f"{owner} {name}", getattr(struct, name), kind)
+
+
+_known: dict[type, Mapping[str, "_Kind"]] = {}
+
+
+def _kinds_of_fields(owner: type) -> Mapping[str, "_Kind"]:
+    if owner in _known:
+        return _known[owner]
+    hints = typing.get_type_hints(owner, include_extras=True)
+    fields: tuple[str, ...] = getattr(owner, "__struct_fields__", ())
+    _known[owner] = {name: kind_of(hints[name]) for name in fields}
+    return _known[owner]
+
+
+class _Kind(NamedTuple):
+    """A test, and the words for what passes it."""
+
+    fits: Callable[[Any], bool]  # Any: values of strangers
+    words: str
+
+
+_ANYTHING = _Kind(lambda _: True, "anything")
+
+
+class _Border:
+    """The parameters of one function with their kinds. Made from its annotations at its first call."""
+
+    def __init__(self, function: Callable[..., Any], own: Collection[str] = ()) -> None:
+        self._function = function
+        self._own = own
+        owner, _, name = function.__qualname__.rpartition(".")
+        self._owner = f"{owner.rpartition('.')[2]} " if name == "__init__" else ""
+        self._named: dict[str, _Kind] | None = None
+        self._in_order: list[tuple[str, _Kind]] = []
+        self._others: tuple[str, _Kind] | None = None
+
+    def check(self, values: Sequence[object], options: Mapping[str, object]) -> None:
+        if self._named is None:
+            self._named = self._read()
+        for (name, kind), value in zip(self._in_order, values, strict=False):
+            if kind is not _ANYTHING:
+                _refuse(self._owner + name, value, kind)
+        if self._others is not None:
+            for value in values[len(self._in_order) :]:
+                _refuse(self._owner + self._others[0], value, self._others[1])
+        for name, value in options.items():
+            if self._named.get(name, _ANYTHING) is not _ANYTHING:
+                _refuse(self._owner + name, value, self._named[name])
+
+    def explain(self, error: Exception, values: Sequence[object], options: Mapping[str, object]) -> None:
+        """Say which argument made a function fail; nothing where it failed on purpose, or where all fit."""
+        if not isinstance(error, TreadleError):
+            self.check(values, options)
+
+    def _read(self) -> dict[str, _Kind]:
+        named = {}
+        for one in inspect.signature(self._function).parameters.values():
+            kind = _ANYTHING if one.name in self._own else kind_of(_resolved(self._function, one.annotation))
+            if one.kind is one.VAR_POSITIONAL:
+                self._others = (one.name, kind)
+            elif one.kind is not one.VAR_KEYWORD:
+                named[one.name] = kind
+                if one.kind is not one.KEYWORD_ONLY:
+                    self._in_order.append((one.name, kind))
+        return named
+
+
+def _refuse(name: str, value: object, kind: _Kind) -> None:
+    try:
+        fits = kind.fits(value)
+    except Exception:  # noqa: BLE001 - a value whose own methods fail is not of that kind
+        fits = False
+    if not fits:
+        hint = f" Write [{shown(value)}]." if isinstance(value, str) and kind.words.startswith("a list") else ""
+        raise ConfigurationError(f"{name} must be {kind.words}; got {shown(value)}.{hint}") from None
+
+
+def _resolved(function: Callable[..., Any], annotation: Any) -> Any:  # Any: any annotation
+    """Return an annotation without quotation marks. One whose module is known to type checkers only says nothing here."""
+    if annotation is inspect.Parameter.empty:
+        return Any
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return typing.get_type_hints(types.SimpleNamespace(__annotations__={"one": annotation}), _names_of(function))[
+            "one"
+        ]
+    except NameError:
+        return Any
+
+
+def _names_of(function: Callable[..., Any]) -> dict[str, Any]:
+    return getattr(function, "__globals__", {})
+
+
+_LARGEST = 1.7e308
+"""Below the largest number that a float can hold."""
+
+
+def kind_of(annotation: Any) -> _Kind:  # Any: any annotation
+    """Return what values an annotation accepts."""
+    if _is_hashable(annotation) and annotation in _SIMPLE:
+        return _SIMPLE[annotation]
+    if isinstance(annotation, TypeVar | typing_extensions.TypeVar):
+        return _ANYTHING if annotation.__bound__ is None else kind_of(annotation.__bound__)
+    if isinstance(annotation, typing_extensions.TypeAliasType):
+        return kind_of(annotation.__value__)
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    return _FORMS[origin](inner) if origin in _FORMS else _of_class(origin or annotation, inner)
+
+
+def _literal(values: tuple[Any, ...]) -> _Kind:  # Any: texts, numbers, None
+    return _Kind(
+        lambda value: any(type(value) is type(one) and value == one for one in values),
+        " or ".join(repr(one) for one in values),
+    )
+
+
+def _one_of(annotations: tuple[Any, ...]) -> _Kind:  # Any: any annotations
+    kinds = [kind_of(one) for one in annotations]
+    words = list(dict.fromkeys(kind.words for kind in kinds))
+    fits = tuple(kind.fits for kind in kinds)
+    return _Kind(lambda value: any(fit(value) for fit in fits), " or ".join([*words[:_MANY], "..."][: len(words)]))
+
+
+def _of_class(kind: Any, inner: tuple[Any, ...]) -> _Kind:  # Any: a class, or what stands for one
+    if not isinstance(kind, type):
+        return _ANYTHING
+    if getattr(kind, "_is_protocol", False):
+        return _with_members(kind)
+    if issubclass(kind, Mapping):
+        return _mapping(kind, inner)
+    if issubclass(kind, Collection) and not issubclass(kind, str | bytes):
+        return _collection(kind, inner)
+    return _Kind(lambda value: isinstance(value, kind), f"{_article(kind.__name__)} {kind.__name__}")
+
+
+def _mapping(kind: type, inner: tuple[Any, ...]) -> _Kind:
+    base = dict if kind is dict else Mapping
+    if len(inner) != 2:
+        return _Kind(lambda value: isinstance(value, base), "a mapping")
+    key, item = (kind_of(one) for one in inner)
+    words = "a mapping" if item is _ANYTHING else f"a mapping from {_many(key)} to {_many(item)}"
+    return _Kind(
+        lambda value: isinstance(value, base) and all(key.fits(k) and item.fits(v) for k, v in value.items()), words
+    )
+
+
+def _collection(kind: type, inner: tuple[Any, ...]) -> _Kind:
+    """A list serves wherever a tuple or another sequence does; a text serves nowhere as a list of texts."""
+    if kind is tuple and inner and inner[-1] is not ...:
+        return _tuple_of([kind_of(one) for one in inner])
+    is_set = issubclass(kind, AbstractSet)
+    bases: tuple[type, ...] = (kind, set, frozenset) if is_set else (kind, list, tuple)
+    item = kind_of(inner[0]) if inner else _ANYTHING
+    noun = "a set" if is_set else "a list"
+    fits = item.fits
+
+    def is_list(value: Any) -> bool:  # Any: values of strangers
+        if not isinstance(value, bases) or isinstance(value, _NO_LISTS):
+            return False
+        items: Iterable[Any] = value  # type: ignore[assignment]  # each of the bases is one
+        return all(map(fits, items))
+
+    return _Kind(
+        is_list,
+        noun if item is _ANYTHING else f"{noun} of {_many(item)}",
+    )
+
+
+def _tuple_of(parts: Sequence[_Kind]) -> _Kind:
+    def fits(value: Any) -> bool:  # Any: values of strangers
+        return (
+            isinstance(value, tuple)
+            and len(value) == len(parts)
+            and all(part.fits(one) for part, one in zip(parts, value, strict=True))
+        )
+
+    return _Kind(fits, "a tuple of " + ", ".join(part.words for part in parts))
+
+
+def _with_members(port: Any) -> _Kind:  # Any: a Protocol
+    """A port is whatever has its members, but not the class that makes one."""
+    members = typing_extensions.get_protocol_members(port)
+    methods = {name for name in members if callable(getattr(port, name, None))}
+    names = methods or members
+
+    known: set[type] = set()  # one look at each class
+
+    def fits(value: object) -> bool:
+        if type(value) in known:
+            return True
+        if isinstance(value, type):
+            return False
+        if all(hasattr(type(value), name) for name in names):
+            known.add(type(value))
+            return True
+        return all(hasattr(value, name) for name in names)
+
+    told = ", ".join(sorted(names)[:_MANY])
+    more = " and more" if len(names) > _MANY else ""
+    return _Kind(fits, f"{_article(port.__name__)} {port.__name__}, which has {told}{more}")
+
+
+def _many(kind: _Kind) -> str:
+    return {"a text": "texts", "a whole number": "whole numbers", "a number": "numbers", "bytes": "bytes"}.get(
+        kind.words, f"values, each {kind.words}"
+    )
+
+
+def _article(name: str) -> str:
+    return "an" if name[:1] in "AEIO" else "a"
+
+
+def _is_hashable(annotation: object) -> bool:
+    try:
+        hash(annotation)
+    except TypeError:
+        return False
+    return True
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:  # Any: whatever a stranger gives
+    """Return whether it is a number that a float holds. NaN does not count: no comparison with it holds."""
+    if isinstance(value, float):
+        return value == value  # noqa: PLR0124 - NaN alone is not equal to itself
+    return _is_whole(value) and -_LARGEST < value < _LARGEST
+
+
+def _iterable(inner: tuple[Any, ...]) -> _Kind:  # Any: any annotations
+    """What can be run through but once is not looked into."""
+    as_list = _collection(list, inner)
+
+    def fits(value: object) -> bool:
+        if isinstance(value, list | tuple):
+            return as_list.fits(value)
+        return isinstance(value, Iterable) and not isinstance(value, _NO_LISTS)
+
+    return _Kind(fits, as_list.words)
+
+
+_NO_LISTS = (str, bytes, bytearray, Mapping)
+_MANY = 4
+
+_FORMS: dict[Any, Callable[[tuple[Any, ...]], _Kind]] = {
+    typing.Union: _one_of,
+    types.UnionType: _one_of,
+    Literal: _literal,
+    typing.Annotated: lambda inner: kind_of(inner[0]),
+    Callable: lambda _: _Kind(callable, "a function"),
+    type: lambda _: _Kind(lambda value: isinstance(value, type), "a class"),
+    Iterable: _iterable,
+}
+"""By the origin of an annotation: what makes its kind of what stands in its brackets."""
+
+_SIMPLE: dict[Any, _Kind] = {
+    Any: _ANYTHING,
+    object: _ANYTHING,
+    typing.Self: _ANYTHING,
+    typing_extensions.Self: _ANYTHING,
+    inspect.Parameter.empty: _ANYTHING,
+    None: _Kind(lambda value: value is None, "None"),
+    type(None): _Kind(lambda value: value is None, "None"),
+    str: _Kind(lambda value: isinstance(value, str), "a text"),
+    bytes: _Kind(lambda value: isinstance(value, bytes), "bytes"),
+    bool: _Kind(lambda value: isinstance(value, bool), "True or False"),
+    int: _Kind(_is_whole, "a whole number"),
+    float: _Kind(_is_number, "a number"),
+}

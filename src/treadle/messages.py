@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from treadle.fields import Documented
+from treadle.fields import Documented, checked, explained
 
 __all__ = [
     "Finish",
@@ -121,6 +121,7 @@ class Message(msgspec.Struct, Documented, frozen=True, kw_only=True, weakref=Tru
         return tuple([part for part in self.parts if isinstance(part, Result)])
 
 
+@checked
 def user_message(text: str) -> Message:
     """Make a user's message of plain text."""
     return Message(role="user", parts=(Text(text),))
@@ -167,6 +168,7 @@ class Usage(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults
             estimated=self.estimated or other.estimated,
         )
 
+    @explained
     def minus(self, before: "Usage") -> "Usage":
         """Return what has come since an earlier sum."""
         return Usage(

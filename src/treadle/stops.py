@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from treadle.errors import ConfigurationError, check_kind, shown
-from treadle.fields import Documented
+from treadle.fields import Documented, checked, explained
 
 __all__ = [
     "EXIT_IN_DOUBT",
@@ -251,6 +251,7 @@ class Stop(msgspec.Struct, Documented, frozen=True, kw_only=True):
         )
 
 
+@explained
 def merged(*stops: Stop | None) -> Stop | None:
     """Return the signal with the highest priority, the first of equals, with the others beside it; None for none."""
     found: list[Stop] = []
@@ -264,6 +265,7 @@ def merged(*stops: Stop | None) -> Stop | None:
     return msgspec.structs.replace(first, also=tuple(others))
 
 
+@checked
 def exit_code(reason: StopReason, signal: int | None = None, *, is_in_doubt: bool = False) -> int:
     """Return the documented exit code. A cancelled run's is 128 plus the signal, where there was one.
 

@@ -115,7 +115,7 @@ async def test_an_append_that_does_not_follow_the_head_writes_nothing(journal: J
 )
 async def test_events_numbered_wrongly_are_a_mistake_of_the_program(journal: Journal, events):
     await journal.create("s")
-    with pytest.raises(ValueError, match="number"):
+    with pytest.raises(ConfigurationError, match="number"):
         await journal.append("s", events, state="running", durable=True)
     assert await journal.read("s") == ()
 

@@ -154,7 +154,7 @@ def test_a_script_is_read_from_a_file(tmp_path):
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     for path in (tmp_path / "none.json", tmp_path, "a\0b"):
-        with pytest.raises(ConfigurationError, match=r"Script '.*' cannot be read"):
+        with pytest.raises(ConfigurationError, match=r"cannot be read|no file can have"):
             load_script(path)
 
 

@@ -314,7 +314,7 @@ async def test_a_mark_needs_a_name_and_a_whole_point(journal: Journal) -> None:
     with pytest.raises(NoSuchPoint, match="without a result"):
         await session.mark("here")
     for name in ("", "a\nb", "x" * 101):
-        with pytest.raises(Exception, match="A mark is 1 to 100"):
+        with pytest.raises(Exception, match="name of a mark must be 1 to 100"):
             await session.mark(name)
 
 

@@ -19,7 +19,7 @@ from treadle import (
     http_rejection,
     operation,
 )
-from treadle.errors import ToolDefinitionError
+from treadle.errors import ConfigurationError, ToolDefinitionError
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
 
@@ -223,7 +223,7 @@ async def test_a_rate_limit_that_may_be_retried_is_and_keeps_its_word_when_no_at
 
 @pytest.mark.parametrize("status", [200, 399, 600, -1, True, "404"])
 def test_what_is_no_failure_is_refused(status: Any) -> None:
-    with pytest.raises(ValueError, match="400 to 599"):
+    with pytest.raises(ConfigurationError, match=r"400 to 599|status must be"):
         http_rejection(status, {})
 
 

@@ -39,6 +39,7 @@ from treadle.resolve import driver_for, memory_session, resolve_model
 from treadle.sessions.session import Session
 from treadle.state import Approval
 from treadle.tools import Effect, JsonObject, Runner, Tool, ToolContext
+from treadle.tools.effects import effect_from
 
 if TYPE_CHECKING:
     from treadle.validation.typed import Typed
@@ -328,7 +329,7 @@ class Agent(Generic[Deps, Output]):
             name=name,
             description=description,
             parameters=parameters,
-            effect=Effect(effect),
+            effect=effect_from(effect),
             timeout=None,
             resumes=True,
             run=run,

@@ -1,13 +1,14 @@
 """Checks: what an agent is described with, refused at once where it is of a wrong kind. Makes no agent."""
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from treadle.budgets import Budget, Guards
 from treadle.engine.spec import DoneWhen
-from treadle.errors import ConfigurationError, ToolNameConflict, shown
+from treadle.errors import ConfigurationError, ToolNameConflict, check_kind, shown
 from treadle.events import Subscriber
+from treadle.fields import check_fields
 from treadle.hooks.interceptors import hooks_of
 from treadle.messages import Message
 from treadle.ports import Hook, Interceptor, Toolset, is_toolset
@@ -39,6 +40,7 @@ _FEWEST_CHARS = 100
 
 
 def equipped(tools: Sequence[Tool | Toolset], *, parallel_hint: bool) -> tuple[Toolbox, tuple[Toolset, ...]]:
+    check_kind("parallel_hint", parallel_hint, bool, "True or False")
     own, toolsets = _parted(tools)
     toolbox = Toolbox(own, parallel_hint=parallel_hint)
     toolbox.compile()
@@ -162,7 +164,7 @@ def checked_word(word: str, value: _Word, known: Sequence[_Word]) -> _Word:
 
 
 def _require_list(word: str, value: object) -> None:
-    if not isinstance(value, Iterable):
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
         raise ConfigurationError(f"{word} must be a list; got {shown(value)}.")
 
 
@@ -180,12 +182,16 @@ def _require(word: str, value: object, method: str) -> None:
 def checked_task(task: object) -> str | Message:
     if not isinstance(task, str | Message):
         raise ConfigurationError(f"The task must be a string or a Message; got {shown(task)}.")
+    if isinstance(task, Message):
+        check_fields("The task's Message", task)
+        for part in task.parts:
+            check_fields(f"The task's {type(part).__name__}", part)
     return task
 
 
 def _parted(tools: Sequence[Tool | Toolset]) -> tuple[list[Tool], tuple[Toolset, ...]]:
     """Return the tools and the toolsets of an agent, each in their order."""
-    if isinstance(tools, Tool) or not isinstance(tools, Iterable):
+    if isinstance(tools, Tool | str | bytes | Mapping) or not isinstance(tools, Iterable):
         raise ConfigurationError(f"tools must be a list of tools; got {shown(tools)}.")
     own: list[Tool] = []
     toolsets: dict[str, Toolset] = {}

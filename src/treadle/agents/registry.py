@@ -9,6 +9,7 @@ from treadle.agents.agent import Agent
 from treadle.budgets import Budget, Deadline
 from treadle.engine.reports import RunResult
 from treadle.errors import AgentChanged, ConfigurationError, SessionConflict, UnknownAgent, shown
+from treadle.fields import checked
 from treadle.ports import Journal
 from treadle.resolve import open_session
 from treadle.sessions.session import Session
@@ -30,6 +31,7 @@ class Agents:
         ConfigurationError: An agent has no name, or two have the same.
     """
 
+    @checked
     def __init__(self, agents: Iterable[Agent]) -> None:
         if not isinstance(agents, Iterable):
             raise ConfigurationError(f"Agents takes an iterable of agents; got {shown(agents)}.")
@@ -57,6 +59,7 @@ class Agents:
             raise UnknownAgent(f"No agent is registered as {shown(name)}. Registered: {known}.")
         return self._agents[name]
 
+    @checked
     async def resume(
         self,
         journal: str | Path | Journal,

@@ -8,12 +8,13 @@ from typing import Generic, Self
 
 import msgspec
 
+from treadle.agents.checks import checked_subscribers
 from treadle.agents.spoken import Spoken
 from treadle.canonical import find_unencodable
 from treadle.engine.interrupts import wait_until_recorded
 from treadle.engine.lifecycle import Lifecycle
 from treadle.engine.reports import Output, RunResult
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, check_kind
 from treadle.events import AnyEvent, ModelDelta, ModelFinished, ModelStarted, RunResumed, RunStarted, Subscriber
 from treadle.messages import Message, Usage
 from treadle.sessions.session import Session
@@ -185,6 +186,8 @@ class Run(Generic[Output]):
         Raises:
             ConfigurationError: The reason does not stop a run, such as `completed`.
         """
+        check_kind("reason", reason, StopReason, "a StopReason")
+        check_kind("message", message, str, "a text")
         if reason.status is not Status.STOPPED:
             raise ConfigurationError(
                 f"A run cannot be stopped as {reason.value!r}: only the run itself ends that way. Use run.cancel()."
@@ -197,7 +200,7 @@ class Run(Generic[Output]):
         Args:
             subscriber: Called in the event loop, so it must not block. What it raises is logged and changes nothing.
         """
-        self._life.subscribers.append(subscriber)
+        self._life.subscribers.extend(checked_subscribers([subscriber]))
 
     def remember(self, origin: JsonObject) -> None:
         """Have it recorded how this run was set up, as a JSON object of yours, for whoever resumes it; to be said before it begins.
@@ -209,7 +212,7 @@ class Run(Generic[Output]):
         """
         if not isinstance(origin, dict) or (fault := find_unencodable(origin)) is not None:
             words = "it is not an object" if not isinstance(origin, dict) else fault
-            raise ConfigurationError(f"What a run is to remember must be a JSON object: {words}.")
+            raise ConfigurationError(f"The origin that a run is to remember must be a JSON object: {words}.")
         self._life.origin = origin
 
 

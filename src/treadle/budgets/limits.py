@@ -4,13 +4,12 @@ import difflib
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
-from math import isfinite
 from typing import Any, TypeAlias
 
 import msgspec
 
-from treadle.errors import ConfigurationError, NamedOptions, UnknownBudget, shown
-from treadle.fields import Documented
+from treadle.errors import ConfigurationError, UnknownBudget, shown
+from treadle.fields import Documented, NamedOptions, checked, explained
 from treadle.messages import Usage
 
 __all__ = ["Budget", "Deadline", "Guards", "Price", "as_decimal", "budget_from", "epoch_seconds"]
@@ -82,6 +81,7 @@ def _shown(value: object) -> str:
     return str(value) if isinstance(value, Decimal) else f"{shown(value)}"
 
 
+@checked
 def budget_from(limits: Mapping[str, Any], base: Budget | None = None) -> Budget:
     """Make a budget from names and values, as a configuration file or a command line gives them.
 
@@ -144,6 +144,10 @@ Deadline: TypeAlias = datetime | float
 """An instant: a datetime with its time zone, or seconds since 1970."""
 
 
+_FARTHEST_SECONDS = 1e15
+"""Millions of years: a time beyond that is a mistake, and so is NaN."""
+
+
 def epoch_seconds(deadline: Deadline) -> float:
     """Return an instant as seconds since 1970.
 
@@ -154,12 +158,12 @@ def epoch_seconds(deadline: Deadline) -> float:
         if deadline.tzinfo is None:
             raise ConfigurationError(f"The deadline {deadline.isoformat()} has no time zone: give it one.")
         return deadline.timestamp()
-    if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not isfinite(deadline):
+    if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not abs(deadline) < _FARTHEST_SECONDS:
         raise ConfigurationError(f"A deadline is a datetime or seconds since 1970; got {shown(deadline)}.")
     return float(deadline)
 
 
-class Price(msgspec.Struct, Documented, frozen=True, kw_only=True):
+class Price(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
     """What a model costs, per million tokens.
 
     Example:
@@ -189,6 +193,7 @@ class Price(msgspec.Struct, Documented, frozen=True, kw_only=True):
                     f"The price {name!r} must be a number of 0 or more, per million tokens; got {_shown(value)}."
                 )
 
+    @explained
     def cost(self, usage: Usage) -> Decimal:
         """Return the exact cost of one model call."""
         cached = self.input if self.cached_input is None else self.cached_input

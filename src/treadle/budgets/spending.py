@@ -1,12 +1,13 @@
 """What runs have used, and the meter that compares it with their budgets, in a tree of runs that call each other. Reads no clock."""
 
 from collections.abc import Callable, Iterable, Iterator
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 
 import msgspec
 
 from treadle.budgets.limits import Budget, as_decimal
-from treadle.fields import Documented
+from treadle.errors import ConfigurationError, check_kind, shown
+from treadle.fields import Documented, checked, explained
 from treadle.messages import Usage
 from treadle.stops import LimitReached
 
@@ -35,14 +36,22 @@ class Spent(msgspec.Struct, Documented, frozen=True, kw_only=True):
         Args:
             cost: As events hold it: an exact decimal, or None where nobody knows.
         """
-        return msgspec.structs.replace(
-            self,
-            model_turns=self.model_turns + turns,
-            tool_calls=self.tool_calls + calls,
-            usage=self.usage + usage,
-            cost=None if cost is None or self.cost is None else self.cost + Decimal(cost),
-        )
+        try:
+            return msgspec.structs.replace(
+                self,
+                model_turns=self.model_turns + turns,
+                tool_calls=self.tool_calls + calls,
+                usage=self.usage + usage,
+                cost=None if cost is None or self.cost is None else self.cost + _amount(cost),
+            )
+        except (AttributeError, TypeError, ValueError):
+            check_kind("usage", usage, Usage, "a Usage")
+            check_kind("cost", cost, (str, type(None)), "an exact decimal as text, or None")
+            check_kind("turns", turns, int, "a whole number")
+            check_kind("calls", calls, int, "a whole number")
+            raise
 
+    @explained
     def with_child(self, now: "Spent", before: "Spent") -> "Spent":
         """Return the sum with what a child has spent now and had not before. Time is not added: the caller waited meanwhile."""
         return msgspec.structs.replace(
@@ -53,6 +62,7 @@ class Spent(msgspec.Struct, Documented, frozen=True, kw_only=True):
             cost=_difference(self.cost, now.cost, before.cost),
         )
 
+    @explained
     def beyond(self, now: "Spent") -> "Spent":
         """Return what of this is not in another, later sum; nothing below zero."""
         usage = self.usage.minus(now.usage)
@@ -62,6 +72,7 @@ class Spent(msgspec.Struct, Documented, frozen=True, kw_only=True):
             cost=Decimal(0) if cost is None else max(cost, Decimal(0)),
         )
 
+    @explained
     def at_least(self, turns: int, calls: int) -> "Spent":
         """Return it with no fewer turns and calls than these."""
         return msgspec.structs.replace(
@@ -73,11 +84,19 @@ def _difference(own: Decimal | None, now: Decimal | None, before: Decimal | None
     return None if own is None or now is None or before is None else own + now - before
 
 
+@explained
 def plain(number: Decimal | float) -> int | float | str:
     """Return a number as reports show it: money as an exact string, seconds rounded to milliseconds."""
     if isinstance(number, Decimal):
         return format(number.normalize(), "f")
     return number if isinstance(number, int) else round(number, 3)
+
+
+def _amount(cost: str) -> Decimal:
+    try:
+        return Decimal(cost)
+    except InvalidOperation:
+        raise ConfigurationError(f"cost must be an exact decimal as text, such as '0.25'; got {shown(cost)}.") from None
 
 
 _TOTALS = (
@@ -103,6 +122,7 @@ class Meter:
         charged: What the run above has recorded of this one so far.
     """
 
+    @checked
     def __init__(
         self,
         budget: Budget,
@@ -138,6 +158,7 @@ class Meter:
         """Whether runs beside this one draw from the same budget."""
         return self.above is not None or bool(self.drawing)
 
+    @explained
     def reserve(self, total: Spent | None, *, is_under_way: bool = False) -> None:
         """Reserve for a model call what makes the run's total so much, and wake who waits for what others return.
 
@@ -155,6 +176,7 @@ class Meter:
         """Call back once, as soon as a reserve of the tree has changed."""
         self.waiting.append(wake)
 
+    @explained
     def has_room(self, spent: Spent, wanted: Spent) -> bool:
         """Whether a model call that may use so much fits beside those under way. Where there are none, it always does."""
         for meter, total in self._tree(spent):
@@ -172,6 +194,7 @@ class Meter:
         for child in self.drawing:
             yield from child.reserves(but)
 
+    @explained
     def is_over(self, spent: Spent) -> bool:
         """Whether so much is above a limit on tokens or money."""
         return any(
@@ -184,6 +207,7 @@ class Meter:
         """Whether money is limited, here or above."""
         return any("max_total_cost" in meter.limits for meter, _ in self._tree(Spent()))
 
+    @explained
     def reached(self, spent: Spent) -> LimitReached | None:
         """Return the first limit, here or above, that leaves no room for another model call, or None."""
         # A limit of 0 calls still leaves room for an answer, until something is called all the same.
@@ -198,6 +222,7 @@ class Meter:
                 return found
         return None
 
+    @explained
     def all_reached(self, spent: Spent) -> tuple[LimitReached, ...]:
         """Return every limit, here or above, that leaves no room for another model call; the one of `reached` comes first."""
         has_called = bool(spent.tool_calls or spent.uncovered_calls)
@@ -212,6 +237,7 @@ class Meter:
         ]
         return tuple(one for one in found if one is not None)
 
+    @explained
     def exhausted(self, spent: Spent) -> LimitReached | None:
         """Return the first spent limit but turns and calls: those leave room for the closing request."""
         for meter, total in self._tree(spent):
@@ -219,6 +245,7 @@ class Meter:
                 return found
         return None
 
+    @explained
     def limit_after(self, spent: Spent) -> LimitReached | None:
         """Return the turn or call limit that this arrives at, or None."""
         for meter, total in self._tree(spent):
@@ -227,6 +254,7 @@ class Meter:
                 return found
         return None
 
+    @explained
     def calls_left(self, spent: Spent, counted: int = 0) -> int | None:
         """Return how many more calls may run; None for no limit.
 
@@ -240,15 +268,18 @@ class Meter:
                 least = left if least is None else min(least, left)
         return least
 
+    @explained
     def seconds_left(self, wall_seconds: float) -> float | None:
         """Return the running time that is left after so much, in seconds; None for no limit."""
         limit = self.budget.max_wall_time_seconds
         return None if limit is None else max(limit - wall_seconds, 0.0)
 
+    @explained
     def promise_turn(self, spent: Spent) -> None:
         """Reserve the model call that now begins, so that a run beside this one does not take it too."""
         self._promised = (spent.model_turns + 1, spent.tool_calls)
 
+    @explained
     def promise_calls(self, spent: Spent, wanted: int, *, are_counted: bool = False) -> int | None:
         """Reserve as many of the calls as are left, and return how many are; None for no limit.
 
@@ -291,12 +322,15 @@ class Meter:
         return self.with_children(own, None, Spent()).at_least(*self._promised)
 
     def first_reached(self, counts: tuple[tuple[str, int | float | Decimal | None], ...]) -> LimitReached | None:
-        for name, used in counts:
-            limit = self.limits.get(name)
-            if limit is not None and used is not None and used >= limit:
-                return LimitReached(
-                    budget=name, used=plain(used), limit=limit if isinstance(limit, int) else float(limit)
-                )
+        try:
+            for name, used in counts:
+                limit = self.limits.get(name)
+                if limit is not None and used is not None and used >= limit:
+                    return LimitReached(
+                        budget=name, used=plain(used), limit=limit if isinstance(limit, int) else float(limit)
+                    )
+        except (TypeError, ValueError):
+            raise ConfigurationError(f"counts must be pairs of a budget and a number; got {shown(counts)}.") from None
         return None
 
 

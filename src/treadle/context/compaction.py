@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from treadle.context.compilers import estimated_tokens, exchanges_of
 from treadle.context.shortening import clipped, shares
 from treadle.errors import ConfigurationError, shown
+from treadle.fields import checked, explained
 from treadle.messages import Message, Result, ToolCall, user_message
 from treadle.ports import Compactable, Compaction, Compactor, RequestNeed
 
@@ -40,14 +41,17 @@ class ClearResults:
             for the window less room for an answer (20,000 tokens, or a quarter) and a reserve (13,000, or an eighth).
     """
 
+    @checked
     def __init__(self, *, keep: int = 3, share: float | None = None) -> None:
         self._keep = checked_keep(keep)
         self._share = checked_share(share)
 
+    @explained
     def is_due(self, need: RequestNeed, tokens: int) -> bool:
         """Whether the request fills more of the window than it may. Never, where nobody knows the window."""
         return is_over(need, tokens, self._share)
 
+    @checked
     async def compact(self, context: Compactable) -> Compaction | None:
         """Return which results are cleared; None where too little is old, or long. Each is kept whole, as an artifact."""
         end = end_of_old(context, self._keep)
@@ -74,15 +78,18 @@ class Summarize:
         instructions: What the model is told to write.
     """
 
+    @checked
     def __init__(self, *, keep: int = 3, share: float | None = None, instructions: str = _SUMMARY) -> None:
         self._keep = checked_keep(keep)
         self._share = checked_share(share)
         self._instructions = instructions
 
+    @explained
     def is_due(self, need: RequestNeed, tokens: int) -> bool:
         """Whether the request fills more of the window than it may. Never, where nobody knows the window."""
         return is_over(need, tokens, self._share)
 
+    @checked
     async def compact(self, context: Compactable) -> Compaction | None:
         """Return the summary; None where there is too little to summarize, or the model wrote nothing."""
         begin, end = 1, end_of_old(context, self._keep)
@@ -106,15 +113,18 @@ class Tiers:
         ConfigurationError: None was given.
     """
 
+    @checked
     def __init__(self, *compactors: Compactor) -> None:
         if not compactors:
             raise ConfigurationError("Tiers needs at least one compactor: Tiers(ClearResults(), Summarize()).")
         self._compactors = compactors
 
+    @explained
     def is_due(self, need: RequestNeed, tokens: int) -> bool:
         """Whether any of them would make the request shorter before it is sent."""
         return any(one.is_due(need, tokens) for one in self._compactors)
 
+    @checked
     async def compact(self, context: Compactable) -> Compaction | None:
         """Return what the first of them returns that finds anything."""
         for one in self._compactors:

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TypeAlias, cast
 
 from treadle.errors import ConfigurationError, shown
+from treadle.fields import checked, explained
 from treadle.messages import Media, Message, Part, Result, Text, Thinking, ToolCall, user_message
 from treadle.ports import Compiler, RequestNeed, RequestView, SessionView
 from treadle.tools import Tool
@@ -48,6 +49,7 @@ def _then(compiled: Compiled, change: Callable[[Sequence[Message]], Sequence[Mes
 class WholeHistory:
     """Every message as it was stored (`history="all"`). Append-only, so that providers can cache the prefix."""
 
+    @explained
     def compile(self, session: SessionView) -> Sequence[Message]:
         """Return all messages but empty ones, which providers refuse."""
         has_empty = getattr(session, "has_empty_messages", None)
@@ -59,6 +61,7 @@ class WholeHistory:
 class CurrentTrace:
     """The whole conversation, but calls and results of the current run only (`history="current"`)."""
 
+    @explained
     def compile(self, session: SessionView) -> Sequence[Message]:
         """Return earlier tasks and answers without their traces, then everything of the run under way."""
         run = session.state.run
@@ -78,6 +81,7 @@ class Sections:
         ConfigurationError: The order names a section that does not exist.
     """
 
+    @checked
     def __init__(
         self,
         sections: Mapping[str, Callable[[SessionView], Sequence[Message]]],
@@ -91,6 +95,7 @@ class Sections:
             raise ConfigurationError(f"Sections {sorted(unknown)} are not in the order {list(order)}.")
         self._sections = [sections[name] for name in chosen]
 
+    @explained
     def compile(self, session: SessionView) -> Sequence[Message]:
         """Return the sections' messages, one section after the other."""
         return tuple(message for section in self._sections for message in section(session))
@@ -106,6 +111,7 @@ class Window:
         count: Returns the tokens of one message.
     """
 
+    @checked
     def __init__(self, compiler: Compiler, *, tokens: int, count: Callable[[Message], int] | None = None) -> None:
         if type(tokens) is not int or tokens < 1:
             raise ConfigurationError(f"Window tokens must be a whole number of at least 1; got {shown(tokens)}.")
@@ -113,6 +119,7 @@ class Window:
         self._tokens = tokens
         self._count = count or estimated_tokens
 
+    @explained
     def compile(self, session: SessionView) -> Compiled:
         """Return what always stays and as many of the last exchanges as fit; the very last one in any case."""
         return _then(self._compiler.compile(_request_view(session)), lambda messages: self._fitting(messages, session))
@@ -155,10 +162,12 @@ class Injected:
         find: Given the session, returns the text to add, or None.
     """
 
+    @checked
     def __init__(self, compiler: Compiler, find: Callable[[SessionView], str | None]) -> None:
         self._compiler = compiler
         self._find = find
 
+    @explained
     def compile(self, session: SessionView) -> Compiled:
         """Return the messages with the found text in front of the last user message; pairs stay whole."""
         return _then(
@@ -177,10 +186,12 @@ class Injected:
 class Redacted:
     """Every message passed through a function before the model sees it. It may change parts, never roles or ids."""
 
+    @checked
     def __init__(self, compiler: Compiler, redact: Callable[[Message], Message]) -> None:
         self._compiler = compiler
         self._redact = redact
 
+    @explained
     def compile(self, session: SessionView) -> Compiled:
         """Return the redacted messages."""
         compiled = self._compiler.compile(_request_view(session))

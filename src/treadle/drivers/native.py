@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from treadle.canonical import encode
+from treadle.errors import ConfigurationError
+from treadle.fields import checked
 from treadle.messages import Part, Text, Thinking, ToolCall
 from treadle.ports import Executor, Model, ModelEnd, ModelPart, ModelRequest
 from treadle.tools import Tool
@@ -23,6 +25,7 @@ class NativeDriver:
         Agent("openai-chat:gpt-5-mini", driver=NativeDriver())
     """
 
+    @checked
     def bind(self, model: Model, tools: Sequence[Tool], executor: Executor) -> "BoundNativeDriver":
         """Return the driver of one run."""
         return BoundNativeDriver(model)
@@ -73,5 +76,5 @@ def _canonical(text: str) -> bytes | None:
     try:
         value: Any = msgspec.json.decode(text)  # Any: JSON of strangers, compared and thrown away
         return encode(value) if isinstance(value, dict) else None
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+    except (msgspec.DecodeError, ConfigurationError, RecursionError):
         return None

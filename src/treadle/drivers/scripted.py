@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from treadle.drivers.native import BoundNativeDriver
+from treadle.fields import checked
 from treadle.ports import Executor, Model
 from treadle.tools import Tool
 
@@ -20,9 +21,11 @@ class ScriptedDriver:
         script: What plays it: a ScriptedModel, a replay, or any other model.
     """
 
+    @checked
     def __init__(self, script: Model) -> None:
         self._script = script
 
+    @checked
     def bind(self, model: Model, tools: Sequence[Tool], executor: Executor) -> BoundNativeDriver:
         """Return the driver of one run. The agent's model is not asked."""
         return BoundNativeDriver(self._script)

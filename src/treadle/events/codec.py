@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from treadle.errors import ConfigurationError, JournalError, shown
 from treadle.events.base import Event
 from treadle.events.calls import (
     ActionDecided,
@@ -55,6 +56,7 @@ from treadle.events.sessions import (
     SessionRewound,
     SessionSpawned,
 )
+from treadle.fields import checked
 from treadle.tools import JsonObject
 
 __all__ = ["AnyEvent", "Subscriber", "decode_event", "encode_event", "event_object", "on"]
@@ -135,6 +137,8 @@ def encode_event(event: Event) -> bytes:
         async for event in run:
             yield b"id: %d\ndata: %s\n\n" % (event.seq, encode_event(event))
     """
+    if not isinstance(event, Event):
+        raise ConfigurationError(f"event must be an Event of treadle.events; got {shown(event)}.")
     return _encoder.encode(event)
 
 
@@ -146,7 +150,7 @@ def event_object(event: Event) -> JsonObject:
         >>> event_object(RunPaused(reason="approval_required", seq=4))
         {'type': 'run.paused', 'reason': 'approval_required', 'seq': 4}
     """
-    made: JsonObject = msgspec.json.decode(_encoder.encode(event))
+    made: JsonObject = msgspec.json.decode(encode_event(event))
     return made
 
 
@@ -154,17 +158,23 @@ def decode_event(body: bytes | str) -> AnyEvent:
     """Read an event back.
 
     Raises:
-        msgspec.DecodeError: It is not an event that this version knows.
+        JournalError: It is not an event that this version knows.
     """
     event: AnyEvent
-    if len(body) < _LARGE:
-        event = _decoder.decode(body)
-    else:
-        value = decode_slowly(body if isinstance(body, str) else body.decode())
-        event = msgspec.convert(value, AnyEvent)
+    try:
+        if len(body) < _LARGE:
+            event = _decoder.decode(body)
+        else:
+            value = decode_slowly(body if isinstance(body, str) else body.decode())
+            event = msgspec.convert(value, AnyEvent)
+    except TypeError:
+        raise ConfigurationError(f"body must be bytes or a text; got {shown(body)}.") from None
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
+        raise JournalError(f"That is not an event of this version: {exc}.") from exc
     return event
 
 
+@checked
 def on(*types: str, call: Subscriber) -> Subscriber:
     """Make a subscriber that receives only the named events.
 

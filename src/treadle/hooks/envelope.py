@@ -4,7 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, shown
+from treadle.fields import checked
 from treadle.messages import ToolCall
 from treadle.tools import CallStatus, ToolResult
 
@@ -35,6 +36,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
         return {"status": "ok", "summary": summary, "items": items, "next_valid_actions": []}
 
 
+@checked
 def envelope(form: Literal["data", "status"]) -> Envelope:
     """Make an interceptor that gives every good result one form, without loss.
 
@@ -48,7 +50,7 @@ def envelope(form: Literal["data", "status"]) -> Envelope:
         ConfigurationError: There is no such form.
     """
     if form not in _FORMS:
-        raise ConfigurationError(f"envelope() makes one of {', '.join(_FORMS)}; got {form!r}.")
+        raise ConfigurationError(f"envelope() makes one of {', '.join(_FORMS)}; got {shown(form)}.")
     return Envelope(form=form)
 
 

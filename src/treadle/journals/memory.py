@@ -3,8 +3,9 @@
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
-from treadle.errors import JournalError
+from treadle.errors import ConfigurationError, JournalError, shown
 from treadle.events import AnyEvent, SessionChanged, SessionStatus
+from treadle.fields import checked, explained
 from treadle.journals.store.approvals import due_items, sessions_that_ask, waiting_approvals
 from treadle.journals.store.blobs import digest_of
 from treadle.journals.store.due import LISTING, DueRow, due_changes
@@ -48,6 +49,7 @@ class MemoryJournal:
     def location(self) -> str:
         return "memory"
 
+    @checked
     async def create(self, session_id: str) -> bool:
         self._check_open()
         check_session_id(session_id)
@@ -56,6 +58,7 @@ class MemoryJournal:
         self._shelves[session_id] = _Shelf(time.time())
         return True
 
+    @checked
     async def acquire(
         self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]
     ) -> LocalLease:
@@ -64,11 +67,15 @@ class MemoryJournal:
         return self._leases.acquire(session_id, on_message, head=len(shelf.events), has_messages=has_messages)
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
-        shelf = self._shelf(session_id)
-        for seq, event in enumerate(events, len(shelf.events) + 1):
-            if event.seq != seq or event.is_live:
-                check_numbers(events)
-                raise conflict(session_id, len(shelf.events), events[0].seq)
+        try:
+            shelf = self._shelf(session_id)
+            for seq, event in enumerate(events, len(shelf.events) + 1):
+                if event.seq != seq or event.is_live:
+                    check_numbers(events)
+                    raise conflict(session_id, len(shelf.events), events[0].seq)
+        except (AttributeError, TypeError):
+            check_session_id(session_id)
+            raise ConfigurationError(f"events must be a list of events; got {shown(events)}.") from None
         shelf.events.extend(events)
         shelf.state = state
         if events:
@@ -84,6 +91,7 @@ class MemoryJournal:
         if session_id in self._bells:
             self._bells.ring(session_id)
 
+    @explained
     async def adopt(
         self, session_id: str, events: Sequence[AnyEvent], *, state: str, inbox: Sequence[InboxMessage] = ()
     ) -> None:
@@ -99,6 +107,7 @@ class MemoryJournal:
         await self.append(session_id, events, state=state, durable=True)
         shelf.inbox.update((message.id, message) for message in inbox)
 
+    @checked
     async def purge(self, session_id: str, tombstone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
         shelf = self._shelf(session_id)  # the same from now on too: a lease holds on to it
         for kept in (shelf.events, shelf.inbox, shelf.consumed):
@@ -113,16 +122,19 @@ class MemoryJournal:
     async def flush(self) -> None:
         self._check_open()
 
+    @checked
     async def read(self, session_id: str, *, after: int = 0) -> Sequence[AnyEvent]:
         self._check_open()
         shelf = self._shelves.get(session_id)
         # Event n lies at index n - 1, because numbers have no gaps.
         return () if shelf is None else tuple(shelf.events[max(after, 0) :])
 
+    @checked
     async def sessions(self, where: SessionFilter = ALL_SESSIONS) -> Sequence[SessionInfo]:
         self._check_open()
         return listed((shelf.describe(session_id) for session_id, shelf in self._shelves.items()), where)
 
+    @checked
     async def follow(self, session_id: str, *, after: int = 0) -> AsyncIterator[AnyEvent]:
         async def changed(head: int) -> None:
             while not await self.read(session_id, after=head):
@@ -143,6 +155,7 @@ class MemoryJournal:
     async def approvals(self) -> Sequence[Approval]:
         return await waiting_approvals(self, sessions_that_ask(self._due_rows()))
 
+    @checked
     async def due(self, *, before: float | None = None, limit: int | None = None) -> Sequence[DueItem]:
         self._check_open()
         return due_items(self._due_rows(), before=before, limit=limit)
@@ -152,6 +165,7 @@ class MemoryJournal:
         waiting.sort(key=lambda one: (one[1].updated_at, one[0]), reverse=True)
         return [row for _, shelf in waiting if shelf.state in ("paused", "running") for row in shelf.due]
 
+    @checked
     async def put(self, session_id: str, message: InboxMessage) -> bool:
         shelf = self._shelf(session_id)
         if message.id in shelf.inbox:
@@ -160,6 +174,7 @@ class MemoryJournal:
         self._leases.tell(session_id)
         return True
 
+    @checked
     async def inbox(self, session_id: str) -> Sequence[InboxMessage]:
         self._check_open()
         shelf = self._shelves.get(session_id)
@@ -167,18 +182,21 @@ class MemoryJournal:
             return ()
         return tuple(message for message in shelf.inbox.values() if message.id not in shelf.consumed)
 
+    @checked
     async def consume(self, session_id: str, message_ids: Sequence[str], seq: int) -> None:
         shelf = self._shelf(session_id)
         for message_id in message_ids:
             if message_id in shelf.inbox:
                 shelf.consumed.setdefault(message_id, seq)
 
+    @checked
     async def put_blob(self, content: bytes) -> str:
         self._check_open()
         digest = await digest_of(content)
         self._blobs.setdefault(digest, bytes(content))
         return digest
 
+    @checked
     async def blob(self, digest: str) -> bytes | None:
         self._check_open()
         return self._blobs.get(digest)

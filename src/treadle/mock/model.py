@@ -20,6 +20,7 @@ from treadle.errors import (
     ModelResponseInvalid,
     ModelUnavailable,
 )
+from treadle.fields import checked, checked_but
 from treadle.messages import Finish, Part, Text, Thinking, ToolCall, Usage
 from treadle.mock.gates import Gate, Gates
 from treadle.mock.script import Script, load_script, turn_of
@@ -55,6 +56,7 @@ class ScriptedModel:
         ConfigurationError: There is no turn, or one is nothing of the kind.
     """
 
+    @checked_but("turns")
     def __init__(
         self,
         turns: Sequence[Scripted] | Script,
@@ -88,10 +90,12 @@ class ScriptedModel:
     def price(self) -> Price | None:
         return self._price
 
+    @checked
     def gate(self, name: str) -> Gate:
         """Return the gate of that name, at which turns with `gate=name` wait."""
         return self._gates.named(name)
 
+    @checked
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
         """Play the next turn. Faults of the turn become the ModelError that a real provider's adapter would raise."""
         if self._follows_history and not self.requests:

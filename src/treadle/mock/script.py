@@ -47,6 +47,7 @@ import msgspec
 from msgspec import UNSET
 
 from treadle.errors import ConfigurationError, check_kind, check_path
+from treadle.fields import checked, checked_but
 from treadle.messages import Usage
 from treadle.mock.turns import CutBy, ScriptedCall, Turn, TurnLike, as_turn, call
 
@@ -80,6 +81,7 @@ class Script:
         exhausted: `repeat` the last turn, or treat a further request as an `error`.
     """
 
+    @checked_but("turns")
     def __init__(
         self, turns: Sequence[TurnLike | Mapping[str, Any]], *, exhausted: Literal["repeat", "error"] = "repeat"
     ) -> None:
@@ -88,6 +90,7 @@ class Script:
         self.turns = tuple(turn_of(turn) for turn in turns)
         self.exhausted = exhausted
 
+    @checked
     def turn(self, index: int) -> Turn | None:
         """Return the turn of the request numbered from 0, or None when the script is used up and does not repeat."""
         if index < len(self.turns):
@@ -95,6 +98,7 @@ class Script:
         return self.turns[-1] if self.exhausted == "repeat" else None
 
 
+@checked
 def load_script(path: str | Path) -> Script:
     """Read a script from a JSON file.
 
@@ -115,6 +119,7 @@ def load_script(path: str | Path) -> Script:
     return parse_script(content, where=str(path))
 
 
+@checked
 def parse_script(content: str | bytes, *, where: str = "script") -> Script:
     """Read a script from JSON.
 

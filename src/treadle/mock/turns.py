@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from treadle.errors import ConfigurationError, check_kind
-from treadle.fields import Documented
+from treadle.fields import Documented, NamedOptions, checked
 from treadle.messages import Finish, Usage
 
 __all__ = [
@@ -38,7 +38,7 @@ class Waitable(Protocol):
     async def wait(self) -> object: ...
 
 
-class ScriptedCall(msgspec.Struct, Documented, frozen=True, kw_only=True):
+class ScriptedCall(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
     """One call that a scripted model proposes. `call(...)` makes it.
 
     Example:
@@ -54,7 +54,7 @@ class ScriptedCall(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Unset for the next of call_1, call_2, ...; None to send no id at all."""
 
 
-class Turn(msgspec.Struct, Documented, frozen=True, kw_only=True):
+class Turn(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
     """One scripted response.
 
     Example:
@@ -142,6 +142,7 @@ TurnLike: TypeAlias = Turn | ScriptedCall | str | Sequence[Turn | ScriptedCall |
 """A turn, or what makes one: words, a call, or a list of them."""
 
 
+@checked
 def call(
     name: str,
     /,
@@ -168,6 +169,7 @@ def call(
     return ScriptedCall(name=name, arguments=_raw(name, words if arguments is None else arguments), id=id)
 
 
+@checked
 def text(words: str, *, finish: str | UnsetType | None = UNSET, usage: Usage | UnsetType | None = UNSET) -> Turn:
     """Script one answer in words.
 
@@ -260,7 +262,12 @@ def _check_headers(headers: Mapping[str, str]) -> None:
     check_kind("headers", headers, Mapping, "a mapping of text to text")
     for name, value in headers.items():
         line = f"{name}{value}"
-        if not name or set(name) & set(" :") or not (line.isascii() and line.isprintable()):
+        if (
+            not isinstance(name, str)
+            or not name
+            or set(name) & set(" :")
+            or not (line.isascii() and line.isprintable())
+        ):
             raise ConfigurationError(
                 f"headers has {name!r:.80}: {value!r:.80}, which is not a header on one line of ASCII."
             )

@@ -6,6 +6,7 @@ import msgspec
 
 from treadle.canonical import copied, digest
 from treadle.events import ApprovalAnswered, ApprovalRequested
+from treadle.fields import explained
 from treadle.permissions.reviews import offered_rules, review_of
 from treadle.permissions.views import facts_in
 from treadle.ports import Decision, DecisionKind, SessionView
@@ -77,6 +78,7 @@ def is_denied(state: CallState) -> bool:
     return answer is not None and answer.answer == "deny"
 
 
+@explained
 def is_answered(call: CheckedCall, session: SessionView) -> bool:
     """Whether a person has answered the question about a call already, before its run was resumed."""
     state = session.state.open.get(call.id)

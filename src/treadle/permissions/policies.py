@@ -9,6 +9,7 @@ import msgspec
 
 from treadle.canonical import copied, find_unencodable
 from treadle.errors import ConfigurationError, shown
+from treadle.fields import checked
 from treadle.permissions.index import RuleIndex
 from treadle.permissions.lines import JudgedLine, judged
 from treadle.permissions.rules import Rule, Subjects
@@ -113,6 +114,7 @@ def _is_undecided(decision: Decision) -> bool:
     return decision.kind == DecisionKind.ASK and decision.rule.startswith(UNDECIDED)
 
 
+@checked
 def allow(*names: str, scope: str = "agent") -> NamedPolicy:
     """Allow the named tools (rules: `tool`, `fs_*`, `tool(key=glob)`).
 
@@ -125,6 +127,7 @@ def allow(*names: str, scope: str = "agent") -> NamedPolicy:
     return _named(DecisionKind.ALLOW, names, scope)
 
 
+@checked
 def deny(*names: str, reason: str = "", scope: str = "agent") -> NamedPolicy:
     """Deny the named tools; the reason reaches the model.
 
@@ -137,6 +140,7 @@ def deny(*names: str, reason: str = "", scope: str = "agent") -> NamedPolicy:
     return _named(DecisionKind.DENY, names, scope, reason)
 
 
+@checked
 def ask(*names: str, scope: str = "agent") -> NamedPolicy:
     """Ask a person before each call of the named tools.
 
@@ -161,6 +165,7 @@ def draft(*names: str, scope: str = "agent") -> NamedPolicy:
     return _named(DecisionKind.DRAFT, names, scope)
 
 
+@checked
 def first_of(*policies: Policy) -> FirstOf:
     """Let the first policy with an opinion decide.
 
@@ -215,9 +220,13 @@ def default_decision(call: CheckedCall, session: SessionView | None = None) -> D
 
 
 def _ungranted(call: CheckedCall, session: SessionView | None) -> Decision:
-    if call.tool.permission is not None:
+    try:
+        permission = call.tool.permission
+    except AttributeError:
+        raise ConfigurationError(f"call must be a CheckedCall; got {shown(call)}.") from None
+    if permission is not None:
         rule = f"tool {call.name} permission"
-        return Decision(kind=DecisionKind(call.tool.permission), rule=rule, scope="tool", by="tool")
+        return Decision(kind=DecisionKind(permission), rule=rule, scope="tool", by="tool")
     if call.tool.risk is not None:
         kind, risk = default_for(call.risk, call.effect), call.risk
         if kind != DecisionKind.ALLOW or not call.effect.is_read:

@@ -5,8 +5,8 @@ from typing import Literal
 
 import msgspec
 
-from treadle.errors import ConfigurationError, NamedOptions, shown
-from treadle.fields import Documented
+from treadle.errors import ConfigurationError, shown
+from treadle.fields import Documented, NamedOptions
 from treadle.permissions.policies import NamedPolicy, allow, ask, deny, stricter
 from treadle.ports import Decision, SessionView
 from treadle.tools import CheckedCall, DecisionKind

@@ -1,12 +1,12 @@
 """Facts: what a model can do and takes, as far as it is known."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from treadle.errors import ConfigurationError, NamedOptions, shown
-from treadle.fields import Documented
+from treadle.errors import ConfigurationError, shown
+from treadle.fields import Documented, NamedOptions, checked, explained
 from treadle.messages import Media
 from treadle.ports.models import HasWindow, Model, Pricing
 
@@ -53,13 +53,14 @@ class ModelFacts(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclas
             if not isinstance(getattr(self, name), bool | None):
                 raise ConfigurationError(f"The fact {name!r} is true or false; got {shown(getattr(self, name))}.")
         if self.inputs is not None:
-            is_list = isinstance(self.inputs, Collection) and not isinstance(self.inputs, str | bytes)
+            is_list = isinstance(self.inputs, Collection) and not isinstance(self.inputs, str | bytes | Mapping)
             if not is_list or any(one not in INPUTS for one in self.inputs):
                 raise ConfigurationError(
                     f"The fact 'inputs' is a list of {', '.join(INPUTS)}; got {shown(self.inputs)}."
                 )
             msgspec.structs.force_setattr(self, "inputs", frozenset(self.inputs))
 
+    @checked
     def over(self, others: "ModelFacts") -> "ModelFacts":
         """Return these facts, and the others' where these say nothing."""
         own = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
@@ -76,6 +77,7 @@ class HasFacts(Protocol):
         ...
 
 
+@explained
 def facts_of(model: Model) -> ModelFacts:
     """Return what is known of a model."""
     if isinstance(model, HasFacts):

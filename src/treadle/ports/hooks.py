@@ -6,8 +6,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from treadle.errors import ConfigurationError, NamedOptions, shown
-from treadle.fields import Documented
+from treadle.errors import ConfigurationError, shown
+from treadle.fields import Documented, NamedOptions
 from treadle.messages import Message, ToolCall
 from treadle.stops import Stop
 from treadle.tools import DEFAULT_MODE, Decision, Effect, JsonObject, Mode, ToolResult

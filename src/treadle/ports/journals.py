@@ -6,7 +6,7 @@ from typing import Literal, Protocol, runtime_checkable
 import msgspec
 
 from treadle.events import AnyEvent, JournalDegraded, SessionStatus
-from treadle.fields import Documented
+from treadle.fields import Documented, NamedOptions, explained
 from treadle.state import Approval, InboxMessage
 
 __all__ = ["Degradation", "DueItem", "HasClock", "HasOverview", "Journal", "Lease", "SessionFilter", "SessionInfo"]
@@ -40,7 +40,7 @@ class SessionInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
         return f"{self.updated_at!r} {self.id}"
 
 
-class SessionFilter(msgspec.Struct, Documented, frozen=True, kw_only=True):
+class SessionFilter(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
     """Which sessions a list names: those for which every condition that is set holds."""
 
     phases: tuple[str, ...] = ()
@@ -62,6 +62,7 @@ class SessionFilter(msgspec.Struct, Documented, frozen=True, kw_only=True):
     after: str = ""
     """`cursor` of the last session of the list before."""
 
+    @explained
     def names(self, info: SessionInfo) -> bool:
         """Return whether a session fulfils the conditions; those on its place in the list apart."""
         is_kind = info.phase in self.phases or info.status in self.statuses or not (self.phases or self.statuses)

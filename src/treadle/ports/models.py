@@ -8,7 +8,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from treadle.errors import ModelError
-from treadle.fields import Documented
+from treadle.fields import Documented, explained
 from treadle.messages import Finish, Message, Part, ToolCall, Usage
 from treadle.tools import JsonObject
 
@@ -170,11 +170,13 @@ class RequestFailed(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="
     """What the request failed with."""
 
 
+@explained
 def tell_counted(cut: BaseException, usage: Usage | None) -> None:
     """Have the exception that cuts a response off carry what its server had counted by then. Adapters call it."""
     vars(cut)[_COUNTED] = usage
 
 
+@explained
 def told_counted(cut: BaseException) -> Usage | None:
     """Return what the server of a response that was cut off had counted; None where nobody told."""
     usage = vars(cut).get(_COUNTED)

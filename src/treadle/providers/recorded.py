@@ -15,6 +15,7 @@ import msgspec
 from treadle import errors
 from treadle.canonical import digest
 from treadle.errors import ConfigurationError, ModelError, ModelRejected, check_path, shown
+from treadle.fields import checked
 from treadle.messages import Finish, Message, Part, Result, Usage
 from treadle.ports import (
     CallReady,
@@ -98,6 +99,7 @@ class RecordingModel:
         ConfigurationError: The file is something else, or cannot be written.
     """
 
+    @checked
     def __init__(self, model: Model, path: str | Path) -> None:
         if not callable(getattr(model, "stream", None)):
             raise ConfigurationError(
@@ -134,6 +136,7 @@ class RecordingModel:
         """Return the model that a request would go to now."""
         return asked_model(self._model)
 
+    @checked
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart, None]:
         """Yield what the model yields. A response that nobody waits for to its end is not recorded."""
         parts: list[_Stored] = []
@@ -173,6 +176,7 @@ class ReplayModel:
         ConfigurationError: The file cannot be read, or is not a recording.
     """
 
+    @checked
     def __init__(self, path: str | Path, *, price: Pricing | None = None) -> None:
         check_path("path", path)
         head, exchanges = _lines(Path(path))
@@ -193,6 +197,7 @@ class ReplayModel:
     def capabilities(self) -> frozenset[Capability]:
         return self._capabilities
 
+    @checked
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart, None]:
         """Yield the parts that were recorded for this very request.
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from treadle.errors import ConfigurationError, shown
+from treadle.fields import checked, explained
 from treadle.redaction.forms import (
     HARMLESS,
     PLAIN,
@@ -38,6 +39,7 @@ class Redactor:
         ConfigurationError: A pattern is invalid.
     """
 
+    @checked
     def __init__(self, *, patterns: Sequence[str] = (), is_on: bool = True) -> None:
         if not isinstance(patterns, Iterable) or isinstance(patterns, str | bytes):
             raise ConfigurationError(f"Redactor patterns must be a list of strings; got {shown(patterns)}.")
@@ -46,6 +48,7 @@ class Redactor:
         self._is_on = is_on
 
     @classmethod
+    @checked
     def for_environment(
         cls, environment: Mapping[str, str], *, patterns: Sequence[str] = (), is_on: bool = True
     ) -> "Redactor":
@@ -62,15 +65,18 @@ class Redactor:
         remember(known(environment))
         return cls(patterns=patterns, is_on=is_on)
 
+    @explained
     def text(self, text: str) -> str:
         """Return a text with `[redacted]` in the place of each secret."""
         return self._hidden(text, mark)
 
+    @checked
     def pieces(self, text: str) -> Iterator[str]:
         """Return a text in pieces, with `[redacted]` in the place of each secret. For one that takes long to be joined."""
         text = self._without_own(text)
         return hidden_in_pieces(text, mark) if self._is_on else iter((text,))
 
+    @explained
     def consent(self, text: str) -> str:
         """Return a text for a person who decides on it: only what cannot act is hidden, and its length is shown.
 
@@ -79,6 +85,7 @@ class Redactor:
         """
         return self._hidden(text, careful_mark)
 
+    @explained
     def settled(self, text: str) -> int:
         """Return how much of the beginning of a growing text can be redacted already: what follows may be half a secret."""
         return settled_length(text)

@@ -9,6 +9,7 @@ from treadle.concurrency.collecting import full_collections_put_off
 from treadle.concurrency.threads import Threads
 from treadle.errors import ConfigurationError, JournalError, SessionHeld, check_kind, shown
 from treadle.events import SessionChanged
+from treadle.fields import checked
 from treadle.ports import Clock, HasOverview, Journal
 from treadle.redaction import redacted_logger
 from treadle.resolve import open_session
@@ -32,6 +33,7 @@ _MANY_CHARS = 200_000
 """Characters from which on a session is read in a thread."""
 
 
+@checked
 async def import_session(
     journal: Journal,
     lines: Iterable[bytes | str],
@@ -129,6 +131,7 @@ def _arrival(parcel: Parcel, *, take_open: bool, at: float) -> list[SessionChang
     return [msgspec.structs.replace(arrived, status="suspended", reason=reason)]
 
 
+@checked
 async def expire_sessions(
     journal: Journal,
     *,
@@ -196,6 +199,7 @@ async def _waits_below(journal: Journal, state: SessionState) -> bool:
     return False
 
 
+@checked
 async def list_doubts(journal: Journal) -> tuple[Doubt, ...]:
     """Return the calls in doubt of all sessions, the sessions that changed last first.
 

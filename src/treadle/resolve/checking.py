@@ -7,7 +7,7 @@ import msgspec
 
 from treadle.errors import JournalError, shown
 from treadle.events import AnyEvent
-from treadle.fields import Documented
+from treadle.fields import Documented, checked
 from treadle.journals.store.approvals import due_items
 from treadle.journals.store.due import due_rows
 from treadle.ports import DueItem, Journal, SessionInfo
@@ -30,6 +30,7 @@ class SessionFault(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """One sentence for people."""
 
 
+@checked
 async def check_sessions(journal: Journal) -> tuple[SessionFault, ...]:
     """Read every session of a journal, and return where the list of sessions or the index of what is due differs from it.
 

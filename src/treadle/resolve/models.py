@@ -10,6 +10,7 @@ import msgspec
 
 from treadle.drivers.native import NativeDriver
 from treadle.errors import ConfigurationError, MissingCredential, UnknownModel, shown
+from treadle.fields import checked, checked_but
 from treadle.ports import Capability, Driver, HasCapabilities, Model, ModelFacts, Pricing
 from treadle.providers.vendors import LOCAL_SERVERS, VENDORS, Vendor
 from treadle.resolve.system import SystemClock
@@ -57,6 +58,7 @@ def _meant(dialect: str, model: str) -> str:
     return f" Did you mean '{near[0]}{':' + model[:100] if model else ''}'?"
 
 
+@checked_but("capabilities")
 def resolve_model(
     name: str,
     *,
@@ -232,6 +234,7 @@ def local_servers() -> Mapping[str, str]:
     return {name: os.environ.get(vendor.address_variable) or vendor.address for name, vendor in vendors.items()}
 
 
+@checked
 def with_fallback(*models: Model, failures: int = 3, open_seconds: float = 30.0) -> Model:
     """Make one model of several: the first that is well answers, and one that keeps failing is left alone a while.
 

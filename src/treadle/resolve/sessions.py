@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from treadle.errors import ConfigurationError, UnknownSession, shown
+from treadle.fields import checked
 from treadle.ports import Clock, Journal, Randomness
 from treadle.resolve.system import SystemClock, SystemRandomness
 from treadle.sessions.checkpoints import take_in
@@ -20,6 +21,7 @@ __all__ = ["checked_id", "memory_session", "open_session"]
 
 
 @asynccontextmanager
+@checked
 async def open_session(
     journal: str | Path | Journal,
     *,

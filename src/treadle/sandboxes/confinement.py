@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from treadle.errors import ConfigurationError, NamedOptions, shown
-from treadle.fields import Documented
+from treadle.errors import ConfigurationError, shown
+from treadle.fields import Documented, NamedOptions
 from treadle.tools.protected import SEALED
 
 __all__ = ["SYSTEM_FOLDERS", "Confinement"]

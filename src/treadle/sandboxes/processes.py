@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from treadle.errors import shown
+from treadle.errors import ConfigurationError, check_path, shown
+from treadle.fields import checked_but
 from treadle.sandboxes import process_guard
 from treadle.tools import ProcessResult
 
@@ -20,6 +21,7 @@ _TERM_SECONDS = 0.1
 """How long a program that was told to end may take before it is killed: a call that was cut has 0.2 seconds in all."""
 
 
+@checked_but("arguments")
 async def run_process(
     arguments: Sequence[str],
     *,
@@ -53,15 +55,9 @@ async def run_process(
 
     Raises:
         OSError: The program cannot be started.
-        TypeError: One text was given: its characters would be taken for a program and its arguments.
-        ValueError: No program was given.
+        ConfigurationError: One text was given, whose characters would be taken for a program and its arguments; or no program.
     """
-    if isinstance(arguments, str | bytes):
-        raise TypeError(
-            f"run_process takes a list, such as ['git', 'log']; got {shown(arguments)}. Try shlex.split(...)."
-        )
-    if not arguments:
-        raise ValueError("run_process needs a program: the first of its arguments.")
+    _check_strings(arguments, cwd, env)
     transport, watch = await _started(
         arguments,
         watch=lambda: _Watch(max_bytes, on_output),
@@ -88,6 +84,22 @@ async def run_process(
         transport.close()
         process_guard.leave(group)
     return watch.result(transport.get_returncode(), timed_out=not ended)
+
+
+def _check_strings(arguments: Sequence[str], cwd: str | Path | None, env: Mapping[str, str] | None) -> None:
+    if not isinstance(arguments, list | tuple) or not all(isinstance(one, str) for one in arguments):
+        hint = f" Try shlex.split({arguments!r:.60})." if isinstance(arguments, str) else ""
+        raise ConfigurationError(
+            f"arguments must be a list of texts, such as ['git', 'log']; got {shown(arguments)}.{hint}"
+        )
+    if not arguments or not arguments[0]:
+        raise ConfigurationError("run_process needs a program: the first of its arguments.")
+    if cwd is not None:
+        check_path("cwd", cwd)
+    for word, texts in (("arguments", arguments), ("env", [*(env or {}), *(env or {}).values()])):
+        for text in texts:
+            if "\0" in text or any("\ud800" <= char < "\udc80" or "\udcff" < char <= "\udfff" for char in text):
+                raise ConfigurationError(f"{word} holds a text that no program can be given: {shown(text)}.")
 
 
 async def _started(

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from treadle.errors import SandboxUnavailable, check_kind
+from treadle.fields import checked
 from treadle.sandboxes import groups, launcher
 from treadle.sandboxes.confinement import Confinement
 from treadle.sandboxes.processes import clean_environment, run_process
@@ -151,6 +152,7 @@ class Bubblewrap(_Confined):
         self._program = program
         self._options = _bwrap_options(program)
 
+    @checked
     def launch(self, command: Command) -> Launch:
         """Return what is started for a command."""
         about, places = self.confinement, self._places
@@ -200,6 +202,7 @@ class Landlock(_Confined):
                 "make another folder writable, or pass Confinement(protected=())."
             )
 
+    @checked
     def launch(self, command: Command) -> Launch:
         """Return what is started for a command."""
         about, places = self.confinement, self._places

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from treadle.errors import JournalError, SessionHeld
 from treadle.events import JournalDegraded
+from treadle.fields import checked
 from treadle.ports import Clock, Degradation, InboxMessage, Journal, Lease, Randomness
 from treadle.sessions.answering import store_time
 from treadle.sessions.checkpoints import take_in
@@ -19,6 +20,7 @@ __all__ = ["HeldSession"]
 class HeldSession:
     """What a session is to whoever holds it: its ledger, its lease, and the sum of its events so far."""
 
+    @checked
     def __init__(
         self,
         *,
@@ -66,6 +68,7 @@ class HeldSession:
         """The sum of its events, as far as this process has seen them."""
         return self.ledger.state
 
+    @checked
     def beside(self, state: SessionState, *, parent: str | None = None) -> Self:
         """Return another session of the same journal.
 

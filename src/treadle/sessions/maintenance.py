@@ -135,7 +135,9 @@ def check_text(word: str, value: object) -> None:
 async def mark(ledger: Ledger, name: str) -> int:
     """Give the session's end a name; return the number of its last event."""
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_MARK or not name.isprintable():
-        raise ConfigurationError(f"A mark is 1 to {_LONGEST_MARK} printable characters; got {shown(name, 120)}.")
+        raise ConfigurationError(
+            f"The name of a mark must be 1 to {_LONGEST_MARK} printable characters; got {shown(name, 120)}."
+        )
     state = ledger.state
     check_there(state)
     check_here(state, ledger.journal)

@@ -23,7 +23,9 @@ def checked_outcome(outcome: object, *, reason: object, by: object) -> "Done | t
     """
     said = answer_of_check(outcome)
     if said is None or (isinstance(said, Done) and not isinstance(outcome, Done)):
-        raise ConfigurationError(f"A doubt is resolved with Done(value), NotDone or Unknown; got {shown(outcome)}.")
+        raise ConfigurationError(
+            f"The outcome of a doubt must be Done(value), NotDone or Unknown; got {shown(outcome)}."
+        )
     if isinstance(said, Done) and (fault := find_unencodable(said.value)) is not None:
         raise ConfigurationError(f"The result of Done(...) must be JSON: {fault}.")
     check_text("reason", reason)

@@ -22,6 +22,7 @@ from treadle.events import (
     SessionStatus,
     ToolResolved,
 )
+from treadle.fields import checked, checked_but
 from treadle.messages import Message
 from treadle.redaction import Redactor
 from treadle.sessions import answering, maintenance, resolving
@@ -337,6 +338,7 @@ class Session(HeldSession):
         async with self.held():
             return await maintenance.mark(self.ledger, name)
 
+    @checked_but("to")
     async def rewind(self, to: int | str, *, tell_model: bool = True) -> Rewind:
         """Continue from an earlier point, given by its mark or the number of its last event. Nothing is undone.
 
@@ -352,6 +354,7 @@ class Session(HeldSession):
         async with self.held():
             return await maintenance.rewind(self.ledger, to, tell_model=tell_model)
 
+    @checked_but("at", "step", "message")
     async def fork(
         self,
         at: int | str | None = None,
@@ -376,6 +379,7 @@ class Session(HeldSession):
         state = await maintenance.fork(self.ledger, name, at=at, step=step, message=message)
         return self.beside(state)
 
+    @checked
     async def change(
         self,
         *,
@@ -412,6 +416,7 @@ class Session(HeldSession):
                 take_back=take_back,
             )
 
+    @checked
     async def delete(self, *, purge: bool = False) -> None:
         """Delete the session: it is listed as deleted, and no run begins in it. Its id is never used again.
 
@@ -437,6 +442,7 @@ class Session(HeldSession):
         with full_collections_put_off():
             return await exported(await maintenance.parcel_of(self.ledger), redactor)
 
+    @checked
     async def move(self, to: str, *, by: str = "person", reason: str = "") -> Sequence[bytes]:
         """Close the session here, durably, and return it as lines of JSON, for `import_session` at the place where it continues.
 
@@ -452,7 +458,8 @@ class Session(HeldSession):
             SessionMoved: It was moved elsewhere already.
             NoSuchPoint: Another session carries out a call of it, and a move does not carry that session. Resume or cancel it first.
         """
-        maintenance.check_text("to", to)
+        for word, text in (("to", to), ("by", by), ("reason", reason)):
+            maintenance.check_text(word, text)
         if not to.strip():
             raise ConfigurationError("Name the destination: move('the other journal').")
         async with self.held():

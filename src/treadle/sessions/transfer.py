@@ -227,7 +227,7 @@ def _read(number: int, line: bytes | str) -> _Line | _Packed | AnyEvent:
     try:
         kind = _kinds.decode(line).type
         return _lines.decode(line) if kind.startswith("export.") else decode_event(line)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, JournalError) as exc:
         raise _wrong(number, str(exc)) from exc
 
 

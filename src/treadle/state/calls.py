@@ -3,6 +3,7 @@
 import msgspec
 
 from treadle.budgets import Spent
+from treadle.errors import ConfigurationError
 from treadle.events import (
     ApprovalAnswered,
     ApprovalRequested,
@@ -12,7 +13,7 @@ from treadle.events import (
     ToolStarted,
     ToolSuspended,
 )
-from treadle.fields import Documented
+from treadle.fields import Documented, explained
 from treadle.messages import Result, ToolCall
 from treadle.state.doubts import Doubt, doubt_of
 from treadle.tools import ApprovalType, Effect, JsonObject, Preview, ToolResult
@@ -108,7 +109,8 @@ class CallState(msgspec.Struct, Documented, kw_only=True):
 
     def doubt(self, session_id: str) -> Doubt:
         """Return what a person must know of the call to find out how it ended. It must have started."""
-        assert self.started is not None
+        if self.started is None:
+            raise ConfigurationError(f"The call {self.call.id!r} has not started: it cannot be in doubt.")
         decided = None if self.decision is None else self.decision.arguments
         return doubt_of(session_id, self.call, self.started, decided=decided, is_told=self.result is not None)
 
@@ -199,6 +201,7 @@ def approval_of(event: ApprovalRequested, session_id: str, root_id: str) -> Appr
     )
 
 
+@explained
 def streak_key(call: ToolCall, digest: str) -> str:
     """Return what makes two calls equal: tool and canonical arguments; the raw text where it is not a valid call."""
     return digest or f"{call.name} {call.arguments}"

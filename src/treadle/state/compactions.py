@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from treadle.events import ContextCompacted
+from treadle.fields import explained
 from treadle.messages import Message, Part, Result
 
 __all__ = ["Compactions", "ShownMessage", "compacted"]
@@ -73,6 +74,7 @@ class Compactions(msgspec.Struct):
         return self.shown
 
 
+@explained
 def compacted(shown: Sequence[ShownMessage], event: ContextCompacted) -> list[ShownMessage]:
     """Return what is shown after one more compaction."""
     before = [one for one in shown if one.last < event.first]

@@ -3,7 +3,7 @@
 import msgspec
 
 from treadle.events import MessageAdded, ToolResolved, ToolStarted
-from treadle.fields import Documented
+from treadle.fields import Documented, explained
 from treadle.messages import ToolCall, user_message
 from treadle.tools import CheckedCall, Effect, JsonObject, business_key
 
@@ -65,6 +65,7 @@ def doubt_of(
     )
 
 
+@explained
 def is_equal(doubt: Doubt, call: CheckedCall) -> bool:
     """Whether a call means what a call in doubt meant: the same tool and key, or the same arguments."""
     if doubt.tool != call.name:
@@ -78,6 +79,7 @@ def resolution_id(resolved: ToolResolved) -> str:
     return f"resolved:{resolved.call_id}:{resolved.seq}"
 
 
+@explained
 def resolution_message(resolved: ToolResolved) -> MessageAdded:
     """Return what the model is told of a call of which it was told that the outcome is unknown."""
     call = f"Call {resolved.call_id} of {resolved.tool}, whose outcome was unknown,"

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from treadle.events import ToolSuspended
-from treadle.fields import Documented
+from treadle.fields import Documented, explained
 from treadle.tools import JsonObject
 
 __all__ = [
@@ -131,6 +131,7 @@ _KINDS: dict[str, type[InboxMessage]] = {
 }
 
 
+@explained
 def inbox_message(message_id: str, kind: str, body: JsonObject) -> InboxMessage:
     """Return a message as it was stored, by this or an older Treadle. A field that is missing or invalid has its default."""
     known = _KINDS.get(kind)
@@ -143,6 +144,7 @@ def inbox_message(message_id: str, kind: str, body: JsonObject) -> InboxMessage:
         return known(id=message_id, **{one.name: body[one.name] for one in fields if _fits(body[one.name], one.type)})
 
 
+@explained
 def input_id(suspended: ToolSuspended) -> str:
     """Return the id of the inbox message that a suspension waits for: the first message of this id wins."""
     return f"input:{suspended.call_id}:{suspended.seq}"

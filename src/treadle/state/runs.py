@@ -6,7 +6,7 @@ import msgspec
 
 from treadle.budgets import Spent
 from treadle.events import CallDecided, HookActed, RunFinished, RunPaused, RunResumed, RunStarted
-from treadle.fields import Documented
+from treadle.fields import Documented, checked, explained
 from treadle.messages import Usage
 from treadle.state.calls import CallRecord, ChildState, Denial
 from treadle.tools import JsonObject
@@ -77,6 +77,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     """When its last event was recorded, in seconds since 1970."""
 
     @classmethod
+    @explained
     def begun(cls, event: RunStarted, *, first_message: int) -> Self:
         """Return the run that this event begins."""
         return cls(
@@ -93,6 +94,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
             last_at=event.at,
         )
 
+    @explained
     def end(self, event: RunFinished | RunPaused) -> None:
         """Add its end, or its pause."""
         self.reason, self.interrupted_by = event.reason, None
@@ -101,6 +103,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
             self.text = event.text or self.text
         self.phase = "paused" if isinstance(event, RunPaused) else event.status  # type: ignore[assignment]  # a Status
 
+    @explained
     def resume(self, event: RunResumed) -> None:
         """Continue, with what the resumption brings."""
         if self.phase == "running":  # the process died: its last event says how long it surely ran
@@ -125,11 +128,13 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
             spent, tool_calls=spent.tool_calls - 1, uncovered_calls=spent.uncovered_calls + 1
         )
 
+    @checked
     def spend_beside(self, act: str, usage: Usage, cost: str | None) -> None:
         """Charge a request of an act beside the run's own steps. It counts as no turn: it does not belong to the loop."""
         self.spent = self.spent.plus(usage, cost, turns=0, calls=0)
         self.acts[act] = self.acts.get(act, Spent()).plus(usage, cost, turns=0, calls=0)
 
+    @checked
     def end_act(self, act: str, usage: Usage, cost: str | None) -> None:
         """Charge what an act has used in all and was not charged request by request."""
         charged = self.acts.pop(act, Spent())

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from treadle.canonical import artifact_id
+from treadle.errors import ConfigurationError, shown
 from treadle.events import (
     ActionDecided,
     AnyEvent,
@@ -70,7 +71,10 @@ class SessionState(Standing):
 
     def apply(self, event: AnyEvent) -> None:
         """Add one event. Events that change nothing here are passed over, so that new ones can be added."""
-        self.head = event.seq
+        try:
+            self.head = event.seq
+        except AttributeError:
+            raise ConfigurationError(f"event must be an Event of treadle.events; got {shown(event)}.") from None
         if self.run is not None and event.is_of_run and not isinstance(event, RunResumed):
             self.run.last_at = event.at
         fold = self._folds.get(type(event)) if event.act is None else self._beside.get(type(event))

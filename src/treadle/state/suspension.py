@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from treadle.budgets import epoch_seconds
 from treadle.events import ApprovalRequested, ToolSuspended
+from treadle.fields import checked
 from treadle.state.calls import Approval
 
 __all__ = ["Suspended"]
@@ -21,6 +22,7 @@ class Suspended(Exception):
             (`journal.due`); None where somebody has to do something first.
     """
 
+    @checked
     def __init__(self, waits_for: str, *, approvals: Sequence[Approval] = (), due_at: float | None = None) -> None:
         super().__init__(waits_for)
         self.waits_for = waits_for

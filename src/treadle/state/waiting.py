@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from treadle.fields import explained
 from treadle.state.calls import Approval
 from treadle.state.inbox import InboxMessage, LeftAnswer, LeftCancellation
 from treadle.state.session import SessionState
@@ -10,11 +11,13 @@ from treadle.state.session import SessionState
 __all__ = ["answer_id", "applies_to", "instant", "is_cancelled", "unreadable", "waiting_approvals"]
 
 
+@explained
 def answer_id(approval: Approval) -> str:
     """Return the id of the inbox message that answers a request: the first message of this id wins."""
     return f"answer:{approval.id}"
 
 
+@explained
 def waiting_approvals(state: SessionState, inbox: Iterable[InboxMessage]) -> tuple[Approval, ...]:
     """Return the requests for consent that nobody has answered. A session that was closed or cancelled has none."""
     messages = tuple(inbox)
@@ -24,6 +27,7 @@ def waiting_approvals(state: SessionState, inbox: Iterable[InboxMessage]) -> tup
     return tuple(one for one in state.pending_approvals() if answer_id(one) not in answered)
 
 
+@explained
 def is_cancelled(state: SessionState, inbox: Iterable[InboxMessage]) -> bool:
     """Whether the run that is under way or paused was cancelled, and has not ended yet."""
     run = state.run
@@ -32,11 +36,13 @@ def is_cancelled(state: SessionState, inbox: Iterable[InboxMessage]) -> bool:
     return any(applies_to(message, run.id) for message in inbox)
 
 
+@explained
 def applies_to(message: InboxMessage, run_id: str) -> bool:
     """Whether a message cancels this run. One that names no run cancels whichever is under way."""
     return isinstance(message, LeftCancellation) and message.run_id in ("", run_id)
 
 
+@explained
 def instant(at: float) -> str:
     """Return a time for people: `2026-11-30 18:00:00 UTC`, or the number where it is out of every calendar."""
     try:
@@ -45,6 +51,7 @@ def instant(at: float) -> str:
         return f"second {at!r}"
 
 
+@explained
 def unreadable(session_id: str, error: Exception) -> str:
     """Return one line on a session that a list had to leave out."""
     return f"Session {session_id!r} cannot be read and is left out: {error}"

@@ -5,7 +5,8 @@ import heapq
 import itertools
 from collections.abc import Callable, Sequence
 
-from treadle.errors import check_kind
+from treadle.errors import ConfigurationError, shown
+from treadle.fields import checked
 from treadle.ports import Timer
 
 __all__ = ["FakeClock", "FixedRandomness"]
@@ -35,6 +36,7 @@ class FakeClock:
         auto: Whether it jumps to the next timer by itself.
     """
 
+    @checked
     def __init__(self, *, now: float = 1_700_000_000.0, auto: bool = False) -> None:
         self._offset = now
         self._monotonic = 0.0
@@ -53,6 +55,7 @@ class FakeClock:
     def monotonic(self) -> float:
         return self._monotonic
 
+    @checked
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         timer = _FakeTimer(self._monotonic + max(seconds, 0.0), next(self._numbers), callback, self._touch)
         heapq.heappush(self._timers, timer)
@@ -61,25 +64,30 @@ class FakeClock:
         self._touch()
         return timer
 
+    @checked
     def advance(self, seconds: float) -> None:
         """Move time on and call back every timer that falls due, in order, each at its own time.
 
         Call it on the event loop's thread. Callbacks run inside it; the tasks that they wake run when the loop next does.
 
         Raises:
-            ValueError: Time would go back.
+            ConfigurationError: Time would go back.
         """
         if not seconds >= 0:
-            raise ValueError(f"Time moves on by 0 seconds or more; got {seconds}. See shift() for the people's clock.")
+            raise ConfigurationError(
+                f"Time moves on by 0 seconds or more; got {seconds}. See shift() for the people's clock."
+            )
         end = self._monotonic + seconds
         while (timer := self._next()) is not None and timer.due <= end:
             self._fire(timer)
         self._monotonic = end
 
+    @checked
     def shift(self, seconds: float) -> None:
         """Set the people's clock forward or back, as an administrator or summer time does. No timer notices."""
         self._offset += seconds
 
+    @checked
     async def wait_waits(self, count: int) -> None:
         """Return when so many delays have been asked for since the start: the moment to `advance`."""
         if len(self.waits) >= count:
@@ -156,12 +164,12 @@ class FixedRandomness:
         ValueError: There is no number, or one is not from 0 up to, not including, 1.
     """
 
+    @checked
     def __init__(self, values: Sequence[float] = (0.5,)) -> None:
-        check_kind("values", values, (list, tuple), "a list of numbers")
-        for value in values:
-            check_kind("values", value, (int, float), "a list of numbers")
         if not values or not all(0 <= value < 1 for value in values):
-            raise ValueError(f"Give at least one number from 0 up to, not including, 1; got {list(values)}.")
+            raise ConfigurationError(
+                f"values must be at least one number from 0 up to, not including, 1; got {shown(values)}."
+            )
         self._values = tuple(values)
         self._drawn = 0
         self._tokens = itertools.count(1)

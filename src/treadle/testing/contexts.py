@@ -10,7 +10,7 @@ from typing_extensions import TypeVar
 from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, shown
 from treadle.events import ToolProgress
-from treadle.fields import Documented
+from treadle.fields import Documented, checked
 from treadle.messages import Message, ToolCall
 from treadle.ports import Decision
 from treadle.tools import Effect, JsonObject, Runner, SessionSnapshot
@@ -21,6 +21,7 @@ Deps = TypeVar("Deps", default=Any)
 DecisionWord = Literal["allow", "deny", "ask", "sandbox"]
 
 
+@checked
 def tool_context(
     deps: Deps | None = None,
     *,
@@ -145,6 +146,7 @@ class FakeToolContext(msgspec.Struct, Documented, Generic[Deps], kw_only=True, e
         found = self.decisions.get(action, "allow")
         return found if isinstance(found, Decision) else Decision(kind=found, rule="test")
 
+    @checked
     def progress(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
         """Record how far the tool says it is."""
         self.progress_events.append(ToolProgress(call_id=self.call.id, message=message, done=done, total=total))

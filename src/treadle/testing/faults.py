@@ -10,8 +10,9 @@ for n in itertools.count(1):
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Literal
 
-from treadle.errors import JournalError, ModelUnavailable, check_kind
+from treadle.errors import ConfigurationError, JournalError, ModelUnavailable, check_kind
 from treadle.events import AnyEvent
+from treadle.fields import checked
 from treadle.ports import (
     DueItem,
     InboxMessage,
@@ -47,6 +48,7 @@ class FaultyJournal:
         when: `before` the operation, which does not happen, or `after` it, when it has happened and nobody is told.
     """
 
+    @checked
     def __init__(
         self,
         journal: Journal,
@@ -191,6 +193,7 @@ class FaultyModel:
         error: What it raises; None for a ModelUnavailable.
     """
 
+    @checked
     def __init__(self, model: Model, *, fail_at: int, error: BaseException | None = None) -> None:
         self._model = model
         self._fault = _Fault(
@@ -210,6 +213,7 @@ class FaultyModel:
         """Whether the fault has happened. A run that ends without it has no fault left to test."""
         return self._fault.has_happened
 
+    @checked
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
         stream = self._model.stream(request)
         try:
@@ -227,7 +231,7 @@ class _Fault:
     def __init__(self, fail_at: int, error: BaseException) -> None:
         check_kind("fail_at", fail_at, int, "a number: it counts from 1, and 0 is not a fault")
         if fail_at < 0:
-            raise ValueError(f"fail_at counts from 1, and 0 is not a fault; got {fail_at}.")
+            raise ConfigurationError(f"fail_at counts from 1, and 0 is not a fault; got {fail_at}.")
         self.count = 0
         self._fail_at = fail_at
         self._error = error

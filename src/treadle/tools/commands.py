@@ -5,12 +5,12 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from treadle.fields import Documented
+from treadle.fields import Documented, NamedOptions
 
 __all__ = ["Command", "Detached", "Detaching", "Place", "ProcessResult", "Refusal", "Runner", "ShellLine"]
 
 
-class Command(msgspec.Struct, Documented, frozen=True, kw_only=True):
+class Command(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
     """A program with its arguments. No shell reads them.
 
     Example:

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from treadle.errors import ConfigurationError, shown
+
 __all__ = ["CallStatus", "Effect", "Risk"]
 
 
@@ -63,6 +65,17 @@ class Risk(StrEnum):
     """Deletes, or overwrites what cannot be restored."""
     PRIVILEGED_ADMIN = "privileged_admin"
     """Acts with the rights of an administrator."""
+
+
+def effect_from(effect: object) -> Effect:
+    """Return the effect that a word names.
+
+    Raises:
+        ConfigurationError: There is no such effect.
+    """
+    if not isinstance(effect, str) or effect not in tuple(Effect):
+        raise ConfigurationError(f"effect must be one of {', '.join(Effect)}; got {shown(effect)}.")
+    return Effect(effect)
 
 
 class CallStatus(StrEnum):

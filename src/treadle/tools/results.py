@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from treadle.canonical import find_unencodable
+from treadle.fields import explained
 from treadle.messages import ToolCall
 from treadle.tools.effects import CallStatus
 from treadle.tools.tool import CheckedCall, ToolResult
@@ -31,11 +32,13 @@ _NEXT: dict[CallStatus, tuple[str, ...]] = {
 }
 
 
+@explained
 def may_follow(status: CallStatus) -> tuple[str, ...]:
     """Return what the model may safely do after such a result."""
     return _NEXT.get(status, ())
 
 
+@explained
 def error_content(
     status: CallStatus,
     message: str,
@@ -56,6 +59,7 @@ def error_content(
     }
 
 
+@explained
 def failed_result(
     call: ToolCall | CheckedCall,
     status: CallStatus,
@@ -87,12 +91,14 @@ def failed_result(
     )
 
 
+@explained
 def failure_class(result: ToolResult) -> str:
     """Return the class of a failure: a decision that could not be read, or not be accepted, is one of its own (F15)."""
     code = result.code or ""
     return code if code in ("decision_extraction", "decision_validation") else result.status.value
 
 
+@explained
 def after_earlier_attempt(result: ToolResult) -> ToolResult:
     """Return the result of a call of which an earlier attempt may have acted: no later refusal may hide that."""
     if not result.is_error or result.may_have_acted or result.code == "not_done":

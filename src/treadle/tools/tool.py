@@ -6,8 +6,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from treadle.canonical import MAX_SCHEMA_VALUES, find_unencodable
-from treadle.errors import NamedOptions, ToolDefinitionError, shown
-from treadle.fields import Documented
+from treadle.errors import ToolDefinitionError, shown
+from treadle.fields import Documented, NamedOptions, explained
 from treadle.messages import Media, ToolCall
 from treadle.tools.commands import Command, ShellLine
 from treadle.tools.contexts import JsonObject, ToolContext
@@ -123,7 +123,7 @@ class ToolOutput(msgspec.Struct, Documented, frozen=True, kw_only=True):
     Objects are merged into the facts that there are, None removes one. `ctx.facts` reads them; the model does not see them."""
 
 
-class Subject(msgspec.Struct, Documented, frozen=True, kw_only=True):
+class Subject(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
     """The one thing that an argument names, whatever its spelling. Rules are matched against it."""
 
     names: tuple[str, ...]
@@ -385,6 +385,7 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
             return Risk.PRIVILEGED_ADMIN
 
 
+@explained
 def business_key(tool: Tool, arguments: JsonObject) -> str | None:
     """Return what a call is about, as JSON; "" for a tool without a key, and None where its function raises."""
     if tool.key is None:

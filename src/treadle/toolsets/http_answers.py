@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from treadle.errors import Rejected, Transient
+from treadle.errors import ConfigurationError, Rejected, Transient, shown
+from treadle.fields import checked
 
 __all__ = ["http_rejection"]
 
@@ -19,6 +20,7 @@ _CODES = {
 }
 
 
+@checked
 def http_rejection(
     status: int, body: Any, *, retry_after_seconds: float | None = None, retry: bool = False
 ) -> Rejected | Transient:
@@ -38,10 +40,10 @@ def http_rejection(
         retry: Whether the runtime may try again after 429; else the model decides.
 
     Raises:
-        ValueError: The status is not a failure.
+        ConfigurationError: The status is not a failure.
     """
-    if isinstance(status, bool) or not isinstance(status, int) or not 400 <= status <= 599:
-        raise ValueError(f"An HTTP status of 400 to 599 is a failure; got {status!r}.")
+    if not 400 <= status <= 599:
+        raise ConfigurationError(f"An HTTP status of 400 to 599 is a failure; got {shown(status)}.")
     code = _CODES.get(status, "rejected" if status < 500 else "internal_error")
     if code == "internal_error" or (code == "rate_limited" and retry):
         return Transient(f"the service answered {status}", retry_after_seconds=retry_after_seconds, code=code)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from treadle.errors import ConfigurationError, shown
+from treadle.fields import checked
 from treadle.ports import OpenToolset, SessionView, Toolset, ToolsetContext
 from treadle.tools import JsonObject, Tool, ToolContext, ToolOutput
 from treadle.toolsets.reshaped import toolset_of
@@ -39,6 +40,7 @@ class OnDemand:
         kept: How many tools that were found are offered at most.
     """
 
+    @checked
     def __init__(
         self,
         source: Toolset | Sequence[Tool],

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 from treadle.errors import Rejected, ToolDefinitionError, shown
+from treadle.fields import checked
 from treadle.tools import Done, JsonObject, NotDone, Tool, ToolContext, answer_of_check
 
 __all__ = ["operation"]
@@ -14,10 +15,12 @@ __all__ = ["operation"]
 Start: TypeAlias = Callable[[JsonObject, ToolContext], Awaitable[Any]]
 Check: TypeAlias = Callable[[str, ToolContext], Awaitable[Any]]
 
+_LONGEST_SECONDS = 100 * 366 * 86400.0
 _GRACE_SECONDS = 5.0
 _MANY_KEYS = 10_000
 
 
+@checked
 def operation(
     name: str,
     *,
@@ -50,7 +53,7 @@ def operation(
         raise ToolDefinitionError(
             f"An operation's name and description are texts; got {shown(name)} and {shown(description)}."
         )
-    if not isinstance(timeout, int | float) or not timeout > 0:
+    if not isinstance(timeout, int | float) or not 0 < timeout < _LONGEST_SECONDS:
         raise ToolDefinitionError(f"Operation {name!r}: timeout must be more than 0 seconds; got {shown(timeout)}.")
     asks = f"check_{name}"
     underway = _UnderWay(timeout)

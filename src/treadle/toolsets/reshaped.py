@@ -8,6 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from treadle.errors import ConfigurationError, shown
+from treadle.fields import checked
 from treadle.ports import OpenToolset, SessionView, Toolset, ToolsetContext, is_toolset
 from treadle.tools import CheckedCall, Tool
 
@@ -23,6 +24,7 @@ class ToolList:
         ToolList(file_tools("."), name="files")
     """
 
+    @checked
     def __init__(self, tools: Sequence[Tool], *, name: str = "") -> None:
         if not isinstance(tools, Sequence) or not all(isinstance(one, Tool) for one in tools):
             raise ConfigurationError(f"ToolList takes a list of tools; got {shown(tools)}.")
@@ -129,8 +131,10 @@ class Filtered(_Reshaped):
     def __init__(self, source: Toolset | Sequence[Tool], keep: Callable[[Tool], bool] | Sequence[str]) -> None:
         if callable(keep):
             stays = keep
-        elif isinstance(keep, str) or not isinstance(keep, Sequence | frozenset | set):
-            raise ConfigurationError(f"Filtered takes a list of names or a function of a tool; got {shown(keep)}.")
+        elif not isinstance(keep, list | tuple | frozenset | set) or not all(isinstance(one, str) for one in keep):
+            raise ConfigurationError(
+                f"Filtered must keep a list of names or what a function of a tool says; got {shown(keep)}."
+            )
         else:
             names = frozenset(keep)
             stays = lambda tool: tool.name in names  # noqa: E731 - the other form of one and the same function
@@ -167,7 +171,9 @@ class VisibleWhen(_Reshaped):
 
     def __init__(self, source: Toolset | Sequence[Tool], condition: Callable[[SessionView], bool]) -> None:
         if not callable(condition):
-            raise ConfigurationError(f"VisibleWhen takes a function of the session; got {shown(condition)}.")
+            raise ConfigurationError(
+                f"The condition of VisibleWhen must be a function of the session; got {shown(condition)}."
+            )
         super().__init__(source, lambda tool: msgspec.structs.replace(tool, visible=_both(tool, condition)))
 
 
@@ -179,9 +185,9 @@ def toolset_of(source: Toolset | Sequence[Tool]) -> Toolset:
     """
     if is_toolset(source):
         return source
-    if isinstance(source, Sequence):
+    if isinstance(source, list | tuple):
         return ToolList(source)
-    raise ConfigurationError(f"Give a toolset or a list of tools; got {shown(source)}.")
+    raise ConfigurationError(f"source must be a toolset or a list of tools; got {shown(source)}.")
 
 
 def _check_name(what: str, name: object) -> None:

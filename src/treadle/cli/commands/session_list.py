@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from treadle import Explanation, JournalError, open_session
+from treadle import Explanation, TreadleError, open_session
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
@@ -98,7 +98,7 @@ async def _read(journal: Journal, info: SessionInfo) -> _Row:
         async with open_session(journal, id=info.id, on_store_failure="stop") as session:
             approvals, doubts = await session.approvals(), await session.doubts()
             about = await session.explain()
-    except (JournalError, ArithmeticError, LookupError, TypeError, ValueError) as exc:
+    except (TreadleError, ArithmeticError, LookupError, TypeError, ValueError) as exc:
         return _Row(info=info, fault=str(exc) or type(exc).__name__)
     return _Row(
         info=info,

@@ -12,6 +12,7 @@ from treadle.drivers.react.decisions import DecisionForm, DecisionUnfit, OutputM
 from treadle.drivers.react.prompt import REWORD, mend, note, react_instructions
 from treadle.drivers.react.transcript import Transcript
 from treadle.errors import ConfigurationError, ModelError, shown
+from treadle.fields import checked
 from treadle.messages import Finish, Message, Part, Text, Thinking, ToolCall, Usage, user_message
 from treadle.ports import (
     DecisionFailure,
@@ -56,6 +57,7 @@ class ReActDriver:
         ConfigurationError: One of these cannot be used.
     """
 
+    @checked
     def __init__(
         self,
         *,
@@ -74,6 +76,7 @@ class ReActDriver:
         self._max_retries = max_retries
         self._final = final_via_inference
 
+    @checked
     def bind(self, model: Model, tools: Sequence[Tool], executor: Executor) -> "BoundReActDriver":
         """Return the driver of one run."""
         final = model if self._final is True else self._final or None

@@ -11,6 +11,7 @@ import msgspec
 
 from treadle.budgets import Guards
 from treadle.canonical import encode
+from treadle.errors import ConfigurationError
 from treadle.messages import ToolCall
 from treadle.state import CallState, streak_key
 from treadle.stops import Stop, StopReason
@@ -192,7 +193,7 @@ def _meaning(result: ToolResult) -> tuple[Any, ...]:
         return (result.status,)
     try:
         return result.status, encode(msgspec.json.decode(result.content))
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, ConfigurationError, RecursionError):
         return result.status, result.content
 
 

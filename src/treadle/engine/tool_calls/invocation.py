@@ -35,6 +35,7 @@ from treadle.tools import (
     ToolContext,
     Unfinished,
 )
+from treadle.tools.effects import effect_from
 
 __all__ = ["GRACE_SECONDS", "Abandoned", "CallContext", "Invoker"]
 
@@ -121,7 +122,7 @@ class CallContext:
         return await self._in_loop(self._ledger.journal.blob(digest))
 
     async def decide(self, action: str, arguments: JsonObject, *, effect: Effect | str = Effect.UNSAFE) -> Decision:
-        return await self._in_loop(self._decide(self._call, action, arguments, Effect(effect)))
+        return await self._in_loop(self._decide(self._call, action, arguments, effect_from(effect)))
 
     async def _in_loop(self, asking: Coroutine[Any, Any, _T]) -> _T:
         """Wait for what the loop of the run does. A blocking tool asks in a loop of its own thread: asyncio.run(ctx.decide(...))."""

@@ -7,6 +7,7 @@ import msgspec
 from treadle import canonical
 from treadle.errors import JournalError
 from treadle.events import AnyEvent
+from treadle.fields import explained
 from treadle.journals.store.due import LISTING, DueChanges, due_changes, merged
 from treadle.journals.store.rows import EventRow, rows_of
 from treadle.journals.store.sequence import check_numbers, conflict, status_of, task_of, tenant_of
@@ -81,6 +82,7 @@ class Followers:
         )
 
 
+@explained
 def append_of(session_id: str, events: Sequence[AnyEvent], state: str, *, is_unlisted: bool = False) -> Append:
     """Encode events now, so that what is stored is what they were when they were appended.
 
@@ -88,7 +90,7 @@ def append_of(session_id: str, events: Sequence[AnyEvent], state: str, *, is_unl
         is_unlisted: Whether the session surely has no row in the index of what waits.
 
     Raises:
-        ValueError: The caller numbered them wrongly.
+        ConfigurationError: The caller numbered them wrongly.
         JournalError: One holds what JSON cannot; none may be stored.
     """
     check_numbers(events)
@@ -104,6 +106,7 @@ def append_of(session_id: str, events: Sequence[AnyEvent], state: str, *, is_unl
     )
 
 
+@explained
 def followed(info: SessionInfo, append: Append) -> SessionInfo:
     """Return a session's line in the list after an append.
 

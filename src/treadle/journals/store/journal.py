@@ -9,6 +9,7 @@ import msgspec
 
 from treadle.errors import JournalError
 from treadle.events import AnyEvent
+from treadle.fields import checked, explained
 from treadle.journals.store.appends import append_of, message_of
 from treadle.journals.store.approvals import (
     due_items,
@@ -78,19 +79,27 @@ class StoreJournal(Generic[_B]):
         """
         await self._store.settle()
 
+    @checked
     async def create(self, session_id: str) -> bool:
         check_session_id(session_id)
         self._unlisted.discard(session_id)
         return await self._store.create(session_id)
 
+    @checked
     async def acquire(self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]) -> Lease:
+        check_session_id(session_id)
         self._unlisted.discard(session_id)
         return await self._store.acquire(session_id, on_lost=on_lost, on_message=on_message)
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
         store = self._store
-        store.check(session_id)
-        append = append_of(session_id, events, state, is_unlisted=session_id in self._unlisted)
+        try:
+            store.check(session_id)
+            is_unlisted = session_id in self._unlisted
+        except TypeError:  # no text
+            check_session_id(session_id)
+            raise
+        append = append_of(session_id, events, state, is_unlisted=is_unlisted)
         if (due := append.due) is not None:
             self._unlisted.discard(session_id)
         await store.append(append, durable=durable)
@@ -99,6 +108,7 @@ class StoreJournal(Generic[_B]):
         if session_id in self._bells:
             self._bells.ring(session_id)
 
+    @explained
     async def adopt(
         self, session_id: str, events: Sequence[AnyEvent], *, state: str, inbox: Sequence[InboxMessage] = ()
     ) -> None:
@@ -109,6 +119,7 @@ class StoreJournal(Generic[_B]):
             raise conflict(session_id, 0, events[0].seq)
         await store.adopt(append, parent_of(events), [self._row_of(session_id, message) for message in inbox])
 
+    @checked
     async def purge(self, session_id: str, tombstone: AnyEvent, *, blobs: Sequence[str] = ()) -> None:
         await self._store.purge(append_of(session_id, [tombstone], "deleted"), tuple(blobs))
 
@@ -119,17 +130,20 @@ class StoreJournal(Generic[_B]):
         finally:  # an append that failed is told before a store that is away
             store.report()
 
+    @checked
     async def read(self, session_id: str, *, after: int = 0) -> Sequence[AnyEvent]:
         store, after = self._store, max(after, 0)
         await store.settle()
         return await store.events(session_id, after, partial(_decoded_events, session_id, after))
 
+    @checked
     async def sessions(self, where: SessionFilter = ALL_SESSIONS) -> Sequence[SessionInfo]:
         check_filter(where)
         store = self._store
         await store.settle()
         return tuple(await store.sessions(where))
 
+    @checked
     async def follow(self, session_id: str, *, after: int = 0) -> AsyncIterator[AnyEvent]:
         read = partial(self._read_after, session_id)
         async for event in follow(read, partial(self._changed, session_id), max(after, 0)):
@@ -148,6 +162,7 @@ class StoreJournal(Generic[_B]):
         rows = await self._due_rows()
         return await waiting_approvals(self, None if rows is None else sessions_that_ask(rows))
 
+    @checked
     async def due(self, *, before: float | None = None, limit: int | None = None) -> Sequence[DueItem]:
         rows = await self._due_rows()
         if rows is None:  # a store without an index
@@ -161,20 +176,25 @@ class StoreJournal(Generic[_B]):
         rows = await store.due()
         return None if rows is None else await looked_at(self, rows, store.reindex)
 
+    @checked
     async def put(self, session_id: str, message: InboxMessage) -> bool:
         return await self._store.put(session_id, self._row_of(session_id, message))
 
+    @checked
     async def inbox(self, session_id: str) -> Sequence[InboxMessage]:
         return await self._store.inbox(session_id, partial(_decoded_messages, session_id))
 
+    @checked
     async def consume(self, session_id: str, message_ids: Sequence[str], seq: int) -> None:
         await self._store.consume(session_id, tuple(message_ids), seq)
 
+    @checked
     async def put_blob(self, content: bytes) -> str:
         store, digest = self._store, await digest_of(content)
         await store.put_blob(digest, bytes(content))
         return digest
 
+    @checked
     async def blob(self, digest: str) -> bytes | None:
         content = await self._store.blob(digest)
         if content is not None and await digest_of(content) != digest:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from treadle.errors import ConfigurationError
+from treadle.fields import explained
 from treadle.ports import SessionFilter, SessionInfo
 
 __all__ = ["check_filter", "conditions", "listed"]
@@ -21,6 +22,7 @@ def check_filter(where: SessionFilter) -> None:
         raise ConfigurationError(f"A list of sessions is limited to {where.limit}. Give 0 or more, or None for all.")
 
 
+@explained
 def listed(infos: Iterable[SessionInfo], where: SessionFilter) -> tuple[SessionInfo, ...]:
     """Return the sessions that a filter names, the last changed first, of all in the order in which they were made."""
     check_filter(where)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from treadle.errors import SessionHeld
+from treadle.fields import explained
 
 __all__ = ["LocalLease", "LocalLeases"]
 
@@ -13,6 +14,7 @@ class LocalLeases:
     def __init__(self) -> None:
         self._holders: dict[str, Callable[[], None]] = {}
 
+    @explained
     def acquire(
         self,
         session_id: str,
@@ -35,10 +37,12 @@ class LocalLeases:
         self._holders[session_id] = on_message
         return LocalLease(self._holders, session_id, head, has_messages)
 
+    @explained
     def is_held(self, session_id: str) -> bool:
         """Return whether a run of this process holds the session."""
         return session_id in self._holders
 
+    @explained
     def tell(self, session_id: str) -> None:
         """Tell whoever holds the session, if anybody does, that a message has arrived."""
         if (on_message := self._holders.get(session_id)) is not None:

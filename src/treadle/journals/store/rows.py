@@ -84,7 +84,7 @@ def _body_of(event: AnyEvent) -> str:
         # What people and applications say enters through few events: a value of another type would never open either.
         if b"null" in body or isinstance(event, _SAID_OUTSIDE):
             decode_event(body)
-    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as exc:
+    except (JournalError, msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise JournalError(f"Event {event.seq} ({event.type}) holds what a journal cannot store: {exc}.") from exc
     return body.decode()
 
@@ -140,7 +140,7 @@ def event_of(session_id: str, seq: int, body: str) -> AnyEvent:
     """
     try:
         event = decode_event(body)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
+    except JournalError as exc:
         raise JournalError(
             f"Event {seq} of session {session_id!r} cannot be read ({exc}): it is damaged, or a newer Treadle wrote it. "
             "Nothing was changed."

@@ -42,14 +42,14 @@ def check_numbers(events: Sequence[AnyEvent]) -> None:
     """Refuse events that are live, or whose numbers are not one after the other.
 
     Raises:
-        ValueError: The caller numbered them wrongly. That is a mistake in the program, never a lost race.
+        ConfigurationError: The caller numbered them wrongly. That is a mistake in the program, never a lost race.
     """
     if not events:
         return
     expected = events[0].seq
     for event in events:
         if event.is_live or event.seq != expected or expected < 1:
-            raise ValueError(
+            raise ConfigurationError(
                 f"Event {event.type} has the number {event.seq}; a journaled one here has {max(expected, 1)}."
             )
         expected += 1

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from treadle.errors import ConfigurationError, check_kind, check_path
+from treadle.fields import checked, checked_but
 from treadle.mock.dialects.answers import Dialect, Refusal
 from treadle.mock.dialects.anthropic.clouds import claude_dialects
 from treadle.mock.dialects.anthropic.dialect import AnthropicMessages
@@ -55,6 +56,7 @@ class MockProvider:
 
     max_body_bytes = 64 * 1024 * 1024
 
+    @checked_but("script")
     def __init__(
         self,
         script: Playable,
@@ -110,14 +112,17 @@ class MockProvider:
         """Answers during which the client closed the connection."""
         return self._hangups.value
 
+    @checked
     def gate(self, name: str) -> Gate:
         """Return the gate of that name, at which turns with `gate=name` wait until the test opens it."""
         return self._gates.named(name)
 
+    @checked
     async def wait_requests(self, count: int) -> None:
         """Return when so many requests have come since the provider was made."""
         await self._arrivals.wait(count)
 
+    @checked
     async def wait_hangups(self, count: int) -> None:
         """Return when so many clients have closed the connection while they were being answered."""
         await self._hangups.wait(count)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from treadle.errors import ModelError
+from treadle.fields import checked
 from treadle.messages import Message, Usage
 from treadle.ports import ModelEnd, ModelPart, ModelRequest, Pricing
 from treadle.providers.anthropic.request import AnthropicRequests
@@ -55,6 +56,10 @@ class Anthropic:
         ConfigurationError: One of these cannot be used.
     """
 
+    @checked
+    @checked
+    @checked
+    @checked
     def __init__(
         self,
         model: str,
@@ -89,6 +94,10 @@ class Anthropic:
             model, origin=self.name, options=options or {}, stream=stream, fields=door.fields
         )
 
+    @checked
+    @checked
+    @checked
+    @checked
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
         """Send one request and yield the parts of the one response, `ModelEnd` last.
 

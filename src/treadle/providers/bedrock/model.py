@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
+from treadle.fields import checked
 from treadle.ports import ModelPart, ModelRequest, Pricing
 from treadle.providers.bedrock.request import BedrockRequests
 from treadle.providers.bedrock.response import ConverseResponse
@@ -42,6 +43,10 @@ class Bedrock:
         ConfigurationError: One of these cannot be used.
     """
 
+    @checked
+    @checked
+    @checked
+    @checked
     def __init__(
         self,
         model: str,
@@ -71,6 +76,10 @@ class Bedrock:
         )
         self._requests = BedrockRequests(model, origin=self.name, options=options or {})
 
+    @checked
+    @checked
+    @checked
+    @checked
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
         """Send one request and yield the parts of the one response, `ModelEnd` last.
 

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
+from treadle.fields import checked
 from treadle.ports import ModelPart, ModelRequest, Pricing
 from treadle.providers.gemini.request import GeminiRequests
 from treadle.providers.gemini.response import GeminiResponse
@@ -41,6 +42,10 @@ class Gemini:
         ConfigurationError: One of these cannot be used.
     """
 
+    @checked
+    @checked
+    @checked
+    @checked
     def __init__(
         self,
         model: str,
@@ -72,6 +77,10 @@ class Gemini:
             self._server.endpoint.url = self._server.endpoint.url.update_query(alt="sse")
         self._requests = GeminiRequests(model, origin=self.name, options=options or {})
 
+    @checked
+    @checked
+    @checked
+    @checked
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
         """Send one request and yield the parts of the one response, `ModelEnd` last.
 

@@ -9,13 +9,15 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from treadle.errors import ConfigurationError, shown
-from treadle.fields import Documented
+from treadle.fields import Documented, NamedOptions
 from treadle.redaction import is_secret_name, remember, secrets_of_address
 
 __all__ = ["Endpoint", "Timeouts", "check_header", "secrets_of"]
 
 
-class Timeouts(msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Timeouts(
+    msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=NamedOptions
+):
     """How long one model call may take, in seconds.
 
     Example:

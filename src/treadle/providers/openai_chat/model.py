@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Mapping
 from functools import partial
 from typing import Any, Final
 
+from treadle.fields import checked
 from treadle.ports import ModelPart, ModelRequest, Pricing
 from treadle.providers.http.door import Door
 from treadle.providers.http.endpoint import Timeouts
@@ -51,6 +52,7 @@ class OpenAIChat:
         ConfigurationError: One of these cannot be used.
     """
 
+    @checked
     def __init__(
         self,
         model: str,
@@ -95,6 +97,7 @@ class OpenAIChat:
             named_choice=named_choice,
         )
 
+    @checked
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
         """Send one request and yield the parts of the one response, `ModelEnd` last.
 

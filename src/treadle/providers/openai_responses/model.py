@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Final
 
 from treadle.errors import ModelError, ModelRejected
+from treadle.fields import checked
 from treadle.ports import ModelPart, ModelRequest, Pricing
 from treadle.providers.http.answer import Answer
 from treadle.providers.http.door import Door
@@ -48,6 +49,10 @@ class OpenAIResponses:
         ConfigurationError: One of these cannot be used.
     """
 
+    @checked
+    @checked
+    @checked
+    @checked
     def __init__(
         self,
         model: str,
@@ -76,6 +81,10 @@ class OpenAIResponses:
         )
         self._requests = ResponsesRequests(model, origin=self.name, options=options or {}, stream=stream)
 
+    @checked
+    @checked
+    @checked
+    @checked
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
         """Send one request and yield the parts of the one response, `ModelEnd` last.
 

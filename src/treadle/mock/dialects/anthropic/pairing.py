@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from treadle.fields import checked
 from treadle.mock.dialects.answers import Refusal
 from treadle.tools import JsonObject
 
@@ -46,6 +47,7 @@ _KINDS: dict[type | tuple[type, ...], str] = {
 }
 
 
+@checked
 def check_anthropic_history(messages: Any) -> None:  # Any: JSON of strangers
     """Check the `messages` of one request as the vendor does.
 

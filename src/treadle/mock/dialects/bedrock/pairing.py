@@ -8,6 +8,7 @@ import re
 from base64 import b64decode
 from typing import Any, NoReturn
 
+from treadle.fields import checked
 from treadle.mock.dialects.answers import Refusal
 from treadle.tools import JsonObject
 
@@ -34,6 +35,7 @@ _FORMATS = {
 }
 
 
+@checked
 def check_converse_history(messages: Any, *, has_tools: bool = True) -> None:  # Any: JSON of strangers
     """Check the `messages` of one request as the vendor does.
 

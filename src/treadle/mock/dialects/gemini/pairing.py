@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, NoReturn
 
+from treadle.fields import checked
 from treadle.mock.dialects.answers import Refusal
 from treadle.tools import JsonObject
 
@@ -44,6 +45,7 @@ _COUNTS = (
 )
 
 
+@checked
 def check_gemini_history(
     contents: Any,  # Any: JSON of strangers
     *,

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from treadle.fields import checked
 from treadle.mock.dialects.openai_checks import (
     check_arguments,
     items_of,
@@ -40,6 +41,7 @@ _PAYLOADS = {
 }
 
 
+@checked
 def check_chat_history(messages: Any, *, lenient_arguments: bool = False) -> None:  # Any: JSON of strangers
     """Check the `messages` of one request as the vendor does.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from treadle.fields import checked
 from treadle.mock.dialects.openai_checks import (
     check_arguments,
     items_of,
@@ -62,6 +63,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     item_ids: frozenset[str] = frozenset()
 
 
+@checked
 def check_responses_history(
     items: Any,  # Any: JSON of strangers
     *,

@@ -1,0 +1,40 @@
+"""Every public callable, each parameter with every wrong value: it works, or it says in a sentence what is wrong."""
+
+import contextlib
+import inspect
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faces import Face, faces
+from sweep import WRONG, attempt, complaint
+
+from treadle.errors import TreadleError
+
+
+@pytest.mark.row("H21")
+@pytest.mark.unchecked("events are written by hand, without a run")
+@pytest.mark.parametrize("face", faces(), ids=str)
+async def test_no_wrong_value_is_a_raw_error(face: Face, tmp_path: Path) -> None:
+    with contextlib.chdir(tmp_path):  # some wrong values are names of files
+        complaints = await _complaints(face, tmp_path)
+
+    assert complaints == []
+
+
+async def _complaints(face: Face, tmp_path: Path) -> list[str]:
+    warnings.simplefilter("ignore", RuntimeWarning)  # a coroutine that is refused is never awaited
+    usual = await attempt(tmp_path, face)
+    assert usual is None or isinstance(usual, TreadleError), f"valid.py lacks a valid value for {face}: {usual!r}"
+
+    complaints: list[str] = []
+    for one in face.parameters:
+        for label, make in WRONG.items():
+            wrong: Any = make()
+            found = complaint(face, one, wrong, await attempt(tmp_path, face, one.name, wrong))
+            if found is not None:
+                complaints.append(f"{face}: {one.name} = {label} {found}")
+            if inspect.iscoroutine(wrong):
+                wrong.close()
+    return complaints
