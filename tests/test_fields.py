@@ -162,3 +162,14 @@ def test_options_that_people_write_are_looked_at_and_those_read_back_are_not() -
     with pytest.raises(ConfigurationError, match="Options share must be a number; got nan"):
         Options(share=float("nan"))
     assert msgspec.convert({"share": float("inf")}, Options).share == float("inf")
+
+
+@pytest.mark.row("H21", "E09")
+def test_a_refused_value_that_may_be_a_secret_is_not_shown() -> None:
+    @checked
+    def asked(api_key: str | None, url: str) -> None: ...
+
+    for values in ((b"sk-live-1", "x"), ("x", b"postgresql://me:sk-live-1@db")):
+        with pytest.raises(ConfigurationError, match="a value of type bytes") as told:
+            asked(*values)  # type: ignore[arg-type]
+        assert "sk-live-1" not in str(told.value)

@@ -254,7 +254,15 @@ def _refuse(name: str, value: object, kind: _Kind) -> None:
         fits = False
     if not fits:
         hint = f" Write [{shown(value)}]." if isinstance(value, str) and kind.words.startswith("a list") else ""
-        raise ConfigurationError(f"{name} must be {kind.words}; got {shown(value)}.{hint}") from None
+        raise ConfigurationError(f"{name} must be {kind.words}; got {_told(name, value)}.{hint}") from None
+
+
+def _told(name: str, value: object) -> str:
+    """Show a value; of one that may hold a key or a password, its kind."""
+    return f"a value of type {type(value).__name__}" if name.rsplit(" ", maxsplit=1)[-1] in _SECRET else shown(value)
+
+
+_SECRET = ("api_key", "base_url", "env", "environment", "headers", "journal", "url")
 
 
 def _resolved(function: Callable[..., Any], annotation: Any) -> Any:  # Any: any annotation

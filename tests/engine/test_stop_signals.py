@@ -8,6 +8,7 @@ from pipeline_tools import Recorder, act, raising, run_calls, tool_of
 from treadle import Agent, Budget, Done, Guards, StopReason, open_session
 from treadle.events import RunFinished, decode_event, encode_event
 from treadle.journals.memory import MemoryJournal
+from treadle.messages import Usage
 from treadle.stops import Stop, merged
 from treadle.testing import ScriptedCall, ScriptedModel, Turn, call, text
 
@@ -56,7 +57,7 @@ async def test_two_guards_at_once_are_both_there():
 
 @pytest.mark.row("R-STOPS")
 async def test_two_budgets_that_are_used_up_in_one_step_are_both_listed():
-    model = ScriptedModel([Turn(calls=(call("act"),), usage={"input_tokens": 50, "output_tokens": 5}), text("never")])
+    model = ScriptedModel([Turn(calls=(call("act"),), usage=Usage(input_tokens=50, output_tokens=5)), text("never")])
     result = await Agent(
         model, tools=[act(Recorder())], budget=Budget(max_model_turns=1, max_input_tokens=10), on_limit="report"
     ).run("go")

@@ -51,6 +51,16 @@ MADE_BY_TREADLE = {"Run"}
 """Classes that only Treadle makes: their methods are public, their constructors are not."""
 
 
+_DIALECTS = ("anthropic", "bedrock", "gemini", "openai_chat", "openai_responses")
+_PATHS = (
+    "treadle.journals.postgres",
+    "treadle.toolsets.shell",
+    "treadle.toolsets.wrappers",
+    *(f"treadle.providers.{dialect}" for dialect in _DIALECTS),
+)
+"""Further paths that the change log calls public."""
+
+
 @cache
 def public_modules() -> tuple[str, ...]:
     """Return the root, the nouns, the doubles, and whatever else the documentation tells people to import."""
@@ -61,7 +71,7 @@ def public_modules() -> tuple[str, ...]:
         for name in re.findall(r"^\s*from (treadle[\w.]*) import", page.read_text(), re.MULTILINE)
     }
     nouns = {f"treadle.{noun}" for noun in NOUNS if importlib.util.find_spec(f"treadle.{noun}")}
-    return tuple(sorted(told | nouns | {"treadle", "treadle.testing"}))
+    return tuple(sorted(told | nouns | {"treadle", "treadle.testing", *_PATHS}))
 
 
 @cache

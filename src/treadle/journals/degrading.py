@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from treadle.errors import IntentNotStored, JournalError, SessionConflict
 from treadle.events import ActionDecided, AnyEvent, JournalDegraded, ToolStarted
+from treadle.fields import checked
 from treadle.journals.store.blobs import digest_of
 from treadle.ports import (
     Clock,
@@ -41,6 +42,7 @@ class DegradingJournal:
         clock: Measures that time; the time of the process where it is None.
     """
 
+    @checked
     def __init__(self, journal: Journal, *, retry_seconds: float = 1.0, clock: Clock | None = None) -> None:
         self._journal = journal
         self._monotonic = time.monotonic if clock is None else clock.monotonic

@@ -3,9 +3,9 @@
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
-from treadle.errors import ConfigurationError, JournalError, shown
+from treadle.errors import ConfigurationError, JournalError, check_kind, shown
 from treadle.events import AnyEvent, SessionChanged, SessionStatus
-from treadle.fields import checked, explained
+from treadle.fields import checked, checked_but, explained
 from treadle.journals.store.approvals import due_items, sessions_that_ask, waiting_approvals
 from treadle.journals.store.blobs import digest_of
 from treadle.journals.store.due import LISTING, DueRow, due_changes
@@ -189,8 +189,9 @@ class MemoryJournal:
             if message_id in shelf.inbox:
                 shelf.consumed.setdefault(message_id, seq)
 
-    @checked
+    @checked_but("content")
     async def put_blob(self, content: bytes) -> str:
+        check_kind("content", content, (bytes, bytearray, memoryview), "bytes")
         self._check_open()
         digest = await digest_of(content)
         self._blobs.setdefault(digest, bytes(content))

@@ -64,8 +64,9 @@ def open_journal(path: str | Path) -> JournalOpening:
 
 
 async def _open_journal(path: str | Path) -> Journal:
-    check_path("path", path)
     address = str(path)
+    if not isinstance(path, str) or address.partition(":")[0] not in _STORES:  # an address says by itself what is wrong
+        check_path("path", path)
     scheme, colon, rest = address.partition(":")
     if colon and scheme in _STORES:
         return await _STORES[scheme](address)

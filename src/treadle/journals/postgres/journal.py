@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from treadle.fields import checked
 from treadle.journals.postgres.address import parse_address
 from treadle.journals.postgres.backend import PostgresBackend
 from treadle.journals.postgres.engine import Limits
@@ -11,6 +12,7 @@ from treadle.journals.store.lease import LEASE_SECONDS
 __all__ = ["PostgresJournal", "open_postgres"]
 
 
+@checked
 async def open_postgres(
     url: str, *, busy_seconds: float = 5.0, patience_seconds: float = 5.0, lease_seconds: float = LEASE_SECONDS
 ) -> "PostgresJournal":
@@ -41,6 +43,7 @@ class PostgresJournal(StoreJournal[PostgresBackend]):
     An append that was under way when the server went away is stored, exactly once, or raises.
     """
 
+    @checked
     def __init__(
         self,
         url: str,

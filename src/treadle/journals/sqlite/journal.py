@@ -5,6 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from treadle.errors import JournalError
+from treadle.fields import checked
 from treadle.journals.sqlite.backend import SqliteBackend
 from treadle.journals.store.journal import StoreJournal, opened
 from treadle.journals.store.lease import LEASE_SECONDS
@@ -12,6 +13,7 @@ from treadle.journals.store.lease import LEASE_SECONDS
 __all__ = ["SqliteJournal", "open_sqlite"]
 
 
+@checked
 async def open_sqlite(
     path: str | os.PathLike[str],
     *,
@@ -41,6 +43,7 @@ async def open_sqlite(
 class SqliteJournal(StoreJournal[SqliteBackend]):
     """The `Journal` port over one SQLite file. The file is opened by the first call; see `open_sqlite`."""
 
+    @checked
     def __init__(
         self,
         path: str | os.PathLike[str],

@@ -7,9 +7,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from treadle.errors import JournalError
+from treadle.errors import JournalError, check_kind
 from treadle.events import AnyEvent
-from treadle.fields import checked, explained
+from treadle.fields import checked, checked_but, explained
 from treadle.journals.store.appends import append_of, message_of
 from treadle.journals.store.approvals import (
     due_items,
@@ -188,8 +188,9 @@ class StoreJournal(Generic[_B]):
     async def consume(self, session_id: str, message_ids: Sequence[str], seq: int) -> None:
         await self._store.consume(session_id, tuple(message_ids), seq)
 
-    @checked
+    @checked_but("content")
     async def put_blob(self, content: bytes) -> str:
+        check_kind("content", content, (bytes, bytearray, memoryview), "bytes")
         store, digest = self._store, await digest_of(content)
         await store.put_blob(digest, bytes(content))
         return digest
