@@ -82,6 +82,7 @@ def execution_id(run_id: str, step: int, call_id: str) -> str:
     return f"{run_id}.{step}.{call_id}"
 
 
+@explained
 def artifact_id(digest: str) -> str:
     """Return the name by which the model knows stored bytes, made from their digest: short enough to be repeated without a fault."""
     return f"a_{digest[:20]}"

@@ -275,7 +275,7 @@ def _resolved(function: Callable[..., Any], annotation: Any) -> Any:  # Any: any
         return typing.get_type_hints(types.SimpleNamespace(__annotations__={"one": annotation}), _names_of(function))[
             "one"
         ]
-    except NameError:
+    except (NameError, TypeError):
         return Any
 
 

@@ -143,7 +143,10 @@ def _of_class(owner: type) -> tuple[Parameter, ...]:
 
 def _of_function(function: Callable[..., Any]) -> tuple[Parameter, ...]:
     function = inspect.unwrap(function)
-    hints = typing.get_type_hints(function, localns=_names_of(function))
+    try:
+        hints = typing.get_type_hints(function, localns=_names_of(function))
+    except (NameError, TypeError):  # a name that is known to type checkers only
+        hints = {}
     return tuple(
         Parameter(one.name, hints.get(one.name, Any), one.default is inspect.Parameter.empty, one.kind)
         for one in inspect.signature(function).parameters.values()

@@ -12,6 +12,7 @@ import msgspec
 
 from treadle.context.compaction import checked_keep, checked_share, end_of_old, is_over, transcript
 from treadle.context.shortening import clipped
+from treadle.fields import checked, explained
 from treadle.messages import user_message
 from treadle.ports import Compactable, Compaction, RequestNeed, SessionView
 from treadle.state import CallState, Deed
@@ -73,15 +74,18 @@ class Handoff:
         instructions: What the model is told besides, such as what matters in your work.
     """
 
+    @checked
     def __init__(self, *, keep: int = 3, share: float | None = None, instructions: str = "") -> None:
         self._keep = checked_keep(keep)
         self._share = checked_share(share)
         self._instructions = f"{_INSTRUCTIONS}\n\n{instructions}".strip()
 
+    @explained
     def is_due(self, need: RequestNeed, tokens: int) -> bool:
         """Whether the request fills more of the window than it may. Never, where nobody knows the window."""
         return is_over(need, tokens, self._share)
 
+    @checked
     async def compact(self, context: Compactable) -> Compaction | None:
         """Return the handoff; None where there is too little to hand off."""
         begin, end = 1, end_of_old(context, self._keep)

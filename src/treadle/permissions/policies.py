@@ -153,6 +153,7 @@ def ask(*names: str, scope: str = "agent") -> NamedPolicy:
     return _named(DecisionKind.ASK, names, scope)
 
 
+@checked
 def draft(*names: str, scope: str = "agent") -> NamedPolicy:
     """Have the named tools prepare what they would commit: the tool that each names as its `draft` runs in its place.
 

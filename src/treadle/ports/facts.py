@@ -85,6 +85,7 @@ def facts_of(model: Model) -> ModelFacts:
     return ModelFacts(window=model.window, price=model.price) if isinstance(model, HasWindow) else ModelFacts()
 
 
+@explained
 def input_of(media: Media) -> str | None:
     """Return which kind of input a medium is; None for one that nobody has a word for."""
     start = media.media_type.partition("/")[0].lower()

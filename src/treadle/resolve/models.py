@@ -148,6 +148,8 @@ def _check_kinds(*, texts: Mapping[str, object], mappings: Mapping[str, object])
 
 
 def _capabilities(words: Iterable[str]) -> frozenset[Capability]:
+    if isinstance(words, Mapping):
+        raise ConfigurationError(f"capabilities is a list of {', '.join(Capability)}; got {shown(words)}.")
     try:
         return frozenset(map(Capability, [words] if isinstance(words, str) else words))
     except (TypeError, ValueError) as error:

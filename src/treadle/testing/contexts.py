@@ -130,10 +130,12 @@ class FakeToolContext(msgspec.Struct, Documented, Generic[Deps], kw_only=True, e
     asked_actions: list[tuple[str, JsonObject]] = []
     """Each action that the tool has asked about, with its arguments, in order."""
 
+    @checked
     async def artifact(self, name: str) -> bytes | None:
         """Return the test's artifact of this id."""
         return self.artifacts.get(name)
 
+    @checked
     async def decide(
         self,
         action: str,

@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from treadle.errors import ConfigurationError, shown
+from treadle.fields import checked
 from treadle.sandboxes.processes import run_process
 from treadle.state import Approval
 from treadle.tools import Answer, ProcessResult
@@ -34,6 +35,7 @@ class ProgramApprover:
         ConfigurationError: The command or `otherwise` is invalid.
     """
 
+    @checked
     def __init__(
         self, command: Sequence[str], *, timeout: float = 60.0, otherwise: Literal["pause", "deny"] = "pause"
     ) -> None:
@@ -46,6 +48,7 @@ class ProgramApprover:
         self._otherwise = otherwise
         self.name = self._command[0]
 
+    @checked
     async def approve(self, asked: Approval) -> Answer | None:
         """Run the program, and return what it says."""
         try:

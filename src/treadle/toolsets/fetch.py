@@ -12,6 +12,7 @@ from urllib.parse import urljoin
 import msgspec
 
 from treadle.errors import ConfigurationError, InvalidArguments, Rejected, shown
+from treadle.fields import checked
 from treadle.tools import JsonObject, Subject, Tool, ToolContext
 from treadle.toolsets.addresses import Network, NotPublic, Target, addresses_of, networks, target_of
 
@@ -60,6 +61,7 @@ _ERROR: JsonObject = {
 }
 
 
+@checked
 def fetch_tool(*, allowed_networks: Sequence[str] = (), timeout: float = _SECONDS, max_bytes: int = _MAX_BYTES) -> Tool:
     """Return the `fetch` tool. It asks by default; a rule such as `fetch(host=docs.python.org)` allows a host.
 

@@ -60,6 +60,8 @@ class Anthropic:
     @checked
     @checked
     @checked
+    @checked
+    @checked
     def __init__(
         self,
         model: str,
@@ -94,6 +96,8 @@ class Anthropic:
             model, origin=self.name, options=options or {}, stream=stream, fields=door.fields
         )
 
+    @checked
+    @checked
     @checked
     @checked
     @checked

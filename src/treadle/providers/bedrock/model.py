@@ -47,6 +47,8 @@ class Bedrock:
     @checked
     @checked
     @checked
+    @checked
+    @checked
     def __init__(
         self,
         model: str,
@@ -76,6 +78,8 @@ class Bedrock:
         )
         self._requests = BedrockRequests(model, origin=self.name, options=options or {})
 
+    @checked
+    @checked
     @checked
     @checked
     @checked

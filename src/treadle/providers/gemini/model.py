@@ -46,6 +46,8 @@ class Gemini:
     @checked
     @checked
     @checked
+    @checked
+    @checked
     def __init__(
         self,
         model: str,
@@ -77,6 +79,8 @@ class Gemini:
             self._server.endpoint.url = self._server.endpoint.url.update_query(alt="sse")
         self._requests = GeminiRequests(model, origin=self.name, options=options or {})
 
+    @checked
+    @checked
     @checked
     @checked
     @checked

@@ -53,6 +53,8 @@ class OpenAIResponses:
     @checked
     @checked
     @checked
+    @checked
+    @checked
     def __init__(
         self,
         model: str,
@@ -81,6 +83,8 @@ class OpenAIResponses:
         )
         self._requests = ResponsesRequests(model, origin=self.name, options=options or {}, stream=stream)
 
+    @checked
+    @checked
     @checked
     @checked
     @checked

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from treadle.concurrency.threads import Threads
 from treadle.errors import ConfigurationError, shown
+from treadle.fields import checked
 from treadle.ports import SessionView, ToolsetContext
 from treadle.tools import JsonObject, Tool, ToolContext
 from treadle.toolsets.files.root import Root
@@ -59,6 +60,7 @@ class ShellTools:
         self._state = None if state is None else Path(state).absolute()
 
     @asynccontextmanager
+    @checked
     async def open(self, ctx: ToolsetContext) -> AsyncIterator["_Open"]:
         """Find the session's processes, and end those that may not outlive the run when it ends."""
         session = ctx.session

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from treadle.concurrency.threads import Threads
 from treadle.errors import InvalidArguments
+from treadle.fields import checked
 from treadle.sandboxes.processes import Ends, clean_environment, run_process
 from treadle.shell.judging import analyse, program_name, reads_only
 from treadle.tools import (
@@ -145,6 +146,7 @@ _OUTPUT: JsonObject = {
 }
 
 
+@checked
 def shell_tool(root: str | Path, *, processes: Processes | None = None) -> Tool:
     """Return the `shell` tool of one folder: bash, without the person's start files, keys or terminal.
 
