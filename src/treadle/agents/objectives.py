@@ -10,8 +10,8 @@ import msgspec
 
 from treadle.budgets import Budget, budget_from
 from treadle.canonical import digest
-from treadle.errors import ConfigurationError, NamedOptions, shown
-from treadle.fields import Documented
+from treadle.errors import ConfigurationError, shown
+from treadle.fields import Documented, NamedOptions
 
 __all__ = ["Goal", "StopRules", "load_goal"]
 
