@@ -367,7 +367,6 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
         except BaseException:  # noqa: BLE001 - a predicate that raises, SystemExit too, means unsafe (design section 1)
             return Effect.UNSAFE
 
-    @explained
     def risk_of(self, arguments: JsonObject, effect: Effect) -> Risk:
         """Return the risk class of a call with these arguments. Fails closed: anything unclear is `privileged_admin`.
 
