@@ -80,6 +80,7 @@ _MODULES = (
             "treadle.providers.openai_responses",
             "treadle.toolsets.shell",
             "treadle.toolsets.wrappers",
+            "treadle.workers",
         ),
     ),
 )

@@ -75,6 +75,7 @@ __all__ = [
     "SessionHeld",
     "SessionMoved",
     "SessionNotActive",
+    "TaskCancelled",
     "ToolDefinitionError",
     "ToolNameConflict",
     "Transient",
@@ -86,6 +87,7 @@ __all__ = [
     "UnknownInput",
     "UnknownModel",
     "UnknownSession",
+    "WorkerNameTaken",
 ]
 
 
@@ -142,6 +144,10 @@ class UnknownModel(ConfigurationError):
 
 class MissingCredential(ConfigurationError):
     """A provider needs a key and none is set. Raised before any request."""
+
+
+class WorkerNameTaken(ConfigurationError):
+    """A worker that is alive has this name."""
 
 
 class UnknownAgent(ConfigurationError):
@@ -210,6 +216,10 @@ class UnknownDoubt(SessionError):
 
 class UnknownInput(SessionError):
     """No call by that id is suspended in the session, or it was given its input already: the first one wins."""
+
+
+class TaskCancelled(SessionError):
+    """A submitted task was cancelled before a worker began its run."""
 
 
 class SessionExists(SessionError):

@@ -14,7 +14,7 @@ from treadle.ports import Journal
 from treadle.resolve import open_session
 from treadle.sessions.session import Session
 
-__all__ = ["Agents"]
+__all__ = ["Agents", "check_agent"]
 
 
 class Agents:
@@ -99,7 +99,7 @@ class Agents:
                 return session
 
             life = agent._life(opening, task=None, deps=deps, budget=budget, deadline=deadline)  # noqa: SLF001 - one room
-            life.admit = partial(_check_agent, agent, accepts=changed == "accept")
+            life.admit = partial(check_agent, agent, accepts=changed == "accept")
             return await life.finish()
 
     def _agent_of(self, session: Session) -> Agent:
@@ -117,7 +117,7 @@ class Agents:
         return self[run.agent]
 
 
-def _check_agent(agent: Agent, session: Session, *, accepts: bool) -> None:
+def check_agent(agent: Agent, session: Session, *, accepts: bool) -> None:
     """Raise unless the run may continue with this agent. Its lease is held: nobody changes the run any more."""
     session.check_resumable()
     run = session.state.run

@@ -16,7 +16,7 @@ from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.output.text import one_line
 from treadle.ports import is_toolset
 
-__all__ = ["load_tools"]
+__all__ = ["attribute_of", "load_tools", "module_of_file"]
 
 _OURS = str(Path(__file__).parents[1])
 
@@ -67,9 +67,22 @@ def _own(name: str, own: dict[str, Tool | Toolset]) -> Tool | Toolset:
 
 
 def _tools_of_file(path: Path) -> list[Tool | Toolset]:
+    module = module_of_file(path, "--tools")
+    tools = [value for value in vars(module).values() if _is_source(value)]
+    if not tools:
+        raise UsageError(f"The tools file {path} holds no tool: decorate a function with @tool, or make a Tool(...).")
+    return tools
+
+
+def module_of_file(path: Path, flag: str) -> ModuleType:
+    """Import a Python file that a flag names.
+
+    Raises:
+        UsageError: There is no such file, or it cannot be loaded; with the line.
+    """
     if not path.is_file():
-        raise UsageError(f"The tools file {path} does not exist. Check the path of --tools.")
-    spec = importlib.util.spec_from_file_location(f"treadle_tools_{path.stem}", path)
+        raise UsageError(f"The {flag.strip('-')} file {path} does not exist. Check the path of {flag}.")
+    spec = importlib.util.spec_from_file_location(f"treadle_{flag.strip('-')}_{path.stem}", path)
     assert spec is not None  # for a name that ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # annotations of its functions are looked up there
@@ -80,11 +93,8 @@ def _tools_of_file(path: Path) -> list[Tool | Toolset]:
     except KeyboardInterrupt:
         raise
     except BaseException as exc:  # it is a stranger's code: even SystemExit must not end us silently
-        raise _broken(str(path), exc) from exc
-    tools = [value for value in vars(module).values() if _is_source(value)]
-    if not tools:
-        raise UsageError(f"The tools file {path} holds no tool: decorate a function with @tool, or make a Tool(...).")
-    return tools
+        raise _broken(str(path), exc, flag) from exc
+    return module
 
 
 def _is_source(value: object) -> bool:
@@ -93,20 +103,29 @@ def _is_source(value: object) -> bool:
 
 
 def _tools_of_attribute(text: str) -> list[Tool | Toolset]:
-    name, _, attribute = text.partition(":")
-    value: Any = _module(name, text)
-    try:
-        for part in attribute.split("."):
-            value = getattr(value, part)
-    except AttributeError as exc:
-        raise UsageError(f"--tools {text}: module {name} has no {attribute!r}.") from exc
-    tools = list(_tools_in(value))
+    tools = list(_tools_in(attribute_of(text, "--tools")))
     if not tools:
         raise UsageError(f"--tools {text} is neither a Tool, a toolset nor a list of them.")
     return tools
 
 
-def _module(name: str, text: str) -> ModuleType:
+def attribute_of(text: str, flag: str) -> Any:
+    """Return what `module:attribute` names.
+
+    Raises:
+        UsageError: There is no such module or attribute, or the module cannot be loaded; with the line.
+    """
+    name, _, attribute = text.partition(":")
+    value: Any = _module(name, text, flag)
+    try:
+        for part in attribute.split("."):
+            value = getattr(value, part)
+    except AttributeError as exc:
+        raise UsageError(f"{flag} {text}: module {name} has no {attribute!r}.") from exc
+    return value
+
+
+def _module(name: str, text: str, flag: str) -> ModuleType:
     if "" not in sys.path:
         sys.path.append("")  # modules of the working directory, after all others
     try:
@@ -114,9 +133,9 @@ def _module(name: str, text: str) -> ModuleType:
     except KeyboardInterrupt:
         raise
     except ModuleNotFoundError as exc:
-        raise UsageError(f"--tools {text}: there is no module {exc.name or name!r}.") from exc
-    except BaseException as exc:  # as in _tools_of_file
-        raise _broken(name, exc) from exc
+        raise UsageError(f"{flag} {text}: there is no module {exc.name or name!r}.") from exc
+    except BaseException as exc:  # as in module_of_file
+        raise _broken(name, exc, flag) from exc
 
 
 def _tools_in(value: object) -> Iterator[Tool | Toolset]:
@@ -126,15 +145,16 @@ def _tools_in(value: object) -> Iterator[Tool | Toolset]:
         yield from (one for one in value if isinstance(one, Tool) or is_toolset(one))
 
 
-def _broken(name: str, error: BaseException) -> UsageError:
-    """Say in one sentence what is wrong with a file of tools, and where."""
+def _broken(name: str, error: BaseException, flag: str) -> UsageError:
+    """Say in one sentence what is wrong with a file that a flag names, and where."""
+    kind = flag.strip("-")
     if isinstance(error, SyntaxError):
         place = f"{error.filename or name}, line {error.lineno}"
-        return UsageError(f"The tools of {name} cannot be loaded: {place}: {type(error).__name__}: {error.msg}.")
+        return UsageError(f"The {kind} of {name} cannot be loaded: {place}: {type(error).__name__}: {error.msg}.")
     place = _place(name, error)
     words = one_line(str(error), 300).rstrip(".")
-    kind = "" if isinstance(error, TreadleError) else f"{type(error).__name__}: "
-    return UsageError(f"The tools of {name} cannot be loaded: {place}{kind}{words}.")
+    error_name = "" if isinstance(error, TreadleError) else f"{type(error).__name__}: "
+    return UsageError(f"The {kind} of {name} cannot be loaded: {place}{error_name}{words}.")
 
 
 def _place(name: str, error: BaseException) -> str:

@@ -72,6 +72,8 @@ class Lifecycle:
         """How whoever starts the run had set it up, for whoever resumes it; None for nothing."""
         self.admit: Callable[[Session], None] | None = None
         """Looks at the session once it is leased, and raises where the run must not continue; None for no such look."""
+        self.takes_submitted = False
+        """Whether it carries out the task that waits in the session for a worker."""
         self.meter: Meter | None = None
         """What the run has spent against what it may; None until it has begun."""
         self.session: Session | None = None
@@ -120,6 +122,8 @@ class Lifecycle:
         may_have_messages = await session.hold(on_lost=self._lose, on_message=self._look)
         try:
             session.check_active()
+            if not self.takes_submitted:
+                session.check_no_task()
             if self._above is None:
                 session.check_own()
             if self.admit is not None:

@@ -53,6 +53,8 @@ from treadle.events.sessions import (
     SessionRewound,
     SessionSpawned,
     SessionStatus,
+    TaskSubmitted,
+    TaskWithdrawn,
 )
 
 __all__ = [
@@ -96,6 +98,8 @@ __all__ = [
     "SessionSpawned",
     "SessionStatus",
     "Subscriber",
+    "TaskSubmitted",
+    "TaskWithdrawn",
     "ToolAttemptFailed",
     "ToolFinished",
     "ToolInDoubt",

@@ -55,6 +55,8 @@ from treadle.events.sessions import (
     SessionMarked,
     SessionRewound,
     SessionSpawned,
+    TaskSubmitted,
+    TaskWithdrawn,
 )
 from treadle.fields import checked
 from treadle.tools import JsonObject
@@ -107,6 +109,8 @@ AnyEvent: TypeAlias = (
     | SessionChanged
     | SessionForked
     | SessionSpawned
+    | TaskSubmitted
+    | TaskWithdrawn
     | SessionMarked
     | SessionRewound
     | JournalDegraded

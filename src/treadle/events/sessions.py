@@ -1,8 +1,9 @@
 """What people do to a session, and what becomes of its store."""
 
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from treadle.events.base import Event
+from treadle.messages import Message
 from treadle.tools import DEFAULT_MODE, JsonObject, Mode
 
 __all__ = [
@@ -15,6 +16,8 @@ __all__ = [
     "SessionRewound",
     "SessionSpawned",
     "SessionStatus",
+    "TaskSubmitted",
+    "TaskWithdrawn",
 ]
 
 SessionStatus: TypeAlias = Literal["active", "suspended", "completed", "failed", "deleted"]
@@ -35,6 +38,36 @@ class SessionChanged(Event, frozen=True, kw_only=True, tag="session.changed"):
     """Who changed it, such as a user's name; empty where nobody is named."""
     reason: str = ""
     """Why, in one sentence; empty without one."""
+
+
+class TaskSubmitted(Event, frozen=True, kw_only=True, tag="task.submitted"):
+    """A task waits for a worker to begin its run."""
+
+    is_of_run: ClassVar[bool] = False
+    message: Message
+    """The task, as the user's message."""
+    agent: str
+    """Name of the agent that carries it out."""
+    tenant: str = ""
+    """Whose task it is; empty for nobody's."""
+    priority: int = 0
+    """Among tasks of one tenant, those with a higher number begin first."""
+    due_at: float | None = None
+    """When it begins at the earliest, in seconds since 1970; None for at once."""
+    budget: dict[str, Any] | None = None
+    """The limits of its run, by name; None for those of the agent."""
+    deadline: float | None = None
+    """Seconds since 1970 at which its run must have ended; None for no such time."""
+    by: str = ""
+    """Who submitted it; empty where nobody is named."""
+
+
+class TaskWithdrawn(Event, frozen=True, kw_only=True, tag="task.withdrawn"):
+    """A task that waited for a worker was cancelled before its run began."""
+
+    is_of_run: ClassVar[bool] = False
+    by: str = ""
+    """Who cancelled it; empty where nobody is named."""
 
 
 class ModeChanged(Event, frozen=True, kw_only=True, tag="mode.changed"):

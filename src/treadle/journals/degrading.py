@@ -17,6 +17,7 @@ from treadle.ports import (
     Clock,
     DueItem,
     HasClock,
+    HasInboxes,
     HasOverview,
     InboxMessage,
     Journal,
@@ -250,6 +251,11 @@ class DegradingJournal:
 
     async def is_held(self, session_id: str) -> bool:
         return isinstance(self._journal, HasOverview) and await self._journal.is_held(session_id)
+
+    async def with_messages(self) -> Collection[str]:
+        if isinstance(self._journal, HasInboxes):
+            return await self._journal.with_messages()
+        return [info.id for info in await self._journal.sessions() if await self._journal.inbox(info.id)]
 
     async def with_unknown_outcomes(self) -> Collection[str]:
         if isinstance(self._journal, HasOverview):

@@ -147,6 +147,11 @@ class MemoryJournal:
         """Return whether a run of this process holds the session."""
         return self._leases.is_held(session_id)
 
+    async def with_messages(self) -> Collection[str]:
+        """Return the ids of the sessions in whose inbox a message waits."""
+        self._check_open()
+        return tuple(one for one, shelf in self._shelves.items() if len(shelf.consumed) < len(shelf.inbox))
+
     async def with_unknown_outcomes(self) -> Collection[str]:
         """Return the ids of all sessions: their events are at hand."""
         self._check_open()
@@ -163,7 +168,7 @@ class MemoryJournal:
     def _due_rows(self) -> list[DueRow]:
         waiting = [(number, shelf) for number, shelf in enumerate(self._shelves.values()) if shelf.due]
         waiting.sort(key=lambda one: (one[1].updated_at, one[0]), reverse=True)
-        return [row for _, shelf in waiting if shelf.state in ("paused", "running") for row in shelf.due]
+        return [row for _, shelf in waiting if shelf.state in ("paused", "queued", "running") for row in shelf.due]
 
     @checked
     async def put(self, session_id: str, message: InboxMessage) -> bool:

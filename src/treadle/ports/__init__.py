@@ -1,6 +1,7 @@
 """Ports: what the core needs from the world, as Protocols. Each docstring is the contract; nothing is implemented here."""
 
 from treadle.ports.context import CheckView, Compactable, Compaction, Compactor, Compiler, RequestNeed, RequestView
+from treadle.ports.dispatch import Delivery, Dispatcher
 from treadle.ports.drivers import BoundDriver, Driver, Executor
 from treadle.ports.facts import INPUTS, HasFacts, ModelFacts, facts_of, input_of
 from treadle.ports.hooks import Hook, HookAnswer, HookContext, Moment
@@ -8,6 +9,7 @@ from treadle.ports.journals import (
     Degradation,
     DueItem,
     HasClock,
+    HasInboxes,
     HasOverview,
     Journal,
     Lease,
@@ -59,12 +61,15 @@ __all__ = [
     "DecisionFailure",
     "DecisionKind",
     "Degradation",
+    "Delivery",
+    "Dispatcher",
     "Driver",
     "DueItem",
     "Executor",
     "HasCapabilities",
     "HasClock",
     "HasFacts",
+    "HasInboxes",
     "HasOverview",
     "HasWindow",
     "Hook",

@@ -9,7 +9,21 @@ from treadle.events import AnyEvent, JournalDegraded, SessionStatus
 from treadle.fields import Documented, NamedOptions, explained
 from treadle.state import Approval, InboxMessage
 
-__all__ = ["Degradation", "DueItem", "HasClock", "HasOverview", "Journal", "Lease", "SessionFilter", "SessionInfo"]
+__all__ = [
+    "Degradation",
+    "DueItem",
+    "HasClock",
+    "HasInboxes",
+    "HasOverview",
+    "Journal",
+    "Lease",
+    "SessionFilter",
+    "SessionInfo",
+]
+
+
+WORKER = "worker"
+"""The phase of what is stored of a worker: no list of sessions names it unless it is asked for."""
 
 
 class SessionInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
@@ -18,7 +32,8 @@ class SessionInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
     id: str
     """Id of the session."""
     phase: str
-    """What became of its last run: active (none yet), running, paused, stopped, completed, failed; or deleted."""
+    """What became of its last run: active (none yet), running, paused, stopped, completed, failed; queued where a submitted
+    task waits for a worker; or deleted."""
     head: int
     """Number of its last event."""
     updated_at: float
@@ -68,6 +83,7 @@ class SessionFilter(msgspec.Struct, Documented, frozen=True, kw_only=True, metac
         is_kind = info.phase in self.phases or info.status in self.statuses or not (self.phases or self.statuses)
         return (
             is_kind
+            and (info.phase != WORKER or WORKER in self.phases)
             and not (self.without_deleted and info.status == "deleted")
             and self.parent_id in (None, info.parent_id)
             and self.tenant in (None, info.tenant)
@@ -80,17 +96,21 @@ ALL_SESSIONS = SessionFilter()
 
 
 class DueItem(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """A time at which something is to be done about a session whose run is paused or under way."""
+    """A time at which something is to be done about a session whose run is paused, under way or still to begin."""
 
     session_id: str
     """The session that waits."""
-    kind: Literal["approval", "call", "deadline"]
+    kind: Literal["approval", "call", "deadline", "task"]
     """`approval`: a request for consent expires; `call`: a suspended call is to be started again (`Suspended(due_at=)`);
-    `deadline`: the run must have ended."""
+    `deadline`: the run must have ended; `task`: a submitted task is to begin."""
     at: float
     """In seconds since 1970."""
     call_id: str = ""
-    """Empty for a deadline."""
+    """Empty for a deadline and a task."""
+    priority: int = 0
+    """Of a task."""
+    tenant: str = ""
+    """Of a task; empty for nobody's."""
 
 
 class Lease(Protocol):
@@ -155,6 +175,19 @@ class HasOverview(Protocol):
 
     async def with_unknown_outcomes(self) -> Collection[str]:
         """Return the ids of the sessions in which a call has the result `outcome_unknown`; others may be among them.
+
+        Raises:
+            JournalError: The store failed.
+        """
+        ...
+
+
+@runtime_checkable
+class HasInboxes(Protocol):
+    """A store that says which of its sessions have messages, without asking them one by one."""
+
+    async def with_messages(self) -> Collection[str]:
+        """Return the ids of the sessions in whose inbox a message waits.
 
         Raises:
             JournalError: The store failed.

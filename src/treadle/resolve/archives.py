@@ -117,7 +117,9 @@ def _arrival(parcel: Parcel, *, take_open: bool, at: float) -> list[SessionChang
     state = parcel.state()
     if state.moved_to and not parcel.is_move:
         return []  # a copy of a session that continues elsewhere
-    has_waiting_effects = bool(state.open_effects()) and not take_open
+    effects = [f"{one.call.name} ({one.call.id})" for one in state.open_effects()]
+    effects += ["the submitted task"] * (state.submitted is not None)
+    has_waiting_effects = bool(effects) and not take_open
     if not state.moved_to and (state.status != "active" or not has_waiting_effects):
         return []
     arrived = SessionChanged(
@@ -125,9 +127,8 @@ def _arrival(parcel: Parcel, *, take_open: bool, at: float) -> list[SessionChang
     )
     if not has_waiting_effects:
         return [msgspec.structs.replace(arrived, reason="It was moved here.")]
-    calls = ", ".join(f"{one.call.name} ({one.call.id})" for one in state.open_effects())
     where = "at the one place where it continues" if state.moved_to else "once its source is closed"
-    reason = f"Imported with calls that may still act: {calls}. Activate it {where}."
+    reason = f"Imported with what may still act: {', '.join(effects)}. Activate it {where}."
     return [msgspec.structs.replace(arrived, status="suspended", reason=reason)]
 
 
@@ -173,8 +174,13 @@ async def expire_sessions(
 
 
 async def _waits(journal: Journal, session: Session) -> bool:
-    """Whether something in a session, or in one that carries out a call of it, waits for a person."""
-    if await session.approvals() or session.doubts() or await _is_needed(journal, session.state):
+    """Whether something in a session, or in one that carries out a call of it, waits for a person, or its task for a worker."""
+    if (
+        session.state.submitted is not None
+        or await session.approvals()
+        or session.doubts()
+        or await _is_needed(journal, session.state)
+    ):
         return True
     return not is_cancelled(session.state, await journal.inbox(session.id)) and await _waits_below(
         journal, session.state

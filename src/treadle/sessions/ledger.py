@@ -28,6 +28,8 @@ from treadle.events import (
     SessionChanged,
     SessionRewound,
     Subscriber,
+    TaskSubmitted,
+    TaskWithdrawn,
     ToolFinished,
     ToolInput,
     ToolResolved,
@@ -40,8 +42,10 @@ __all__ = ["Ledger"]
 
 logger = redacted_logger(__name__)
 
-_TURNS = {RunStarted, RunResumed, RunPaused, RunFinished, SessionChanged, SessionRewound}
+_TURNS = {RunStarted, RunResumed, RunPaused, RunFinished, SessionChanged, SessionRewound, TaskSubmitted, TaskWithdrawn}
 """Events that may change what the session's state is."""
+
+_PHASES = {RunStarted: "running", RunResumed: "running", RunPaused: "paused", TaskSubmitted: "queued"}
 
 
 class Ledger:
@@ -138,18 +142,18 @@ class Ledger:
                 return phase
         state = self.state
         # Most commits; said here in full it costs every one of them two calls less.
-        return state.phase if state.run is None or state.status == "deleted" else state.run.phase
+        return state.phase if state.run is None or state.status == "deleted" or state.submitted else state.run.phase
 
     def _phase_of(self, event: AnyEvent) -> str | None:
         match event:
-            case RunStarted() | RunResumed():
-                return "running"
-            case RunPaused():
-                return "paused"
+            case RunStarted() | RunResumed() | RunPaused() | TaskSubmitted():
+                return _PHASES[type(event)]
             case RunFinished():
                 return event.status
             case SessionRewound():
                 return self.state.phase_at(event.to)
+            case TaskWithdrawn():
+                return "active" if self.state.run is None else self.state.run.phase
             case _:
                 return "deleted" if isinstance(event, SessionChanged) and event.status == "deleted" else None
 

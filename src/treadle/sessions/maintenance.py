@@ -39,6 +39,7 @@ __all__ = [
     "change",
     "check_active",
     "check_here",
+    "check_no_task",
     "check_own",
     "check_resumable",
     "check_text",
@@ -66,6 +67,15 @@ def check_resumable(state: SessionState) -> None:
         raise NoRunYet(f"Session {state.id!r} has no run yet. Start one with a task.")
     if state.run.phase == "completed":
         raise RunCompleted(f"The last run of session {state.id!r} is completed. Give it a new task instead.")
+
+
+def check_no_task(state: SessionState) -> None:
+    """Raise SessionNotActive where a submitted task waits for a worker."""
+    if state.submitted is not None:
+        raise SessionNotActive(
+            f"A submitted task waits for a worker in session {state.id!r}. Run a worker, `treadle worker`, or cancel the task first: "
+            f"`treadle cancel {shlex.quote(state.id)}`, or session.cancel()."
+        )
 
 
 def check_active(state: SessionState, journal: Journal) -> None:
@@ -152,6 +162,7 @@ async def rewind(ledger: Ledger, to: int | str, *, tell_model: bool) -> Rewind:
     state = ledger.state
     check_there(state)
     check_here(state, ledger.journal)
+    check_no_task(state)
     if to is None:
         raise NoSuchPoint("A point is a mark or the number of an event; got None.")
     events = await ledger.journal.read(state.id)

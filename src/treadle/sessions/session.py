@@ -13,6 +13,7 @@ from treadle.concurrency.collecting import full_collections_put_off
 from treadle.errors import (
     ApprovalExpired,
     ConfigurationError,
+    SessionHeld,
     UnknownApproval,
     UnknownInput,
     shown,
@@ -20,6 +21,7 @@ from treadle.errors import (
 from treadle.events import (
     ChildStarted,
     SessionStatus,
+    TaskWithdrawn,
     ToolResolved,
 )
 from treadle.fields import checked, checked_but
@@ -307,9 +309,9 @@ class Session(HeldSession):
             )
 
     async def cancel(self) -> bool:
-        """Cancel the run that is under way, in whatever process, or that was paused or broke off.
+        """Cancel the run that is under way, in whatever process, or that was paused or broke off, or a task that waits for a worker.
 
-        A run that is live stops within a second. One that is not ends as `cancelled` when it is resumed, and does nothing
+        A task that no worker has begun is withdrawn at once. A run that is live stops within a second. One that is not ends as `cancelled` when it is resumed, and does nothing
         before; what it asked a person is withdrawn at once. The cancellation holds until the run has ended.
 
         Returns:
@@ -317,6 +319,8 @@ class Session(HeldSession):
         """
         await self.refresh()
         maintenance.check_here(self.state, self.journal)
+        if self.state.submitted is not None and await self._withdraw():
+            return True
         run = self.state.run
         if not self.is_running and (run is None or run.phase not in ("running", "paused")):
             return False
@@ -325,6 +329,17 @@ class Session(HeldSession):
         await self.journal.put(self.id, message)
         self._left = (*self._left, message)
         return True
+
+    async def _withdraw(self) -> bool:
+        """Withdraw the submitted task. Return False where a worker has begun its run."""
+        try:
+            async with self.held():
+                if self.state.submitted is not None:
+                    await self.ledger.record(TaskWithdrawn(), durable=True)
+                    return True
+        except SessionHeld:
+            await self.refresh()
+        return False
 
     # --- between runs
 
@@ -478,6 +493,10 @@ class Session(HeldSession):
     def check_active(self) -> None:
         """Raise SessionNotActive unless a run may begin: people may have suspended, closed or deleted the session."""
         maintenance.check_active(self.state, self.journal)
+
+    def check_no_task(self) -> None:
+        """Raise SessionNotActive where a submitted task waits for a worker."""
+        maintenance.check_no_task(self.state)
 
     def check_own(self) -> None:
         """Raise SessionNotActive where the session carries out a call of another: it continues with that one, under its rules."""

@@ -71,6 +71,10 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     """Names of the tools that the last request offered; None before the first."""
     tool_owners: dict[str, str] = msgspec.field(default_factory=dict)
     """The toolset that a tool belongs to, by the tool's name; an agent's own tools belong to none."""
+    deaths: int = 0
+    """How often in a row the process of the run has died before it had got any further."""
+    progress: int = 0
+    """Responses and results that it had when it was last resumed."""
     segment_at: float = 0.0
     """When it was started or last resumed, in seconds since 1970."""
     last_at: float = 0.0
@@ -106,6 +110,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     @explained
     def resume(self, event: RunResumed) -> None:
         """Continue, with what the resumption brings."""
+        self.deaths, self.progress = self.deaths_now, self.steps + len(self.calls)
         if self.phase == "running":  # the process died: its last event says how long it surely ran
             lived = max(self.last_at - self.segment_at, 0.0)
             self.spent = msgspec.structs.replace(self.spent, wall_seconds=self.spent.wall_seconds + lived)
@@ -120,6 +125,13 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
         self.cut_in_calls = 0
         # Invariant: both were stamped by one process. `resume` may happen on another machine, with another clock.
         self.segment_at = self.last_at = event.at
+
+    @property
+    def deaths_now(self) -> int:
+        """How often in a row its process has died before it had got any further, if nobody runs it at this moment."""
+        if self.phase != "running":
+            return 0
+        return self.deaths + 1 if self.steps + len(self.calls) == self.progress else 1
 
     def uncharge(self) -> None:
         """Charge the budget no longer for a call that it did not cover, from the moment at which the call is refused."""

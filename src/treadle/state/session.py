@@ -37,6 +37,8 @@ from treadle.events import (
     SessionMarked,
     SessionRewound,
     SessionSpawned,
+    TaskSubmitted,
+    TaskWithdrawn,
     ToolFinished,
     ToolInput,
     ToolResolved,
@@ -83,7 +85,14 @@ class SessionState(Standing):
 
     # --- runs
 
+    def _task_submitted(self, event: TaskSubmitted) -> None:
+        self.submitted = event
+
+    def _task_withdrawn(self, event: TaskWithdrawn) -> None:
+        self.submitted = None
+
     def _run_started(self, event: RunStarted) -> None:
+        self.submitted = None
         self.run = RunState.begun(event, first_message=len(self.messages))
         self._salvage()
 
@@ -356,6 +365,7 @@ class SessionState(Standing):
         self.parent_id, self.parent_seq = event.parent_id, event.parent_seq
         self.caller = None
         self.granted = ()  # people allowed that in the other session
+        self.submitted = None  # a task is carried out once: a fork does not inherit it
         if self.run is not None:  # the children before this point are the other session's
             self.run.children.clear()
 
@@ -417,6 +427,8 @@ class SessionState(Standing):
         SessionMarked: _session_marked,
         SessionRewound: _session_rewound,
         SessionSpawned: _session_spawned,
+        TaskSubmitted: _task_submitted,
+        TaskWithdrawn: _task_withdrawn,
         ToolFinished: _tool_finished,
         ToolInput: _tool_input,
         ToolResolved: _tool_resolved,

@@ -3,7 +3,15 @@
 from bisect import bisect_right
 from collections.abc import Mapping
 
-from treadle.events import ApprovalRequested, CallDecided, RulesGranted, SessionSpawned, SessionStatus, ToolResolved
+from treadle.events import (
+    ApprovalRequested,
+    CallDecided,
+    RulesGranted,
+    SessionSpawned,
+    SessionStatus,
+    TaskSubmitted,
+    ToolResolved,
+)
 from treadle.messages import Message
 from treadle.state.calls import Approval, CallRecord, CallState, approval_of, asks_of, call_record, only_reads
 from treadle.state.compactions import Compactions
@@ -21,7 +29,7 @@ class Standing:
 
     __slots__ = ("__dict__", "__weakref__", "_transcript")  # a copy is not a sum: it lies beside what `vars` shows
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str) -> None:  # noqa: PLR0915 - a list of values, each with its first one
         self.id = session_id
         self.head = 0
         self.step = 0
@@ -45,6 +53,8 @@ class Standing:
         self.run: RunState | None = None
         self.status: SessionStatus = "active"
         """What people have made of the session, whatever became of its runs."""
+        self.submitted: TaskSubmitted | None = None
+        """The task that waits for a worker to begin its run; None for none."""
         self.moved_to = ""
         """Where a session that was moved continues; empty for one that is here."""
         self.metadata: JsonObject = {}
@@ -108,9 +118,14 @@ class Standing:
 
     @property
     def phase(self) -> str:
-        """What became of its last run, for lists: `active` before its first run, then its last run's phase; or `deleted`."""
+        """What became of its last run, for lists: `active` before its first run, then its last run's phase.
+
+        `queued` where a task waits for a worker; `deleted` where the session was deleted.
+        """
         if self.status == "deleted":
             return "deleted"
+        if self.submitted is not None:
+            return "queued"
         return self.run.phase if self.run else "active"
 
     def phase_at(self, seq: int) -> str:

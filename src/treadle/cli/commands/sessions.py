@@ -11,6 +11,7 @@ from treadle.cli.commands import session_acts
 from treadle.cli.commands.session_check import check
 from treadle.cli.commands.session_explain import explain
 from treadle.cli.commands.session_list import list_sessions
+from treadle.cli.commands.session_watch import watch
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
@@ -245,6 +246,7 @@ _ACTS: dict[str, Callable[[Options, Terminal], Coroutine[Any, Any, int]]] = {
     "list": list_sessions,
     "show": _show,
     "explain": explain,
+    "watch": watch,
     "fork": session_acts.fork,
     "mark": session_acts.mark,
     "rewind": session_acts.rewind,

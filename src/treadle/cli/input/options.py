@@ -13,6 +13,7 @@ from treadle.cli.exits import UsageError
 from treadle.cli.input.readers import LONGEST_SECONDS, instant, limit_reader, port, seconds
 from treadle.cli.input.session_options import ACTIONS, add_actions, add_filters
 from treadle.cli.input.task_options import add_model_flags, add_task_flags
+from treadle.cli.input.worker_options import add_submit, add_worker, add_workers
 
 __all__ = [
     "APPROVAL_SECONDS",
@@ -44,6 +45,9 @@ COMMANDS = {
     "approve": "allow (or --deny) a call that waits",
     "doubts": "list the calls whose outcome is unknown",
     "resolve": "record how a call of unknown outcome ended",
+    "submit": "store a task for whichever worker has its agent",
+    "worker": "carry out what was submitted, until a signal ends it",
+    "workers": "list who works on a journal, and on what",
     "cancel": "cancel a run that is live, paused, or broke off",
     "budgets": "show the ten budgets, and what a session has used of them",
     "tools": "list the tools, or check their contracts",
@@ -71,7 +75,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     new_id: str | None = None
     """Of a session that is to be made."""
     name: str | None = None
-    """Of a mark."""
+    """Of a mark, or a worker."""
     at: int | str | None = None
     """A point of a session: an event's number or a mark."""
     step: int | None = None
@@ -109,11 +113,27 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
     """At most so many sessions."""
     tenant: str | None = None
-    """Only sessions of this tenant; empty for those of none."""
+    """Only sessions of this tenant; empty for those of none. Of a task: whose it is."""
     parent: str | None = None
     """Only forks of this session, and sessions that carry out its calls."""
     since: float | None = None
     """Only sessions changed since, in seconds since 1970."""
+    agent: str | None = None
+    """Which agent of the workers carries a task out."""
+    agents: list[str] = []
+    """Where a worker has its agents from."""
+    tenants: list[str] = []
+    """A worker begins their tasks only."""
+    concurrency: int = 4
+    drain_seconds: float = 30.0
+    priority: int = 0
+    begins_at: float | None = None
+    """Seconds since 1970."""
+    key: str | None = None
+    is_waiting: bool = False
+    """Whether a submitted task is waited for."""
+    after: int = 0
+    """The number of an event."""
     model: str | None = None
     base_url: str | None = None
     model_options: dict[str, Any] = {}
@@ -485,6 +505,9 @@ _FILLERS = {
     "approve": _add_approve,
     "doubts": _add_listing,
     "resolve": _add_resolve,
+    "submit": lambda parser: add_submit(parser, _add_listing),
+    "worker": lambda parser: add_worker(parser, _add_running),
+    "workers": lambda parser: add_workers(parser, _add_listing),
     "cancel": _add_cancel,
     "budgets": _add_budgets,
     "tools": _add_tools,

@@ -13,6 +13,7 @@ ACTIONS = {
     "list": "list all sessions, the last changed first",
     "show": "show the messages and calls of one session",
     "explain": "say what was tried, changed, approved and failed, why it stopped, and what a rerun does",
+    "watch": "see a session at work, in whichever process, until its run has ended",
     "fork": "make a session that shares the past of another",
     "mark": "give the end of a session a name",
     "rewind": "continue from an earlier point; effects are not undone",
@@ -64,12 +65,28 @@ def add_filters(parser: _Flags) -> None:
     parser.flag("--limit", type=_count, metavar="N", help="at most N sessions, the last changed first")
 
 
-_STATES = ("active", "running", "paused", "stopped", "completed", "failed", "suspended", "deleted", "in-doubt")
+_STATES = (
+    "active",
+    "queued",
+    "running",
+    "paused",
+    "stopped",
+    "completed",
+    "failed",
+    "suspended",
+    "deleted",
+    "in-doubt",
+)
 
 
 def _add_one(parser: _Flags) -> None:
     parser.add_argument("id", nargs="?", metavar="ID", help="the session, or the beginning of its id")
     parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
+
+
+def _add_watch(parser: _Flags) -> None:
+    _add_one(parser)
+    parser.flag("--after", type=_count, metavar="N", help="only what comes after event N")
 
 
 def _add_change(parser: _Flags) -> None:
@@ -156,6 +173,7 @@ _FILLERS: dict[str, Callable[[Any], None]] = {
     "list": add_filters,
     "show": _add_one,
     "explain": _add_one,
+    "watch": _add_watch,
     "fork": _add_fork,
     "mark": _add_mark,
     "rewind": _add_rewind,

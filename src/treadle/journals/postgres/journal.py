@@ -62,6 +62,10 @@ class PostgresJournal(StoreJournal[PostgresBackend]):
         """Return whether somebody's lease on the session has not ended, by the server's clock."""
         return await self._store.is_held(session_id)
 
+    async def with_messages(self) -> Collection[str]:
+        """Return the ids of the sessions in whose inbox a message waits."""
+        return await self._store.with_messages()
+
     async def with_unknown_outcomes(self) -> Collection[str]:
         """Return the ids of the sessions in which a result says so; one look over all results."""
         return await self._store.with_unknown_outcomes()

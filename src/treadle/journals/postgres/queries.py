@@ -23,6 +23,7 @@ __all__ = [
     "select_row",
     "select_sessions",
     "select_sum",
+    "select_with_messages",
     "select_with_unknown_outcomes",
 ]
 
@@ -82,11 +83,17 @@ def select_with_unknown_outcomes(connection: Connection) -> frozenset[str]:
     return frozenset(session_id for (session_id,) in rows)
 
 
+def select_with_messages(connection: Connection) -> frozenset[str]:
+    """Return the sessions in whose inbox a message waits."""
+    rows = connection.execute("SELECT DISTINCT session_id FROM inbox WHERE consumed_seq IS NULL")
+    return frozenset(session_id for (session_id,) in rows)
+
+
 def select_due(connection: Connection) -> list[DueRow] | None:
     """Return the index of what waits."""
     rows = connection.execute(
         "SELECT due.session_id, due.key, due.kind, due.at, due.call_id FROM due JOIN session ON session.id = due.session_id "
-        "WHERE session.state IN ('paused', 'running') ORDER BY session.updated_at DESC, session.seat DESC, due.key"
+        "WHERE session.state IN ('paused', 'queued', 'running') ORDER BY session.updated_at DESC, session.seat DESC, due.key"
     )
     return [DueRow(*row) for row in rows]
 

@@ -68,6 +68,10 @@ class SqliteJournal(StoreJournal[SqliteBackend]):
         """Return whether a process of this machine holds the session's lock."""
         return await self._store.is_held(session_id)
 
+    async def with_messages(self) -> Collection[str]:
+        """Return the ids of the sessions in whose inbox a message waits."""
+        return await self._store.with_messages()
+
     async def with_unknown_outcomes(self) -> Collection[str]:
         """Return the ids of the sessions in which a result says so; one look over all results."""
         return await self._store.with_unknown_outcomes()

@@ -21,7 +21,7 @@ Reindex: TypeAlias = Callable[[str, int, Sequence[DueRow]], Awaitable[None]]
 
 async def open_sessions(journal: Journal) -> list[str]:
     """Return the sessions whose run is paused or under way, those that changed last first."""
-    return [info.id for info in await journal.sessions() if info.phase in ("paused", "running")]
+    return [info.id for info in await journal.sessions() if info.phase in ("paused", "queued", "running")]
 
 
 def sessions_that_ask(rows: Iterable[DueRow]) -> list[str]:
@@ -47,12 +47,16 @@ async def waiting_approvals(journal: Journal, session_ids: Iterable[str] | None 
 
 def due_items(rows: Iterable[DueRow], *, before: float | None, limit: int | None) -> Sequence[DueItem]:
     """Return what is due until an instant, the earliest first."""
-    items = [
-        DueItem(session_id=row.session_id, kind=row.kind, at=row.at, call_id=row.call_id)
-        for row in rows
-        if row.kind != "unknown" and row.at is not None and (before is None or row.at <= before)
-    ]
+    items = [_item(row, row.at) for row in rows if row.at is not None and (before is None or row.at <= before)]
     return tuple(sorted(items, key=lambda item: (item.at, item.session_id))[:limit])
+
+
+def _item(row: DueRow, at: float) -> DueItem:
+    assert row.kind != "unknown"  # it has no time
+    if row.kind != "task":
+        return DueItem(session_id=row.session_id, kind=row.kind, at=at, call_id=row.call_id)
+    priority, _, tenant = row.call_id.partition(" ")
+    return DueItem(session_id=row.session_id, kind="task", at=at, priority=int(priority), tenant=tenant)
 
 
 async def looked_at(journal: Journal, rows: Sequence[DueRow], reindex: Reindex) -> list[DueRow]:

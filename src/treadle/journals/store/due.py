@@ -17,7 +17,10 @@ from treadle.events import (
     RunResumed,
     RunStarted,
     SessionChanged,
+    SessionForked,
     SessionRewound,
+    TaskSubmitted,
+    TaskWithdrawn,
     ToolFinished,
     ToolResumed,
     ToolStarted,
@@ -36,12 +39,13 @@ __all__ = [
     "unknown_row",
 ]
 
-IndexKind: TypeAlias = Literal["approval", "call", "deadline", "unknown"]
+IndexKind: TypeAlias = Literal["approval", "call", "deadline", "task", "unknown"]
 
 UNKNOWN = "?"
 """The key of the row that says that a session has not been looked at."""
 
 _DEADLINE = "deadline"
+_TASK = "task"
 
 _TELLING = frozenset(
     {
@@ -51,7 +55,10 @@ _TELLING = frozenset(
         RunResumed,
         RunStarted,
         SessionChanged,
+        SessionForked,
         SessionRewound,
+        TaskSubmitted,
+        TaskWithdrawn,
         ToolFinished,
         ToolResumed,
         ToolStarted,
@@ -60,7 +67,7 @@ _TELLING = frozenset(
 )
 
 
-LISTING = frozenset({ApprovalRequested, RunResumed, RunStarted, ToolSuspended})
+LISTING = frozenset({ApprovalRequested, RunResumed, RunStarted, TaskSubmitted, ToolSuspended})
 """Events that may put a row into the index. All others change nothing in a session that has none."""
 
 
@@ -74,6 +81,7 @@ class DueRow(NamedTuple):
     at: float | None
     """When it is due, in seconds since 1970; None for what has no such time."""
     call_id: str = ""
+    """Of a task: its priority and its tenant, with a blank between them."""
 
 
 class DueChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +136,13 @@ def _change(session_id: str, event: AnyEvent) -> DueChanges | None:
         case RunStarted() | RunFinished() | SessionRewound() | SessionChanged(status="deleted"):
             deadline = event.deadline if isinstance(event, RunStarted) else None
             return DueChanges(drops_all=True, puts=tuple(_deadline(session_id, deadline)))
+        case TaskSubmitted():
+            at = event.at if event.due_at is None else event.due_at
+            return DueChanges(
+                drops=(_TASK,), puts=(DueRow(session_id, _TASK, "task", at, f"{event.priority} {event.tenant}"),)
+            )
+        case TaskWithdrawn() | SessionForked():  # a task is carried out once: a fork does not inherit it
+            return DueChanges(drops=(_TASK,))
         case RunResumed(deadline=float(deadline)):
             return DueChanges(drops=(_DEADLINE,), puts=tuple(_deadline(session_id, deadline)))
         case _:

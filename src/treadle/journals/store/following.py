@@ -4,12 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from treadle.events import AnyEvent, RunFinished, RunResumed, RunStarted, SessionRewound
+from treadle.events import AnyEvent, RunFinished, RunResumed, RunStarted, SessionRewound, TaskSubmitted, TaskWithdrawn
 
 __all__ = ["LOOK_SECONDS", "Bells", "follow"]
 
 LOOK_SECONDS = 0.5
 """How often a store is asked for what other processes have stored: as often as a holder looks for messages."""
+
+
+_TURNS = (RunFinished, RunStarted, RunResumed, SessionRewound, TaskSubmitted, TaskWithdrawn)
+"""Events after which a session's run has ended, or has not."""
 
 
 class Bells(dict[str, set[asyncio.Event]]):
@@ -42,7 +46,7 @@ class Bells(dict[str, set[asyncio.Event]]):
 async def follow(
     read: Callable[[int], Awaitable[Sequence[AnyEvent]]], changed: Callable[[int], Awaitable[None]], after: int
 ) -> AsyncIterator[AnyEvent]:
-    """Give the events after a number as they come, until a run has ended.
+    """Give the events after a number as they come, until a run has ended, or a task was withdrawn.
 
     Args:
         read: Returns the events after a number.
@@ -52,8 +56,8 @@ async def follow(
         is_over = False
         for event in await read(after):
             after = event.seq
-            if isinstance(event, RunFinished | RunStarted | RunResumed | SessionRewound):
-                is_over = isinstance(event, RunFinished)
+            if isinstance(event, _TURNS):
+                is_over = isinstance(event, RunFinished | TaskWithdrawn)
             yield event
         if is_over:
             return

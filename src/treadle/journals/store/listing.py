@@ -6,6 +6,7 @@ from typing import Any
 from treadle.errors import ConfigurationError
 from treadle.fields import explained
 from treadle.ports import SessionFilter, SessionInfo
+from treadle.ports.journals import WORKER
 
 __all__ = ["check_filter", "conditions", "listed"]
 
@@ -57,6 +58,8 @@ def conditions(
 
     kinds = one_of("state", "phase", where.phases) + one_of(status, "status", where.statuses)
     asked = [f"({' OR '.join(kinds)})"] if kinds else []
+    if WORKER not in where.phases:
+        asked.append(f"state <> '{WORKER}'")
     if where.without_deleted:
         asked.append(f"{status} <> 'deleted'")
     if where.parent_id is not None:

@@ -3,7 +3,15 @@
 from collections.abc import Sequence
 
 from treadle.errors import ConfigurationError, SessionConflict, SessionExists, UnknownSession, shown
-from treadle.events import AnyEvent, RunStarted, SessionChanged, SessionForked, SessionSpawned, SessionStatus
+from treadle.events import (
+    AnyEvent,
+    RunStarted,
+    SessionChanged,
+    SessionForked,
+    SessionSpawned,
+    SessionStatus,
+    TaskSubmitted,
+)
 
 __all__ = [
     "TASK_CHARS",
@@ -118,9 +126,10 @@ def parent_of(events: Sequence[AnyEvent]) -> tuple[str, int] | None:
 def task_of(events: Sequence[AnyEvent]) -> str:
     """Return the first words of the first task among the events that has any, on one line; empty when none has."""
     for event in events:
-        if isinstance(event, RunStarted):
+        if isinstance(event, RunStarted | TaskSubmitted):
             # Twice the length is read, so that a long task full of control characters costs little.
-            shown = event.task[: 2 * TASK_CHARS]
+            task = event.task if isinstance(event, RunStarted) else event.message.text
+            shown = task[: 2 * TASK_CHARS]
             if not shown.isprintable():
                 shown = "".join([char if char.isprintable() else " " for char in shown])
             if words := " ".join(shown.split())[:TASK_CHARS]:

@@ -1,0 +1,36 @@
+"""`treadle sessions watch`: see a session at work, in whichever process, until its run has ended."""
+
+from treadle import StopReason
+from treadle.cli.exits import exit_code
+from treadle.cli.input.options import Options
+from treadle.cli.input.settings import settings_of
+from treadle.cli.output.progress import Progress
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.sessions import find_session, named, opened
+from treadle.events import RunFinished, TaskSubmitted, TaskWithdrawn, event_object
+
+__all__ = ["watch"]
+
+
+async def watch(options: Options, terminal: Terminal) -> int:
+    """Show the events of a session as they are stored."""
+    progress, code = Progress(terminal), 0
+    async with opened(settings_of(options).journal, must_exist=True) as journal:
+        session_id = (await find_session(journal, named(options))).id
+        async for event in journal.follow(session_id, after=options.after):
+            if options.as_json:
+                terminal.data(event_object(event))
+            else:
+                progress.on_event(event)
+            match event:
+                case TaskSubmitted() if not options.as_json:
+                    terminal.progress(f"{session_id} waits for a worker with the agent {event.agent}")
+                case TaskWithdrawn() if not options.as_json:
+                    terminal.say(f"The task of {session_id} was cancelled before its run began.")
+                case RunFinished():
+                    code = exit_code(StopReason(event.reason))
+                    if not options.as_json:
+                        terminal.line(event.text)
+                        if not event.completed:
+                            terminal.say(f"treadle: {event.status} ({event.reason}): {event.message}")
+    return code

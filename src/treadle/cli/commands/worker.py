@@ -1,0 +1,84 @@
+"""`treadle worker`: carry out what was submitted to a journal, until a signal ends it."""
+
+import asyncio
+import logging
+import signal
+from pathlib import Path
+
+from treadle import Agent
+from treadle.cli.agent_sources import load_agents
+from treadle.cli.exits import UsageError
+from treadle.cli.input.options import Options
+from treadle.cli.input.places import shown_journal
+from treadle.cli.input.settings import Settings, settings_of
+from treadle.cli.making import make_agent
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.running import quiet_logs
+from treadle.workers import AgentMaker, Worker
+
+__all__ = ["check_shared", "command"]
+
+DEFAULT = "default"
+"""The agent of a worker to which none was named."""
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """Work until a signal ends it."""
+    quiet_logs()
+    settings = settings_of(options)
+    check_shared(settings)
+    worker = Worker(
+        settings.journal,
+        _agents(options, settings),
+        concurrency=options.concurrency,
+        tenants=options.tenants or None,
+        name=options.name,
+        drain_seconds=options.drain_seconds,
+    )
+    logging.getLogger("treadle.workers").setLevel(logging.INFO)
+    return asyncio.run(_work(worker, settings, terminal))
+
+
+async def _work(worker: Worker, settings: Settings, terminal: Terminal) -> int:
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: int) -> None:
+        terminal.say(
+            f"treadle: {signal.Signals(number).name} received: the worker takes nothing new. Once more ends it at once."
+        )
+        for known in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(known)
+        worker.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal, number)
+    terminal.say(
+        f"treadle: worker {worker.name} on {shown_journal(settings.journal)}: {', '.join(worker.agents)}. Ctrl-C ends it."
+    )
+    await worker.run()
+    done = 0 if worker.info is None else worker.info.done
+    terminal.say(f"treadle: worker {worker.name} has ended; {done} runs were brought to an end or a pause.")
+    return 0
+
+
+def _agents(options: Options, settings: Settings) -> dict[str, AgentMaker]:
+    if options.agents:
+        return load_agents(options.agents, Path(settings.root))
+    agent = make_agent(settings, settings.model)
+
+    def make() -> Agent:
+        return agent
+
+    return {DEFAULT: make}
+
+
+def check_shared(settings: Settings) -> None:
+    """Refuse a journal that nobody else can see.
+
+    Raises:
+        UsageError: It is in memory.
+    """
+    if settings.journal == "memory:":
+        raise UsageError(
+            "Workers share a journal, and nobody else sees `memory:`. Name a file or a database: --journal agent.db."
+        )

@@ -1,0 +1,72 @@
+"""What `treadle worker`, `submit` and `workers` take. Reads nothing and acts on nothing."""
+
+import argparse
+import re
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from treadle.cli.input.readers import instant
+
+__all__ = ["add_submit", "add_worker", "add_workers"]
+
+
+class _Flags(Protocol):
+    def flag(self, *names: str, **words: Any) -> None: ...
+
+    def add_argument(self, *names: str, **words: Any) -> Any: ...
+
+
+def add_worker(parser: _Flags, add_running: Callable[[Any], None]) -> None:
+    """Add what a worker is and which agents it has."""
+    parser.flag(
+        "--agents", action="append", metavar="WHAT",
+        help="FILE.py or module:attr with agents, or functions that make them, by name; repeatable "
+        "(else one agent `default`, of the model, tools and rules given here)",
+    )  # fmt: skip
+    parser.flag("--name", metavar="NAME", help="of the worker, unique on its journal (machine and process)")
+    parser.flag("--concurrency", type=_count, metavar="N", help="how many sessions it runs side by side (4)")
+    parser.flag(
+        "--tenant", dest="tenants", action="append", metavar="NAME", help="begin tasks of this tenant only; repeatable"
+    )
+    parser.flag(
+        "--drain-seconds", type=_seconds, metavar="N",
+        help="how long its runs may end by themselves after SIGTERM or Ctrl-C, until others take them over (30)",
+    )  # fmt: skip
+    add_running(parser)
+
+
+def add_submit(parser: _Flags, add_listing: Callable[[Any], None]) -> None:
+    """Add what a task is and when it begins."""
+    parser.add_argument("task", nargs="?", help="what to do; - reads it from standard input")
+    parser.flag("--agent", metavar="NAME", help="which agent of the workers carries it out (default)")
+    parser.flag("--tenant", metavar="NAME", help="whose task it is: tenants take turns")
+    parser.flag("--priority", type=_priority, metavar="N", help="higher begins first among a tenant's tasks (0)")
+    parser.flag("--at", dest="begins_at", type=instant, metavar="TIME", help="when it begins, as 2026-11-30T18:00")
+    parser.flag("--key", metavar="KEY", help="the same key twice is one session")
+    parser.flag("--by", metavar="NAME", help="who submits it, for the record (your login)")
+    parser.flag("--wait", dest="is_waiting", action="store_true", help="wait for its end, and print the answer")
+    add_listing(parser)
+
+
+def add_workers(parser: _Flags, add_listing: Callable[[Any], None]) -> None:
+    """Add what chooses the workers of a list."""
+    parser.flag("--all", dest="shows_deleted", action="store_true", help="those too whose process has ended")
+    add_listing(parser)
+
+
+def _count(text: str) -> int:
+    if re.fullmatch(r"[1-9]\d{0,4}", text, re.ASCII):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"a number from 1 to 99999; got {text!r:.60}")
+
+
+def _priority(text: str) -> int:
+    if re.fullmatch(r"-?\d{1,9}", text, re.ASCII):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"a priority is a whole number such as 5; got {text!r:.60}")
+
+
+def _seconds(text: str) -> float:
+    if re.fullmatch(r"\d{1,7}(\.\d{1,6})?", text, re.ASCII):
+        return float(text)
+    raise argparse.ArgumentTypeError(f"seconds are a number such as 30; got {text!r:.60}")

@@ -1,0 +1,249 @@
+"""Carrying out what is to be done in one session: its submitted task, or the run that can go on. The lease and the events decide."""
+
+import copy
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import msgspec
+
+from treadle.agents.agent import Agent
+from treadle.agents.registry import check_agent
+from treadle.budgets import budget_from
+from treadle.engine.lifecycle import Lifecycle
+from treadle.engine.reports import RunResult
+from treadle.errors import (
+    AgentChanged,
+    ConfigurationError,
+    JournalError,
+    NothingToResume,
+    SessionConflict,
+    SessionHeld,
+    SessionNotActive,
+    TreadleError,
+    UnknownAgent,
+    UnknownSession,
+    shown,
+)
+from treadle.ports import Clock, HasOverview, Journal
+from treadle.redaction import redacted_logger
+from treadle.resolve import open_session
+from treadle.sessions.session import Session
+from treadle.state import RunState
+
+__all__ = ["AgentMaker", "Carrier", "Leash"]
+
+logger = redacted_logger(__name__)
+
+AgentMaker: TypeAlias = Callable[[], Agent | Awaitable[Agent]]
+"""Makes an agent, once for a worker."""
+
+_NOT_OURS = (
+    SessionHeld,
+    SessionConflict,
+    UnknownAgent,
+    AgentChanged,
+    UnknownSession,
+    SessionNotActive,
+    NothingToResume,
+)
+"""What says that another worker, or a person, has the session, or is to have it."""
+
+
+class Leash:
+    """A journal that stores nothing any more once it was cut: whoever uses it has handed its sessions over.
+
+    Everything else is the journal's own.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._is_cut = False
+
+    def cut(self) -> None:
+        """Refuse all further events."""
+        self._is_cut = True
+
+    async def append(self, *args: Any, **options: Any) -> None:  # Any: as the journal's own
+        if self._is_cut:
+            raise JournalError("The worker ends: it has handed its sessions over.")
+        await self._journal.append(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:  # Any: as the journal's own
+        return getattr(self._journal, name)
+
+
+class Carrier:
+    """Runs sessions for a worker.
+
+    Args:
+        agents: What makes each agent, by the name under which tasks are submitted.
+        tries: How often the process of a run may die at one place until the session is set aside.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        agents: Mapping[str, AgentMaker],
+        *,
+        clock: Clock,
+        tries: int,
+        deps: Any = None,  # Any: the application's own object
+    ) -> None:
+        self._leash = Leash(journal)
+        self._makers = agents
+        self._made: dict[str, Agent] = {}
+        self._clock = clock
+        self._tries = tries
+        self._deps = deps
+        self._failures: dict[str, int] = {}
+        self._lives: dict[str, Lifecycle] = {}
+
+    @property
+    def sessions(self) -> tuple[str, ...]:
+        """The sessions that are being run."""
+        return tuple(self._lives)
+
+    async def carry(self, session_id: str) -> RunResult | None:
+        """Do what is to be done in a session. Return how its run ended or paused; None where there was nothing to do for this worker."""
+        try:
+            async with self._opened(session_id) as session:
+                life = await self._life(session)
+                if life is None:
+                    return None
+                self._lives[session_id] = life
+                result = await life.finish()
+                self._failures.pop(session_id, None)
+                return None if result.status == "paused" and await session.journal.inbox(session_id) else result
+        except _NOT_OURS as error:
+            logger.debug("Session %s is left to others: %s", session_id, error)
+        except JournalError as error:
+            logger.warning("Session %s stopped, because its journal failed: %s It goes on later.", session_id, error)
+        except TreadleError as error:
+            await self._set_aside_after(session_id, error)
+        finally:
+            self._lives.pop(session_id, None)
+        return None
+
+    def hand_over(self) -> None:
+        """Let go of all sessions where they stand: nothing more is recorded of them here, and other workers resume them."""
+        self._leash.cut()
+        for life in tuple(self._lives.values()):
+            life.cancel()
+
+    @asynccontextmanager
+    async def _opened(self, session_id: str) -> AsyncIterator[Session]:
+        leash: Any = self._leash  # it is the journal, but for its appends
+        async with open_session(leash, id=session_id, clock=self._clock, must_exist=True) as session:
+            yield session
+
+    async def _life(self, session: Session) -> Lifecycle | None:
+        """Return the run that is to begin or to go on; None where there is none."""
+        session.check_active()
+        state = session.state
+        run = state.run
+        if state.submitted is not None:
+            return await self._beginning(session)
+        if state.caller is not None or run is None or run.phase not in ("running", "paused"):
+            return None
+        if run.deaths_now >= self._tries and not await _is_live(session):
+            await self._set_aside(session, f"Its worker died {run.deaths_now} times at the same place.")
+            return None
+        return await self._going_on(session, run)
+
+    async def _beginning(self, session: Session) -> Lifecycle:
+        task = session.state.submitted
+        assert task is not None
+        agent = await self._agent(task.agent)
+        life = agent._life(  # noqa: SLF001 - a worker is a door of the agent, as `run` is
+            _opening(session),
+            task=task.message,
+            deps=self._deps,
+            budget=None if task.budget is None else budget_from(task.budget),
+            deadline=task.deadline,
+        )
+        life.takes_submitted, life.admit = True, _check_waits
+        return life
+
+    async def _going_on(self, session: Session, run: RunState) -> Lifecycle:
+        agent = await self._agent(run.agent)
+        life = agent._life(_opening(session), task=None, deps=self._deps, budget=None, deadline=None)  # noqa: SLF001 - as above
+
+        def admit(session: Session) -> None:
+            now = session.state.run
+            if now is None or now.phase not in ("running", "paused"):
+                raise SessionConflict(f"The run of session {session.id!r} has ended meanwhile.")
+            check_agent(agent, session, accepts=False)
+
+        life.admit = admit
+        return life
+
+    async def _agent(self, name: str) -> Agent:
+        """Return the agent of this name, made once.
+
+        Raises:
+            UnknownAgent: This worker has none.
+            ConfigurationError: It could not be made.
+        """
+        if name not in self._makers:
+            raise UnknownAgent(f"This worker has no agent {shown(name)}.")
+        if name not in self._made:
+            agent = self._makers[name]()
+            self._made[name] = _named(await agent if inspect.isawaitable(agent) else agent, name)
+        return self._made[name]
+
+    async def check_agents(self) -> None:
+        """Make every agent and check it, before any session is taken.
+
+        Raises:
+            ConfigurationError: One could not be made, or is wrong.
+        """
+        for name in self._makers:
+            (await self._agent(name)).check()
+
+    async def _set_aside_after(self, session_id: str, error: TreadleError) -> None:
+        """Count a run that could not begin or go on, and set its session aside after some tries."""
+        self._failures[session_id] = failures = self._failures.get(session_id, 0) + 1
+        logger.warning("Session %s could not be run: %s", session_id, error)
+        if failures >= self._tries:
+            async with self._opened(session_id) as session:
+                await self._set_aside(session, f"It could not be run: {error}")
+
+    async def _set_aside(self, session: Session, reason: str) -> None:
+        logger.warning("Session %s is set aside. %s", session.id, reason)
+        self._failures.pop(session.id, None)
+        try:
+            await session.change(status="suspended", by="worker", reason=reason)
+        except (SessionHeld, SessionConflict) as error:
+            logger.info("Session %s is not set aside after all: %s", session.id, error)
+
+
+def _named(agent: object, name: str) -> Agent:
+    """Return an agent that has the name under which its tasks are submitted."""
+    if not isinstance(agent, Agent):
+        raise ConfigurationError(
+            f"What makes the agent {name!r} returned {shown(agent)}. Give a function that returns an Agent: "
+            f"Worker(journal, agents={{{name!r}: make_agent}})."
+        )
+    if agent.name == name:
+        return agent
+    named = copy.copy(agent)
+    named._spec = msgspec.structs.replace(agent._spec, name=name, fingerprint={})  # noqa: SLF001 - a copy of ours
+    return named
+
+
+def _opening(session: Session) -> Callable[[], Awaitable[Session]]:
+    async def opening() -> Session:
+        return session
+
+    return opening
+
+
+def _check_waits(session: Session) -> None:
+    if session.state.submitted is None:
+        raise SessionConflict(f"The task of session {session.id!r} was taken by another worker, or was cancelled.")
+
+
+async def _is_live(session: Session) -> bool:
+    return isinstance(session.journal, HasOverview) and await session.journal.is_held(session.id)

@@ -1,0 +1,219 @@
+"""Finding what is to be done in a journal, without a queue beside it: submitted tasks, answers, due times, and runs whose process died.
+
+The dispatcher of workers that share a journal, in one process or in several. Runs nothing.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from treadle.errors import JournalError
+from treadle.ports import Clock, DueItem, HasInboxes, HasOverview, Journal, SessionFilter
+from treadle.redaction import redacted_logger
+
+__all__ = ["JournalDispatcher"]
+
+logger = redacted_logger(__name__)
+
+GLANCE_SECONDS = 0.02
+"""How often a look is taken at whether the journal's file has changed."""
+LOOK_SECONDS = 0.25
+"""How often the journal is asked, where nothing says that it has changed."""
+SWEEP_SECONDS = 1.0
+"""How often runs are looked for whose process has died."""
+_SHARE = 5
+"""A look at a journal takes at most one part in so many of the time."""
+_AWAY_SECONDS = (0.1, 30.0)
+"""How long a session is left alone in which there was nothing to do: it doubles from the first to the last."""
+_CHOICE = 8
+"""Workers choose at random among so many: two that choose the same are in each other's way."""
+
+
+class _Work(msgspec.Struct, frozen=True):
+    session_id: str
+    tenant: str = ""
+    priority: int = 0
+    at: float = 0.0
+    is_task: bool = False
+
+
+class _Away(msgspec.Struct):
+    """A session in which there was nothing to do."""
+
+    seconds: float = _AWAY_SECONDS[0]
+    until: float = 0.0
+
+
+class JournalDispatcher:
+    """The `Dispatcher` of workers that read the journal itself.
+
+    Args:
+        tenants: Whose tasks it delivers; None for those of every tenant.
+    """
+
+    def __init__(self, journal: Journal, *, clock: Clock, tenants: Collection[str] | None = None) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._tenants = None if tenants is None else frozenset(tenants)
+        self._file = _log_of(journal.location)
+        self._found: list[_Work] = []
+        self._running: dict[str, str] = {}  # sessions that were delivered here, with their tenants
+        self._away: dict[str, _Away] = {}
+        self._served: Counter[str] = Counter()
+        self._nudge = asyncio.Event()
+        self._swept_at = float("-inf")
+
+    async def send(self, session_id: str, *, at: float | None = None, priority: int = 0) -> None:
+        """Look at the journal at once: the session waits there already."""
+        self._nudge.set()
+
+    async def next(self) -> "_Delivery":
+        while True:
+            if (work := self._choose()) is not None:
+                self._running[work.session_id] = work.tenant
+                self._served[work.tenant] += 1
+                return _Delivery(self, work)
+            await self._wait()
+            await self._look()
+
+    async def close(self) -> None:
+        self._found.clear()
+
+    @property
+    def waiting(self) -> int:
+        """How many sessions were found that no worker has taken yet, at the last look."""
+        return len(self._found)
+
+    # --- choosing
+
+    def _choose(self) -> _Work | None:
+        """Return what is to be done first: what goes on before what begins, then the tenant that has had least, then the priority."""
+        while self._found:
+            busy = Counter(self._running.values())
+            ranks = [self._rank(work, busy) for work in self._found]
+            first = min(ranks)
+            equal = [work for work, rank in zip(self._found, ranks, strict=True) if rank == first]
+            equal.sort(key=lambda work: work.at)
+            chosen = random.choice(equal[:_CHOICE])  # noqa: S311 - no secret
+            self._found.remove(chosen)
+            if chosen.session_id not in self._running:
+                return chosen
+        return None
+
+    def _rank(self, work: _Work, busy: Counter[str]) -> tuple[bool, int, int, str, int]:
+        tenant = work.tenant
+        return work.is_task, busy[tenant], self._served[tenant], tenant, -work.priority
+
+    # --- looking
+
+    async def _wait(self) -> None:
+        """Wait until the journal may hold something new."""
+        seen, waited = _stamp_of(self._file), 0.0
+        while waited < LOOK_SECONDS and not self._nudge.is_set():
+            step = GLANCE_SECONDS if self._file else LOOK_SECONDS
+            with suppress(TimeoutError):
+                async with asyncio.timeout(step):
+                    await self._nudge.wait()
+            waited += step
+            if self._file and _stamp_of(self._file) != seen:
+                break
+        self._nudge.clear()
+
+    async def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        try:
+            self._found = await self._ready()
+        except JournalError as error:
+            logger.warning("The journal cannot be asked what is to be done: %s. The worker waits for it.", error)
+            self._found = []
+            await asyncio.sleep(SWEEP_SECONDS)
+        took = loop.time() - begun
+        if not self._found:
+            await asyncio.sleep(min(took * (_SHARE - 1), SWEEP_SECONDS))
+
+    async def _ready(self) -> list[_Work]:
+        """Return the sessions in which there may be something to do."""
+        now = self._clock.now()
+        found = {item.session_id: _work_of(item) for item in await self._journal.due(before=now) if _is_work(item)}
+        found |= {one: _Work(one) for one in await self._with_messages() if one not in found}
+        if asyncio.get_running_loop().time() - self._swept_at >= SWEEP_SECONDS:
+            self._swept_at = asyncio.get_running_loop().time()
+            found |= {one: _Work(one) for one in await self._left() if one not in found}
+        return [work for work in found.values() if self._is_wanted(work)]
+
+    def _is_wanted(self, work: _Work) -> bool:
+        away = self._away.get(work.session_id)
+        return (
+            work.session_id not in self._running
+            and (self._tenants is None or not work.is_task or work.tenant in self._tenants)
+            and (away is None or asyncio.get_running_loop().time() >= away.until)
+        )
+
+    async def _with_messages(self) -> Iterable[str]:
+        if isinstance(self._journal, HasInboxes):
+            return await self._journal.with_messages()
+        open_ones = await self._journal.sessions(SessionFilter(phases=("paused", "running")))
+        return [info.id for info in open_ones if await self._journal.inbox(info.id)]
+
+    async def _left(self) -> list[str]:
+        """Return the runs that are under way and that nobody holds: their processes have died, or handed them over."""
+        infos = await self._journal.sessions(SessionFilter(phases=("running",)))
+        own = [info.id for info in infos if info.status == "active" and info.id not in self._running]
+        if not isinstance(self._journal, HasOverview):
+            return own
+        return [one for one in own if not await self._journal.is_held(one)]
+
+    # --- what became of a delivery
+
+    def _ended(self, work: _Work, *, is_done: bool) -> None:
+        self._running.pop(work.session_id, None)
+        if is_done:
+            self._away.pop(work.session_id, None)
+        else:
+            away = self._away.setdefault(work.session_id, _Away())
+            away.until = asyncio.get_running_loop().time() + away.seconds
+            away.seconds = min(2 * away.seconds, _AWAY_SECONDS[1])
+        self._nudge.set()
+
+
+class _Delivery:
+    """A session that was found in the journal."""
+
+    def __init__(self, dispatcher: JournalDispatcher, work: _Work) -> None:
+        self._dispatcher = dispatcher
+        self._work = work
+
+    @property
+    def session_id(self) -> str:
+        return self._work.session_id
+
+    async def end(self, *, is_done: bool) -> None:
+        self._dispatcher._ended(self._work, is_done=is_done)  # noqa: SLF001 - its own dispatcher
+
+
+def _is_work(item: DueItem) -> bool:
+    return item.kind != "deadline"  # a run that is live ends itself, and one that is not is found by other ways
+
+
+def _work_of(item: DueItem) -> _Work:
+    return _Work(item.session_id, item.tenant, item.priority, item.at, item.kind == "task")
+
+
+def _log_of(location: str) -> str:
+    """Return the file that grows with each commit; empty for a journal that is not a file here."""
+    file = Path(location)
+    return f"{location}-wal" if file.is_absolute() and file.exists() else ""
+
+
+def _stamp_of(file: str) -> tuple[int, int] | None:
+    try:
+        found = Path(file).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size

@@ -1,0 +1,143 @@
+"""The presence of workers: each holds a place in the journal as long as it lives, and writes there what it does."""
+
+import os
+import socket
+from collections.abc import Callable
+
+import msgspec
+
+from treadle.errors import ConfigurationError, JournalError, SessionHeld, WorkerNameTaken, shown
+from treadle.events import SessionChanged
+from treadle.fields import Documented
+from treadle.ports import Clock, HasOverview, Journal, Lease, SessionFilter
+from treadle.ports.journals import WORKER
+from treadle.redaction import redacted_logger
+from treadle.sessions.checkpoints import fold
+
+__all__ = ["Presence", "WorkerInfo", "list_workers"]
+
+logger = redacted_logger(__name__)
+
+_PREFIX = "worker/"
+
+
+class WorkerInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """A worker, as it has said itself."""
+
+    name: str
+    """Its name, unique among those that share the journal."""
+    host: str
+    """The machine."""
+    pid: int
+    """The process."""
+    agents: tuple[str, ...]
+    """The agents that it has."""
+    concurrency: int
+    """How many sessions it runs side by side at most."""
+    tenants: tuple[str, ...] | None = None
+    """Whose tasks it takes; None for those of every tenant."""
+    since: float
+    """When it began, in seconds since 1970."""
+    sessions: tuple[str, ...] = ()
+    """The sessions that it ran when it last said so."""
+    done: int = 0
+    """How many runs it had brought to their end or to a pause then."""
+    is_draining: bool = False
+    """Whether it takes nothing new any more."""
+    is_alive: bool = True
+    """Whether its process seems to live."""
+
+
+class Presence:
+    """A worker's place in the journal.
+
+    Args:
+        on_lost: Called when another process has taken the place, because this one had given no sign of life.
+    """
+
+    def __init__(self, journal: Journal, clock: Clock, info: WorkerInfo, *, on_lost: Callable[[], None]) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._id = _PREFIX + info.name
+        self._on_lost = on_lost
+        self._lease: Lease | None = None
+        self._head = 0
+        self.info = info
+        """What the worker has said last."""
+
+    async def take(self) -> None:
+        """Take the place.
+
+        Raises:
+            WorkerNameTaken: A worker that lives has this name.
+            JournalError: The store failed.
+        """
+        await self._journal.create(self._id)
+        try:
+            self._lease = await self._journal.acquire(self._id, on_lost=self._on_lost, on_message=_pass)
+        except SessionHeld as error:
+            raise WorkerNameTaken(
+                f"A worker named {self.info.name!r} is at work on this journal already: {error} "
+                "Give each worker a name of its own, or none: --name, or Worker(name=...)."
+            ) from error
+        self._head = len(await self._journal.read(self._id))
+        await self._store()
+
+    async def tell(self, info: WorkerInfo) -> None:
+        """Write what the worker does, where it has changed."""
+        if info == self.info or self._lease is None:
+            return
+        self.info = info
+        try:
+            await self._store()
+        except JournalError as error:
+            logger.info("What worker %s does could not be written: %s", info.name, error)
+
+    async def leave(self) -> None:
+        """Give the place back. May be called twice."""
+        if self._lease is not None:
+            lease, self._lease = self._lease, None
+            await lease.release()
+
+    async def _store(self) -> None:
+        said = msgspec.to_builtins(self.info)
+        event = SessionChanged(
+            session_id=self._id, seq=self._head + 1, at=self._clock.now(), metadata={"worker": said}, by=self.info.name
+        )
+        await self._journal.append(self._id, [event], state=WORKER, durable=False)
+        self._head += 1
+
+
+async def list_workers(journal: Journal, *, all: bool = False) -> tuple[WorkerInfo, ...]:  # noqa: A002 - as the command says
+    """Return the workers of a journal, the one that changed last first.
+
+    Args:
+        all: Name those too whose process has ended.
+
+    Raises:
+        JournalError: The store failed.
+    """
+    found = []
+    for row in await journal.sessions(SessionFilter(phases=(WORKER,))):
+        said = fold(row.id, await journal.read(row.id)).metadata.get("worker")
+        is_alive = isinstance(journal, HasOverview) and await journal.is_held(row.id)
+        if said is not None and (is_alive or all):
+            found.append(msgspec.convert({**said, "is_alive": is_alive}, WorkerInfo))
+    return tuple(found)
+
+
+def checked_worker_name(name: str | None) -> str:
+    """Return a worker's name; one is made of machine and process where none is given.
+
+    Raises:
+        ConfigurationError: It is not 1 to 100 printable characters.
+    """
+    if name is None:
+        return f"{socket.gethostname()}-{os.getpid()}"
+    if not isinstance(name, str) or not 0 < len(name) <= 100 or not name.isprintable():
+        raise ConfigurationError(f"A worker's name has 1 to 100 printable characters; got {shown(name)}.")
+    return name
+
+
+def _pass() -> None:
+    """A worker gets no messages."""

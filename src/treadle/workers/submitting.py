@@ -1,0 +1,224 @@
+"""Submitting a task for whichever worker has its agent, and waiting for what became of it. Runs nothing itself."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from treadle.budgets import Budget, Deadline, epoch_seconds
+from treadle.canonical import find_unencodable
+from treadle.errors import ConfigurationError, SessionExists, TaskCancelled, UnknownSession, shown
+from treadle.events import AnyEvent, RunFinished, SessionChanged, TaskSubmitted, TaskWithdrawn
+from treadle.fields import Documented
+from treadle.messages import Message, user_message
+from treadle.ports import Clock, Dispatcher, Journal
+from treadle.resolve import open_journal
+from treadle.resolve.system import SystemClock, SystemRandomness
+from treadle.sessions.checkpoints import fold
+from treadle.tools import JsonObject
+
+__all__ = ["TaskResult", "follow", "result", "shared_journal", "submit"]
+
+
+class TaskResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """What became of a submitted task, as its session's journal says."""
+
+    session_id: str
+    """The session that carried it out."""
+    status: str
+    """`completed`, `stopped` or `failed`."""
+    reason: str
+    """The stop reason, such as `completed`."""
+    message: str = ""
+    """How the run ended, in one sentence."""
+    text: str = ""
+    """The answer, or the last text before an abnormal stop."""
+    output: Any = None
+    """The structured answer, or the payload of the tool that ended the run. A JSON value."""
+
+    @property
+    def completed(self) -> bool:
+        """Whether the task is done."""
+        return self.status == "completed"
+
+
+async def submit(
+    journal: str | Path | Journal,
+    agent: str,
+    task: str | Message,
+    *,
+    tenant: str = "",
+    priority: int = 0,
+    at: float | datetime | None = None,
+    key: str | None = None,
+    budget: Budget | None = None,
+    deadline: Deadline | None = None,
+    metadata: JsonObject | None = None,
+    by: str = "",
+    dispatcher: Dispatcher | None = None,
+    clock: Clock | None = None,
+) -> str:
+    """Store a task for whichever worker has this agent, and return the id of its session. The task is stored when this returns.
+
+    Example:
+        session_id = await submit("agent.db", "support", "Answer ticket 7", key="ticket-7")
+        answer = await result("agent.db", session_id)
+
+    Args:
+        journal: A file's path, `postgresql://...`, or a journal that is open (it stays open). The workers use the same one.
+        agent: The name under which workers have the agent.
+        task: What to do.
+        tenant: Whose task it is: tenants take turns.
+        priority: Among the waiting tasks of one tenant, those with a higher number begin first.
+        at: When it begins at the earliest: a datetime with its time zone, or seconds since 1970; None for at once.
+        key: Names the task among those of its tenant: the same key twice is one session, and the first task counts.
+        budget: In place of the agent's.
+        deadline: The instant at which its run must have ended.
+        metadata: Of the session, beside its tenant.
+        by: Who submits it, for the record.
+        dispatcher: Told of the session, where workers have one of their own; None for workers that read the journal.
+        clock: In place of the machine's clock, for tests.
+
+    Raises:
+        ConfigurationError: A value is invalid.
+        JournalError: The store failed. The task is not submitted, or, where its outcome is unknown, is found again by its key.
+    """
+    message = _checked(agent, task, tenant, priority, key, by)
+    starts_at = None if at is None else epoch_seconds(at)
+    session_id = _id_of(tenant, key)
+    now = (clock or SystemClock()).now()
+    about = {**(metadata or {}), **({"tenant": tenant} if tenant else {})}
+    submitted = TaskSubmitted(
+        message=message,
+        agent=agent,
+        tenant=tenant,
+        priority=priority,
+        due_at=starts_at,
+        budget=None if budget is None else msgspec.to_builtins(budget),
+        deadline=None if deadline is None else epoch_seconds(deadline),
+        by=by,
+    )
+    events: list[AnyEvent] = [SessionChanged(metadata=about, by=by)] if about else []
+    events = [
+        msgspec.structs.replace(event, session_id=session_id, seq=seq, at=now)
+        for seq, event in enumerate([*events, submitted], start=1)
+    ]
+    async with shared_journal(journal) as store:
+        try:
+            await store.adopt(session_id, events, state="queued")
+        except SessionExists:
+            if key is None or await _is_deleted(store, session_id):
+                raise
+    if dispatcher is not None:
+        await dispatcher.send(session_id, at=starts_at, priority=priority)
+    return session_id
+
+
+async def result(
+    journal: str | Path | Journal,
+    session_id: str,
+    *,
+    timeout: float | None = None,  # noqa: ASYNC109 - the face's word
+) -> TaskResult:
+    """Wait until the session's run has ended, in whatever process, and return how it ended. One that is paused is waited for.
+
+    Args:
+        timeout: Seconds to wait; None for as long as it takes.
+
+    Raises:
+        UnknownSession: The journal has no such session.
+        TaskCancelled: The task was cancelled before its run began.
+        TimeoutError: The run has not ended in time. It is still under way, waits for a worker, or waits for a person.
+        JournalError: The store failed.
+    """
+    end: RunFinished | TaskWithdrawn | None = None
+    async with shared_journal(journal) as store, asyncio.timeout(timeout):
+        if not await store.read(session_id):
+            raise UnknownSession(f"There is no session {shown(session_id)} in the journal {store.location}.")
+        async for event in store.follow(session_id):
+            end = event if isinstance(event, RunFinished | TaskWithdrawn) else end
+    if isinstance(end, RunFinished):
+        return TaskResult(
+            session_id=session_id,
+            status=end.status,
+            reason=end.reason,
+            message=end.message,
+            text=end.text,
+            output=end.output,
+        )
+    raise TaskCancelled(f"The task of session {session_id!r} was cancelled before its run began.")
+
+
+async def follow(journal: str | Path | Journal, session_id: str, *, after: int = 0) -> AsyncIterator[AnyEvent]:
+    """Give a session's events as they are stored, by whichever process, until its run has ended.
+
+    After a broken connection, go on with the number of the last event that you have seen.
+
+    Args:
+        after: The number of the event after which to begin.
+
+    Raises:
+        UnknownSession: The journal has no such session.
+        JournalError: The store failed.
+    """
+    async with shared_journal(journal) as store:
+        if not after and not await store.read(session_id):
+            raise UnknownSession(f"There is no session {shown(session_id)} in the journal {store.location}.")
+        async for event in store.follow(session_id, after=after):
+            yield event
+
+
+@asynccontextmanager
+async def shared_journal(journal: str | Path | Journal) -> AsyncIterator[Journal]:
+    """Open a journal by its path, and close it at the end; use one that is open."""
+    if isinstance(journal, str) and journal in ("memory:", ":memory:"):
+        raise ConfigurationError(
+            "Workers share a journal, and nobody else sees `memory:`. Name a file or a PostgreSQL database, or pass an open journal."
+        )
+    if isinstance(journal, str | Path):
+        async with open_journal(journal) as store:
+            yield store
+    elif callable(getattr(journal, "adopt", None)):
+        yield journal
+    else:
+        raise ConfigurationError(f"journal is a path, an address or an open journal; got {shown(journal)}.")
+
+
+async def _is_deleted(store: Journal, session_id: str) -> bool:
+    return fold(session_id, await store.read(session_id)).status == "deleted"
+
+
+def _checked(agent: str, task: str | Message, tenant: str, priority: int, key: str | None, by: str) -> Message:
+    """Return the task as a message.
+
+    Raises:
+        ConfigurationError: A value is invalid.
+    """
+    for name, value in (("agent", agent), ("tenant", tenant), ("key", key), ("by", by)):
+        if value is not None and (not isinstance(value, str) or find_unencodable(value) is not None):
+            raise ConfigurationError(f"submit({name}=...) is a text; got {shown(value)}.")
+    if not agent:
+        raise ConfigurationError(
+            "submit needs the name of an agent, as workers have it: submit(journal, 'support', task)."
+        )
+    if type(priority) is not int:
+        raise ConfigurationError(f"submit(priority=...) is a whole number; got {shown(priority)}.")
+    if not isinstance(task, str | Message) or not task:
+        raise ConfigurationError(f"submit needs a task: a text that is not empty, or a Message; got {shown(task)}.")
+    message = user_message(task) if isinstance(task, str) else task
+    if (fault := find_unencodable(msgspec.to_builtins(message))) is not None:
+        raise ConfigurationError(f"The task cannot be stored: {fault}.")
+    return message
+
+
+def _id_of(tenant: str, key: str | None) -> str:
+    """Return the id of a new session, or of the one that a key names."""
+    if key is None:
+        return "s_" + SystemRandomness().token()
+    named = hashlib.sha256(f"{len(tenant)}:{tenant}{key}".encode()).hexdigest()
+    return f"k_{named[:24]}"

@@ -1,0 +1,274 @@
+"""A worker: takes sessions from its dispatcher, runs them side by side, and says that it is there. Knows no queue."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from treadle.agents.agent import Agent
+from treadle.errors import ConfigurationError, shown
+from treadle.ports import Clock, Delivery, Dispatcher, Journal
+from treadle.redaction import redacted_logger
+from treadle.resolve.system import SystemClock
+from treadle.workers.carrying import AgentMaker, Carrier
+from treadle.workers.finding import JournalDispatcher
+from treadle.workers.presence import Presence, WorkerInfo, checked_worker_name
+from treadle.workers.submitting import shared_journal
+
+__all__ = ["Worker"]
+
+logger = redacted_logger(__name__)
+
+TELL_SECONDS = 1.0
+"""How often a worker writes what it does, where that has changed."""
+
+
+class Worker:
+    """Runs the sessions of a journal for which it has the agents, until it is stopped. As many workers as you like share a journal.
+
+    Example:
+        worker = Worker("agent.db", agents={"support": make_agent}, concurrency=8)
+        await worker.run()
+
+    Args:
+        journal: A file's path, `postgresql://...`, or a journal that is open (it stays open).
+        agents: Functions that make the agents, by the names under which tasks are submitted; or agents with names.
+        concurrency: How many sessions run side by side at most.
+        tenants: Whose tasks it begins; None for those of every tenant.
+        name: Unique among the workers of the journal; None for one made of machine and process.
+        dispatcher: Where sessions come from; None for the journal itself.
+        deps: Your own object; tools find it in `ctx.deps`.
+        tries: How often a session's worker may die at one place until the session is set aside (suspended, with the reason).
+        drain_seconds: How long `stop` lets runs end by themselves until they are handed over to other workers.
+        clock: In place of the machine's clock, for tests.
+
+    Raises:
+        ConfigurationError: A value is invalid.
+    """
+
+    def __init__(
+        self,
+        journal: str | Path | Journal,
+        agents: Mapping[str, AgentMaker] | Iterable[Agent],
+        *,
+        concurrency: int = 4,
+        tenants: Collection[str] | None = None,
+        name: str | None = None,
+        dispatcher: Dispatcher | None = None,
+        deps: Any = None,  # Any: the application's own object
+        tries: int = 3,
+        drain_seconds: float = 30.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self._journal = journal
+        self._makers = _makers_of(agents)
+        _check_counts(concurrency, tries, drain_seconds)
+        self._concurrency = concurrency
+        self._tenants = _checked_tenants(tenants)
+        self._name = checked_worker_name(name)
+        self._dispatcher = dispatcher
+        self._deps = deps
+        self._tries = tries
+        self._drain_seconds = drain_seconds
+        self._clock = clock or SystemClock()
+        self._stopping = asyncio.Event()
+        self._is_lost = False
+        self._done = 0
+        self._carries: set[asyncio.Task[None]] = set()
+        self._free = asyncio.Event()
+        self._info: WorkerInfo | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._name
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The names of its agents."""
+        return tuple(self._makers)
+
+    @property
+    def info(self) -> WorkerInfo | None:
+        """What it does; None before it has begun."""
+        return None if self._info is None else replace(self._info, done=self._done)
+
+    def stop(self) -> None:
+        """Take nothing new. Runs under way may end by themselves for `drain_seconds`; then other workers take them over."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Work until `stop` is called. Cancelling it hands all sessions over at once.
+
+        Raises:
+            ConfigurationError: An agent could not be made.
+            WorkerNameTaken: A worker of this name is at work on the journal.
+            JournalError: The journal cannot be opened.
+        """
+        async with AsyncExitStack() as stack:
+            journal = await stack.enter_async_context(shared_journal(self._journal))
+            carrier = Carrier(journal, self._makers, clock=self._clock, tries=self._tries, deps=self._deps)
+            await carrier.check_agents()
+            presence = await self._present(journal)
+            stack.push_async_callback(presence.leave)
+            dispatcher = self._dispatcher or JournalDispatcher(journal, clock=self._clock, tenants=self._tenants)
+            telling = asyncio.create_task(self._tell(presence, carrier))
+            try:
+                await self._take(dispatcher, carrier)
+                await self._drain(carrier)
+            finally:
+                await self._end(carrier, telling)
+                await presence.tell(replace(presence.info, sessions=(), done=self._done, is_draining=True))
+                if self._dispatcher is None:
+                    await dispatcher.close()
+
+    # --- its place
+
+    async def _present(self, journal: Journal) -> Presence:
+        self._info = WorkerInfo(
+            name=self._name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            agents=tuple(self._makers),
+            concurrency=self._concurrency,
+            tenants=self._tenants,
+            since=self._clock.now(),
+        )
+        presence = Presence(journal, self._clock, self._info, on_lost=self._lose)
+        await presence.take()
+        return presence
+
+    def _lose(self) -> None:
+        """Another worker has this one's name, because this one gave no sign of life: what it ran is others' by now."""
+        logger.warning("Worker %s has lost its place: it gave no sign of life for too long. It ends.", self._name)
+        self._is_lost = True
+        self._stopping.set()
+
+    async def _tell(self, presence: Presence, carrier: Carrier) -> None:
+        while True:
+            await asyncio.sleep(TELL_SECONDS)
+            assert self._info is not None
+            is_draining = self._stopping.is_set()
+            self._info = replace(self._info, sessions=carrier.sessions, done=self._done, is_draining=is_draining)
+            await presence.tell(self._info)
+
+    # --- its work
+
+    async def _take(self, dispatcher: Dispatcher, carrier: Carrier) -> None:
+        """Take sessions, as many as may run side by side, until the worker is stopped."""
+        while (delivery := await self._next(dispatcher)) is not None:
+            carry = asyncio.create_task(self._carry(delivery, carrier))
+            self._carries.add(carry)
+            carry.add_done_callback(self._let_go)
+
+    def _let_go(self, carry: "asyncio.Task[None]") -> None:
+        self._carries.discard(carry)
+        self._free.set()
+
+    async def _next(self, dispatcher: Dispatcher) -> Delivery | None:
+        """Return the next session; None where the worker is stopped."""
+        while len(self._carries) >= self._concurrency:
+            self._free.clear()
+            if await self._or_stopped(self._free.wait()) is None:
+                return None
+        return None if self._stopping.is_set() else await self._or_stopped(dispatcher.next())
+
+    async def _or_stopped(self, waiting: Any) -> Any:  # Any: what is waited for, and what it gives
+        """Return what comes first; None where that is the end of the worker."""
+        wanted, stopped = asyncio.ensure_future(waiting), asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({wanted, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            return wanted.result() if wanted.done() else None
+        finally:
+            stopped.cancel()
+            wanted.cancel()
+
+    async def _carry(self, delivery: Delivery, carrier: Carrier) -> None:
+        is_done = False
+        try:
+            is_done = await carrier.carry(delivery.session_id) is not None
+            self._done += is_done
+        except Exception:
+            logger.exception("Session %s could not be run", delivery.session_id)
+        finally:
+            await delivery.end(is_done=is_done)
+
+    # --- its end
+
+    async def _drain(self, carrier: Carrier) -> None:
+        """Let the runs under way end by themselves for a while, then wait for a moment at which no call may be acting."""
+        if self._carries and not self._is_lost:
+            logger.info("Worker %s ends: %d sessions may still end by themselves.", self._name, len(self._carries))
+            await asyncio.wait(self._carries, timeout=self._drain_seconds)
+
+    async def _end(self, carrier: Carrier, telling: "asyncio.Task[None]") -> None:
+        """Hand over what still runs, and end."""
+        telling.cancel()
+        carrier.hand_over()
+        while self._carries:
+            await asyncio.wait(set(self._carries))
+        with suppress(asyncio.CancelledError):
+            await telling
+
+
+def _makers_of(agents: Mapping[str, AgentMaker] | Iterable[Agent]) -> dict[str, AgentMaker]:
+    """Return what makes each agent, by its name.
+
+    Raises:
+        ConfigurationError: There is none, one has no name, or two have the same.
+    """
+    if isinstance(agents, Mapping):
+        makers: dict[str, AgentMaker] = {}
+        for name, make in agents.items():
+            if not isinstance(name, str) or not name:
+                raise ConfigurationError(f"Agents are named by texts that are not empty; got {shown(name)}.")
+            makers[name] = partial(_same, make) if isinstance(make, Agent) else make
+            if not callable(makers[name]):
+                raise ConfigurationError(
+                    f"Worker(agents={{{name!r}: ...}}) needs a function that makes the agent; got {shown(make)}."
+                )
+    else:
+        makers = {agent.name: partial(_same, agent) for agent in _named_agents(agents)}
+    if not makers:
+        raise ConfigurationError("A worker needs at least one agent: Worker(journal, agents={'support': make_agent}).")
+    return makers
+
+
+def _named_agents(agents: Iterable[Agent]) -> list[Agent]:
+    known = list(agents) if isinstance(agents, Iterable) else [agents]
+    for agent in known:
+        if not isinstance(agent, Agent) or not agent.name:
+            raise ConfigurationError(
+                f"A worker's agent needs a name: Agent(model, name='support'); got {shown(agent)}."
+            )
+    if len({agent.name for agent in known}) < len(known):
+        raise ConfigurationError("Two agents of the worker have the same name. Give each a name of its own.")
+    return known
+
+
+def _same(agent: Agent) -> Agent:
+    return agent
+
+
+def _check_counts(concurrency: object, tries: object, drain_seconds: object) -> None:
+    for name, value in (("concurrency", concurrency), ("tries", tries)):
+        if type(value) is not int or value < 1:
+            raise ConfigurationError(f"Worker({name}=...) is a whole number above 0; got {shown(value)}.")
+    if type(drain_seconds) not in (int, float) or not 0 <= drain_seconds < float("inf"):  # type: ignore[operator]  # a number, by its type
+        raise ConfigurationError(
+            f"Worker(drain_seconds=...) is a number of seconds, 0 or more; got {shown(drain_seconds)}."
+        )
+
+
+def _checked_tenants(tenants: Collection[str] | None) -> tuple[str, ...] | None:
+    if tenants is None:
+        return None
+    if isinstance(tenants, str) or not all(isinstance(one, str) for one in tenants):
+        raise ConfigurationError(f"Worker(tenants=...) is a list of texts; got {shown(tenants)}.")
+    return tuple(tenants)

@@ -1,0 +1,390 @@
+"""Tasks that are submitted anywhere, and carried out by whichever worker has their agent."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle import (
+    Agent,
+    Budget,
+    ConfigurationError,
+    SessionExists,
+    SessionNotActive,
+    UnknownSession,
+    open_journal,
+    open_session,
+    tool,
+)
+from treadle.errors import TaskCancelled, WorkerNameTaken
+from treadle.events import RunFinished, TaskSubmitted
+from treadle.journals.memory import MemoryJournal
+from treadle.ports import SessionFilter
+from treadle.resolve.system import SystemClock
+from treadle.testing import FakeClock, ScriptedModel, call, text
+from treadle.tools import Tool
+from treadle.workers import Worker, follow, list_workers, result, submit
+from treadle.workers.carrying import Carrier
+
+pytestmark = pytest.mark.row("N19")
+
+
+def clerk(*turns: Any, tools: tuple[Tool, ...] = ()) -> Callable[[], Agent]:
+    """Return what makes an agent that answers each task alike."""
+    return lambda: Agent(ScriptedModel([*(turns or [text("done")])] * 500), tools=tools)
+
+
+@asynccontextmanager
+async def working(journal: Any, agents: Any = None, **options: Any) -> AsyncIterator[Worker]:
+    worker = Worker(journal, agents or {"clerk": clerk()}, **options)
+    running = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        await running
+
+
+async def until(condition: Callable[[], Awaitable[object]]) -> None:
+    async with asyncio.timeout(60):
+        while not await condition():
+            await asyncio.sleep(0.02)  # sleep: the store of another connection tells nobody
+
+
+async def test_a_submitted_task_is_carried_out_and_its_result_is_waited_for(address: str) -> None:
+    async with working(address):
+        session_id = await submit(address, "clerk", "Answer ticket 7", tenant="acme", by="ada")
+        answer = await result(address, session_id, timeout=60)
+    assert (answer.status, answer.text, answer.completed) == ("completed", "done", True)
+    async with open_journal(address) as journal, open_session(journal, id=session_id) as session:
+        assert session.state.metadata == {"tenant": "acme"}
+        assert session.state.run is not None
+        assert session.state.run.agent == "clerk"
+        assert session.messages[0].text == "Answer ticket 7"
+
+
+async def test_a_task_waits_until_a_worker_has_its_agent(address: str) -> None:
+    other = await submit(address, "nobody", "Do that")
+    async with working(address):
+        own = await submit(address, "clerk", "Do this")
+        await result(address, own, timeout=60)
+    async with open_journal(address) as journal:
+        phases = {info.id: info.phase for info in await journal.sessions()}
+        assert phases == {own: "completed", other: "queued"}
+        assert [item.session_id for item in await journal.due()] == [other]
+    with pytest.raises(TimeoutError):
+        await result(address, other, timeout=0.01)
+
+
+async def test_the_same_key_twice_is_one_session_of_a_tenant(address: str) -> None:
+    first = await submit(address, "clerk", "Pay invoice 7", key="invoice-7")
+    assert await submit(address, "clerk", "Pay invoice 7", key="invoice-7") == first
+    assert await submit(address, "clerk", "Pay invoice 7", key="invoice-7", tenant="acme") != first
+    async with open_journal(address) as journal:
+        assert len(await journal.sessions()) == 2
+
+
+async def test_many_workers_share_the_tasks_and_each_is_carried_out_once(address: str) -> None:
+    done: Counter[str] = Counter()
+
+    @tool(effect="unsafe", permission="allow")
+    async def pay(invoice: str) -> str:
+        """Pay."""
+        done[invoice] += 1
+        return "paid"
+
+    def make() -> Agent:
+        def answer(request: Any) -> Any:
+            task = request.messages[0].text
+            return text("paid") if request.messages[-1].role == "tool" else call("pay", invoice=task)
+
+        return Agent(ScriptedModel([answer]), tools=[pay])
+
+    ids = [await submit(address, "clerk", f"invoice {n}") for n in range(30)]
+    async with (
+        working(address, {"clerk": make}, name="one", concurrency=3),
+        working(address, {"clerk": make}, name="two", concurrency=3),
+        working(address, {"clerk": make}, name="three", concurrency=3),
+    ):
+        answers = [await result(address, session_id, timeout=60) for session_id in ids]
+    assert {answer.status for answer in answers} == {"completed"}
+    assert done == Counter({f"invoice {n}": 1 for n in range(30)})
+
+
+async def test_an_answer_given_anywhere_wakes_the_paused_session_on_some_worker(address: str) -> None:
+    paid = []
+
+    @tool(effect="unsafe", permission="ask")
+    async def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    session_id = await submit(address, "clerk", "Pay 7")
+
+    def make() -> Agent:
+        return Agent(ScriptedModel([call("pay", amount=7), text("paid")], follows_history=True), tools=[pay])
+
+    agents = {"clerk": make}
+    async with working(address, agents), open_journal(address) as journal:
+        await until(journal.approvals)
+    assert not paid
+    async with working(address, agents), open_journal(address) as journal:
+        (asked,) = await journal.approvals()
+        async with open_session(journal, id=session_id) as session:
+            await session.answer(asked.id, "allow")
+        assert (await result(journal, session_id, timeout=60)).completed
+    assert paid == [7]
+
+
+async def test_a_task_begins_not_before_its_time() -> None:
+    clock, journal = FakeClock(), MemoryJournal()
+    session_id = await submit(journal, "clerk", "Later", at=clock.now() + 3600, clock=clock)
+    soon = await submit(journal, "clerk", "Now", clock=clock)
+    async with working(journal, clock=clock):
+        await result(journal, soon, timeout=60)
+        async with open_session(journal, id=session_id) as session:
+            assert session.state.run is None
+        clock.advance(3601)
+        assert (await result(journal, session_id, timeout=60)).completed
+
+
+async def test_a_waiting_task_is_cancelled_before_it_begins(address: str) -> None:
+    session_id = await submit(address, "clerk", "Do it")
+    async with open_journal(address) as journal, open_session(journal, id=session_id) as session:
+        assert session.state.phase == "queued"
+        assert await session.cancel()
+        assert not await session.cancel()
+        assert await journal.due() == ()
+    with pytest.raises(TaskCancelled, match="cancelled before its run began"):
+        await result(address, session_id, timeout=60)
+    async with working(address):
+        other = await submit(address, "clerk", "Do it")
+        await result(address, other, timeout=60)
+    async with open_journal(address) as journal:
+        assert [info.phase for info in await journal.sessions() if info.id == session_id] == ["active"]
+
+
+async def test_a_session_whose_task_waits_takes_no_other_run_and_a_fork_has_no_task(address: str) -> None:
+    session_id = await submit(address, "clerk", "Do it")
+    async with open_journal(address) as journal, open_session(journal, id=session_id) as session:
+        with pytest.raises(SessionNotActive, match="waits for a worker"):
+            await clerk()().run("Something else", session=session)
+        with pytest.raises(SessionNotActive, match="waits for a worker"):
+            await session.rewind(1)
+        forked = await session.fork()
+        assert forked.state.submitted is None
+        assert forked.state.phase == "active"
+        assert [item.session_id for item in await journal.due()] == [session_id]
+
+
+async def test_tenants_take_turns_and_priorities_come_first_within_one() -> None:
+    journal, begun = MemoryJournal(), []
+
+    def make() -> Agent:
+        def answer(request: Any) -> Any:
+            begun.append(request.messages[0].text)
+            return text("done")
+
+        return Agent(ScriptedModel([answer]))
+
+    many = [await submit(journal, "clerk", f"many {n}", tenant="many", priority=n) for n in range(20)]
+    one = await submit(journal, "clerk", "one", tenant="one")
+    async with working(journal, {"clerk": make}, concurrency=1):
+        for session_id in [*many, one]:
+            await result(journal, session_id, timeout=60)
+    assert begun.index("one") <= 1
+    assert [task for task in begun if task != "one"] == [f"many {n}" for n in reversed(range(20))]
+
+
+async def test_a_worker_takes_the_tasks_of_its_tenants_only() -> None:
+    journal = MemoryJournal()
+    other = await submit(journal, "clerk", "Not mine", tenant="other")
+    mine = await submit(journal, "clerk", "Mine", tenant="mine")
+    async with working(journal, tenants=["mine"]):
+        await result(journal, mine, timeout=60)
+    assert [item.session_id for item in await journal.due()] == [other]
+
+
+async def test_a_changed_agent_leaves_an_open_run_to_workers_that_have_it_as_it_was(address: str) -> None:
+    @tool(effect="unsafe", permission="ask")
+    async def pay(amount: int) -> str:
+        """Pay."""
+        return "paid"
+
+    before = {"clerk": clerk(call("pay", amount=7), text("paid"), tools=(pay,))}
+    session_id = await submit(address, "clerk", "Pay 7")
+    async with working(address, before), open_journal(address) as journal:
+        await until(journal.approvals)
+    async with open_journal(address) as journal:
+        (asked,) = await journal.approvals()
+        async with open_session(journal, id=session_id) as session:
+            await session.answer(asked.id, "allow")
+        async with working(address, {"clerk": clerk(tools=(pay,)), "other": clerk()}, name="new"):
+            changed = {"clerk": lambda: Agent(ScriptedModel([text("x")]), tools=[pay], instructions="Changed.")}
+            async with working(address, changed, name="changed"):
+                await result(journal, session_id, timeout=60)
+    async with open_journal(address) as journal, open_session(journal, id=session_id) as session:
+        assert session.state.run is not None
+        assert session.state.run.phase == "completed"
+
+
+async def test_a_session_that_kills_its_workers_is_set_aside_and_the_others_go_on(address: str) -> None:
+    session_id = await submit(address, "clerk", "Kill")
+    async with open_journal(address) as journal:
+        for _ in range(3):  # what three processes leave that die at one place
+            await leave_broken(journal, session_id)
+        async with working(address):
+            await until(lambda: suspended(journal))
+            other = await submit(address, "clerk", "Another")
+            assert (await result(address, other, timeout=60)).completed
+        (info,) = await journal.sessions(SessionFilter(statuses=("suspended",)))
+        assert info.id == session_id
+
+
+async def suspended(journal: Any) -> object:
+    return await journal.sessions(SessionFilter(statuses=("suspended",)))
+
+
+class Waiting:
+    """An agent whose one call waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+
+    def __call__(self) -> Agent:
+        @tool(effect="read", permission="allow")
+        async def wait() -> str:
+            """Wait."""
+            self.begun.set()
+            await self.go_on.wait()
+            return "waited"
+
+        return Agent(ScriptedModel([call("wait"), text("done")], follows_history=True), tools=[wait])
+
+
+async def leave_broken(journal: Any, session_id: str) -> None:
+    """Begin or resume the session's run, and leave it as a process leaves it that is killed in a call."""
+    waiting = Waiting()
+    carrier = Carrier(journal, {"clerk": waiting}, clock=SystemClock(), tries=10)
+    carrying = asyncio.create_task(carrier.carry(session_id))
+    await asyncio.wait_for(waiting.begun.wait(), 60)
+    carrier.hand_over()
+    assert await carrying is None
+
+
+async def test_workers_say_that_they_are_there_and_no_two_have_one_name(address: str) -> None:
+    async with working(address, name="ada", tenants=["acme"], concurrency=2), open_journal(address) as journal:
+        await until(lambda: list_workers(journal))
+        (seen,) = await list_workers(journal)
+        assert (seen.name, seen.agents, seen.tenants, seen.concurrency) == ("ada", ("clerk",), ("acme",), 2)
+        assert await journal.sessions() == ()
+        with pytest.raises(WorkerNameTaken, match="'ada' is at work"):
+            await Worker(address, {"clerk": clerk()}, name="ada").run()
+    async with open_journal(address) as journal:
+        assert await list_workers(journal) == ()
+        (gone,) = await list_workers(journal, all=True)
+        assert not gone.is_alive
+
+
+async def test_a_follower_sees_the_events_from_another_connection_and_goes_on_by_number(address: str) -> None:
+    session_id = await submit(address, "clerk", "Do it")
+    async with working(address):
+        events = [event async for event in follow(address, session_id)]
+    assert isinstance(events[0], TaskSubmitted)
+    assert isinstance(events[-1], RunFinished)
+    rest = [event.seq async for event in follow(address, session_id, after=events[2].seq)]
+    assert rest == [event.seq for event in events[3:]]
+
+
+async def test_a_stopped_worker_hands_its_sessions_over(address: str) -> None:
+    waiting = Waiting()
+    session_id = await submit(address, "clerk", "Do it")
+    async with working(address, {"clerk": waiting}, drain_seconds=0.01):
+        await asyncio.wait_for(waiting.begun.wait(), 60)
+    async with open_journal(address) as journal:
+        assert [info.phase for info in await journal.sessions()] == ["running"]
+    waiting.go_on.set()
+    async with working(address, {"clerk": waiting}):
+        assert (await result(address, session_id, timeout=60)).completed
+
+
+async def test_a_stopped_worker_lets_a_run_end_by_itself_and_takes_nothing_new(address: str) -> None:
+    waiting = Waiting()
+    session_id = await submit(address, "clerk", "Do it")
+    async with working(address, {"clerk": waiting}) as worker:
+        await asyncio.wait_for(waiting.begun.wait(), 60)
+        worker.stop()
+        other = await submit(address, "clerk", "Not any more")
+        waiting.go_on.set()
+    async with open_journal(address) as journal:
+        assert {info.id: info.phase for info in await journal.sessions()} == {session_id: "completed", other: "queued"}
+
+
+async def test_a_budget_that_was_submitted_holds(address: str) -> None:
+    @tool(effect="read", permission="allow")
+    async def look(n: int) -> str:
+        """Look."""
+        return str(n)
+
+    agents = {
+        "clerk": lambda: Agent(ScriptedModel([lambda request: call("look", n=len(request.messages))]), tools=[look])
+    }
+    async with working(address, agents):
+        session_id = await submit(address, "clerk", "Look on", budget=Budget(max_model_turns=2))
+        answer = await result(address, session_id, timeout=60)
+    assert answer.status == "stopped"
+    assert answer.reason == "step_limit_reached"
+
+
+async def test_what_cannot_be_submitted_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "agent.db"
+    for wrong, says in (
+        ({"agent": ""}, "the name of an agent"),
+        ({"agent": 5}, "agent=...) is a text"),
+        ({"task": ""}, "needs a task"),
+        ({"task": None}, "needs a task"),
+        ({"priority": "high"}, "whole number"),
+        ({"tenant": 5}, "tenant=...) is a text"),
+        ({"key": b"x"}, "key=...) is a text"),
+        ({"task": "\ud800"}, "cannot be stored"),
+        ({"journal": "memory:"}, "share a journal"),
+        ({"journal": 5}, "an open journal"),
+    ):
+        given: dict[str, Any] = {"journal": file, "agent": "clerk", "task": "Do it", **wrong}
+        with pytest.raises(ConfigurationError, match=says.replace("(", r"\(").replace(")", r"\)")):
+            await submit(**given)
+    assert not file.exists() or not await sessions_of(file)
+    with pytest.raises(UnknownSession):
+        await result(file, "nobody")
+    for wrong, says in (
+        ({"agents": {}}, "at least one agent"),
+        ({"agents": {"a": 5}}, "a function that makes the agent"),
+        ({"agents": [Agent(ScriptedModel([text("x")]))]}, "needs a name"),
+        ({"concurrency": 0}, "above 0"),
+        ({"tries": True}, "above 0"),
+        ({"drain_seconds": float("nan")}, "number of seconds"),
+        ({"tenants": "acme"}, "list of texts"),
+        ({"name": ""}, "printable"),
+    ):
+        with pytest.raises(ConfigurationError, match=says):
+            Worker(file, **{"agents": {"clerk": clerk()}, **wrong})  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="returned"):
+        await Worker(file, {"clerk": lambda: 5}).run()  # type: ignore[arg-type,return-value]
+
+
+async def sessions_of(file: Path) -> object:
+    async with open_journal(file) as journal:
+        return await journal.sessions()
+
+
+async def test_the_task_of_a_deleted_session_is_not_submitted_again(address: str) -> None:
+    session_id = await submit(address, "clerk", "Do it", key="k")
+    async with open_journal(address) as journal, open_session(journal, id=session_id) as session:
+        await session.delete()
+    with pytest.raises(SessionExists):
+        await submit(address, "clerk", "Do it", key="k")
