@@ -1,4 +1,4 @@
-"""Workers that are killed: their sessions go on elsewhere, and nothing is done twice."""
+"""Workers that are killed: their sessions continue elsewhere, and nothing is done twice."""
 
 import asyncio
 import os

@@ -368,7 +368,7 @@ async def test_what_cannot_be_submitted_is_refused_in_a_sentence(tmp_path: Path)
         ({"concurrency": 0}, "above 0"),
         ({"tries": True}, "above 0"),
         ({"drain_seconds": float("nan")}, "number of seconds"),
-        ({"tenants": "acme"}, "list of texts"),
+        ({"tenants": "acme"}, "list of names"),
         ({"name": ""}, "printable"),
     ):
         with pytest.raises(ConfigurationError, match=says):

@@ -45,7 +45,7 @@ def _load(source: str, folder: Any) -> Mapping[str, AgentMaker]:
 
 
 def _agents_in(value: Any) -> dict[str, AgentMaker]:
-    """Return the agents of a value; empty where it is none."""
+    """Return the agents of a value; empty where there are none."""
     match value:
         case Agent():
             return {value.name: partial(_same, value)} if value.name else {}

@@ -1,4 +1,4 @@
-"""Carrying out what is to be done in one session: its submitted task, or the run that can go on. The lease and the events decide."""
+"""Carrying out what is to be done in one session: its submitted task, or the run that can continue. The lease and the events decide."""
 
 import copy
 import inspect
@@ -119,7 +119,7 @@ class Carrier:
         except _NOT_OURS as error:
             logger.debug("Session %s is left to others: %s", session_id, error)
         except JournalError as error:
-            logger.warning("Session %s stopped, because its journal failed: %s It goes on later.", session_id, error)
+            logger.warning("Session %s stopped, because its journal failed: %s It continues later.", session_id, error)
         except TreadleError as error:
             await self._set_aside_after(session_id, error)
         finally:
@@ -139,7 +139,7 @@ class Carrier:
             yield session
 
     async def _life(self, session: Session) -> Lifecycle | None:
-        """Return the run that is to begin or to go on; None where there is none."""
+        """Return the run that is to begin or to continue; None where there is none."""
         session.check_active()
         state = session.state
         run = state.run
@@ -150,7 +150,7 @@ class Carrier:
         if run.deaths_now >= self._tries and not await _is_live(session):
             await self._set_aside(session, f"Its worker died {run.deaths_now} times at the same place.")
             return None
-        return await self._going_on(session, run)
+        return await self._continuing(session, run)
 
     async def _beginning(self, session: Session) -> Lifecycle:
         task = session.state.submitted
@@ -166,7 +166,7 @@ class Carrier:
         life.takes_submitted, life.admit = True, _check_waits
         return life
 
-    async def _going_on(self, session: Session, run: RunState) -> Lifecycle:
+    async def _continuing(self, session: Session, run: RunState) -> Lifecycle:
         agent = await self._agent(run.agent)
         life = agent._life(_opening(session), task=None, deps=self._deps, budget=None, deadline=None)  # noqa: SLF001 - as above
 
@@ -203,7 +203,7 @@ class Carrier:
             (await self._agent(name)).check()
 
     async def _set_aside_after(self, session_id: str, error: TreadleError) -> None:
-        """Count a run that could not begin or go on, and set its session aside after some tries."""
+        """Count a run that could not begin or continue, and set its session aside after some tries."""
         self._failures[session_id] = failures = self._failures.get(session_id, 0) + 1
         logger.warning("Session %s could not be run: %s", session_id, error)
         if failures >= self._tries:

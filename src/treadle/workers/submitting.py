@@ -157,7 +157,7 @@ async def result(
 async def follow(journal: str | Path | Journal, session_id: str, *, after: int = 0) -> AsyncIterator[AnyEvent]:
     """Give a session's events as they are stored, by whichever process, until its run has ended.
 
-    After a broken connection, go on with the number of the last event that you have seen.
+    After a broken connection, continue with the number of the last event that you have seen.
 
     Args:
         after: The number of the event after which to begin.

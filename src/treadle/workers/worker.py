@@ -270,5 +270,5 @@ def _checked_tenants(tenants: Collection[str] | None) -> tuple[str, ...] | None:
     if tenants is None:
         return None
     if isinstance(tenants, str) or not all(isinstance(one, str) for one in tenants):
-        raise ConfigurationError(f"Worker(tenants=...) is a list of texts; got {shown(tenants)}.")
+        raise ConfigurationError(f"Worker(tenants=...) is a list of names; got {shown(tenants)}.")
     return tuple(tenants)

@@ -13,6 +13,7 @@ from treadle.cli.exits import UsageError
 from treadle.cli.input.readers import LONGEST_SECONDS, instant, limit_reader, port, seconds
 from treadle.cli.input.session_options import ACTIONS, add_actions, add_filters
 from treadle.cli.input.task_options import add_model_flags, add_task_flags
+from treadle.cli.input.person_options import add_approve, add_resolve
 from treadle.cli.input.worker_options import add_submit, add_worker, add_workers
 
 __all__ = [
@@ -408,29 +409,9 @@ def _add_listing(parser: _Parser) -> None:
     _add_json(parser)
 
 
-def _add_approve(parser: _Parser) -> None:
-    _add_id(parser, "the approval, as `treadle approvals` lists it", "the newest approval")
-    parser.flag("--deny", dest="is_denied", action="store_true", help="deny the call")
-    parser.flag("--arguments", metavar="JSON", help="edited arguments for the call: one object")
-    parser.flag("--reason", metavar="TEXT", help="the reason, which the model reads")
-    parser.flag("--by", metavar="NAME", help="who answers, for the record (default: your login)")
-    _add_listing(parser)
-
-
 def _add_id(parser: _Parser, what: str, last: str) -> None:
     parser.add_argument("id", nargs="?", metavar="ID", help=f"{what}, or the beginning of its id")
     parser.flag("--last", dest="is_last", action="store_true", help=last)
-
-
-def _add_resolve(parser: _Parser) -> None:
-    _add_id(parser, "the call or its key, as `treadle doubts` lists it", "the newest call in doubt")
-    parser.flag("--done", metavar="JSON", help="the call was done, with this result; null for no result")
-    parser.flag("--not-done", dest="is_not_done", action="store_true", help="the call was not done: it may run")
-    parser.flag("--unknown", dest="is_unknown", action="store_true", help="it stays unknown: stop listing it")
-    parser.flag("--session", metavar="ID", help="the session, if several have a call of that id in doubt")
-    parser.flag("--reason", metavar="TEXT", help="how you know, for the record")
-    parser.flag("--by", metavar="NAME", help="who decided it, for the record (default: your login)")
-    _add_listing(parser)
 
 
 def _add_cancel(parser: _Parser) -> None:
@@ -502,9 +483,9 @@ _FILLERS = {
     "resume": _add_resume,
     "sessions": _add_sessions,
     "approvals": _add_listing,
-    "approve": _add_approve,
+    "approve": lambda parser: add_approve(parser, _add_id, _add_listing),
     "doubts": _add_listing,
-    "resolve": _add_resolve,
+    "resolve": lambda parser: add_resolve(parser, _add_id, _add_listing),
     "submit": lambda parser: add_submit(parser, _add_listing),
     "worker": lambda parser: add_worker(parser, _add_running),
     "workers": lambda parser: add_workers(parser, _add_listing),
