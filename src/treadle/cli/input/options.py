@@ -10,10 +10,10 @@ import msgspec
 
 from treadle import Budget, ConfigurationError
 from treadle.cli.exits import UsageError
+from treadle.cli.input.person_options import add_approve, add_resolve
 from treadle.cli.input.readers import LONGEST_SECONDS, instant, limit_reader, port, seconds
 from treadle.cli.input.session_options import ACTIONS, add_actions, add_filters
 from treadle.cli.input.task_options import add_model_flags, add_task_flags
-from treadle.cli.input.person_options import add_approve, add_resolve
 from treadle.cli.input.worker_options import add_submit, add_worker, add_workers
 
 __all__ = [
@@ -120,11 +120,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     since: float | None = None
     """Only sessions changed since, in seconds since 1970."""
     agent: str | None = None
-    """Which agent of the workers carries a task out."""
     agents: list[str] = []
-    """Where a worker has its agents from."""
     tenants: list[str] = []
-    """A worker begins their tasks only."""
     concurrency: int = 4
     drain_seconds: float = 30.0
     priority: int = 0
@@ -132,7 +129,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since 1970."""
     key: str | None = None
     is_waiting: bool = False
-    """Whether a submitted task is waited for."""
     after: int = 0
     """The number of an event."""
     model: str | None = None
