@@ -37,7 +37,7 @@ from treadle.testing import ScriptedModel, call, text
 
 # --- who may import whom ---------------------------------------------------------------------------------------------
 
-PUBLIC_MODULES = {"treadle", "treadle.ports", "treadle.events", "treadle.testing", "treadle.workers"}
+PUBLIC_MODULES = {"treadle", "treadle.ports", "treadle.events", "treadle.testing"}
 ASKS_THE_WORLD = {"os", "random", "secrets", "socket", "subprocess", "tempfile", "time", "urllib", "uuid"}
 OUTSIDE = {"aiohttp", "http", "opentelemetry", "prompt_toolkit", "psycopg", "pydantic", "rich", "sqlite3", "ssl"}
 SHIPPED_DOUBLES = ("treadle.mock", "treadle.mock.model")

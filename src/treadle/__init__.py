@@ -148,6 +148,14 @@ if TYPE_CHECKING:
     from treadle.toolsets.shared import Shared as Shared
     from treadle.toolsets.shell.background import ShellTools as ShellTools
     from treadle.toolsets.shell.tool import shell_tool as shell_tool
+    from treadle.workers.carrying import AgentMaker as AgentMaker
+    from treadle.workers.presence import WorkerInfo as WorkerInfo
+    from treadle.workers.presence import list_workers as list_workers
+    from treadle.workers.submitting import TaskResult as TaskResult
+    from treadle.workers.submitting import follow as follow
+    from treadle.workers.submitting import result as result
+    from treadle.workers.submitting import submit as submit
+    from treadle.workers.worker import Worker as Worker
 
 _HOMES = {
     "Agent": "agents.agent",
@@ -229,6 +237,14 @@ _HOMES = {
     "SessionNotActive": "errors",
     "Shared": "toolsets.shared",
     "ShellTools": "toolsets.shell.background",
+    "AgentMaker": "workers.carrying",
+    "TaskResult": "workers.submitting",
+    "Worker": "workers.worker",
+    "WorkerInfo": "workers.presence",
+    "follow": "workers.submitting",
+    "list_workers": "workers.presence",
+    "result": "workers.submitting",
+    "submit": "workers.submitting",
     "StopReason": "stops",
     "StopRules": "agents.objectives",
     "Subject": "tools",

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from treadle import Agent, Agents
+from treadle import Agent, AgentMaker, Agents
 from treadle.cli.exits import UsageError
 from treadle.cli.tool_sources import attribute_of, module_of_file
-from treadle.workers import AgentMaker
 
 __all__ = ["load_agents"]
 

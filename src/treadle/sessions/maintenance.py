@@ -25,6 +25,7 @@ from treadle.events import (
     SessionMarked,
     SessionRewound,
     SessionStatus,
+    TaskWithdrawn,
 )
 from treadle.messages import user_message
 from treadle.ports import Journal, SessionFilter
@@ -50,6 +51,7 @@ __all__ = [
     "move",
     "parcel_of",
     "rewind",
+    "withdraw",
 ]
 
 _LONGEST_MARK = 100
@@ -288,3 +290,11 @@ async def parcel_of(ledger: Ledger) -> Parcel:
     stored = [(digest, await journal.blob(digest)) for digest in artifacts_of(events)]
     blobs = {digest: content for digest, content in stored if content is not None}
     return Parcel(session_id=session_id, events=events, inbox=inbox, blobs=blobs)
+
+
+async def withdraw(ledger: Ledger) -> bool:
+    """Withdraw the task that waits for a worker. Return whether there was one."""
+    if ledger.state.submitted is None:
+        return False
+    await ledger.record(TaskWithdrawn(), durable=True)
+    return True

@@ -4,6 +4,7 @@ It runs nothing: an Agent does, and only one run at a time.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -21,7 +22,6 @@ from treadle.errors import (
 from treadle.events import (
     ChildStarted,
     SessionStatus,
-    TaskWithdrawn,
     ToolResolved,
 )
 from treadle.fields import checked, checked_but
@@ -332,13 +332,10 @@ class Session(HeldSession):
 
     async def _withdraw(self) -> bool:
         """Withdraw the submitted task. Return False where a worker has begun its run."""
-        try:
+        with suppress(SessionHeld):
             async with self.held():
-                if self.state.submitted is not None:
-                    await self.ledger.record(TaskWithdrawn(), durable=True)
-                    return True
-        except SessionHeld:
-            await self.refresh()
+                return await maintenance.withdraw(self.ledger)
+        await self.refresh()
         return False
 
     # --- between runs

@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from treadle import StopReason, open_journal
+from treadle import StopReason, open_journal, result, submit
 from treadle.cli.commands.worker import DEFAULT, check_shared
 from treadle.cli.exits import exit_code
 from treadle.cli.input.options import Options
@@ -13,7 +13,6 @@ from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.sessions import person
 from treadle.cli.standard_input import check_given, read_task
-from treadle.workers import result, submit
 
 __all__ = ["command"]
 

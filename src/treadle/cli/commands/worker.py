@@ -5,7 +5,7 @@ import logging
 import signal
 from pathlib import Path
 
-from treadle import Agent
+from treadle import Agent, AgentMaker, Worker
 from treadle.cli.agent_sources import load_agents
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
@@ -14,7 +14,6 @@ from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.making import make_agent
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.running import quiet_logs
-from treadle.workers import AgentMaker, Worker
 
 __all__ = ["check_shared", "command"]
 

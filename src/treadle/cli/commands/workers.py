@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from treadle import WorkerInfo, list_workers
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line
 from treadle.cli.sessions import opened
-from treadle.workers import WorkerInfo, list_workers
 
 __all__ = ["command"]
 
