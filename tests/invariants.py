@@ -169,6 +169,8 @@ class _Reader:
         self._head = event.seq
         if event.is_of_run and not self._is_in_place(event):
             self._broken(event, f"belongs to a run, and the run is {self._run}")
+        if event.act is not None and isinstance(event, ModelFinished | ModelFailed):
+            self._promised = None  # what was asked beside has used up what the retry needed, perhaps
         if event.act is None and (check := self._checks.get(type(event))) is not None:
             check(self, event)
         self._last = event

@@ -377,11 +377,15 @@ def _tuple_of(parts: Sequence[_Kind]) -> _Kind:
 
 
 def _with_members(port: Any) -> _Kind:  # Any: a Protocol
-    """A port is whatever has its members, but not the class that makes one."""
+    """A port is whatever has its members, but not the class that makes one.
+
+    Of a port with many members, most are enough: a port may have grown since the object of a stranger was written.
+    """
     members = typing_extensions.get_protocol_members(port)
     methods = {name for name in members if callable(getattr(port, name, None))}
     names = methods or members
 
+    wanted = len(names) if len(names) <= _FEW else len(names) // 2 + 1
     known: set[type] = set()  # one look at each class
 
     def fits(value: object) -> bool:
@@ -389,10 +393,10 @@ def _with_members(port: Any) -> _Kind:  # Any: a Protocol
             return True
         if isinstance(value, type):
             return False
-        if all(hasattr(type(value), name) for name in names):
+        if sum(hasattr(type(value), name) for name in names) >= wanted:
             known.add(type(value))
             return True
-        return all(hasattr(value, name) for name in names)
+        return sum(hasattr(value, name) for name in names) >= wanted
 
     told = ", ".join(sorted(names)[:_MANY])
     more = " and more" if len(names) > _MANY else ""
@@ -442,6 +446,7 @@ def _iterable(inner: tuple[Any, ...]) -> _Kind:  # Any: any annotations
 
 _NO_LISTS = (str, bytes, bytearray, Mapping)
 _MANY = 4
+_FEW = 5
 
 _FORMS: dict[Any, Callable[[tuple[Any, ...]], _Kind]] = {
     typing.Union: _one_of,

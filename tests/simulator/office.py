@@ -172,11 +172,18 @@ class Office:
         }
 
     def _family(self, process: Process, name: str) -> list[str]:
-        """Return a session and those above it whose calls it carries out: what is left to them may end its waiting."""
-        names = [name]
-        while names[-1].startswith("c_") and (above := process.store.shelves[names[-1]].parent) is not None:
+        """Return a session with those above and below it in its tree of calls: what is left to them may end its waiting."""
+        shelves, names = process.store.shelves, [name]
+        while names[-1].startswith("c_") and (above := shelves[names[-1]].parent) is not None:
             names.append(above[0])
-        return names
+        below = [name]
+        for one in below:
+            below += [
+                child
+                for child, shelf in shelves.items()
+                if child.startswith("c_") and (shelf.parent or ("",))[0] == one
+            ]
+        return [*names, *below[1:]]
 
     def _has_messages(self, process: Process, name: str) -> bool:
         return any(process.store.shelves[one].inbox for one in self._family(process, name))
