@@ -270,6 +270,19 @@ async def _replay(world: World) -> Any:
     return treadle.ReplayModel(await _recording(world))
 
 
+def _goal(world: World) -> Any:
+    return treadle.Goal(**_GOAL, budget=treadle.Budget(max_model_turns=3), stop_rules=treadle.StopRules(false_claims=2))
+
+
+_GOAL: dict[str, Any] = {
+    "objective": "All tests of the parser pass",
+    "done_condition": "pytest ends with exit code 0",
+    "validation": "true",
+    "checkpoint_every": 10,
+    "plan": ("Read the failing tests", "Mend the parser"),
+}
+
+
 _INSTANCES: dict[str, Callable[[World], Any]] = {
     "Agent": _agent,
     "CheckedCall": _checked,
@@ -277,6 +290,7 @@ _INSTANCES: dict[str, Callable[[World], Any]] = {
     "SessionState": _state,
     "Run": _run,
     "CallState": _started_call,
+    "Goal": _goal,
     "RunResult": _result,
     "Journal": _journal,
     "StoreJournal": _stored,
@@ -362,6 +376,15 @@ NAMED: dict[str, Any] = {
     "check_responses_history.items": [{"role": "user", "content": "x"}],
     "decode_event.body": lambda world: treadle.events.encode_event(_event(world)),
     "deny.names": ["lookup"],
+    **{f"Goal.{name}": value for name, value in _GOAL.items()},
+    "Goal.budget": lambda world: treadle.Budget(max_model_turns=3),
+    "Goal.stop_rules": lambda world: treadle.StopRules(false_claims=2),
+    "StopRules.false_claims": 2,
+    "Worker.agents": lambda world: {"helper": lambda: _agent(world)},
+    "result.journal": _known_journal,
+    "result.session_id": "s",
+    "follow.journal": _known_journal,
+    "follow.session_id": "s",
     "http_rejection.status": 404,
     "import_session.lines": _exported,
     "parse_script.content": '["x"]',

@@ -19,7 +19,7 @@ from treadle.engine.reports import RunResult
 from treadle.engine.spec import AgentSpec
 from treadle.errors import ConfigurationError, TreadleError
 from treadle.events import GoalChecked, GoalSet, ModelStarted
-from treadle.fields import Documented
+from treadle.fields import Documented, checked
 from treadle.permissions.policies import ask, deny
 from treadle.ports import CheckView, Hook, HookContext, asked_model, window_of
 from treadle.resolve import memory_session
@@ -72,6 +72,7 @@ class GoalResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
         return f"The goal is {self.status}; its validation {found}.{why}"
 
 
+@checked
 async def run_goal(
     agent: Agent[Any, Any],
     goal: Goal,
@@ -115,6 +116,7 @@ class GoalWork:
             print(work.result(run.result).message)
     """
 
+    @checked
     def __init__(self, goal: Goal, session: Session, validate: Validate, *, window: int | None = None) -> None:
         self.goal = goal
         self.session = session
@@ -131,6 +133,7 @@ class GoalWork:
         self._steps = 0
 
     @classmethod
+    @checked
     async def begun(
         cls,
         agent: Agent[Any, Any],
@@ -282,6 +285,7 @@ class GoalWork:
                 )
         return None
 
+    @checked
     def result(self, run: RunResult | None) -> GoalResult:
         """Return how the goal stands. A run that says it is completed completes nothing where the validation said no."""
         return GoalResult(goal=self.goal, status=self._status(run), checks=tuple(self.checks), run=run)

@@ -11,7 +11,7 @@ import msgspec
 from treadle.budgets import Budget, budget_from
 from treadle.canonical import digest
 from treadle.errors import ConfigurationError, shown
-from treadle.fields import Documented, NamedOptions
+from treadle.fields import Documented, NamedOptions, checked
 
 __all__ = ["Goal", "StopRules", "load_goal"]
 
@@ -126,6 +126,7 @@ class Goal(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=Name
         return "\n".join(lines)
 
 
+@checked
 def load_goal(path: str | Path) -> Goal:
     """Read a goal from a TOML file.
 
@@ -137,8 +138,8 @@ def load_goal(path: str | Path) -> Goal:
     """
     try:
         found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
-        raise ConfigurationError(f"The goal file {str(path)!r} cannot be read: {exc}.") from exc
+    except (OSError, ValueError) as exc:  # not TOML, not UTF-8, or not a file's name
+        raise ConfigurationError(f"The goal file path={str(path)!r} cannot be read: {exc}.") from exc
     return _goal_from(found, str(path))
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from treadle.errors import ConfigurationError, TreadleError, shown
+from treadle.fields import checked
 from treadle.ports import Hook, HookAnswer, HookContext, Moment
 from treadle.redaction import redacted_logger
 from treadle.resolve.foreign_words import EVENTS, MODES, TOOLS, UNUSED_EVENTS, foreign_input, own_input
@@ -46,6 +47,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
 
 
+@checked
 def command_hooks(
     settings: Mapping[str, Any] | str | Path, *, folder: str | Path = ".", fails: Literal["open", "closed"] = "open"
 ) -> tuple[Hook, ...]:
@@ -79,7 +81,7 @@ def _table(settings: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
     table = given.get("hooks", {}) if isinstance(given, Mapping) else None
     if not isinstance(table, Mapping):
         raise ConfigurationError(
-            f'Hooks must be an object such as {{"hooks": {{"PreToolUse": [...]}}}}; got {shown(given)}.'
+            f'The settings of hooks must be an object such as {{"hooks": {{"PreToolUse": [...]}}}}; got {shown(given)}.'
         )
     return table
 

@@ -227,7 +227,7 @@ class Session(HeldSession):
             ConfigurationError: It is not text.
             SessionMoved: The session continues elsewhere.
         """
-        maintenance.check_text("The message", text)
+        maintenance.check_text("The text of a message", text)
         await self.refresh()
         maintenance.check_here(self.state, self.journal)
         message = LeftMessage(id="m_" + self.randomness.token(), text=text)

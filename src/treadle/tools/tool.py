@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from treadle.canonical import MAX_SCHEMA_VALUES, find_unencodable
-from treadle.errors import ToolDefinitionError, shown
+from treadle.errors import ConfigurationError, ToolDefinitionError, shown
 from treadle.fields import Documented, NamedOptions, explained
 from treadle.messages import Media, ToolCall
 from treadle.tools.commands import Command, ShellLine
@@ -374,7 +374,10 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
             effect: What the call does to the world.
         """
         if self.risk is None:
-            return Risk.READ_ONLY if effect.is_read else Risk.WRITE_EXTERNAL
+            try:
+                return Risk.READ_ONLY if effect.is_read else Risk.WRITE_EXTERNAL
+            except AttributeError:
+                raise ConfigurationError(f"effect must be an Effect; got {shown(effect)}.") from None
         if not callable(self.risk):
             return Risk(self.risk)
         try:

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from treadle.errors import JournalError
+from treadle.fields import checked
 from treadle.ports import Clock, DueItem, HasInboxes, HasOverview, Journal, SessionFilter
 from treadle.redaction import redacted_logger
 
@@ -56,6 +57,7 @@ class JournalDispatcher:
         tenants: Whose tasks it delivers; None for those of every tenant.
     """
 
+    @checked
     def __init__(self, journal: Journal, *, clock: Clock, tenants: Collection[str] | None = None) -> None:
         self._journal = journal
         self._clock = clock
@@ -68,6 +70,7 @@ class JournalDispatcher:
         self._nudge = asyncio.Event()
         self._swept_at = float("-inf")
 
+    @checked
     async def send(self, session_id: str, *, at: float | None = None, priority: int = 0) -> None:
         """Look at the journal at once: the session waits there already."""
         self._nudge.set()

@@ -8,7 +8,7 @@ import msgspec
 
 from treadle.errors import ConfigurationError, JournalError, SessionHeld, WorkerNameTaken, shown
 from treadle.events import SessionChanged
-from treadle.fields import Documented
+from treadle.fields import Documented, checked
 from treadle.ports import Clock, HasOverview, Journal, Lease, SessionFilter
 from treadle.ports.journals import WORKER
 from treadle.redaction import redacted_logger
@@ -108,6 +108,7 @@ class Presence:
         self._head += 1
 
 
+@checked
 async def list_workers(journal: Journal, *, all: bool = False) -> tuple[WorkerInfo, ...]:  # noqa: A002 - as the command says
     """Return the workers of a journal, the one that changed last first.
 

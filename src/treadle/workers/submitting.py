@@ -14,7 +14,7 @@ from treadle.budgets import Budget, Deadline, epoch_seconds
 from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, SessionExists, TaskCancelled, UnknownSession, shown
 from treadle.events import AnyEvent, RunFinished, SessionChanged, TaskSubmitted, TaskWithdrawn
-from treadle.fields import Documented
+from treadle.fields import Documented, checked
 from treadle.messages import Message, user_message
 from treadle.ports import Clock, Dispatcher, Journal
 from treadle.resolve import open_journal
@@ -47,6 +47,7 @@ class TaskResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
         return self.status == "completed"
 
 
+@checked
 async def submit(
     journal: str | Path | Journal,
     agent: str,
@@ -119,6 +120,7 @@ async def submit(
     return session_id
 
 
+@checked
 async def result(
     journal: str | Path | Journal,
     session_id: str,
@@ -154,6 +156,7 @@ async def result(
     raise TaskCancelled(f"The task of session {session_id!r} was cancelled before its run began.")
 
 
+@checked
 async def follow(journal: str | Path | Journal, session_id: str, *, after: int = 0) -> AsyncIterator[AnyEvent]:
     """Give a session's events as they are stored, by whichever process, until its run has ended.
 

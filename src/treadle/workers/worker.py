@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from treadle.agents.agent import Agent
 from treadle.errors import ConfigurationError, shown
+from treadle.fields import checked_but
 from treadle.ports import Clock, Delivery, Dispatcher, Journal
 from treadle.redaction import redacted_logger
 from treadle.resolve.system import SystemClock
@@ -52,6 +53,7 @@ class Worker:
         ConfigurationError: A value is invalid.
     """
 
+    @checked_but("agents")
     def __init__(
         self,
         journal: str | Path | Journal,
