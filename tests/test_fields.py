@@ -112,13 +112,13 @@ async def test_a_border_refuses_before_anything_is_done() -> None:
         done.append(text)
 
     for call, words in (
-        (lambda: plain(5), "text must be a text; got 5."),  # type: ignore[arg-type]
+        (lambda: plain(5), "text must be a string; got 5."),  # type: ignore[arg-type]
         (lambda: plain("a", 1, "b"), "more must be a whole number; got 'b'."),  # type: ignore[arg-type]
         (lambda: plain("a", at=None), "at must be a number; got None."),  # type: ignore[arg-type]
     ):
         with pytest.raises(ConfigurationError, match=f"^{re.escape(words)}$"):
             call()
-    with pytest.raises(ConfigurationError, match="text must be a text"):
+    with pytest.raises(ConfigurationError, match="text must be a string"):
         await awaited(5)  # type: ignore[arg-type]
     assert done == []
 
@@ -139,9 +139,9 @@ async def test_what_runs_at_every_step_says_so_only_once_it_has_failed() -> None
 
     assert (plain("ab"), await awaited(" a ")) == (2, "a")
     assert plain([1]) == 1  # type: ignore[arg-type]  # nobody looked, and no harm came of it
-    with pytest.raises(ConfigurationError, match="text must be a text; got 5"):
+    with pytest.raises(ConfigurationError, match="text must be a string; got 5"):
         plain(5)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="text must be a text; got None"):
+    with pytest.raises(ConfigurationError, match="text must be a string; got None"):
         await awaited(None)  # type: ignore[arg-type]
 
     @explained
@@ -156,7 +156,7 @@ async def test_what_runs_at_every_step_says_so_only_once_it_has_failed() -> None
 def test_options_that_people_write_are_looked_at_and_those_read_back_are_not() -> None:
     assert Options(names=("a",), share=1) == Options(names=("a",), share=1.0)
     with pytest.raises(
-        ConfigurationError, match=re.escape("Options names must be a list of texts; got 'a'. Write ['a'].")
+        ConfigurationError, match=re.escape("Options names must be a list of strings; got 'a'. Write ['a'].")
     ):
         Options(names="a")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="Options share must be a number; got nan"):

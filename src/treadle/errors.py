@@ -5,6 +5,7 @@ TreadleError
 │   ├── UnknownModel            no adapter by that name
 │   ├── MissingCredential       a provider needs a key that is not set
 │   ├── UnknownAgent            no registered agent by the name that the run recorded
+│   ├── WorkerNameTaken         a worker that is alive has this name
 │   ├── UnknownBudget           a misspelt budget name
 │   ├── ToolNameConflict        two tools with one name
 │   └── ToolDefinitionError     a tool that cannot be described to a model
@@ -21,6 +22,7 @@ TreadleError
 │   ├── UnknownDoubt            no call by that id is in doubt, or a person has resolved it
 │   ├── UnknownInput            no call by that id waits for an input, or it was given one
 │   ├── SessionExists           a session with that id exists already
+│   ├── TaskCancelled           a submitted task was cancelled before a worker began its run
 │   ├── SessionNotActive        people have suspended, closed or deleted the session
 │   │   └── SessionMoved        the session continues elsewhere; the message says where
 │   └── NoSuchPoint             no point to fork from or rewind to: a call is open there, or there is none

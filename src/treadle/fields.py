@@ -344,7 +344,7 @@ def _mapping(kind: type, inner: tuple[Any, ...]) -> _Kind:
 
 
 def _collection(kind: type, inner: tuple[Any, ...]) -> _Kind:
-    """A list serves wherever a tuple or another sequence does; a text serves nowhere as a list of texts."""
+    """A list serves wherever a tuple or another sequence does; a text serves nowhere as a list of strings."""
     if kind is tuple and inner and inner[-1] is not ...:
         return _tuple_of([kind_of(one) for one in inner])
     is_set = issubclass(kind, AbstractSet)
@@ -404,7 +404,7 @@ def _with_members(port: Any) -> _Kind:  # Any: a Protocol
 
 
 def _many(kind: _Kind) -> str:
-    return {"a text": "texts", "a whole number": "whole numbers", "a number": "numbers", "bytes": "bytes"}.get(
+    return {"a string": "strings", "a whole number": "whole numbers", "a number": "numbers", "bytes": "bytes"}.get(
         kind.words, f"values, each {kind.words}"
     )
 
@@ -467,7 +467,7 @@ _SIMPLE: dict[Any, _Kind] = {
     inspect.Parameter.empty: _ANYTHING,
     None: _Kind(lambda value: value is None, "None"),
     type(None): _Kind(lambda value: value is None, "None"),
-    str: _Kind(lambda value: isinstance(value, str), "a text"),
+    str: _Kind(lambda value: isinstance(value, str), "a string"),
     bytes: _Kind(lambda value: isinstance(value, bytes), "bytes"),
     bool: _Kind(lambda value: isinstance(value, bool), "True or False"),
     int: _Kind(_is_whole, "a whole number"),

@@ -30,7 +30,7 @@ async def test_the_time_of_a_batch_cuts_what_still_runs_and_keeps_what_has_ended
     assert started == ["call_1", "call_2", "call_3"]
     assert result.tool_calls[1].duration_seconds == pytest.approx(5, abs=0.5)
     assert [one["code"] for one in results(result)[3:]] == ["batch_deadline", "batch_deadline"]
-    assert "5 seconds together" in results(result)[3]["message"]
+    assert "5 seconds in total" in results(result)[3]["message"]
     assert result.completed
 
 

@@ -324,6 +324,6 @@ async def test_a_compacted_session_that_waits_is_resumed_and_compacted_again_aft
 
     assert (result.completed, paid.runs, [event.reason for event in made]) == (True, 1, ["overflow", "overflow"])
     shown = [one.content for message in second.requests[-1].messages for one in message.results]
-    assert [words[:3] for words in shown[:5]] == ["[Th"] * 5
+    assert [words[:3] for words in shown[:5]] == ["[Ol"] * 5
     assert len(shown) == 7
     assert sum(len(one.content) for message in result.session.messages for one in message.results) > 6 * 600

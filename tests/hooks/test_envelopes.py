@@ -68,5 +68,5 @@ async def test_errors_and_limits_are_kept():
 
 
 def test_a_form_that_is_none_is_refused():
-    with pytest.raises(ConfigurationError, match="data, status"):
+    with pytest.raises(ConfigurationError, match="'data' or 'status'"):
         envelope("xml")

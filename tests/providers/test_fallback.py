@@ -65,7 +65,7 @@ async def test_when_all_models_are_shut_the_error_is_typed_and_says_when_one_is_
         result = await Agent(model).run("go", session=session)
 
     assert (result.reason, result.report()["details"]["error"]) == ("model_error", "ModelUnavailable")
-    assert "left alone" in result.message
+    assert "not asked for another" in result.message
     with pytest.raises(ConfigurationError, match="at least one"):
         with_fallback()
 

@@ -367,7 +367,7 @@ async def test_what_cannot_be_submitted_is_refused_in_a_sentence(tmp_path: Path)
         ({"agents": [Agent(ScriptedModel([text("x")]))]}, "needs a name"),
         ({"concurrency": 0}, "above 0"),
         ({"tries": True}, "tries must be"),
-        ({"drain_seconds": float("nan")}, "number of seconds"),
+        ({"drain_seconds": float("nan")}, "drain_seconds must be"),
         ({"tenants": "acme"}, "tenants must be"),
         ({"name": ""}, "printable"),
     ):

@@ -44,7 +44,7 @@ class GoalResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
     goal: Goal
     """The goal."""
     status: GoalStatus
-    """`completed` only where the validation has passed; `paused` where a person is waited for; `blocked` where it cannot go on so."""
+    """`completed` only where the validation has passed; `paused` where a person is waited for; `blocked` where it cannot continue like this."""
     checks: tuple[GoalChecked, ...]
     """Every checkpoint so far, over all resumes: the progress log."""
     run: RunResult | None
@@ -84,7 +84,7 @@ async def run_goal(
 ) -> GoalResult:
     """Work on a goal until its validation passes, a limit or a stop rule ends it, or a person is waited for.
 
-    Called again with the session, in whatever process, it goes on from the last checkpoint: nothing is done twice. The agent's own
+    Called again with the session, in whatever process, it continues from the last checkpoint: nothing is done twice. The agent's own
     policy, hooks and condition hold as well; the goal can only tighten them.
 
     Example:
@@ -98,7 +98,7 @@ async def run_goal(
 
     Raises:
         ConfigurationError: The session has another goal.
-        SessionHeld: The session is being run already.
+        SessionHeld: The session is already running.
         JournalError: The session's store failed.
     """
     work = await GoalWork.begun(agent, goal, session=session, root=root, deps=deps, validate=validate)
@@ -121,7 +121,7 @@ class GoalWork:
         self.goal = goal
         self.session = session
         self.run: Run[Any] | None = None
-        """The run that goes on with the goal; None where it is reached already."""
+        """The run that continues with the goal; None where it is reached already."""
         self.checks: list[GoalChecked] = []
         """Every checkpoint so far, over all resumes."""
         self._life: Lifecycle | None = None
@@ -144,7 +144,7 @@ class GoalWork:
         deps: Any = None,  # Any: the application's own object
         validate: Validate | None = None,
     ) -> "GoalWork":
-        """Take up what the session has recorded, and make the run that goes on. As for `run_goal`."""
+        """Read what the session has recorded, and make the run that continues. As for `run_goal`."""
         session = session if session is not None else await memory_session()
         check = validate or partial(_command_passes, goal, root)
         work = cls(goal, session, check, window=window_of(asked_model(agent.model)))
@@ -161,13 +161,13 @@ class GoalWork:
 
         task = None if self._is_known else self.goal.task
         if self._is_known and (run is None or run.phase == "completed"):
-            task = f"Go on: the objective is not reached. {self.goal.task}"
+            task = f"Continue: the objective is not reached. {self.goal.task}"
         spec = self._held(agent._whole())  # noqa: SLF001 - one room
         self._life = Lifecycle(spec, agent.model, opening, task=task, deps=deps, budget=self.goal.budget)
         self.run = Run(self._life)
 
     async def _look_back(self) -> None:
-        """Take up what the session has recorded."""
+        """Read what the session has recorded."""
         for event in await self.session.events():
             match event:
                 case GoalSet():
@@ -181,7 +181,7 @@ class GoalWork:
                     self.checks.append(event)
                     self._is_reached, self._steps = event.passed, event.step
                 case ModelStarted() if event.act is None:
-                    self._is_reached = False  # it went on all the same, and may have changed what was found
+                    self._is_reached = False  # it continued all the same, and may have changed what was found
                 case _:
                     pass
         self._deeds = len(self.session.state.deeds.done)

@@ -100,7 +100,7 @@ class Goal(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=Name
                 or not isinstance(value, list | tuple)
                 or not all(isinstance(one, str) for one in value)
             ):
-                raise ConfigurationError(f"The goal's {name} is a list of texts; got {shown(value)}.")
+                raise ConfigurationError(f"The goal's {name} is a list of strings; got {shown(value)}.")
             msgspec.structs.force_setattr(self, name, tuple(value))
         if faults := list(_faults_of(self)):
             raise ConfigurationError("This goal cannot be worked on: " + " ".join(faults))
@@ -117,7 +117,7 @@ class Goal(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=Name
             f"Reach this objective: {self.objective}",
             f"It is reached when: {self.done_condition}",
             f"That is decided by this command, which is run for you: {self.validation}",
-            "Say that you are done only when you expect it to pass. If it does not, you are shown what it says, and go on.",
+            "Say that you are done only when you expect it to pass. If it does not, you are shown what it says, and continue.",
             "The plan so far:",
             *(f"{number}. {step}" for number, step in enumerate(self.plan, start=1)),
         ]

@@ -90,7 +90,7 @@ def _check_strings(arguments: Sequence[str], cwd: str | Path | None, env: Mappin
     if not isinstance(arguments, list | tuple) or not all(isinstance(one, str) for one in arguments):
         hint = f" Try shlex.split({arguments!r:.60})." if isinstance(arguments, str) else ""
         raise ConfigurationError(
-            f"arguments must be a list of texts, such as ['git', 'log']; got {shown(arguments)}.{hint}"
+            f"arguments must be a list of strings, such as ['git', 'log']; got {shown(arguments)}.{hint}"
         )
     if not arguments or not arguments[0]:
         raise ConfigurationError("run_process needs a program: the first of its arguments.")

@@ -6,7 +6,7 @@ from treadle.tools import JsonObject, Tool, ToolContext
 __all__ = ["ask_user_tool"]
 
 _DESCRIPTION = (
-    "Ask the person a question whose answer you need to go on, and wait for it. Use it where only the person can decide or knows "
+    "Ask the person a question whose answer you need to continue, and wait for it. Use it where only the person can decide or knows "
     "something; not for what a tool can find out, and not for consent to a call, which is asked for by itself. Ask one thing at a time."
 )
 
@@ -34,7 +34,7 @@ _PARAMETERS: JsonObject = {
 def ask_user_tool() -> Tool:
     """Return the tool `ask_user`. A question pauses the run as `input_required`; the answer becomes the call's result.
 
-    Any process may answer, also after a restart, and `resume` goes on.
+    Any process may answer, also after a restart, and `resume` continues.
 
     Example:
         result = await Agent(model, tools=[ask_user_tool()]).run("Book a table", session=session)

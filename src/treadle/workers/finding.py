@@ -95,7 +95,7 @@ class JournalDispatcher:
     # --- choosing
 
     def _choose(self) -> _Work | None:
-        """Return what is to be done first: what goes on before what begins, then the tenant that has had least, then the priority."""
+        """Return what is to be done first: what continues before what begins, then the tenant that has had least, then the priority."""
         while self._found:
             busy = Counter(self._running.values())
             ranks = [self._rank(work, busy) for work in self._found]

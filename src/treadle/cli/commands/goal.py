@@ -1,4 +1,4 @@
-"""`treadle goal FILE`: work on one goal until its validation passes. Called again, it goes on from what is recorded."""
+"""`treadle goal FILE`: work on one goal until its validation passes. Called again, it continues from what is recorded."""
 
 import asyncio
 from pathlib import Path

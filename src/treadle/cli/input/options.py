@@ -443,8 +443,10 @@ def _add_config_command(parser: _Parser) -> None:
 
 
 def _add_trust(parser: _Parser) -> None:
-    parser.add_argument("action", nargs="?", choices=("list", "approve", "revoke"), help="list (the default) or change")
-    parser.add_argument("name", nargs="?", metavar="FOLDER", help="the folder (this one)")
+    parser.add_argument(
+        "action", nargs="?", default=None, choices=("list", "approve", "revoke"), help="list (the default) or change"
+    )
+    parser.add_argument("name", nargs="?", default=None, metavar="FOLDER", help="the folder (this one)")
     _add_json(parser)
 
 
