@@ -35,7 +35,7 @@ __all__ = [
 
 AROUND = ("mode", "toolset", "changed_arguments", "interrupt_decision", "compaction", "input", "hook")
 """Features that stand around an agent. A life has the one that it is about, and now and then others."""
-INTERRUPTS = 9
+INTERRUPTS = 3
 """An action whose `ref` this divides is denied by the policy, and the run stops for a person."""
 DENIES_CALL = 17
 """A call whose `ref` this divides has a hook that fails before it, and is denied."""

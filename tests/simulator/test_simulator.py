@@ -52,7 +52,7 @@ def test_every_fault_meets_every_feature_in_ten_thousand_lives():
     missing = [place for place, pair in enumerate(PAIRS) if not met.get(" x ".join(pair))]
 
     for place in missing:  # not among the first lives: then among the others that are about this very pair
-        about = simulate("--first", str(place), "--step", str(len(PAIRS)), "--lives", str(LIVES // len(PAIRS)))
+        about = simulate("--first", str(place), "--step", str(len(PAIRS)), "--lives", str(4 * LIVES // len(PAIRS)))
         assert about["pairs"].get(" x ".join(PAIRS[place])), f"{PAIRS[place]} never met"
 
 
