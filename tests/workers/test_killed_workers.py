@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from treadle import open_journal
+from treadle.events import ToolFinished
 from treadle.ports import SessionFilter
+from treadle.tools import CallStatus
 from treadle.workers import submit
 
 HERE = Path(__file__).resolve().parent
@@ -77,8 +79,19 @@ async def test_killed_workers_lose_nothing_and_do_nothing_twice(address: str, tm
             by_key.setdefault((effect, session), set()).add(key)
     unsafe = {one: count for one, count in done.items() if one.startswith("unsafe") and count != 1}
     assert unsafe == {}
-    assert len([one for one in done if one.startswith("unsafe")]) == tasks
+    acted = {one.partition(" ")[2] for one in done if one.startswith("unsafe")}
+    assert await reported_unknown(address, but=acted) == tasks - len(acted)
     assert {one: keys for one, keys in by_key.items() if one[0] in ("keyed", "idempotent") and len(keys) != 1} == {}
+
+
+async def reported_unknown(address: str, *, but: set[str]) -> int:
+    """Return in how many other sessions the model was told that nobody knows whether the unsafe call was carried out."""
+    found = 0
+    async with open_journal(address) as journal:
+        for info in await journal.sessions(SessionFilter(phases=("completed",))):
+            results = [event.result for event in await journal.read(info.id) if isinstance(event, ToolFinished)]
+            found += info.id not in but and any(one.status is CallStatus.OUTCOME_UNKNOWN for one in results)
+    return found
 
 
 async def more_acts(acts: Path, wanted: int) -> int:
