@@ -21,7 +21,7 @@ async def test_a_payment_whose_process_was_killed_is_ended_with_the_receipt_and_
     async with world(tmp_path / "acts") as outside, children() as mother:
         job = Job(journal=place, port=outside.port, out=str(tmp_path / "out"), point="CP11", lease_seconds=2.0)
         assert (await mother.run(job)).was_killed
-        going_on = msgspec.structs.replace(job, point="", act="resume")
+        going_on = msgspec.structs.replace(job, point="", act="resume", lease_seconds=40.0)
         if is_told:
             assert (await mother.run(going_on)).report["reason"] == "completed"
 

@@ -402,7 +402,7 @@ async def test_more_appends_than_may_wait_are_all_stored_in_order(url: str):
 
 @pytest.mark.row("SF5")
 async def test_a_session_held_by_a_living_process_is_refused_and_says_by_whom(url: str, start_child: StartChild):
-    child = start_child("hold", url, SHORT)
+    child = start_child("hold", url, 10)
     assert child.stdout is not None
     assert await asyncio.to_thread(child.stdout.readline) == "holds\n"
     async with opened(url, lease_seconds=SHORT) as journal:

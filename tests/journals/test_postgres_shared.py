@@ -64,7 +64,7 @@ def test_of_many_processes_that_resume_a_dead_session_one_goes_on_and_the_others
     assert holder.stdout is not None
     assert holder.stdout.readline() == "holds\n"
     holder.kill()
-    children = [start_child("contend", url, 3) for _ in range(6)]
+    children = [start_child("contend", url, 20) for _ in range(6)]
     said = []
     for child in children:
         assert child.stdout is not None

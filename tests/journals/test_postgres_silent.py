@@ -92,7 +92,7 @@ async def test_a_lease_is_lost_by_the_local_clock_and_the_unsafe_tool_is_stopped
     payment = Payment()
     async with SilentProxy(server.folder) as proxy:
         through = proxy.url(url)
-        async with opened(through, lease_seconds=SHORT, busy_seconds=ENDLESS, patience_seconds=ENDLESS) as journal:
+        async with opened(through, lease_seconds=SHORT * 6, busy_seconds=ENDLESS, patience_seconds=ENDLESS) as journal:
             running = asyncio.create_task(run(journal, payment, mode=mode))
             await payment.started.wait()
             proxy.silent.set()
@@ -110,7 +110,7 @@ async def test_a_lease_is_taken_and_given_back_within_its_length_though_the_serv
 ):
     async with (
         SilentProxy(server.folder) as proxy,
-        opened(proxy.url(url), lease_seconds=SHORT, busy_seconds=ENDLESS, patience_seconds=ENDLESS) as journal,
+        opened(proxy.url(url), lease_seconds=SHORT * 6, busy_seconds=ENDLESS, patience_seconds=ENDLESS) as journal,
     ):
         await journal.create("s")
         lease = await journal.acquire("s", on_lost=lambda: None, on_message=lambda: None)
@@ -144,7 +144,7 @@ async def test_a_run_ends_within_its_wall_time_though_the_server_is_silent(serve
         SilentProxy(server.folder) as proxy,
         opened(proxy.url(url), lease_seconds=ENDLESS, busy_seconds=ENDLESS, patience_seconds=ENDLESS) as journal,
     ):
-        running = asyncio.create_task(run(journal, payment, Budget(max_wall_time_seconds=SHORT), "degrade"))
+        running = asyncio.create_task(run(journal, payment, Budget(max_wall_time_seconds=SHORT * 6), "degrade"))
         await payment.started.wait()
         proxy.silent.set()
         result = await running
@@ -164,12 +164,13 @@ async def test_a_run_ends_when_the_server_goes_silent_at_any_statement(server: P
         "limits": {"lease_seconds": ENDLESS, "busy_seconds": SHORT / 4, "patience_seconds": SHORT / 4},
     }[ending]
     stride = STRIDE or STRIDES[ending]
-    while not is_whole:
+    while not is_whole and passes < 1_000:
         places = range(passes, passes + SIDE_BY_SIDE * stride, stride)
         async with asyncio.TaskGroup() as group:
             lives = [group.create_task(one_life(server, place, ending, limits)) for place in places]
         is_whole = any(life.result() for life in lives)
         passes = places[-1] + stride
+    assert is_whole
     assert passes > 100
 
 
@@ -181,28 +182,35 @@ async def one_life(server: PostgresServer, passes: int, ending: str, limits: dic
 
 
 async def live(server: PostgresServer, url: str, passes: int, ending: str, limits: dict[str, float]) -> bool:
-    """Run through a proxy that goes silent after so many messages. Return whether it was never silent."""
+    """Run through a proxy that goes silent after so many messages. Return whether the run was whole without that."""
     payment = Payment()
     payment.go_on.set()
     async with SilentProxy(server.folder) as proxy:
         journal = PostgresJournal(proxy.url(url) + "&connect_timeout=2", **limits)
-        try:
-            await journal.create("s")  # before a run, a call of its own: it has the store's limits
-        finally:
-            proxy.seen, proxy._passes = 0, passes
+        await create_patiently(journal)
+        proxy.seen, proxy._passes = 0, passes
         running = asyncio.create_task(run_held(journal, payment))
         silent = asyncio.create_task(proxy.silent.wait())
         await asyncio.wait({running, silent}, return_when=asyncio.FIRST_COMPLETED)
         if not running.done() and ending == "cancel":
             running.cancel()
+        is_whole = False
         with suppress(TreadleError, asyncio.CancelledError):
-            await running
+            is_whole = (await running).completed
         silent.cancel()
         assert payment.underway == 0
         was_silent = proxy.silent.is_set()
         with suppress(JournalError):
             await journal.close()
-    return not was_silent
+    return is_whole and not was_silent
+
+
+async def create_patiently(journal: Journal) -> None:
+    """Create the session before the run. A busy machine may take longer for it than the store's short limits."""
+    for _ in range(100):
+        with suppress(JournalError):
+            return await journal.create("s")
+    raise AssertionError("The session cannot be created.")
 
 
 async def run_held(journal: Journal, payment: Payment) -> RunResult:
@@ -221,7 +229,7 @@ async def test_opening_reading_and_closing_have_a_limit(
 ):
     async with SilentProxy(server.folder) as proxy:
         journal = await open_postgres(
-            proxy.url(url) + "&connect_timeout=2", busy_seconds=SHORT / 4, patience_seconds=SHORT / 4
+            proxy.url(url) + "&connect_timeout=2", busy_seconds=SHORT * 4, patience_seconds=SHORT
         )
         await journal.create("s")
         await journal.append("s", notes(1, 1), state="running", durable=True)

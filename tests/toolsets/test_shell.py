@@ -87,7 +87,7 @@ def test_a_folder_outside_the_root_is_not_kept(shell: Shell, tmp_path: Path, way
 
 
 def test_a_command_that_takes_too_long_is_ended_with_what_it_has_written(shell: Shell, tmp_path: Path):
-    done = shell("echo begun; sleep 100 & echo $! > pid; wait", timeout=1)
+    done = shell("echo begun; sleep 100 & echo $! > pid; wait", timeout=5)
 
     assert (done["exit_code"], done["stdout"]) == (None, "begun\n")
     assert "timeout" in done["hint"]
