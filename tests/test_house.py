@@ -268,6 +268,19 @@ def test_functions_are_short():
     assert len(long) <= len(lengths) / 10, long
 
 
+def test_no_decorator_stands_twice():
+    """A decorator that is applied twice does its work twice, at every call."""
+    found = [
+        (str(path.relative_to(PROJECT)), node.name, node.lineno)
+        for path in source_files()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and len(node.decorator_list) > len({ast.dump(one) for one in node.decorator_list})
+    ]
+
+    assert found == []
+
+
 def test_files_are_short():
     long = {
         str(path.relative_to(PROJECT)): len(path.read_text(encoding="utf-8").splitlines()) for path in source_files()

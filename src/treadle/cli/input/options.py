@@ -3,17 +3,32 @@
 import argparse
 import difflib
 import re
-from collections.abc import Sequence
-from typing import Any, Literal, NoReturn, TypeAlias, get_args
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import msgspec
 
-from treadle import Budget, ConfigurationError
 from treadle.cli.exits import UsageError
+from treadle.cli.input.flags import (
+    Flags,
+    Mode,
+    OnApproval,
+    OnLimit,
+    add_config,
+    add_id,
+    add_journal,
+    add_json,
+    add_limits,
+    add_listing,
+    add_output,
+    add_places,
+    add_running,
+    add_tools_flag,
+)
 from treadle.cli.input.person_options import add_approve, add_resolve
-from treadle.cli.input.readers import LONGEST_SECONDS, instant, limit_reader, port, seconds
+from treadle.cli.input.readers import LONGEST_SECONDS, port
 from treadle.cli.input.session_options import ACTIONS, add_actions, add_filters
-from treadle.cli.input.task_options import add_model_flags, add_task_flags
+from treadle.cli.input.task_options import add_chat, add_goal, add_resume, add_run
 from treadle.cli.input.worker_options import add_submit, add_worker, add_workers
 
 __all__ = [
@@ -28,10 +43,6 @@ __all__ = [
     "help_text",
     "parse",
 ]
-
-Mode: TypeAlias = Literal["plan", "ask", "accept-edits", "deny-unlisted", "bypass"]
-OnLimit: TypeAlias = Literal["summarize", "report"]
-OnApproval: TypeAlias = Literal["pause", "deny", "fail"]
 
 APPROVAL_SECONDS = 7 * 86400.0
 """How long a person may take to answer where nothing else is said, as for `Agent`."""
@@ -214,8 +225,8 @@ def _near(word: str, known: Sequence[str] | dict[str, str]) -> str:
 class _Parser(argparse.ArgumentParser):
     """argparse with one sentence in place of a usage text, and without guessing at shortened flags."""
 
-    def __init__(self, **words: Any) -> None:  # Any: argparse's own keywords
-        super().__init__(**{"allow_abbrev": False, "argument_default": argparse.SUPPRESS, **words})
+    def __init__(self, **options: Any) -> None:  # Any: argparse's own keywords
+        super().__init__(**{"allow_abbrev": False, "argument_default": argparse.SUPPRESS, **options})
         self.flags: list[str] = []
 
     def error(self, message: str) -> NoReturn:
@@ -224,10 +235,10 @@ class _Parser(argparse.ArgumentParser):
             raise UsageError(f"{message[:1].upper()}{message[1:]} `{self.prog} --help` lists all.")
         raise UsageError(f"{message[:1].upper()}{message[1:].rstrip('.')}. `{self.prog} --help` says how to write it.")
 
-    def flag(self, *names: str, **words: Any) -> None:
+    def flag(self, *names: str, **options: Any) -> None:
         """Add an option."""
         self.flags.extend(names)
-        self.add_argument(*names, **words)
+        self.add_argument(*names, **options)
 
 
 _ParserAction = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
@@ -266,227 +277,92 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-class _StoreLimit(argparse.Action):
-    """Collects the budgets in one mapping."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        limits = {**vars(namespace).get("limits", {}), self.dest: values}
-        try:
-            Budget(**{self.dest: values})
-        except ConfigurationError as exc:
-            parser.error(f"{option_string}: {str(exc).replace('None', 'none')}")
-        namespace.limits = limits
-
-
 # --- what the commands take ------------------------------------------------------------------------------------------
 
 
-def _add_run(parser: _Parser) -> None:
-    parser.add_argument(
-        "task", nargs="?", help="what to do; - reads it from standard input; piped input is added to it"
-    )
-    parser.flag("--session", dest="id", metavar="ID", help="continue with this session (made when there is none)")
-    add_task_flags(parser)
-    _add_running(parser)
-
-
-def _add_goal(parser: _Parser) -> None:
-    parser.add_argument("task", nargs="?", metavar="FILE", help="the goal, as TOML")
-    parser.flag("--session", dest="id", metavar="ID", help="the session of the work (made from the goal)")
-    _add_running(parser)
-
-
-def _add_chat(parser: _Parser) -> None:
-    parser.add_argument("task", nargs="?", help="the first message")
-    parser.flag("--session", dest="id", metavar="ID", help="continue this session (made when there is none)")
-    add_task_flags(parser)
-    _add_running(parser)
-
-
-def _add_resume(parser: _Parser) -> None:
-    parser.add_argument("id", nargs="?", metavar="ID", help="the session")
-    parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
-    change = "continue a run that the agent of a program began, without that agent"
-    parser.flag("--accept-change", dest="accepts_change", action="store_true", help=change)
-    _add_running(parser)
-
-
-def _add_running(parser: _Parser) -> None:
-    parser.flag(
-        "-m", "--model", metavar="NAME", help="such as openai-chat:gpt-5-mini, demo, script:FILE; else TREADLE_MODEL"
-    )
-    parser.flag("--base-url", metavar="URL", help="the provider's address, such as http://127.0.0.1:8080/v1")
-    add_model_flags(parser)
-    parser.flag("--mode", choices=get_args(Mode), help="how much happens without a question, in this session (ask)")
-    _add_tools_flag(parser)
-    parser.flag(
-        "--allow", action="append", metavar="RULE", help="allow these calls: TOOL or TOOL(key=glob); repeatable"
-    )
-    parser.flag("--deny", action="append", metavar="RULE", help="deny these calls; wins over --allow; repeatable")
-    parser.flag("--on-approval", choices=get_args(OnApproval), help="for a call that needs a person (default: pause)")
-    parser.flag(
-        "--approval-seconds", type=seconds, metavar="N",
-        help="how long a person may take to answer a call that waits (default: 604800, which is 7 days)",
-    )  # fmt: skip
-    parser.flag(
-        "--on-limit", choices=get_args(OnLimit), help="at a turn or call limit: summarize (default) or stop at once"
-    )
-    parser.flag("--deadline", type=instant, metavar="TIME", help="when the run must end, such as 2026-11-30T18:00")
-    _add_limits(parser)
-    _add_places(parser)
-    _add_output(parser)
-
-
-def _add_limits(parser: _Parser) -> None:
-    parser.flag("--profile", metavar="NAME", help="use the limits of this profile of the configuration")
-    for name in Budget.__struct_fields__:
-        flags = ["--" + name.replace("_", "-")]
-        flags += ["--max-turns"] if name == "max_model_turns" else []
-        parser.flag(
-            *flags, dest=name, action=_StoreLimit, type=limit_reader(name), metavar="N",
-            help=f"budget {name}; none for no limit",
-        )  # fmt: skip
-
-
-def _add_tools_flag(parser: _Parser) -> None:
-    parser.flag(
-        "--tools", action="append", metavar="WHAT",
-        help="grep,glob,read,list (the default), FILE.py or module:attr; repeatable",
-    )  # fmt: skip
-
-
-def _add_places(parser: _Parser) -> None:
-    _add_journal(parser)
-    _add_config(parser)
-
-
-def _add_config(parser: _Parser) -> None:
-    parser.flag("-C", dest="folder", metavar="DIR", help="root of the file tools and of the project's configuration")
-    parser.flag("--config", metavar="FILE", help="a configuration file that overrides the others")
-
-
-def _add_journal(parser: _Parser) -> None:
-    parser.flag(
-        "--journal", metavar="PATH",
-        help="the file of all sessions, or postgresql://...; else TREADLE_JOURNAL, else the state folder's",
-    )  # fmt: skip
-
-
-def _add_json(parser: _Parser) -> None:
-    parser.flag("--json", dest="as_json", action="store_true", help="write JSON to standard output")
-
-
-def _add_output(parser: _Parser) -> None:
-    _add_json(parser)
-    parser.flag(
-        "--stream-json",
-        dest="as_lines",
-        action="store_true",
-        help="write every event as a line of JSON, the report last",
-    )
-    parser.flag("-q", "--quiet", dest="is_quiet", action="store_true", help="show no progress on standard error")
-    parser.flag("-v", "--verbose", dest="is_verbose", action="store_true", help="show decisions and retries too")
-
-
 def _add_sessions(parser: _Parser) -> None:
-    _add_listing(parser)
+    add_listing(parser)
     add_filters(parser)
-    add_actions(parser.add_subparsers(dest="action", metavar="|".join(ACTIONS)), _add_listing)
+    add_actions(parser.add_subparsers(dest="action", metavar="|".join(ACTIONS)))
 
 
-def _add_listing(parser: _Parser) -> None:
-    _add_journal(parser)
-    _add_json(parser)
+def _add_cancel(parser: Flags) -> None:
+    add_id(parser, "the session", "the session that changed last")
+    add_listing(parser)
 
 
-def _add_id(parser: _Parser, what: str, last: str) -> None:
-    parser.add_argument("id", nargs="?", metavar="ID", help=f"{what}, or the beginning of its id")
-    parser.flag("--last", dest="is_last", action="store_true", help=last)
-
-
-def _add_cancel(parser: _Parser) -> None:
-    _add_id(parser, "the session", "the session that changed last")
-    _add_listing(parser)
-
-
-def _add_budgets(parser: _Parser) -> None:
+def _add_budgets(parser: Flags) -> None:
     parser.add_argument("id", nargs="?", metavar="SESSION", help="show what its last run has used")
     parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
-    _add_limits(parser)
-    _add_places(parser)
-    _add_json(parser)
+    add_limits(parser)
+    add_places(parser)
+    add_json(parser)
 
 
-def _add_tools(parser: _Parser) -> None:
+def _add_tools(parser: Flags) -> None:
     parser.add_argument(
         "action", nargs="?", default=None, choices=("check",), help="check: compile the contracts of all tools"
     )
-    _add_tools_flag(parser)
-    _add_config(parser)
-    _add_json(parser)
+    add_tools_flag(parser)
+    add_config(parser)
+    add_json(parser)
 
 
-def _add_models(parser: _Parser) -> None:
+def _add_models(parser: Flags) -> None:
     parser.add_argument("name", nargs="?", default=None, metavar="NAME", help="a model or a vendor (default: all)")
-    _add_json(parser)
+    add_json(parser)
 
 
-def _add_config_command(parser: _Parser) -> None:
+def _add_config_command(parser: Flags) -> None:
     parser.add_argument("action", nargs="?", default=None, choices=("show",), help="show: every value and its origin")
-    _add_running(parser)
+    add_running(parser)
 
 
-def _add_trust(parser: _Parser) -> None:
+def _add_trust(parser: Flags) -> None:
     parser.add_argument(
         "action", nargs="?", default=None, choices=("list", "approve", "revoke"), help="list (the default) or change"
     )
     parser.add_argument("name", nargs="?", default=None, metavar="FOLDER", help="the folder (this one)")
-    _add_json(parser)
+    add_json(parser)
 
 
-def _add_demo(parser: _Parser) -> None:
-    _add_limits(parser)
-    _add_places(parser)
-    _add_output(parser)
+def _add_demo(parser: Flags) -> None:
+    add_limits(parser)
+    add_places(parser)
+    add_output(parser)
 
 
-def _add_doctor(parser: _Parser) -> None:
-    _add_places(parser)
-    _add_json(parser)
+def _add_doctor(parser: Flags) -> None:
+    add_places(parser)
+    add_json(parser)
 
 
-def _add_completion(parser: _Parser) -> None:
+def _add_completion(parser: Flags) -> None:
     parser.add_argument("action", choices=("bash", "zsh", "fish", "words"), help="the shell; words is for its scripts")
     parser.add_argument("task", nargs="?", metavar="LINE", help="with words: the line that is completed")
-    _add_config(parser)
-    _add_journal(parser)
+    add_config(parser)
+    add_journal(parser)
 
 
-def _add_mock(parser: _Parser) -> None:
+def _add_mock(parser: Flags) -> None:
     parser.add_argument("script", metavar="SCRIPT", help="a JSON file of turns")
     parser.flag("--port", type=port, metavar="N", help="the port to listen on (default 0: any free port)")
     parser.flag("--record", metavar="FILE", help="write each request to this file, as a line of JSON")
 
 
-_FILLERS = {
-    "chat": _add_chat,
-    "run": _add_run,
-    "goal": _add_goal,
-    "resume": _add_resume,
+_FILLERS: dict[str, Callable[[_Parser], None]] = {
+    "chat": add_chat,
+    "run": add_run,
+    "goal": add_goal,
+    "resume": add_resume,
     "sessions": _add_sessions,
-    "approvals": _add_listing,
-    "approve": lambda parser: add_approve(parser, _add_id, _add_listing),
-    "doubts": _add_listing,
-    "resolve": lambda parser: add_resolve(parser, _add_id, _add_listing),
-    "submit": lambda parser: add_submit(parser, _add_listing),
-    "worker": lambda parser: add_worker(parser, _add_running),
-    "workers": lambda parser: add_workers(parser, _add_listing),
+    "approvals": add_listing,
+    "approve": add_approve,
+    "doubts": add_listing,
+    "resolve": add_resolve,
+    "submit": add_submit,
+    "worker": add_worker,
+    "workers": add_workers,
     "cancel": _add_cancel,
     "budgets": _add_budgets,
     "tools": _add_tools,

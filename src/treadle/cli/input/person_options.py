@@ -1,16 +1,11 @@
 """What `treadle approve` and `resolve` take: what a person says of a call. Reads nothing and acts on nothing."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from treadle.cli.input.flags import Flags, add_id, add_listing
 
 __all__ = ["add_approve", "add_resolve"]
 
 
-class _Flags(Protocol):
-    def flag(self, *names: str, **words: Any) -> None: ...
-
-
-def add_approve(parser: _Flags, add_id: Callable[[Any, str, str], None], add_listing: Callable[[Any], None]) -> None:
+def add_approve(parser: Flags) -> None:
     """Add what an answer to a request for approval is."""
     add_id(parser, "the approval, as `treadle approvals` lists it", "the newest approval")
     parser.flag("--deny", dest="is_denied", action="store_true", help="deny the call")
@@ -20,7 +15,7 @@ def add_approve(parser: _Flags, add_id: Callable[[Any, str, str], None], add_lis
     add_listing(parser)
 
 
-def add_resolve(parser: _Flags, add_id: Callable[[Any, str, str], None], add_listing: Callable[[Any], None]) -> None:
+def add_resolve(parser: Flags) -> None:
     """Add what is said of a call in doubt."""
     add_id(parser, "the call or its key, as `treadle doubts` lists it", "the newest call in doubt")
     parser.flag("--done", metavar="JSON", help="the call was done, with this result; null for no result")

@@ -2,11 +2,12 @@
 
 import argparse
 import re
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-__all__ = ["LONGEST_SECONDS", "instant", "limit_reader", "port", "seconds"]
+__all__ = ["LONGEST_SECONDS", "count", "instant", "limit_reader", "number_reader", "port", "seconds"]
 
 LONGEST_SECONDS = 100 * 366 * 86400.0
 """The longest time that a person may be given to answer: 100 years."""
@@ -27,6 +28,28 @@ def seconds(text: str) -> float:
     if re.fullmatch(r"\d{1,10}(\.\d{1,6})?", text, re.ASCII) and 0 < float(text) <= LONGEST_SECONDS:
         return float(text)
     raise argparse.ArgumentTypeError(f"seconds are a number above 0, at most 100 years; got {text!r:.60}")
+
+
+def count(text: str) -> int:
+    """Read a whole number from 0."""
+    if re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"a whole number; got {text!r:.60}")
+
+
+def number_reader(what: str) -> Callable[[str], float]:
+    """Return the reader of a number from 0, with up to six decimals.
+
+    Args:
+        what: What is written, with an example, for the error message.
+    """
+
+    def read(text: str) -> float:
+        if re.fullmatch(r"\d{1,7}(\.\d{1,6})?", text, re.ASCII):
+            return float(text)
+        raise argparse.ArgumentTypeError(f"{what}; got {text!r:.60}")
+
+    return read
 
 
 def port(text: str) -> int:

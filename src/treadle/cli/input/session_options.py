@@ -5,7 +5,10 @@ import re
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
+
+from treadle.cli.input.flags import Flags, add_listing
+from treadle.cli.input.readers import count, number_reader
 
 __all__ = ["ACTIONS", "add_actions", "add_filters"]
 
@@ -27,18 +30,7 @@ ACTIONS = {
 }
 
 
-class _Flags(Protocol):
-    """A parser of ours: argparse's, with flags that are remembered."""
-
-    def flag(self, *names: str, **words: Any) -> None: ...
-
-    def add_argument(self, *names: str, **words: Any) -> Any: ...
-
-
-def add_actions(
-    actions: "argparse._SubParsersAction[Any]",
-    add_listing: Callable[[Any], None],
-) -> None:
+def add_actions(actions: "argparse._SubParsersAction[Any]") -> None:
     """Add the actions of `treadle sessions`."""
     for name, says in ACTIONS.items():
         parser = actions.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}.")
@@ -46,7 +38,7 @@ def add_actions(
         add_listing(parser)
 
 
-def add_filters(parser: _Flags) -> None:
+def add_filters(parser: Flags) -> None:
     """Add what chooses the sessions of a list."""
     parser.flag("--all", dest="shows_deleted", action="store_true", help="list deleted sessions too")
     parser.flag(
@@ -62,7 +54,7 @@ def add_filters(parser: _Flags) -> None:
         "--since", type=_instant, metavar="TIME",
         help="only sessions changed since: 2026-11-30, 2026-11-30T18:00, or an age such as 90m, 12h or 7d",
     )  # fmt: skip
-    parser.flag("--limit", type=_count, metavar="N", help="at most N sessions, the last changed first")
+    parser.flag("--limit", type=count, metavar="N", help="at most N sessions, the last changed first")
 
 
 _STATES = (
@@ -79,43 +71,43 @@ _STATES = (
 )
 
 
-def _add_one(parser: _Flags) -> None:
+def _add_one(parser: Flags) -> None:
     parser.add_argument("id", nargs="?", metavar="ID", help="the session, or the beginning of its id")
     parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
 
 
-def _add_watch(parser: _Flags) -> None:
+def _add_watch(parser: Flags) -> None:
     _add_one(parser)
-    parser.flag("--after", type=_count, metavar="N", help="only what comes after event N")
+    parser.flag("--after", type=count, metavar="N", help="only what comes after event N")
 
 
-def _add_change(parser: _Flags) -> None:
+def _add_change(parser: Flags) -> None:
     _add_one(parser)
     parser.flag("--reason", metavar="TEXT", help="why, for the record")
     parser.flag("--by", metavar="NAME", help="who decided it, for the record (default: your login)")
 
 
-def _add_fork(parser: _Flags) -> None:
+def _add_fork(parser: Flags) -> None:
     _add_one(parser)
     parser.flag("--at", type=_point, metavar="POINT", help="the last event to share, or a mark (default: the end)")
-    parser.flag("--step", type=_count, metavar="N", help="share everything up to the results of step N")
-    parser.flag("--message", type=_count, metavar="N", help="share the first N messages")
+    parser.flag("--step", type=count, metavar="N", help="share everything up to the results of step N")
+    parser.flag("--message", type=count, metavar="N", help="share the first N messages")
     parser.flag("--id", dest="new_id", metavar="NEW", help="the new session's id (default: generated)")
 
 
-def _add_mark(parser: _Flags) -> None:
+def _add_mark(parser: Flags) -> None:
     _add_one(parser)
     parser.add_argument("name", metavar="NAME", help="the point's name")
 
 
-def _add_rewind(parser: _Flags) -> None:
+def _add_rewind(parser: Flags) -> None:
     _add_one(parser)
     parser.add_argument(
         "at", type=_point, metavar="POINT", help="a mark, or the number of the last event that the model still sees"
     )
 
 
-def _add_export(parser: _Flags) -> None:
+def _add_export(parser: Flags) -> None:
     _add_one(parser)
     parser.add_argument("file", nargs="?", metavar="FILE", help="a new file (default: standard output)")
     parser.flag(
@@ -123,7 +115,7 @@ def _add_export(parser: _Flags) -> None:
     )
 
 
-def _add_move(parser: _Flags) -> None:
+def _add_move(parser: Flags) -> None:
     _add_one(parser)
     parser.flag(
         "--to",
@@ -138,7 +130,7 @@ def _add_move(parser: _Flags) -> None:
     parser.flag("--by", metavar="NAME", help="who decided it, for the record (default: your login)")
 
 
-def _add_import(parser: _Flags) -> None:
+def _add_import(parser: Flags) -> None:
     parser.add_argument("file", metavar="FILE", help="what `export` wrote; - for standard input")
     parser.flag("--id", dest="new_id", metavar="NEW", help="another id for the session")
     parser.flag(
@@ -147,13 +139,13 @@ def _add_import(parser: _Flags) -> None:
     )  # fmt: skip
 
 
-def _add_rm(parser: _Flags) -> None:
+def _add_rm(parser: Flags) -> None:
     parser.add_argument("ids", nargs="*", metavar="ID", help="the sessions, or the beginnings of their ids")
     parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
     parser.flag(
         "--older-than",
         dest="older_than_days",
-        type=_days,
+        type=number_reader("a number of days such as 30"),
         metavar="DAYS",
         help="all sessions unchanged for so many days",
     )
@@ -189,18 +181,6 @@ _FILLERS: dict[str, Callable[[Any], None]] = {
 
 def _point(text: str) -> int | str:
     return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else text
-
-
-def _count(text: str) -> int:
-    if re.fullmatch(r"\d{1,18}", text, re.ASCII):
-        return int(text)
-    raise argparse.ArgumentTypeError(f"a whole number; got {text!r:.60}")
-
-
-def _days(text: str) -> float:
-    if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text, re.ASCII):
-        return float(text)
-    raise argparse.ArgumentTypeError(f"a number of days such as 30; got {text!r:.60}")
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -1,31 +1,45 @@
-"""What a task takes beside its words: model options, instructions, attached files, the form of its answer. Reads nothing."""
+"""What the commands that begin or resume a run take beside what all runs take. Reads nothing and acts on nothing."""
 
-import argparse
-import json
-from typing import Any, Protocol
+from treadle.cli.input.flags import Flags, add_running
 
-__all__ = ["add_model_flags", "add_task_flags"]
+__all__ = ["add_chat", "add_goal", "add_resume", "add_run"]
 
 
-class _Flags(Protocol):
-    """A parser of ours: argparse's, with flags that are remembered."""
-
-    def flag(self, *names: str, **words: Any) -> None: ...
-
-
-def add_model_flags(parser: _Flags) -> None:
-    """Add what the model is told and how it is asked."""
-    parser.flag(
-        "-o", "--option", dest="model_options", action=_StoreOption, metavar="NAME=VALUE",
-        help="a field of each request to the model, such as temperature=0; the value is JSON, or text; repeatable",
-    )  # fmt: skip
-    parser.flag("--system", metavar="TEXT", help="instructions for the model; @FILE takes them from a file")
-    parser.flag(
-        "--schema", "--json-schema", dest="schema", metavar="FILE", help="a JSON Schema that the answer must fit"
+def add_run(parser: Flags) -> None:
+    """Add a task."""
+    parser.add_argument(
+        "task", nargs="?", help="what to do; - reads it from standard input; piped input is added to it"
     )
+    parser.flag("--session", dest="id", metavar="ID", help="continue with this session (made when there is none)")
+    _add_task_flags(parser)
+    add_running(parser)
 
 
-def add_task_flags(parser: _Flags) -> None:
+def add_goal(parser: Flags) -> None:
+    """Add a goal."""
+    parser.add_argument("task", nargs="?", metavar="FILE", help="the goal, as TOML")
+    parser.flag("--session", dest="id", metavar="ID", help="the session of the work (made from the goal)")
+    add_running(parser)
+
+
+def add_chat(parser: Flags) -> None:
+    """Add a conversation."""
+    parser.add_argument("task", nargs="?", help="the first message")
+    parser.flag("--session", dest="id", metavar="ID", help="continue this session (made when there is none)")
+    _add_task_flags(parser)
+    add_running(parser)
+
+
+def add_resume(parser: Flags) -> None:
+    """Add which run is resumed."""
+    parser.add_argument("id", nargs="?", metavar="ID", help="the session")
+    parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
+    change = "continue a run that the agent of a program began, without that agent"
+    parser.flag("--accept-change", dest="accepts_change", action="store_true", help=change)
+    add_running(parser)
+
+
+def _add_task_flags(parser: Flags) -> None:
     """Add what belongs to one task."""
     parser.flag(
         "-a", "--attach", dest="attached", action="append", metavar="FILE",
@@ -34,23 +48,3 @@ def add_task_flags(parser: _Flags) -> None:
     parser.flag(
         "-c", "--continue", "--last", dest="is_last", action="store_true", help="continue the session that changed last"
     )
-
-
-class _StoreOption(argparse.Action):
-    """Collects the options of the model in one mapping."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        name, sign, text = values.partition("=")
-        if not sign or not name.strip():
-            parser.error(f"{option_string} takes NAME=VALUE, such as temperature=0; got {values!r:.80}")
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            value = text
-        namespace.model_options = {**vars(namespace).get("model_options", {}), name.strip(): value}

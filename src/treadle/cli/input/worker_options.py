@@ -2,21 +2,14 @@
 
 import argparse
 import re
-from collections.abc import Callable
-from typing import Any, Protocol
 
-from treadle.cli.input.readers import instant
+from treadle.cli.input.flags import Flags, add_listing, add_running
+from treadle.cli.input.readers import instant, number_reader
 
 __all__ = ["add_submit", "add_worker", "add_workers"]
 
 
-class _Flags(Protocol):
-    def flag(self, *names: str, **words: Any) -> None: ...
-
-    def add_argument(self, *names: str, **words: Any) -> Any: ...
-
-
-def add_worker(parser: _Flags, add_running: Callable[[Any], None]) -> None:
+def add_worker(parser: Flags) -> None:
     """Add what a worker is and which agents it has."""
     parser.flag(
         "--agents", action="append", metavar="WHAT",
@@ -29,13 +22,13 @@ def add_worker(parser: _Flags, add_running: Callable[[Any], None]) -> None:
         "--tenant", dest="tenants", action="append", metavar="NAME", help="begin tasks of this tenant only; repeatable"
     )
     parser.flag(
-        "--drain-seconds", type=_seconds, metavar="N",
+        "--drain-seconds", type=number_reader("seconds are a number such as 30"), metavar="N",
         help="how long its runs may end by themselves after SIGTERM or Ctrl-C, until others take them over (30)",
     )  # fmt: skip
     add_running(parser)
 
 
-def add_submit(parser: _Flags, add_listing: Callable[[Any], None]) -> None:
+def add_submit(parser: Flags) -> None:
     """Add what a task is and when it begins."""
     parser.add_argument("task", nargs="?", help="what to do; - reads it from standard input")
     parser.flag("--agent", metavar="NAME", help="which agent of the workers carries it out (default)")
@@ -48,7 +41,7 @@ def add_submit(parser: _Flags, add_listing: Callable[[Any], None]) -> None:
     add_listing(parser)
 
 
-def add_workers(parser: _Flags, add_listing: Callable[[Any], None]) -> None:
+def add_workers(parser: Flags) -> None:
     """Add what chooses the workers of a list."""
     parser.flag("--all", dest="shows_deleted", action="store_true", help="those too whose process has ended")
     add_listing(parser)
@@ -64,9 +57,3 @@ def _priority(text: str) -> int:
     if re.fullmatch(r"-?\d{1,9}", text, re.ASCII):
         return int(text)
     raise argparse.ArgumentTypeError(f"a priority is a whole number such as 5; got {text!r:.60}")
-
-
-def _seconds(text: str) -> float:
-    if re.fullmatch(r"\d{1,7}(\.\d{1,6})?", text, re.ASCII):
-        return float(text)
-    raise argparse.ArgumentTypeError(f"seconds are a number such as 30; got {text!r:.60}")

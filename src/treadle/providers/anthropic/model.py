@@ -57,11 +57,6 @@ class Anthropic:
     """
 
     @checked
-    @checked
-    @checked
-    @checked
-    @checked
-    @checked
     def __init__(
         self,
         model: str,
@@ -96,11 +91,6 @@ class Anthropic:
             model, origin=self.name, options=options or {}, stream=stream, fields=door.fields
         )
 
-    @checked
-    @checked
-    @checked
-    @checked
-    @checked
     @checked
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
         """Send one request and yield the parts of the one response, `ModelEnd` last.

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
-from treadle.fields import checked
+from treadle.fields import checked, explained
 from treadle.ports import ModelPart, ModelRequest, Pricing
 from treadle.providers.bedrock.request import BedrockRequests
 from treadle.providers.bedrock.response import ConverseResponse
@@ -44,11 +44,6 @@ class Bedrock:
     """
 
     @checked
-    @checked
-    @checked
-    @checked
-    @checked
-    @checked
     def __init__(
         self,
         model: str,
@@ -78,12 +73,7 @@ class Bedrock:
         )
         self._requests = BedrockRequests(model, origin=self.name, options=options or {})
 
-    @checked
-    @checked
-    @checked
-    @checked
-    @checked
-    @checked
+    @explained
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
         """Send one request and yield the parts of the one response, `ModelEnd` last.
 

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from treadle.fields import checked
+from treadle.fields import checked, explained
 from treadle.ports import ModelPart, ModelRequest, Pricing
 from treadle.providers.gemini.request import GeminiRequests
 from treadle.providers.gemini.response import GeminiResponse
@@ -43,11 +43,6 @@ class Gemini:
     """
 
     @checked
-    @checked
-    @checked
-    @checked
-    @checked
-    @checked
     def __init__(
         self,
         model: str,
@@ -79,12 +74,7 @@ class Gemini:
             self._server.endpoint.url = self._server.endpoint.url.update_query(alt="sse")
         self._requests = GeminiRequests(model, origin=self.name, options=options or {})
 
-    @checked
-    @checked
-    @checked
-    @checked
-    @checked
-    @checked
+    @explained
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
         """Send one request and yield the parts of the one response, `ModelEnd` last.
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping
 from functools import partial
 from typing import Any, Final
 
-from treadle.fields import checked
+from treadle.fields import checked, explained
 from treadle.ports import ModelPart, ModelRequest, Pricing
 from treadle.providers.http.door import Door
 from treadle.providers.http.endpoint import Timeouts
@@ -97,7 +97,7 @@ class OpenAIChat:
             named_choice=named_choice,
         )
 
-    @checked
+    @explained
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
         """Send one request and yield the parts of the one response, `ModelEnd` last.
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Final
 
 from treadle.errors import ModelError, ModelRejected
-from treadle.fields import checked
+from treadle.fields import checked, explained
 from treadle.ports import ModelPart, ModelRequest, Pricing
 from treadle.providers.http.answer import Answer
 from treadle.providers.http.door import Door
@@ -50,11 +50,6 @@ class OpenAIResponses:
     """
 
     @checked
-    @checked
-    @checked
-    @checked
-    @checked
-    @checked
     def __init__(
         self,
         model: str,
@@ -83,12 +78,7 @@ class OpenAIResponses:
         )
         self._requests = ResponsesRequests(model, origin=self.name, options=options or {}, stream=stream)
 
-    @checked
-    @checked
-    @checked
-    @checked
-    @checked
-    @checked
+    @explained
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
         """Send one request and yield the parts of the one response, `ModelEnd` last.
 

@@ -1,0 +1,189 @@
+"""Flags that several commands take: how a run is carried out, places, output. Reads nothing and acts on nothing."""
+
+import argparse
+import json
+from typing import Any, Literal, Protocol, TypeAlias, get_args
+
+from treadle import Budget, ConfigurationError
+from treadle.cli.input.readers import instant, limit_reader, seconds
+
+__all__ = [
+    "Flags",
+    "Mode",
+    "OnApproval",
+    "OnLimit",
+    "add_config",
+    "add_id",
+    "add_journal",
+    "add_json",
+    "add_limits",
+    "add_listing",
+    "add_output",
+    "add_places",
+    "add_running",
+    "add_tools_flag",
+]
+
+Mode: TypeAlias = Literal["plan", "ask", "accept-edits", "deny-unlisted", "bypass"]
+OnLimit: TypeAlias = Literal["summarize", "report"]
+OnApproval: TypeAlias = Literal["pause", "deny", "fail"]
+
+
+class Flags(Protocol):
+    """A parser of ours: argparse's, with flags that are remembered."""
+
+    def flag(self, *names: str, **options: Any) -> None: ...
+
+    def add_argument(self, *names: str, **options: Any) -> Any: ...
+
+
+def add_running(parser: Flags) -> None:
+    """Add how a run is carried out: model, tools, permissions, budgets, journal, output."""
+    parser.flag(
+        "-m", "--model", metavar="NAME", help="such as openai-chat:gpt-5-mini, demo, script:FILE; else TREADLE_MODEL"
+    )
+    parser.flag("--base-url", metavar="URL", help="the provider's address, such as http://127.0.0.1:8080/v1")
+    _add_model_flags(parser)
+    parser.flag("--mode", choices=get_args(Mode), help="how much happens without a question, in this session (ask)")
+    add_tools_flag(parser)
+    parser.flag(
+        "--allow", action="append", metavar="RULE", help="allow these calls: TOOL or TOOL(key=glob); repeatable"
+    )
+    parser.flag("--deny", action="append", metavar="RULE", help="deny these calls; wins over --allow; repeatable")
+    parser.flag("--on-approval", choices=get_args(OnApproval), help="for a call that needs a person (default: pause)")
+    parser.flag(
+        "--approval-seconds", type=seconds, metavar="N",
+        help="how long a person may take to answer a call that waits (default: 604800, which is 7 days)",
+    )  # fmt: skip
+    parser.flag(
+        "--on-limit", choices=get_args(OnLimit), help="at a turn or call limit: summarize (default) or stop at once"
+    )
+    parser.flag("--deadline", type=instant, metavar="TIME", help="when the run must end, such as 2026-11-30T18:00")
+    add_limits(parser)
+    add_places(parser)
+    add_output(parser)
+
+
+def add_limits(parser: Flags) -> None:
+    """Add the budgets."""
+    parser.flag("--profile", metavar="NAME", help="use the limits of this profile of the configuration")
+    for name in Budget.__struct_fields__:
+        flags = ["--" + name.replace("_", "-")]
+        flags += ["--max-turns"] if name == "max_model_turns" else []
+        parser.flag(
+            *flags, dest=name, action=_StoreLimit, type=limit_reader(name), metavar="N",
+            help=f"budget {name}; none for no limit",
+        )  # fmt: skip
+
+
+def add_tools_flag(parser: Flags) -> None:
+    """Add which tools there are."""
+    parser.flag(
+        "--tools", action="append", metavar="WHAT",
+        help="grep,glob,read,list (the default), FILE.py or module:attr; repeatable",
+    )  # fmt: skip
+
+
+def add_places(parser: Flags) -> None:
+    """Add the journal and the configuration."""
+    add_journal(parser)
+    add_config(parser)
+
+
+def add_config(parser: Flags) -> None:
+    """Add the configuration."""
+    parser.flag("-C", dest="folder", metavar="DIR", help="root of the file tools and of the project's configuration")
+    parser.flag("--config", metavar="FILE", help="a configuration file that overrides the others")
+
+
+def add_journal(parser: Flags) -> None:
+    """Add the journal."""
+    parser.flag(
+        "--journal", metavar="PATH",
+        help="the file of all sessions, or postgresql://...; else TREADLE_JOURNAL, else the state folder's",
+    )  # fmt: skip
+
+
+def add_json(parser: Flags) -> None:
+    """Add JSON as the form of the output."""
+    parser.flag("--json", dest="as_json", action="store_true", help="write JSON to standard output")
+
+
+def add_output(parser: Flags) -> None:
+    """Add how much is shown of a run, and in which form."""
+    add_json(parser)
+    parser.flag(
+        "--stream-json",
+        dest="as_lines",
+        action="store_true",
+        help="write every event as a line of JSON, the report last",
+    )
+    parser.flag("-q", "--quiet", dest="is_quiet", action="store_true", help="show no progress on standard error")
+    parser.flag("-v", "--verbose", dest="is_verbose", action="store_true", help="show decisions and retries too")
+
+
+def add_listing(parser: Flags) -> None:
+    """Add what every list takes: the journal, and JSON."""
+    add_journal(parser)
+    add_json(parser)
+
+
+def add_id(parser: Flags, what: str, last: str) -> None:
+    """Add one session or call, by its id or as the last one.
+
+    Args:
+        what: What the id names, for the help.
+        last: What `--last` chooses, for the help.
+    """
+    parser.add_argument("id", nargs="?", metavar="ID", help=f"{what}, or the beginning of its id")
+    parser.flag("--last", dest="is_last", action="store_true", help=last)
+
+
+def _add_model_flags(parser: Flags) -> None:
+    """Add the options of the model, its instructions, and the form of its answer."""
+    parser.flag(
+        "-o", "--option", dest="model_options", action=_StoreOption, metavar="NAME=VALUE",
+        help="a field of each request to the model, such as temperature=0; the value is JSON, or text; repeatable",
+    )  # fmt: skip
+    parser.flag("--system", metavar="TEXT", help="instructions for the model; @FILE takes them from a file")
+    parser.flag(
+        "--schema", "--json-schema", dest="schema", metavar="FILE", help="a JSON Schema that the answer must fit"
+    )
+
+
+class _StoreLimit(argparse.Action):
+    """Collects the budgets in one mapping."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        limits = {**vars(namespace).get("limits", {}), self.dest: values}
+        try:
+            Budget(**{self.dest: values})
+        except ConfigurationError as exc:
+            parser.error(f"{option_string}: {str(exc).replace('None', 'none')}")
+        namespace.limits = limits
+
+
+class _StoreOption(argparse.Action):
+    """Collects the options of the model in one mapping."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        name, sign, text = values.partition("=")
+        if not sign or not name.strip():
+            parser.error(f"{option_string} takes NAME=VALUE, such as temperature=0; got {values!r:.80}")
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = text
+        namespace.model_options = {**vars(namespace).get("model_options", {}), name.strip(): value}
