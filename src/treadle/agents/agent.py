@@ -24,6 +24,7 @@ from treadle.agents.checks import (
     require_type,
 )
 from treadle.agents.children import carry_out
+from treadle.agents.description import description_of
 from treadle.agents.run import Run
 from treadle.budgets import Budget, Deadline, Guards
 from treadle.context.compilers import compiler_for
@@ -354,6 +355,17 @@ class Agent(Generic[Deps, Output]):
     def toolsets(self) -> tuple[Toolset, ...]:
         """What each of its runs opens and closes."""
         return self._spec.toolsets
+
+    def describe(self) -> dict[str, Any]:
+        """Return the agent as it was built, as one JSON object: model, tools with their schemas, policy, limits, guards, hooks.
+
+        Equal agents have equal descriptions, in every process. Functions and objects of your own are told by module and name.
+        Secrets are redacted; keys, headers and addresses of the model are left out.
+
+        Raises:
+            ConfigurationError: The model's name or key is missing or wrong.
+        """
+        return description_of(self._whole(), self.model)
 
     def check(self) -> None:
         """Compile every tool's contracts and find the model, without any request.

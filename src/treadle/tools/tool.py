@@ -178,7 +178,7 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None
     """Asked whether a call of unknown outcome was done: `Done(value)`, `NotDone` or `Unknown`. It needs a `timeout`.
 
-    A plain value that is neither empty nor false stands for `Done(value)`; None, False, 0, "", [] and {} are not answer.
+    A plain value that is neither empty nor false stands for `Done(value)`; None, False, 0, "", [] and {} are not an answer.
     """
     key: Callable[[JsonObject], Any] | None = None
     """What a call is about, such as `lambda arguments: arguments["invoice"]`: a JSON value.

@@ -63,12 +63,13 @@ COMMANDS = {
     "cancel": "cancel a run that is live, paused, or broke off",
     "budgets": "show the ten budgets, and what a session has used of them",
     "tools": "list the tools, or check their contracts",
+    "describe": "show the agent that these flags and this configuration make",
     "models": "list what is known of models: windows, limits, inputs, prices",
     "config": "show what is configured, and where it comes from",
     "trust": "list, approve or revoke the folders whose own rules and hooks count",
     "demo": "show a whole run: no key, no network",
     "doctor": "check this machine, and say the one next thing to do",
-    "completion": "print what makes a shell complete this program's words",
+    "completion": "print what makes a shell complete this program's commands and flags",
     "mock": "serve a script as a strict model provider on this machine",
 }
 
@@ -366,6 +367,7 @@ _FILLERS: dict[str, Callable[[_Parser], None]] = {
     "cancel": _add_cancel,
     "budgets": _add_budgets,
     "tools": _add_tools,
+    "describe": add_running,
     "models": _add_models,
     "config": _add_config_command,
     "trust": _add_trust,

@@ -1,0 +1,179 @@
+"""An agent describes itself: whole, alike in every process, without secrets."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle import (
+    Agent,
+    Budget,
+    Done,
+    Guards,
+    Hook,
+    Tool,
+    ToolContext,
+    allow,
+    artifact_tool,
+    ask,
+    deny,
+    first_of,
+)
+from treadle.agents.agent import AgentSpec
+from treadle.context.compaction import ClearResults
+from treadle.context.compilers import CurrentTrace
+from treadle.drivers.react import ReActDriver
+from treadle.testing import ScriptedModel, text
+from treadle.tools import JsonObject
+
+
+def agent(**options: Any) -> Agent:
+    return Agent(**{"model": ScriptedModel([text("x")]), "tools": [artifact_tool()], **options})
+
+
+def watch(*_: Any) -> None:
+    """Listen to nothing."""
+
+
+def is_done(session: Any) -> Done | None:
+    return None
+
+
+class Guardian:
+    """Stand before each call."""
+
+    def before(self, call: Any) -> Any:
+        return call
+
+    def after(self, call: Any, result: Any) -> Any:
+        return result
+
+
+class Box:
+    """A place to run in."""
+
+    name = "box"
+
+    async def run(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
+
+class Shelf:
+    """Tools that are made for each run."""
+
+    name = "shelf"
+
+    def open(self, ctx: Any) -> Any:
+        raise NotImplementedError
+
+
+async def act(arguments: JsonObject, ctx: ToolContext) -> str:
+    return "done"
+
+
+PAY = Tool(name="pay", description="Pay.", parameters={}, run=act)
+
+CHANGES: dict[str, Any] = {
+    "model": "demo",
+    "name": "clerk",
+    "instructions": "Be brief.",
+    "tools": [PAY],
+    "policy": first_of(deny("pay(amount=9*)"), ask("pay")),
+    "sandbox": Box(),
+    "approver": allow("pay"),
+    "driver": ReActDriver(),
+    "budget": Budget(max_model_turns=3),
+    "profile": "research",
+    "compiler": CurrentTrace(),
+    "compactor": ClearResults(),
+    "output": list[str],
+    "tool_choice": "none",
+    "history": "current",
+    "guards": Guards(repeats=7),
+    "on_limit": "report",
+    "unpriced": "warn",
+    "parallel_hint": False,
+    "in_doubt": "tell",
+    "approval_seconds": 60.0,
+    "batch_seconds": 5.0,
+    "toolset_seconds": 5.0,
+    "step_result_chars": 1000,
+    "done_when": is_done,
+    "subscribers": [watch],
+    "interceptors": [Guardian()],
+    "hooks": [Hook(at="stop", run=watch)],
+}
+
+
+@pytest.mark.row("T14")
+@pytest.mark.parametrize("option", [name for name in inspect.signature(Agent.__init__).parameters if name != "self"])
+def test_every_option_of_an_agent_shows(option: str) -> None:
+    assert agent(**{option: CHANGES[option]}).describe() != agent().describe()
+
+
+@pytest.mark.row("T14")
+def test_every_field_is_there_and_is_json() -> None:
+    described = agent(tools=[PAY, artifact_tool(), Shelf()]).describe()
+    left_out = {"fingerprint", "policies_above", "toolbox"}
+    assert {*AgentSpec.__struct_fields__} - left_out <= {*described}
+    assert json.loads(json.dumps(described)) == described
+    assert [tool["name"] for tool in described["tools"]] == ["pay", "read_artifact"]
+    assert described["tools"][0]["run"] == f"{__name__}.act"
+    assert described["toolsets"] == [f"{__name__}.Shelf"]
+    assert "0x" not in json.dumps(described)
+
+
+@pytest.mark.row("T14")
+def test_rules_are_told_as_they_were_written() -> None:
+    told = json.dumps(agent(policy=first_of(deny("pay(amount=9*)"), ask("pay"))).describe()["policy"])
+    assert "pay(amount=9*)" in told
+    assert told.index("deny") < told.index("ask")
+
+
+@pytest.mark.row("T14")
+def test_secrets_are_left_out() -> None:
+    key = "sk-live-abcdefghijklmnop1234567890"
+    named = Agent("openai-chat:x", instructions=f"The password=hunter2 and {key}")
+    os.environ["OPENAI_API_KEY"] = key
+    try:
+        told = json.dumps(named.describe())
+    finally:
+        del os.environ["OPENAI_API_KEY"]
+    assert key not in told
+    assert "hunter2" not in told
+
+
+@pytest.fixture
+def treadle_program() -> list[str]:
+    return [sys.executable, "-m", "treadle"]
+
+
+@pytest.mark.row("T14")
+def test_the_command_says_the_same_in_every_process(treadle_program: list[str], tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "from treadle import tool\n\n\n@tool(effect='read')\ndef stock(product: str) -> int:\n    '''Pieces in stock.'''\n    return 1\n"
+    )
+    said = []
+    for seed in ("1", "2"):
+        ended = subprocess.run(
+            [*treadle_program, "describe", "-m", "demo", "--tools", "shop.py", "--deny", "stock(product=cup)", "--json"],
+            cwd=tmp_path, env={**os.environ, "PYTHONHASHSEED": seed, "TREADLE_HOME": str(tmp_path / "home")},
+            capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
+        said.append(ended.stdout)
+    assert said[0] == said[1]
+    described = json.loads(said[0])
+    assert [tool["name"] for tool in described["tools"]] == ["stock"]
+    assert "stock(product=cup)" in json.dumps(described["policy"])
+    lines = subprocess.run(
+        [*treadle_program, "describe", "-m", "demo", "--tools", "shop.py"],
+        cwd=tmp_path, env={**os.environ, "TREADLE_HOME": str(tmp_path / "home")},
+        capture_output=True, text=True, check=True, timeout=60,
+    ).stdout.splitlines()  # fmt: skip
+    assert "  stock: Pieces in stock. (read)" in lines
+    assert not (tmp_path / "home" / "journal.db").exists()
