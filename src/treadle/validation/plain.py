@@ -4,7 +4,6 @@ import dataclasses
 import datetime as dt
 import decimal
 import math
-import sys
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from enum import Enum
@@ -16,12 +15,21 @@ import msgspec
 
 from treadle.canonical import find_unencodable
 from treadle.errors import shown
+from treadle.validation.amounts import (
+    Amounts,
+    NotData,
+    has_own_dump,
+    is_field_stored,
+    is_model,
+    is_stored,
+    values_of_model,
+)
 
 __all__ = ["NotData", "Walk", "data_of"]
 
 _MAX_DEPTH = 200
 _MAX_VALUES = 2_500_000
-"""Values of one result: a mapping can continue for ever."""
+"""Values of one result."""
 _SLICE = 2000
 """Values between two pauses."""
 _LONG_TEXT = 256 * 1024
@@ -37,27 +45,6 @@ _LONG_NUMBER = 2**63
 _Keep: TypeAlias = Callable[[tuple[Any, ...]], None]
 _NOTHING: Any = object()
 _ATOMS = frozenset({int, bool, type(None)})
-
-
-class NotData(Exception):
-    """Raised for a value that is not JSON data. Its message says where and why.
-
-    Args:
-        problem: What is wrong, to be read behind the place.
-    """
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(problem)
-        self._problem = problem
-        self._steps: list[str] = []
-
-    def within(self, step: str) -> "NotData":
-        """Note that the place lies within this part of something larger."""
-        self._steps.append(step)
-        return self
-
-    def __str__(self) -> str:
-        return ("$" + "".join(reversed(self._steps)))[:200] + self._problem
 
 
 class Walk:
@@ -96,7 +83,7 @@ class Walk:
         self.has_whole_floats = False
         """Whether a float such as 3.0 is among them."""
         self._value = value
-        self._max_values = max_values
+        self._amounts = Amounts(max_values)
         self._text_from = text_from
         self._keep = keep
         self._write_at = math.inf if text_from is None else text_from
@@ -198,8 +185,7 @@ class Walk:
         if self._keep is not None:
             self._keep(())  # there is much to look at, whatever is kept of it
         self._pause_at = self.values + _SLICE
-        if self.values > self._max_values:
-            raise NotData(f" has more than {self._max_values} values")
+        self._amounts.check(self.values, self.chars)
         return True
 
     def _plain(self, value: Any, depth: int) -> Generator[None, None, Any]:
@@ -214,12 +200,27 @@ class Walk:
                 return (yield from self._long_text(value))
             case None | str() | float() | int():
                 return self._scalar(value)
-            case Mapping():
-                return (yield from self._object(_items_of(value), depth, source=value))
-            case list() | tuple():
-                return (yield from self._array(value, depth))
+            case Mapping() | list() | tuple():
+                return (yield from self._collection(value, depth))
             case _:
                 return (yield from self._of_class(value, depth))
+
+    def _collection(
+        self, value: Mapping[Any, Any] | list[Any] | tuple[Any, ...], depth: int
+    ) -> Generator[None, None, Any]:
+        """Convert an object or array. One that makes its items while they are read may make fewer than one that stores them."""
+        begins_making = not is_stored(value) and self._amounts.enter_made(self.values, self.chars)
+        before = self._weight
+        if isinstance(value, Mapping):
+            made: Any = yield from self._object(_items_of(value), depth, source=value)
+        else:
+            made = yield from self._array(value, depth)
+        if begins_making:
+            self._amounts.check(self.values, self.chars)
+            self._amounts.leave_made(self.values, self.chars)
+        elif (weight := self._weight - before) > _LIGHT:
+            self._amounts.meet(value, weight)
+        return made
 
     def _array(self, items: list[Any] | tuple[Any, ...], depth: int) -> Generator[None, None, "list[Any] | _Writing"]:
         plain: list[Any] = []
@@ -327,6 +328,8 @@ class Walk:
         if isinstance(value, str):
             plain = str.__str__(value)
             self.chars += len(plain)
+            if len(plain) > _SLICE:
+                self._amounts.check(self.values, self.chars)
         elif isinstance(value, float):
             plain = float.__float__(value)
             self.has_whole_floats = self.has_whole_floats or plain.is_integer()
@@ -347,12 +350,33 @@ class Walk:
             case msgspec.Struct():
                 return (yield from self._struct(value, depth))
             case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-                fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
-                return (yield from self._object(fields, depth))
-            case _ if _is_model(value):
-                return (yield from self._plain(value.model_dump(by_alias=True), depth - 1))
+                return (yield from self._of_dataclass(value, depth))
+            case _ if is_model(value):
+                return (yield from self._model(value, depth))
             case _:
                 raise NotData(f" is a {type(value).__name__}, which JSON cannot hold{_advice(value)}")
+
+    def _of_dataclass(self, value: Any, depth: int) -> Generator[None, None, Any]:
+        fields = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+        is_made = not all(is_field_stored(value, name, item) for name, item in fields)
+        begins_making = is_made and self._amounts.enter_made(self.values, self.chars)
+        made = yield from self._object(fields, depth)
+        if begins_making:
+            self._amounts.leave_made(self.values, self.chars)
+        return made
+
+    def _model(self, value: Any, depth: int) -> Generator[None, None, Any]:
+        """Convert a pydantic model by its own dump. How much that will be is asked before: it cannot be interrupted."""
+        for values in values_of_model(value):
+            self._amounts.check(self.values + values, self.chars)
+            yield
+        begins_making = has_own_dump(value) and self._amounts.enter_made(self.values, self.chars)
+        self._amounts.enter_new()
+        made = yield from self._plain(value.model_dump(by_alias=True), depth - 1)
+        self._amounts.leave_new()
+        if begins_making:
+            self._amounts.leave_made(self.values, self.chars)
+        return made
 
     def _struct(self, value: msgspec.Struct, depth: int) -> Generator[None, None, Any]:
         config = value.__struct_config__
@@ -463,12 +487,6 @@ def _decimal(value: decimal.Decimal) -> str:
     if not value.is_finite():
         raise NotData(f" is {value}, which JSON cannot hold")
     return format(value, "f") if abs(value.adjusted()) < 400 else str(value)
-
-
-def _is_model(value: Any) -> bool:
-    """Whether it is a pydantic model. When pydantic is not loaded there are none, and it is not loaded to find out."""
-    pydantic = sys.modules.get("pydantic")
-    return pydantic is not None and isinstance(value, pydantic.BaseModel)
 
 
 def _advice(value: Any) -> str:

@@ -27,6 +27,9 @@ _threads = Threads()
 _ATOMS = (str, int, float, type(None))
 _MANY_BYTES = 1024 * 1024
 _SLICE_CHARS = 1024 * 1024
+_SLICE_BYTES = 3 * 256 * 1024
+"""Bytes that are written as text without a pause: a multiple of three, so that the texts of slices are one text."""
+_MAX_RESULT_BYTES = 200_000_000
 _MANY_VALUES = 25_000
 
 
@@ -55,8 +58,9 @@ class Contract:
         output, problem = _faces_of(value)
         has_schema = call.tool.output_schema is not None or call.tool.error_schema is not None
         text_from = None if has_schema else _text_from(self.limit(call))  # a schema looks at values
-        plain = await self._contracts.plain(output.data, text_from=text_from, keep=keep)
-        problem = problem or plain.problem or _fault_of(output)
+        data, unread = await _data_of(output.data)
+        plain = await self._contracts.plain(data, text_from=text_from, keep=keep)
+        problem = problem or unread or plain.problem or _fault_of(output)
         if problem is not None:
             row = {"field": "", "constraint": "plain JSON", "value": problem}
             return await self._violated(call, [row], f"It is not JSON: {problem}.", None)
@@ -249,20 +253,27 @@ def _faces_of(value: Any) -> tuple[ToolOutput, str | None]:
 def _output_of(value: Any) -> ToolOutput:
     match value:
         case ToolOutput():
-            return value if value.data is None else msgspec.structs.replace(value, data=_data_of(value.data))
+            return value
         case Media():
             return ToolOutput(data={"media_type": value.media_type, "name": value.name}, media=(value,))
         case _:
-            return ToolOutput(data=_data_of(value))
+            return ToolOutput(data=value)
 
 
-def _data_of(value: Any) -> Any:
-    match value:
-        case bytes() | bytearray() | memoryview():
-            content = bytes(value)
-            return {"base64": base64.b64encode(content).decode(), "size": len(content)}
-        case _:
-            return value
+async def _data_of(value: Any) -> tuple[Any, str | None]:
+    """Return what a value is as data, and why it cannot be read, or None: bytes are an object that holds them whole as text."""
+    if not issubclass(type(value), (bytes, bytearray, memoryview)):
+        return value, None
+    try:
+        view = memoryview(value)
+        if view.nbytes > _MAX_RESULT_BYTES:
+            return None, f"$ has more than {_MAX_RESULT_BYTES} bytes: store them, and return where they are"
+        content = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
+    except (TypeError, ValueError, BufferError) as error:  # such as a view that has been released
+        return None, f"$ cannot be read ({type(error).__name__})"
+    starts = range(0, len(content), _SLICE_BYTES)
+    pieces = await in_turns(base64.b64encode(content[start : start + _SLICE_BYTES]) for start in starts)
+    return {"base64": (await _joined(pieces)).decode(), "size": len(content)}, None
 
 
 def _fault_of(output: ToolOutput) -> str | None:
