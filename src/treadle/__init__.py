@@ -136,6 +136,13 @@ if TYPE_CHECKING:
     from treadle.toolsets.fetch import fetch_tool as fetch_tool
     from treadle.toolsets.files import file_tools as file_tools
     from treadle.toolsets.files import writing_tools as writing_tools
+    from treadle.toolsets.guidance import FolderInstructions as FolderInstructions
+    from treadle.toolsets.guidance import GuidanceFile as GuidanceFile
+    from treadle.toolsets.guidance import Skill as Skill
+    from treadle.toolsets.guidance import SkillsFound as SkillsFound
+    from treadle.toolsets.guidance import find_skills as find_skills
+    from treadle.toolsets.guidance import folder_instructions as folder_instructions
+    from treadle.toolsets.guidance import skill_tool as skill_tool
     from treadle.toolsets.http_answers import http_rejection as http_rejection
     from treadle.toolsets.on_demand import OnDemand as OnDemand
     from treadle.toolsets.operations import operation as operation
@@ -182,10 +189,12 @@ _HOMES = {
     "Effect": "tools",
     "Explanation": "sessions.explanation",
     "Filtered": "toolsets.reshaped",
+    "FolderInstructions": "toolsets.guidance",
     "FunctionTool": "tooling.callables",
     "Goal": "agents.objectives",
     "GoalResult": "agents.goals",
     "GoalWork": "agents.goals",
+    "GuidanceFile": "toolsets.guidance",
     "Guards": "budgets",
     "Handoff": "context.handoff",
     "Hook": "ports",
@@ -245,6 +254,8 @@ _HOMES = {
     "list_workers": "workers.presence",
     "result": "workers.submitting",
     "submit": "workers.submitting",
+    "Skill": "toolsets.guidance",
+    "SkillsFound": "toolsets.guidance",
     "StopReason": "stops",
     "StopRules": "agents.objectives",
     "Subject": "tools",
@@ -287,7 +298,9 @@ _HOMES = {
     "fetch_tool": "toolsets.fetch",
     "file_tools": "toolsets.files",
     "find_sandbox": "sandboxes.runners",
+    "find_skills": "toolsets.guidance",
     "first_of": "permissions.policies",
+    "folder_instructions": "toolsets.guidance",
     "http_rejection": "toolsets.http_answers",
     "import_session": "resolve.archives",
     "is_answered": "permissions.consent",
@@ -304,6 +317,7 @@ _HOMES = {
     "run_process": "sandboxes.processes",
     "scoped": "permissions.scopes",
     "shell_tool": "toolsets.shell.tool",
+    "skill_tool": "toolsets.guidance",
     "tool": "tooling.decorators",
     "with_fallback": "resolve",
     "writing_tools": "toolsets.files",

@@ -8,6 +8,7 @@ import msgspec
 from treadle import Agent, Budget, ClearResults, Handoff, Session, Tiers, Tool, Toolset, command_hooks, resolve_model
 from treadle.cli.consent import policy_of
 from treadle.cli.exits import UsageError
+from treadle.cli.guidance import guidance_of, skill_tools
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings
 from treadle.cli.input.values import instructions_of, schema_of
@@ -46,6 +47,9 @@ def make_agent(
             "-m openai-chat:gpt-5-mini. TREADLE_MODEL, or `model` in your configuration, keeps your choice."
         )
     given = options or Options(command="run")
+    guidance = guidance_of(settings)
+    chosen = load_tools(settings) if tools is None else tools
+    has_own = any(isinstance(one, Tool) and one.name == "skill" for one in chosen)
     agent = Agent(
         resolve_model(
             absolute_model(model),
@@ -54,11 +58,13 @@ def make_agent(
             facts=settings.facts,
             options=given.model_options,
         ),
-        tools=load_tools(settings) if tools is None else tools,
+        tools=chosen if has_own else (*chosen, *skill_tools(guidance)),
         policy=policy_of(settings) if policy is None else policy,
         hooks=[hook for file in settings.hooks for hook in command_hooks(file, folder=settings.root)],
         compactor=compactor or Tiers(ClearResults(), Handoff()),
-        instructions=instructions if given.system is None else instructions_of(given.system),
+        instructions=_instructions(
+            instructions if given.system is None else instructions_of(given.system), guidance.instructions.text
+        ),
         output=None if given.schema is None else schema_of(given.schema),
         budget=settings.budget,
         profile=settings.profile,
@@ -68,6 +74,11 @@ def make_agent(
     )
     agent.check()
     return agent
+
+
+def _instructions(own: str | None, folder: str) -> str | None:
+    """Return the person's own instructions, and what the folder says behind them."""
+    return "\n\n".join(part for part in (own, folder) if part) or None
 
 
 def resumed_budget(session: Session, settings: Settings) -> Budget:

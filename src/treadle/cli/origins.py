@@ -8,6 +8,7 @@ import msgspec
 
 from treadle import Session
 from treadle.cli.exits import UsageError
+from treadle.cli.guidance import guidance_of
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import absolute, shown_address
 from treadle.cli.input.settings import Settings, ToolSource
@@ -30,6 +31,8 @@ def origin_of(settings: Settings, model: str | None, options: Options | None = N
         "system": None if options is None else options.system,
         "schema": None if options is None or options.schema is None else absolute(options.schema),
         "model_options": None if options is None else options.model_options or None,
+        "bare": True if settings.is_bare else None,
+        "guidance": guidance_of(settings).record or None,
     }
     return {
         **{name: value for name, value in given.items() if value is not None},
@@ -74,6 +77,7 @@ def restored(options: Options, session: Session, terminal: Terminal) -> Options:
         system=options.system if options.system is not None else origin.get("system"),
         schema=options.schema or origin.get("schema"),
         model_options=options.model_options or origin.get("model_options") or {},
+        is_bare=options.is_bare or bool(origin.get("bare")),
         profile=options.profile or origin.get("profile"),
         config=options.config or _config(origin, session.id),
         remembered=tuple(name for name in ("profile", "config") if getattr(options, name) is None and origin.get(name)),

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from treadle.cli.guidance import Guidance, guidance_of
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import shown_address, shown_journal
 from treadle.cli.input.settings import Settings, settings_of
@@ -15,9 +16,11 @@ __all__ = ["command"]
 def command(options: Options, terminal: Terminal) -> int:
     """Show the configuration as it holds for these flags."""
     settings = settings_of(options)
-    values = _values(settings)
-    origins = settings.origins
-    for note in settings.notes:
+    guidance = guidance_of(settings)
+    values = {**_values(settings), "instructions": [one.path for one in guidance.instructions.files]}
+    values["skills"] = [one.name for one in guidance.skills]
+    origins = {**settings.origins, **_origins(guidance)}
+    for note in (*settings.notes, *guidance.notes):
         terminal.say(f"note: {note}")
     if options.as_json:
         terminal.data({name: {"value": value, "origin": origins[name]} for name, value in values.items()})
@@ -44,6 +47,18 @@ def _values(settings: Settings) -> dict[str, Any]:
         "redaction.enabled": settings.redaction.enabled,
         "redaction.patterns": settings.redaction.patterns,
         "tools": [source.text for source in settings.tools] or ["grep", "glob", "read", "list"],
+    }
+
+
+def _origins(guidance: Guidance) -> dict[str, str]:
+    """Say where instruction files and skills come from, and whether anybody has approved them."""
+    how = "approved" if guidance.is_trusted else "not approved: treadle trust approve"
+    has_strange = bool(guidance.instructions.files) or len(guidance.own) < len(guidance.skills)
+    theirs = f"folder, {how}" if has_strange else "default"
+    own = ["your own"] * bool(guidance.own) + [theirs] * (len(guidance.own) < len(guidance.skills))
+    return {
+        "instructions": theirs if guidance.instructions.files else "default",
+        "skills": " and ".join(own) or "default",
     }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from treadle import Agent, Message, Session, open_session
 from treadle.cli.attachments import message_of
 from treadle.cli.exits import UsageError
+from treadle.cli.guidance import guidance_of
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.making import make_agent, resumed_budget
@@ -25,7 +26,7 @@ def command(options: Options, terminal: Terminal) -> int:
     quiet_logs()
     check_given(options.task)
     settings = settings_of(options)
-    for note in settings.notes:
+    for note in (*settings.notes, *guidance_of(settings).notes):
         terminal.progress(f"note: {note}")
     if options.is_last and options.id is not None:
         raise UsageError("Name one session: --session ID, or --last for the one that changed last.")

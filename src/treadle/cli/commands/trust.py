@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from treadle.cli.exits import UsageError
+from treadle.cli.guidance import Guidance, guidance_in
 from treadle.cli.input.options import Options
 from treadle.cli.input.trust import Brought, Trusted, brought_by, trusted_folders, with_trust, without_trust
 from treadle.cli.output.terminal import Terminal
@@ -55,19 +56,25 @@ def _state(folder: str, trusted: Trusted) -> str:
         now = brought_by(Path(folder))
     except UsageError:
         return "changed"
-    return "trusted" if now.digest == trusted.digest else "changed"
+    guidance = guidance_in(folder).digest if Path(folder).is_dir() else ""
+    return "trusted" if (now.digest, guidance) == (trusted.digest, trusted.guidance) else "changed"
 
 
 def _approve(folder: Path, terminal: Terminal) -> int:
     """Show all that the folder brings along, and trust it as it is."""
     brought = brought_by(folder)
-    if not brought.digest:
-        terminal.line(f"{one_line(brought.folder, 300)} has no .treadle: there is nothing to trust.")
+    guidance = guidance_in(brought.folder)
+    if not brought.digest and not guidance.digest:
+        terminal.line(
+            f"{one_line(brought.folder, 300)} has no .treadle, no AGENTS.md and no skills: there is nothing to trust."
+        )
         return 0
     _show(brought, terminal)
-    with_trust(brought, os.environ)
+    _show_guidance(guidance, terminal)
+    with_trust(brought, os.environ, guidance=guidance.digest)
     terminal.line(
-        f"Trusted: {one_line(brought.folder, 300)} ({brought.digest[:19]}). A change of these files asks again."
+        f"Trusted: {one_line(brought.folder, 300)} ({(brought.digest or guidance.digest)[:19]}). "
+        "A change of these files asks again."
     )
     return 0
 
@@ -79,6 +86,20 @@ def _show(brought: Brought, terminal: Terminal) -> None:
             text = file.read(_LONGEST_FILE).decode("utf-8", "replace")
         for line in text.splitlines():
             terminal.line(f"  {line}")
+
+
+def _show_guidance(guidance: Guidance, terminal: Terminal) -> None:
+    """Show what the model is told, as it is told: what includes what has its place there."""
+    if guidance.instructions.files:
+        terminal.line("--- what instruction files tell the model")
+        for line in guidance.instructions.text.splitlines():
+            terminal.line(f"  {line}")
+    for skill in guidance.skills:
+        if skill.name not in guidance.own:
+            terminal.line(f"--- {one_line(skill.folder, 300)}/SKILL.md")
+            with Path(skill.folder, "SKILL.md").open("rb") as file:
+                for line in file.read(_LONGEST_FILE).decode("utf-8", "replace").splitlines():
+                    terminal.line(f"  {line}")
 
 
 def _revoke(folder: Path, terminal: Terminal) -> int:

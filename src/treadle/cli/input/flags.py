@@ -145,6 +145,10 @@ def _add_model_flags(parser: Flags) -> None:
         "-o", "--option", dest="model_options", action=_StoreOption, metavar="NAME=VALUE",
         help="a field of each request to the model, such as temperature=0; the value is JSON, or text; repeatable",
     )  # fmt: skip
+    parser.flag(
+        "--bare", dest="is_bare", action="store_true",
+        help="leave out what the folder brings along (configuration, AGENTS.md, skills), hooks and built-in instructions",
+    )  # fmt: skip
     parser.flag("--system", metavar="TEXT", help="instructions for the model; @FILE takes them from a file")
     parser.flag(
         "--schema", "--json-schema", dest="schema", metavar="FILE", help="a JSON Schema that the answer must fit"

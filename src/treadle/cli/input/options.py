@@ -176,6 +176,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     folder: str | None = None
     as_json: bool = False
     as_lines: bool = False
+    is_bare: bool = False
+    """Whether what the folder brings along, hooks, skills and built-in instructions are left out."""
     is_quiet: bool = False
     is_verbose: bool = False
 

@@ -73,6 +73,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     redaction: Redaction = Redaction()
     hooks: tuple[Path, ...] = ()
     """Files of hooks that count: the person's own, and those of a trusted folder."""
+    is_bare: bool = False
+    """Whether instruction files, skills and built-in instructions are left out."""
     notes: tuple[str, ...] = ()
     """What a project's file asks for and does not get: each a sentence."""
 
@@ -85,7 +87,7 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
     """
     root = _root(options.folder or ".")
     notes: list[str] = []
-    is_trusted = _is_trusted(root, environment, notes)
+    is_trusted = not options.is_bare and _is_trusted(root, environment, notes)
     layers = _layers(options, root, environment, is_trusted=is_trusted)
     choice = _Choice(layers)
     profile = _profile(options.profile, [layer for layer in layers if layer.owner == "person"])
@@ -118,7 +120,8 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         tools=_tools(options.tools, layers, choice.origins),
         origins=choice.origins,
         redaction=_redaction(layers, choice.origins),
-        hooks=_hook_files(root, environment, is_trusted=is_trusted),
+        hooks=() if options.is_bare else _hook_files(root, environment, is_trusted=is_trusted),
+        is_bare=options.is_bare,
         notes=tuple(notes),
     )
 
@@ -168,7 +171,9 @@ def _root(folder: str) -> Path:
 
 def _layers(options: Options, root: Path, environment: Mapping[str, str], *, is_trusted: bool) -> list[Layer]:
     """Read the files, the strongest first. One that is named must be there; the others may be missing."""
-    found: list[tuple[Path, Owner]] = [(user_config(environment), "person"), (project_config(root), "project")]
+    found: list[tuple[Path, Owner]] = [(user_config(environment), "person")]
+    if not options.is_bare:
+        found.append((project_config(root), "project"))
     named = [] if options.config is None else [read_layer(Path(options.config), "person")]
     if (
         "config" in options.remembered

@@ -42,6 +42,8 @@ class Trusted(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     """When, in seconds since 1970."""
     files: tuple[str, ...] = ()
+    guidance: str = ""
+    """Digest of its instruction files and skills, as they were approved; empty where there were none."""
 
 
 class _Page(msgspec.Struct, kw_only=True):
@@ -125,10 +127,10 @@ def trusted_folders(environment: Mapping[str, str]) -> dict[str, Trusted]:
         raise UsageError(f"{place} is damaged: {error}. Move it away, and trust your folders again.") from error
 
 
-def with_trust(brought: Brought, environment: Mapping[str, str]) -> None:
+def with_trust(brought: Brought, environment: Mapping[str, str], *, guidance: str = "") -> None:
     """Remember that a person trusts a folder as it is now."""
     folders = trusted_folders(environment)
-    folders[brought.folder] = Trusted(digest=brought.digest, at=time.time(), files=brought.files)
+    folders[brought.folder] = Trusted(digest=brought.digest, at=time.time(), files=brought.files, guidance=guidance)
     _write(folders, environment)
 
 
