@@ -44,8 +44,8 @@ async def _list(options: Options, terminal: Terminal) -> int:
     if not found:
         terminal.say("No call waits for approval.")
     if doubts:
-        calls = "1 call is" if len(doubts) == 1 else f"{len(doubts)} calls are"
-        terminal.say(f"{calls} in doubt, in doubt, of unknown outcome. `treadle doubts` lists what to find out.")
+        calls = "1 call has" if len(doubts) == 1 else f"{len(doubts)} calls have"
+        terminal.say(f"{calls} an unknown outcome. `treadle doubts` lists what to find out.")
     return 0
 
 
