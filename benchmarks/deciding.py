@@ -57,6 +57,9 @@ async def main() -> int:
     folder = Path(tempfile.mkdtemp())
     (folder / "src").mkdir()
     (folder / "src" / "a.py").write_text("x")
+    for n in range(RULES // 2):
+        (folder / "data" / str(n % 10)).mkdir(parents=True, exist_ok=True)
+        (folder / "data" / str(n % 10) / f"{n}.key").write_text("x")
     tools = {tool.name: tool for tool in (*file_tools(folder), *writing_tools(folder), shell_tool(folder))}
     numbers = count()
     third = RULES // 3
@@ -70,6 +73,14 @@ async def main() -> int:
             RuleSet(scope="user", allow=[f"write(src/m{n}/*)" for n in range(RULES // 2)]),
             RuleSet(scope="managed", deny=[f"read(path=secrets{n}/**)" for n in range(RULES // 2)]),
         ],
+        "rules on names": [
+            RuleSet(scope="user", allow=[f"write(src/m{n}/*)" for n in range(RULES // 2)]),
+            RuleSet(scope="managed", deny=[f"read(path=**/secret{n}/*.pem)" for n in range(RULES // 2)]),
+        ],
+        "rules on files": [
+            RuleSet(scope="user", ask=[f"read(path=data/{n % 10}/{n})" for n in range(RULES // 2)]),
+            RuleSet(scope="managed", deny=[f"read(path=data/{n % 10}/{n}.key)" for n in range(RULES // 2)]),
+        ],
         "rules on commands": [
             RuleSet(scope="user", allow=[f"shell(tool{n} run:*)" for n in range(RULES // 2)]),
             RuleSet(scope="managed", deny=[f"shell(bad{n}:*)" for n in range(RULES // 2)]),
@@ -80,6 +91,7 @@ async def main() -> int:
         "pay": lambda: checked(plain("pay"), account=f"a999-{next(numbers)}"),
         "write": lambda: checked(tools["write"], path="src/a.py", content="x"),
         "read": lambda: checked(tools["read"], path="src/a.py"),
+        "grep": lambda: checked(tools["grep"], pattern=str(next(numbers)), path="src"),
         "shell": lambda: checked(tools["shell"], command=f"git log -n {next(numbers)} && grep -n x src/a.py | head -3"),
     }
     missed = 0
@@ -92,7 +104,7 @@ async def main() -> int:
             limit = COMMAND_MS if name == "shell" else OTHER_MS
             took = await median_ms(policy, call, session)
             none = await median_ms(scoped(), call, session)
-            own = took - none if name in ("read", "write") else took
+            own = took - none if name in ("read", "write", "grep") else took
             missed += own > limit
             print(
                 f"{title:20} {name:14} {took:8.3f} ms  ({none:.3f} ms without rules)  limit {limit} ms{'  MISSED' if own > limit else ''}"

@@ -115,7 +115,7 @@ def _analysed(text: str) -> Line:
     return analyse(text)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=16_384)
 def _parsed(text: str) -> CommandPattern:
     return CommandPattern.parse(text)
 
@@ -126,6 +126,7 @@ def _reached(touched: Touched, given: ShellLine) -> Reached:
         names=_names(place),
         extent=touched.extent if place.is_folder else "itself",
         resolve=lambda other: _names(given.look_from_root(other)),
+        among=given.files,
     )
     return Reached(subject=subject, access=touched.access, is_outside=place.relative is None)
 

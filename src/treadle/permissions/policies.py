@@ -41,6 +41,7 @@ APPROVAL_LIFETIME_SECONDS = 7 * 24 * 3600.0
 
 UNDECIDED = "cannot decide:"
 """How the rule of a decision begins that asks because a rule on lines of shell cannot say whether it applies."""
+_SEVERAL_NAMES = "The file has several names (hard links), and there are too many files to find them all."
 _STRICTNESS = {kind: place for place, kind in enumerate(("allow", "sandbox", "ask", "draft", "deny"))}
 """A draft commits nothing: it overrides a question, and consent to the question does not lift it."""
 
@@ -61,31 +62,42 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
         line = None if call.tool.line is None else judged(call, facts_in(session))
+        return self.judge(call, Subjects(call), line)
+
+    def judge(self, call: CheckedCall, subjects: Subjects, line: JudgedLine | None) -> Decision | None:
+        """Decide on a call.
+
+        Args:
+            subjects: What its arguments name.
+            line: What it would do, where it runs a line of shell.
+        """
         loosens = self.kind == DecisionKind.ALLOW
         assert self.index is not None
         if line is not None and loosens:
             patterns = self.index.patterns(call, line)
             if line.allowed_by([pattern for _, pattern in patterns]):
                 return self._says(", ".join(text for text, _ in patterns))
-        subjects = Subjects(call)
-        for rule in self.index.on(call, subjects, line):
-            found = line is not None and not loosens and rule.finds(line, call)
-            if found or rule.matches(call, loosens=loosens, subjects=subjects):
+        seen = self.index.looked_at(call, subjects, line)
+        for rule in self.index.on(call, seen):
+            found = seen.line is not None and not loosens and rule.finds(seen.line, call)
+            if found or rule.matches(call, loosens=loosens, subjects=seen.subjects):
                 return self._says(rule.text)
+        if (rule_in_doubt := self.index.unsearched(seen)) is not None:
+            return self._cannot_say(rule_in_doubt, _SEVERAL_NAMES)
         if line is None or loosens or line.is_decided:
             return None
         about = self.index.about_lines(call)
-        return None if about is None else self._cannot_say(about, line)
+        return None if about is None else self._cannot_say(about, line.undecided)
 
     def _says(self, rules: str) -> Decision:
         return Decision(kind=self.kind, rule=f"{self.kind} {rules}", reason=self.reason, scope=self.scope)
 
-    def _cannot_say(self, rule: Rule, line: JudgedLine) -> Decision:
-        """Ask about a line of which nobody can say whether it does what the rule forbids. No mode lifts that of a rule that denies."""
+    def _cannot_say(self, rule: Rule, why: str) -> Decision:
+        """Ask about a call of which nobody can say whether it does what the rule forbids. No mode lifts that of a rule that denies."""
         return Decision(
             kind=DecisionKind.ASK,
             rule=f"{UNDECIDED} {self.kind} {rule.text}",
-            reason=f"It cannot be determined whether the rule `{rule.text}` applies. {line.undecided}",
+            reason=f"It cannot be determined whether the rule `{rule.text}` applies. {why}",
             scope="runtime" if self.kind == DecisionKind.DENY else self.scope,
         )
 

@@ -1,22 +1,29 @@
 """Rules: which calls a decision applies to, as people write it: `tool`, `tool(key=glob)`, `shell(git log:*)`. Decides nothing."""
 
-import fnmatch
-import posixpath
 import re
-import unicodedata
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
 
 from treadle.canonical import copied
 from treadle.errors import ConfigurationError
+from treadle.permissions.globs import (
+    cleaned,
+    covering_globs,
+    fits,
+    folders_of,
+    forms_of,
+    lexical,
+    reaches,
+    resolved_globs,
+)
 from treadle.permissions.lines import FILE_TOOLS, JudgedLine, pattern_of
 from treadle.shell.rules import FOREIGN_NAMES, CommandPattern
 from treadle.tools import CheckedCall, Subject
 
-__all__ = ["Rule", "Subjects", "beginnings", "spellings"]
+__all__ = ["Rule", "Subjects", "Unresolved", "as_text", "beginnings", "spellings"]
 
 _PATTERNED = frozenset({*FOREIGN_NAMES, *FOREIGN_NAMES.values()})
 """Tools whose rules may leave out the key: `shell(git log:*)`, `write(src/*)`."""
@@ -87,7 +94,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     def names(self, tool: str) -> bool:
         """Whether the rule speaks of a tool of this name. Names that another program has for such tools stand for ours, too."""
-        return _fits(tool, self.tool) or FOREIGN_NAMES.get(self.tool) == tool
+        return fits(tool, self.tool) or FOREIGN_NAMES.get(self.tool) == tool
 
     def _means_as_well(self, call: CheckedCall) -> bool:
         """Whether a rule that forbids means this tool too, because it does the same: runs a line of shell, or reads what files hold."""
@@ -116,18 +123,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class _Unresolved:
+class Unresolved:
     """A tool could not say what an argument names: nothing is allowed by it, and every rule on it applies."""
-
-
-@lru_cache(maxsize=16_384)
-def _compiled(glob: str) -> "re.Pattern[str]":
-    return re.compile(fnmatch.translate(glob))
-
-
-def _fits(name: str, glob: str) -> bool:
-    """Whether a name fits a glob. `fnmatch` remembers 256 globs only, and compiling one takes longer than a decision may."""
-    return _compiled(glob).match(name) is not None
 
 
 class Subjects:
@@ -135,180 +132,95 @@ class Subjects:
 
     def __init__(self, call: CheckedCall) -> None:
         self._call = call
-        self._found: Mapping[str, Any] | type[_Unresolved] | None = None
+        self._found: list[Mapping[str, Any] | type[Unresolved]] = []
+        self._widened: dict[str, Subject] = {}
 
-    def of(self, key: str) -> Subject | type[_Unresolved] | None:
-        """Return what an argument names; None where its tool does not say, and `_Unresolved` where it cannot."""
+    def alike(self) -> "Subjects":
+        """Return the same, for another policy: what was widened is not wide there."""
+        other = Subjects(self._call)
+        other._found = self._found
+        return other
+
+    def widen(self, key: str, subject: Subject) -> None:
+        """Put a subject with more names in the place of the one that an argument names."""
+        self._widened[key] = subject
+
+    def of(self, key: str) -> Subject | type[Unresolved] | None:
+        """Return what an argument names; None where its tool does not say, and `Unresolved` where it cannot."""
+        if key in self._widened:
+            return self._widened[key]
         function = self._call.tool.subjects
         if function is None:
             return None
         try:
-            if self._found is None:
-                self._found = function(copied(self._call.arguments))
-            if self._found is _Unresolved:
-                return _Unresolved
-            found = self._found.get(key)  # type: ignore[union-attr]  # a stranger's value: what has no `get` raises here
+            if not self._found:
+                self._found.append(function(copied(self._call.arguments)))
+            if self._found[0] is Unresolved:
+                return Unresolved
+            found = self._found[0].get(key)  # type: ignore[union-attr]  # a stranger's value: what has no `get` raises here
         except Exception:  # noqa: BLE001 - the author's function; one that raises has resolved nothing
-            self._found = _Unresolved
-            return _Unresolved
-        return found if found is None or isinstance(found, Subject) else _Unresolved
+            self._found[:] = [Unresolved]
+            return Unresolved
+        return found if found is None or isinstance(found, Subject) else Unresolved
 
 
-def beginnings(glob: str, *, loosens: bool) -> set[str]:
-    """Return how the names begin that a rule's glob may fit; a name that begins with none of these is not one of them."""
-    globs = {glob, _cleaned(glob)} if loosens else {_folded(one) for one in _globs(glob)}
-    return {_PLAIN_BEGINNING.match(one)[0] for one in globs}  # type: ignore[index]  # it matches any text
+def beginnings(glob: str) -> set[str]:
+    """Return how the names begin that the glob of a rule that allows may fit; a name that begins with none of these is not one of them."""
+    return {_PLAIN_BEGINNING.match(one)[0] for one in {glob, cleaned(glob)}}  # type: ignore[index]  # it matches any text
 
 
-def spellings(call: CheckedCall, key: str, subjects: Subjects, *, loosens: bool) -> set[str] | None:
-    """Return the names that rules on an argument are compared with; None where each rule must be looked at by itself."""
+def spellings(call: CheckedCall, key: str, subjects: Subjects) -> set[str] | None:
+    """Return the names that rules that allow are compared with; None where each rule must be looked at by itself."""
     subject, value = subjects.of(key), call.arguments.get(key)
     if isinstance(value, list) or (subject is None and key not in call.arguments):
         return None
     if subject is not None and not isinstance(subject, Subject):
         return None
-    if loosens:
-        text = _as_text(value) if subject is None else ""
-        return {text, _lexical(text)} if subject is None else set(subject.names)
-    if subject is not None and (subject.extent != "itself" or subject.resolve is not None):
-        return None
-    written = _as_text(value) if value is not None else ""
-    names = (written,) if subject is None else subject.names
-    return {_folded(form) for form in (_lexical(written), *names)}
+    text = as_text(value)
+    return {text, lexical(text)} if subject is None else set(subject.names)
 
 
 _PLAIN_BEGINNING = re.compile(r"[^*?\[]*")
 
 
-def _is_allowed(glob: str, value: Any, subject: Subject | type[_Unresolved] | None) -> bool:
+def _is_allowed(glob: str, value: Any, subject: Subject | type[Unresolved] | None) -> bool:
     """Whether a rule that allows names what the argument really names. Its spelling alone is not enough."""
     if subject is None:
         if isinstance(value, list) and value and all(_is_allowed(glob, item, None) for item in value):
             return True
-        text = _as_text(value)
-        return all(_fits(form, glob) for form in {text, _lexical(text)})
+        text = as_text(value)
+        return all(fits(form, glob) for form in {text, lexical(text)})
     if not isinstance(subject, Subject):
         return False
-    return any(_fits(name, one) for name in subject.names for one in {glob, _cleaned(glob)})
+    return any(fits(name, one) for name in subject.names for one in {glob, cleaned(glob)})
 
 
-def _is_covered(glob: str, value: Any, subject: Subject | type[_Unresolved] | None) -> bool:
+def _is_covered(glob: str, value: Any, subject: Subject | type[Unresolved] | None) -> bool:
     """Whether a rule that forbids applies: to the argument as written, as it resolves, or to what lies below it."""
     if subject is not None and not isinstance(subject, Subject):
         return True
     if isinstance(value, list) and any(_is_covered(glob, item, subject) for item in value):
         return True
-    written = _as_text(value) if value is not None else ""
-    forms = {_lexical(written), *((written,) if subject is None else subject.names)}
-    globs = _globs(glob)
-    if subject is not None and subject.resolve is not None:
-        globs = globs | {
-            one
-            for start in (glob, _cleaned(glob))
-            for real in _resolved(start, subject.resolve)
-            for one in _covering(real)
-        }
-    folded_forms, folded_globs = {_folded(form) for form in forms}, {_folded_rule(one) for one in globs}
-    if any(_fits(form, one) for form in folded_forms for one in folded_globs):
+    forms = forms_of(subject, as_text(value))
+    if _means(covering_globs(glob), forms, subject):
+        return True
+    if subject is None or subject.resolve is None:
+        return False
+    return _means(resolved_globs(glob, subject.resolve), forms, subject)
+
+
+def _means(globs: AbstractSet[str], forms: AbstractSet[str], subject: Subject | None) -> bool:
+    """Whether a rule means one of these names, or something below it that the call may reach."""
+    if any(fits(form, one) for form in forms for one in globs):
         return True
     if subject is None or subject.extent == "itself":
         return False
-    folders = {_folded(posixpath.normpath(posixpath.join(name, subject.below))) for name in subject.names}
     is_deep = subject.extent == "tree"
-    return any(_reaches(one, folder, is_deep=is_deep) for folder in folders for one in folded_globs)
+    return any(reaches(one, folder, is_deep=is_deep) for folder in folders_of(subject) for one in globs)
 
 
-@lru_cache(maxsize=16_384)
-def _folded_rule(glob: str) -> str:
-    return _folded(glob)
-
-
-@lru_cache(maxsize=16_384)
-def _globs(glob: str) -> frozenset[str]:
-    """Return a rule's glob in all the forms that a rule that forbids has."""
-    return frozenset({glob, *(one for start in (glob, glob.removeprefix("**/")) for one in _covering(start))})
-
-
-def _lexical(text: str) -> str:
-    """Return a path without `.`, `..`, doubled and trailing slashes, as far as the text alone can tell."""
-    plain = posixpath.normpath(text) if text else ""
-    return plain[1:] if plain.startswith("//") else plain
-
-
-@lru_cache(maxsize=16_384)
-def _cleaned(glob: str) -> str:
-    """Return a rule's glob as canonical names are written: neither `./` nor `//`, and no slash at the end."""
-    while glob.startswith("./"):
-        glob = glob[2:]
-    return re.sub("/{2,}", "/", glob).rstrip("/") or glob
-
-
-@lru_cache(maxsize=16_384)
-def _covering(glob: str) -> tuple[str, ...]:
-    """Return the globs of a denial as canonical names are written: a folder's name means the folder and all below it.
-
-    With a slash at its end it means what is below it alone.
-    """
-    plain = glob.strip()
-    whole = _lexical(_cleaned(plain))
-    if not plain.strip("/"):
-        return (whole,)
-    return (f"{whole}/*",) if plain.endswith("/") else (whole, f"{whole}/*")
-
-
-def _resolved(glob: str, resolve: Callable[[str], Sequence[str]]) -> list[str]:
-    """Return a glob with the names up to its first wildcard resolved: a rule may name a link, and the call what it points to."""
-    head = _LITERAL_HEAD.match(glob.strip())
-    if head is None:
-        return []
-    wild = glob.strip()[head.end() :]
-    try:
-        names = resolve(head[0])
-    except Exception:  # noqa: BLE001 - the author's function; a rule that cannot be resolved stands as it is written
-        return []
-    escaped = [_WILDCARD.sub(r"[\g<0>]", name) for name in names]
-    return [f"{name}/{wild}" if wild else name for name in escaped]
-
-
-_LITERAL_HEAD = re.compile(r"[^*?\[]+?(?=/[^/]*[*?\[]|/*$)")
-"""The names of a path glob before the first one that has a wildcard."""
-_WILDCARD = re.compile(r"[*?\[]")
-
-
-def _folded(text: str) -> str:
-    """Return a name so that spellings which some file systems take for one are one: case, and composed characters."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
-
-
-def _reaches(glob: str, folder: str, *, is_deep: bool) -> bool:
-    """Whether some path below a folder fits the glob: whether the glob can continue once the folder's name is read.
-
-    Args:
-        is_deep: Whether the path may lie deeper than the folder's own children.
-    """
-    prefix = "" if folder in (".", "/", "") else f"{folder}/"
-    if folder == "." and glob.startswith("/"):
-        return False  # the folder's other name, from `/`, decides
-    parts = _GLOB_PARTS.findall(glob)
-    places = _past_stars(parts, {0})
-    for char in prefix:
-        ahead = {at + 1 for at in places if at < len(parts) and parts[at] != "*" and _fits(char, parts[at])}
-        places = _past_stars(parts, ahead | {at for at in places if at < len(parts) and parts[at] == "*"})
-    return any(at < len(parts) and (is_deep or "/" not in parts[at:]) for at in places)
-
-
-_GLOB_PARTS = re.compile(r"\[!?[^\]]+\]|.", re.DOTALL)
-
-
-def _past_stars(parts: Sequence[str], places: set[int]) -> set[int]:
-    """Add the places behind each star, which may stand for nothing."""
-    reached = set(places)
-    for place in sorted(places):
-        while place < len(parts) and parts[place] == "*":
-            place += 1  # noqa: PLW2901 - walks on from here
-            reached.add(place)
-    return reached
-
-
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """Return an argument as text; nothing for None."""
+    if value is None:
+        return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

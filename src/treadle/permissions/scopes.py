@@ -7,7 +7,10 @@ import msgspec
 
 from treadle.errors import ConfigurationError, shown
 from treadle.fields import Documented, NamedOptions
+from treadle.permissions.lines import judged
 from treadle.permissions.policies import NamedPolicy, allow, ask, deny, stricter
+from treadle.permissions.rules import Subjects
+from treadle.permissions.views import facts_in
 from treadle.ports import Decision, SessionView
 from treadle.tools import CheckedCall, DecisionKind
 
@@ -55,16 +58,18 @@ class Scoped(msgspec.Struct, frozen=True, kw_only=True):
 
     def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
         """Return what the rules say together: what any scope denies is denied, and what any asks is asked about."""
+        line = None if call.tool.line is None else judged(call, facts_in(session))
+        subjects = Subjects(call)
         strictest: Decision | None = None
         for policy in (*self.denies, *self.asks):
-            found = policy.decide(call, session)
+            found = policy.judge(call, subjects.alike(), line)
             if found is not None and found.kind == DecisionKind.DENY:
                 return found
             if found is not None:
                 strictest = found if strictest is None else _asked(strictest, found)
         if strictest is not None:
             return strictest
-        answers = (policy.decide(call, session) for policy in (*self.allows, *self.together))
+        answers = (policy.judge(call, subjects.alike(), line) for policy in (*self.allows, *self.together))
         return next((one for one in answers if one is not None), None)
 
 

@@ -37,6 +37,7 @@ from treadle.tools.tool import (
     answer_of_check,
     business_key,
 )
+from treadle.tools.watches import FileNames, NameWatch
 
 __all__ = [
     "DEFAULT_MODE",
@@ -52,8 +53,10 @@ __all__ = [
     "Detaching",
     "Done",
     "Effect",
+    "FileNames",
     "JsonObject",
     "Mode",
+    "NameWatch",
     "NotDone",
     "Permission",
     "Place",

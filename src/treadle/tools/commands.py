@@ -6,6 +6,7 @@ from typing import Literal, Protocol, runtime_checkable
 import msgspec
 
 from treadle.fields import Documented, NamedOptions
+from treadle.tools.watches import FileNames
 
 __all__ = ["Command", "Detached", "Detaching", "Place", "ProcessResult", "Refusal", "Runner", "ShellLine"]
 
@@ -79,6 +80,8 @@ class ShellLine(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Says what a path in the line stands for, relative to the folder in which the line starts."""
     look_from_root: Callable[[str], Place]
     """Says what a path in a rule stands for, relative to the root folder."""
+    files: FileNames | None = None
+    """The root folder: it knows which names in rules are links, or other names of one file."""
 
 
 class Detached(msgspec.Struct, Documented, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from treadle.tools.commands import Command, ShellLine
 from treadle.tools.contexts import JsonObject, ToolContext
 from treadle.tools.decisions import Decision, Review
 from treadle.tools.effects import CallStatus, Effect, Risk
+from treadle.tools.watches import FileNames
 
 __all__ = [
     "CheckedCall",
@@ -133,7 +134,10 @@ class Subject(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=N
     below: str = ""
     """The folder below it to which the call confines itself, such as `docs/api`."""
     resolve: Callable[[str], Sequence[str]] | None = None
-    """Returns the canonical names of another path, for rules that name a link or another name of the same file."""
+    """Returns the canonical names of another path, for rules that name a link."""
+    among: FileNames | None = None
+    """The folder of files that it is one of: it knows which names in rules are links, or other names of the same file. With it, many
+    rules are judged quickly; without it, each is resolved at each call."""
 
 
 _SHAPES = {"$ref", "anyOf", "oneOf", "allOf"}

@@ -21,6 +21,7 @@ from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, Rejected
 from treadle.errors import shown as shown_value
 from treadle.tools import Subject
+from treadle.toolsets.files.watching import Watched
 
 __all__ = ["Entry", "Opened", "Root", "from_os_error", "refusal", "shown", "spelled", "split"]
 
@@ -155,8 +156,26 @@ class Root:
             names=self._names_of(path),
             extent=extent,
             below="/".join(below),
-            resolve=lambda other: self._as_named(other, path),
+            resolve=self._as_named,
+            among=self,
         )
+
+    def watch(self, names: Sequence[str], folders: Sequence[str]) -> Watched:
+        """Return what is known of the names that rules have, kept true cheaply."""
+        return Watched(self, names, folders)
+
+    def begin(self, name: str) -> tuple[str, tuple[str, ...]]:
+        """Return the folder at which the path of a rule begins, and its names from there: the root, or `/` for one outside of it."""
+        try:
+            return self._path, self.names(name)
+        except Rejected:
+            return "/", split(name) if name.startswith("/") else ("..",)  # what is not a path is never known
+
+    def both_names(self, path: str) -> tuple[str, ...]:
+        """Return a path from `/` as rules on paths see it: relative to the root, where it lies below it, and from `/`."""
+        names = split(path)
+        own = self._spellings[0]
+        return ("/".join(names[len(own) :]) or ".", path) if names[: len(own)] == own else (path,)
 
     def _names_of(self, path: str) -> tuple[str, ...]:
         try:
@@ -166,16 +185,12 @@ class Root:
             return ("/" + "/".join(names),)
         return ("/".join(names) or ".", "/" + "/".join((*self._spellings[0], *names)))
 
-    def _as_named(self, other: str, path: str) -> tuple[str, ...]:
-        """Return the names of the path of a rule; where it is the same file as `path`, a hard link too, those of `path` beside them."""
-        spelled_out = self.names(other)
-        own = self._plain_names(spelled_out) or self._names_of(other)
-        places = ["/".join((self._path, *names)) for names in (spelled_out, self.names(path))]
-        try:
-            is_same = os.path.samefile(*places)  # noqa: PTH121 - many rules are looked at for one call, and Path takes ten times as long
-        except OSError:
-            is_same = False
-        return (*own, *self._names_of(path)) if is_same else own
+    def _as_named(self, other: str) -> tuple[str, ...]:
+        """Return the names of the path of a rule, links resolved."""
+        start, names = self.begin(other)
+        if start != self._path:
+            return self.both_names(os.path.realpath("/".join(("", *names))))
+        return self._plain_names(names) or self._names_of(other)
 
     def _plain_names(self, names: tuple[str, ...]) -> tuple[str, ...] | None:
         """Return the names of a path none of whose parts is a link or `..`, without opening it; None for any other."""

@@ -240,6 +240,7 @@ def _line(root: Root, arguments: JsonObject, facts: JsonObject) -> ShellLine:
         text=arguments["command"],
         look=partial(_look, root.path, _folder(root, facts)),
         look_from_root=partial(_look, root.path, root.path),
+        files=root,
     )
 
 

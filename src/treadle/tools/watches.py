@@ -1,0 +1,37 @@
+"""Watches: what a folder of files says of the names in rules, kept true cheaply. Ports only: `toolsets/files` implements them."""
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+__all__ = ["FileNames", "NameWatch"]
+
+
+class NameWatch(Protocol):
+    """What is known of the names that a set of rules has. It is asked before every decision, and must be true each time."""
+
+    def linked(self) -> Collection[str]:
+        """Return the names that lead through a link, or of which nobody can say. All others are what they are spelled as."""
+        ...
+
+    def twins(self, path: str) -> Collection[str] | None:
+        """Return the other names of a file, where it has several (hard links) and one of them is among those of the rules.
+
+        None where there are too many files to search.
+
+        Args:
+            path: From `/`, links resolved.
+        """
+        ...
+
+
+class FileNames(Protocol):
+    """A folder of files to which names in rules are relative."""
+
+    def watch(self, names: Sequence[str], folders: Sequence[str]) -> NameWatch:
+        """Return what is known of the names that rules have.
+
+        Args:
+            names: Paths that rules name, relative to the folder or from `/`.
+            folders: Those in which a file may have another name to which a rule applies; "" for the folder itself.
+        """
+        ...

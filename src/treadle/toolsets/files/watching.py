@@ -1,0 +1,172 @@
+"""Watching: which names of rules are links, or other names of one file. Known once, and found out anew when a folder on the way changes.
+
+Creating, deleting and renaming change a folder's `ctime`, which nobody can set back. A folder that has changed just now may change again
+without a new `ctime`, so nothing is kept until it is older than the clock of its file system is coarse.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+__all__ = ["Watched"]
+
+_FINE_NANOSECONDS = 100_000_000
+_COARSE_NANOSECONDS = 3_000_000_000
+"""How long a change may hide behind the last one: of a file system that counts parts of a second, and of one that does not."""
+_MAX_SEARCHED = 10_000
+"""Files that are compared with one that has several names, for one call."""
+
+_Identity: TypeAlias = tuple[int, int]
+_Stamp: TypeAlias = tuple[int, int, int]
+
+
+class _Folder(Protocol):
+    """The folder to which the names of rules are relative."""
+
+    def begin(self, name: str) -> tuple[str, tuple[str, ...]]: ...
+
+    def both_names(self, path: str) -> tuple[str, ...]: ...
+
+
+class _Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found out, and the folders that say whether it is still true."""
+
+    stamps: tuple[tuple[str, _Stamp], ...] = ()
+    linked: tuple[str, ...] = ()
+    files: dict[_Identity, tuple[str, ...]] = {}
+    """Paths that the rules name, by which file they are."""
+    is_settled: bool = False
+    """Whether none of the folders has changed just now."""
+
+
+class Watched:
+    """The names that one set of rules has, in one folder.
+
+    Args:
+        now: Returns the time of the file system in nanoseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        root: _Folder,
+        names: Sequence[str],
+        folders: Sequence[str],
+        *,
+        now: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._root = root
+        self._now = now
+        self._names = tuple(names)
+        self._folders = tuple(folders)
+        self._known = _Known()
+
+    def linked(self) -> Collection[str]:
+        """Return the names that lead through a link, or of which nobody can say."""
+        return self._current().linked
+
+    def twins(self, path: str) -> Collection[str] | None:
+        """Return the other names of a file; None where there are too many files to search."""
+        try:
+            status = os.stat(path)  # noqa: PTH116 - before every decision, and Path takes ten times as long
+        except (OSError, ValueError):  # what does not exist has no other name
+            return ()
+        if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode):
+            return ()
+        identity = (status.st_dev, status.st_ino)
+        known = self._current()
+        through_links = (os.path.realpath(self._spelled(name)) for name in known.linked)
+        found = [*known.files.get(identity, ()), *(one for one in through_links if _identity(one) == identity)]
+        searched = 0
+        for folder in self._folders:
+            for place, _, names in os.walk(self._place(folder)):
+                searched += len(names) + 1
+                if searched > _MAX_SEARCHED:
+                    return None
+                found += [one for name in names if _identity(one := f"{place}/{name}") == identity]
+        return [form for one in dict.fromkeys(found) if one != path for form in self._root.both_names(one)]
+
+    def _current(self) -> _Known:
+        known = self._known
+        if not known.is_settled or any(_stamp(folder) != stamp for folder, stamp in known.stamps):
+            known = self._known = self._look()
+        return known
+
+    def _look(self) -> _Known:
+        now = self._now()
+        seen: dict[str, os.stat_result | OSError] = {}
+        stamps: dict[str, _Stamp | None] = {}
+        linked: list[str] = []
+        files: dict[_Identity, list[str]] = {}
+        for name in self._names:
+            place = self._walked(name, seen, stamps)
+            if place is None:
+                linked.append(name)
+            elif isinstance(status := seen.get(place), os.stat_result):
+                files.setdefault((status.st_dev, status.st_ino), []).append(place)
+        known = tuple((folder, stamp) for folder, stamp in stamps.items() if stamp is not None)
+        return _Known(
+            stamps=known,
+            linked=tuple(linked),
+            files={identity: tuple(places) for identity, places in files.items()},
+            is_settled=len(known) == len(stamps) and all(_is_old(stamp, now) for _, stamp in known),
+        )
+
+    def _walked(
+        self, name: str, seen: dict[str, "os.stat_result | OSError"], stamps: dict[str, _Stamp | None]
+    ) -> str | None:
+        """Return the place that a name spells, as far as it exists; None where a link or `..` leads elsewhere."""
+        start, names = self._root.begin(name)
+        if ".." in names or not names:  # the folder itself is above all of its names
+            return None
+        here = start
+        for one in names:
+            folder, here = here, f"{here.rstrip('/')}/{one}"
+            if folder not in stamps:
+                stamps[folder] = _stamp(folder)  # before its names are looked at: what changes meanwhile is noticed
+            if here not in seen:
+                seen[here] = _status(here)
+            status = seen[here]
+            if isinstance(status, FileNotFoundError | NotADirectoryError):
+                return here
+            if isinstance(status, OSError) or stat.S_ISLNK(status.st_mode):
+                return None
+        return here
+
+    def _place(self, folder: str) -> str:
+        return os.path.realpath(self._spelled(folder))
+
+    def _spelled(self, name: str) -> str:
+        start, names = self._root.begin(name)
+        return "/".join((start, *names))
+
+
+def _status(path: str) -> "os.stat_result | OSError":
+    try:
+        return os.lstat(path)
+    except OSError as error:
+        return error
+    except ValueError:
+        return OSError()
+
+
+def _identity(path: str) -> _Identity | None:
+    status = _status(path)
+    return None if isinstance(status, OSError) else (status.st_dev, status.st_ino)
+
+
+def _stamp(folder: str) -> _Stamp | None:
+    try:
+        status = os.stat(folder)  # noqa: PTH116 - as above
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino, status.st_ctime_ns
+
+
+def _is_old(stamp: _Stamp, now: int) -> bool:
+    changed = stamp[2]
+    is_fine = changed % 1_000_000_000 != 0
+    return changed + (_FINE_NANOSECONDS if is_fine else _COARSE_NANOSECONDS) < now
