@@ -74,8 +74,8 @@ def parameters(owner: griffe.Object) -> Iterator[tuple[str, str]]:
         if isinstance(owner, griffe.Function)
         else [
             member
-            for name, member in owner.members.items()
-            if isinstance(member, griffe.Function) and (is_constructor(owner, name) or not name.startswith("_"))
+            for name, member in owner.all_members.items()  # a session's methods stand in three classes
+            if member.is_function and (is_constructor(owner, name) or not name.startswith("_"))
         ]
     )
     known = described(owner).union(*map(described, functions)) if functions else set()
@@ -123,7 +123,7 @@ def test_the_face_has_what_tools_sandboxes_rules_hooks_toolsets_modes_and_decisi
         "treadle.testing.tool_context",
     ):
         assert name in face(), name
-    assert {"mode", "set_mode"} <= set(find("treadle.Session").members)
+    assert {"mode", "set_mode"} <= set(find("treadle.Session").all_members)
 
 
 def first_cells(text: str) -> set[str]:

@@ -12,7 +12,21 @@ from treadle.fields import checked, explained
 from treadle.messages import Message, Result, ToolCall, user_message
 from treadle.ports import Compactable, Compaction, Compactor, RequestNeed
 
-__all__ = ["ClearResults", "Summarize", "Tiers", "checked_keep", "checked_share", "end_of_old", "is_over", "transcript"]
+__all__ = [
+    "KEPT_BEFORE",
+    "ClearResults",
+    "Summarize",
+    "Tiers",
+    "checked_keep",
+    "checked_share",
+    "end_of_old",
+    "is_over",
+    "summary_of",
+    "transcript",
+]
+
+KEPT_BEFORE = 1
+"""How many messages stay in front of a summary: the first, which holds the task."""
 
 _CLEARED = "[Old result of {tool} cleared to save room. It is kept as artifact {artifact}.]"
 _WORTH_CHARS = 200
@@ -92,15 +106,11 @@ class Summarize:
     @checked
     async def compact(self, context: Compactable) -> Compaction | None:
         """Return the summary; None where there is too little to summarize, or the model wrote nothing."""
-        begin, end = 1, end_of_old(context, self._keep)
-        if end - begin < 2:
+        end = end_of_old(context, self._keep)
+        if not (text := await summary_of(context, end, instructions=self._instructions)):
             return None
-        told = user_message(transcript(context, context.messages[:end]))
-        words = (await context.ask([told], instructions=self._instructions)).strip()
-        if not words:
-            return None
-        summary = user_message(f"Summary of the work so far, in place of its messages:\n\n{words}")
-        return Compaction(tier="summary", begin=begin, end=end, messages=(summary,), summary=words)
+        message = user_message(f"Summary of the work so far, in place of its messages:\n\n{text}")
+        return Compaction(tier="summary", begin=KEPT_BEFORE, end=end, messages=(message,), summary=text)
 
 
 class Tiers:
@@ -156,6 +166,14 @@ def end_of_old(context: Compactable, keep: int) -> int:
         while kept > 1 and sum(estimated_tokens(one) for few in exchanges[-kept:] for one in few) > need.window // 2:
             kept -= 1
     return sum(map(len, exchanges[: max(len(exchanges) - kept, 0)]))
+
+
+async def summary_of(context: Compactable, end: int, *, instructions: str) -> str | None:
+    """Have the run's own model sum up the messages before `end`. None where there is too little to sum up."""
+    if end - KEPT_BEFORE < 2:
+        return None
+    asked = user_message(transcript(context, context.messages[:end]))
+    return (await context.ask([asked], instructions=instructions)).strip()
 
 
 def _is_worth(part: Result) -> bool:

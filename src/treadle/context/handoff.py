@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.context.compaction import checked_keep, checked_share, end_of_old, is_over, transcript
+from treadle.context.compaction import KEPT_BEFORE, checked_keep, checked_share, end_of_old, is_over, summary_of
 from treadle.context.shortening import clipped
 from treadle.fields import checked, explained
 from treadle.messages import user_message
@@ -88,13 +88,11 @@ class Handoff:
     @checked
     async def compact(self, context: Compactable) -> Compaction | None:
         """Return the handoff; None where there is too little to hand off."""
-        begin, end = 1, end_of_old(context, self._keep)
-        if end - begin < 2:
+        end = end_of_old(context, self._keep)
+        if (summary := await summary_of(context, end, instructions=self._instructions)) is None:
             return None
-        told = user_message(transcript(context, context.messages[:end]))
-        words = (await context.ask([told], instructions=self._instructions)).strip()
-        text = _written(context.session, words)
-        return Compaction(tier="handoff", begin=begin, end=end, messages=(user_message(text),), summary=text)
+        text = _written(context.session, summary)
+        return Compaction(tier="handoff", begin=KEPT_BEFORE, end=end, messages=(user_message(text),), summary=text)
 
 
 def _written(session: SessionView, words: str) -> str:

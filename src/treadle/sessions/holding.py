@@ -18,7 +18,16 @@ __all__ = ["HeldSession"]
 
 
 class HeldSession:
-    """What a session is to whoever holds it: its ledger, its lease, and the sum of its events so far."""
+    """What a session is to whoever holds it: its ledger, its lease, and the sum of its events so far.
+
+    Args:
+        state: The sum of its events, as far as they have been read.
+        journal: Where its events are stored.
+        clock: What tells the time.
+        randomness: Where new ids come from.
+        parent: The run that its runs are children of; None for a session that a person runs.
+        degradation: Reports that the store has failed; None where a failed store ends the run.
+    """
 
     @checked
     def __init__(
@@ -73,6 +82,7 @@ class HeldSession:
         """Return another session of the same journal.
 
         Args:
+            state: The sum of that session's events.
             parent: The run that its runs are children of.
         """
         return type(self)(
@@ -105,6 +115,10 @@ class HeldSession:
 
     async def hold(self, *, on_lost: Callable[[], None], on_message: Callable[[], None]) -> bool:
         """Begin a run: take the lease, and take in what others have recorded since this session was opened.
+
+        Args:
+            on_lost: Called on this event loop soon after the lease has been lost.
+            on_message: Called on this event loop soon after something has been left in the session's inbox.
 
         Returns:
             Whether messages may lie in its inbox.

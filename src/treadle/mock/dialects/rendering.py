@@ -1,12 +1,13 @@
 """Rendering: what all dialects need to say a turn: JSON bytes, events of a stream, tokens that only have to be there. Knows no dialect."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from treadle.messages import Usage
-from treadle.mock.turns import Turn
+from treadle.messages import Finish, Usage
+from treadle.mock.turns import Turn, finish_of
 
-__all__ = ["event_lines", "json_bytes", "used_tokens"]
+__all__ = ["arguments_text", "event_lines", "finish_name", "json_bytes", "used_tokens"]
 
 
 def json_bytes(value: Any) -> bytes:
@@ -22,6 +23,24 @@ def event_lines(data: bytes, turn: Turn, *, kind: str | None = None) -> bytes:
     newline = turn.newline.encode()
     named = b"" if kind is None else b"event: " + kind.encode() + newline
     return named + b"data: " + data + newline + newline
+
+
+def finish_name(turn: Turn, names: Mapping[Finish, str]) -> str | None:
+    """Return why a turn ended, by the vendor's name for it; the turn's own text where the vendor has none. None for no reason.
+
+    Args:
+        names: The vendor's name of each reason.
+    """
+    if turn.finish is None:
+        return None
+    finish = finish_of(turn)
+    return names[finish] if finish in names else str(turn.finish)
+
+
+def arguments_text(arguments: Any) -> str:
+    """Return a call's arguments as Anthropic and Bedrock stream them: as text, and nothing for an empty object."""
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return "" if text.strip() == "{}" else text
 
 
 def used_tokens(turn: Turn, prompt: Any) -> Usage:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, TypeAlias
 import msgspec
 
 from treadle.errors import ConfigurationError
-from treadle.messages import Message, Thinking
+from treadle.messages import Message
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
 from treadle.providers.anthropic.blocks import blocks_of, container_of, is_provable
 from treadle.providers.anthropic.schema import input_schema, strict_schema
@@ -15,6 +15,7 @@ from treadle.providers.known import known_facts
 from treadle.providers.payload.bodies import ToolSets, opening, server_tools
 from treadle.providers.payload.encoded import EncodedMessages, to_json
 from treadle.providers.payload.names import wire_name
+from treadle.providers.payload.turns import grouped, is_foreign, open_turn, turns_json
 from treadle.redaction import redacted_logger
 from treadle.tools import JsonObject
 
@@ -97,7 +98,9 @@ class AnthropicRequests:
 
     def body(self, request: ModelRequest) -> bytes:
         """Return the body. What changes least stands first, and the messages last: the bytes of one step begin those of the next."""
-        thinks_by_hand = self._options.thinks_by_hand and not self._is_foreign_turn(request.messages)
+        thinks_by_hand = self._options.thinks_by_hand and not is_foreign(
+            request.messages, origin=self._origin, is_provable=is_provable
+        )
         thinks = thinks_by_hand or not self._options.thinks_by_hand
         instructions = request.instructions if request.instructions and request.instructions.strip() else None
         head = [self._openings[request.raise_output_limit, thinks], *self._output(request), *self._container(request)]
@@ -124,22 +127,13 @@ class AnthropicRequests:
         return to_json(blocks_of(message, origin=self._origin))[1:-1]
 
     def _turns(self, messages: Iterable[Message]) -> list[bytes]:
-        """Return the wire's messages: neighbours of one role are one, so that results and what the person adds stand together."""
-        turns: list[tuple[bytes, list[bytes]]] = []
-        for message in messages:
-            role = b"assistant" if message.role == "assistant" else b"user"
-            for blocks in self._messages.pieces((message,)):
-                if turns and turns[-1][0] == role:
-                    turns[-1][1].append(blocks)
-                else:
-                    turns.append((role, [blocks]))
-        if turns and turns[0][0] == b"assistant":
-            turns.insert(0, (b"user", [_EARLIER]))
+        """Return the wire's messages, with the marks of the vendor's cache."""
+        turns = grouped(messages, self._messages, earlier=_EARLIER)
         # The end of the request before is marked too: the vendor looks only 20 blocks back for what it has cached.
         for role, blocks_of_turn in turns[-3:]:
             if role == b"user":
                 blocks_of_turn[-1] = self._marked(blocks_of_turn[-1], b"}")
-        return [b'{"role":"%b","content":[%b]}' % (role, b",".join(blocks)) for role, blocks in turns]
+        return turns_json(turns)
 
     def _marked(self, encoded: bytes, end: bytes) -> bytes:
         return encoded.removesuffix(end) + self._options.marker + end if self._options.marker else encoded
@@ -154,7 +148,7 @@ class AnthropicRequests:
     def _container(self, request: ModelRequest) -> list[bytes]:
         """Return the field that says where the vendor's code continues. A container that the person named stays."""
         container = self._options.container
-        waits_in = (container_of(message, origin=self._origin) for message in _open_turn(request.messages))
+        waits_in = (container_of(message, origin=self._origin) for message in open_turn(request.messages))
         if not isinstance(container, str) and (known := next(filter(None, waits_in), None)):
             container = {"id": known, **container} if container else known
         return [b',"container":' + to_json(container)] if container else []
@@ -184,26 +178,6 @@ class AnthropicRequests:
         if choice["type"] != "none" and not (request.parallel_tool_calls and self._options.is_parallel):
             choice["disable_parallel_tool_use"] = True
         return choice
-
-    def _is_foreign_turn(self, messages: tuple[Message, ...]) -> bool:
-        """Whether the turn that continues holds calls and no thought of this model that can go back: with thinking on, it is refused."""
-        turn = _open_turn(messages)
-        if not turn or turn[0].role != "tool":
-            return False
-        own = [part for message in turn if message.origin == self._origin for part in message.parts]
-        return not any(isinstance(part, Thinking) and is_provable(part) for part in own)
-
-
-def _open_turn(messages: tuple[Message, ...]) -> list[Message]:
-    """Return the messages of the turn that continues, the last one first; none where the person has begun another."""
-    turn: list[Message] = []
-    for message in reversed(messages):
-        if message.role != "user":
-            turn.append(message)
-        elif turn:
-            break
-    has_ended = turn and turn[0].role == "assistant" and turn[0] is not messages[-1]
-    return [] if has_ended else turn
 
 
 def _tool_choice(choice: ToolChoice) -> _Wire:

@@ -6,7 +6,7 @@ from typing import Any, NoReturn, TypeAlias
 import msgspec
 
 from treadle.errors import ConfigurationError
-from treadle.messages import Message, Thinking
+from treadle.messages import Message
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
 from treadle.providers.bedrock.contents import blocks_of, is_provable
 from treadle.providers.bedrock.families import Family, family_of
@@ -15,6 +15,7 @@ from treadle.providers.payload.bodies import ToolSets, opening, server_tools
 from treadle.providers.payload.encoded import EncodedMessages, to_json
 from treadle.providers.payload.names import wire_name
 from treadle.providers.payload.schemas import strict_schema
+from treadle.providers.payload.turns import grouped, is_foreign, turns_json
 from treadle.redaction import redacted_logger
 from treadle.tools import JsonObject
 
@@ -80,7 +81,9 @@ class BedrockRequests:
 
     def body(self, request: ModelRequest) -> bytes:
         """Return the body. What changes least stands first, and the messages last: the bytes of one step begin those of the next."""
-        thinks_by_hand = self._options.thinks_by_hand and not self._is_foreign_turn(request.messages)
+        thinks_by_hand = self._options.thinks_by_hand and not is_foreign(
+            request.messages, origin=self._origin, is_provable=is_provable
+        )
         thinks = thinks_by_hand or not self._options.thinks_by_hand
         head = [self._openings[thinks]]
         if output := self._output(request):
@@ -108,23 +111,14 @@ class BedrockRequests:
         return to_json(blocks_of(message, origin=self._origin, family=self._family))[1:-1]
 
     def _turns(self, messages: Iterable[Message]) -> list[bytes]:
-        """Return the wire's messages: neighbours of one role are one, so that results and what the person adds stand together."""
-        turns: list[tuple[bytes, list[bytes]]] = []
-        for message in messages:
-            role = b"assistant" if message.role == "assistant" else b"user"
-            for blocks in self._messages.pieces((message,)):
-                if turns and turns[-1][0] == role:
-                    turns[-1][1].append(blocks)
-                else:
-                    turns.append((role, [blocks]))
-        if turns and turns[0][0] == b"assistant":
-            turns.insert(0, (b"user", [_EARLIER]))
+        """Return the wire's messages, with the marks of the vendor's cache."""
+        turns = grouped(messages, self._messages, earlier=_EARLIER)
         if self._options.cache_point:
             # The end of the request before is marked too: that is what the vendor has cached.
             for role, blocks_of_turn in turns[-3:]:
                 if role == b"user":
                     blocks_of_turn.append(self._options.cache_point)
-        return [b'{"role":"%b","content":[%b]}' % (role, b",".join(blocks)) for role, blocks in turns]
+        return turns_json(turns)
 
     def _output(self, request: ModelRequest) -> _Wire:
         config = dict(self._options.output_config)
@@ -173,21 +167,6 @@ class BedrockRequests:
             )
             return None
         return choice
-
-    def _is_foreign_turn(self, messages: tuple[Message, ...]) -> bool:
-        """Whether the turn that continues holds calls and no thought of this model that can go back: with thinking on, it is refused."""
-        if not messages or messages[-1].role == "assistant":
-            return False
-        turn: list[Message] = []
-        for message in reversed(messages):
-            if message.role == "user" and turn:
-                break
-            if message.role != "user":
-                turn.append(message)
-        if not turn or turn[0].role != "tool":
-            return False
-        own = [part for message in turn if message.origin == self._origin for part in message.parts]
-        return not any(isinstance(part, Thinking) and is_provable(part) for part in own)
 
 
 def _called(messages: Iterable[Message]) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from treadle.messages import Media, Message, Result, Text, Thinking, ToolCall
 from treadle.providers.payload.bodies import sendable_arguments
+from treadle.providers.payload.contents import data_url, in_words, user_content
 from treadle.providers.payload.encoded import EncodedMessages, to_json
 from treadle.providers.payload.names import id_pattern, wire_id, wire_name
 
@@ -46,7 +47,7 @@ class ChatMessages:
     def _encode(self, message: Message) -> bytes:
         match message.role:
             case "user":
-                return to_json({"role": "user", "content": _user_content(message)})
+                return to_json({"role": "user", "content": user_content(message, text=_text, media=_media)})
             case "assistant":
                 return to_json(self._assistant(message))
             case "tool":
@@ -114,22 +115,12 @@ def _details(thought: Thinking) -> list[Any]:
             return []
 
 
-def _user_content(message: Message) -> str | list[_Wire]:
-    if not any(isinstance(part, Media) for part in message.parts):
-        return message.text
-    return [
-        _text(part.text) if isinstance(part, Text) else _media(part)
-        for part in message.parts
-        if isinstance(part, Text | Media)
-    ]
-
-
 def _text(text: str) -> _Wire:
     return {"type": "text", "text": text}
 
 
 def _media(media: Media) -> _Wire:
-    data = f"data:{media.media_type};base64,{media.base64}" if media.base64 is not None else None
+    data = data_url(media)
     if media.media_type.startswith("image/") and (url := data or media.url):
         return {"type": "image_url", "image_url": {"url": url}}
     if media.media_type in _AUDIO_FORMATS and media.base64 is not None:
@@ -138,4 +129,4 @@ def _media(media: Media) -> _Wire:
     if data is not None:
         return {"type": "file", "file": {"filename": media.name or "attachment", "file_data": data}}
     # The dialect has no file by address: the model is told of it at least.
-    return _text(f"[{media.media_type}: {media.url or media.name or 'no content'}]")
+    return _text(in_words(media))

@@ -8,6 +8,7 @@ import msgspec
 from treadle.messages import Media, Message, Opaque, Part, Result, Text, Thinking, ToolCall
 from treadle.providers.openai_responses.items import PROVIDER
 from treadle.providers.payload.bodies import sendable_arguments
+from treadle.providers.payload.contents import data_url, in_words, user_content
 from treadle.providers.payload.lenient import text_or_nothing
 from treadle.providers.payload.names import wire_id, wire_name
 
@@ -56,7 +57,7 @@ def items_of(message: Message, *, is_own: bool, is_stored: bool) -> Iterator[_Wi
     """
     match message.role:
         case "user":
-            yield {"role": "user", "content": _user_content(message)}
+            yield {"role": "user", "content": user_content(message, text=_text, media=_media)}
         case "tool":
             for result in message.results:
                 yield _result(result)
@@ -156,22 +157,12 @@ def _result(result: Result) -> _Wire:
     return {"type": "function_call_output", "call_id": wire_id(result.call_id), "output": output}
 
 
-def _user_content(message: Message) -> str | list[_Wire]:
-    if not any(isinstance(part, Media) for part in message.parts):
-        return message.text
-    return [
-        _text(part.text) if isinstance(part, Text) else _media(part)
-        for part in message.parts
-        if isinstance(part, Text | Media)
-    ]
-
-
 def _text(text: str) -> _Wire:
     return {"type": "input_text", "text": text}
 
 
 def _media(media: Media) -> _Wire:
-    data = f"data:{media.media_type};base64,{media.base64}" if media.base64 is not None else None
+    data = data_url(media)
     kind = media.media_type.partition("/")[0]
     if kind == "image" and (url := data or media.url):
         return {"type": "input_image", **_at("image_url", url), "detail": "auto"}
@@ -181,7 +172,7 @@ def _media(media: Media) -> _Wire:
         if media.url is not None:
             return {"type": "input_file", **_at("file_url", media.url)}
     # The vendor refuses the whole request for a sound or a film: the model is told of it at least.
-    return _text(f"[{media.media_type}: {media.url or media.name or 'no content'}]")
+    return _text(in_words(media))
 
 
 def _at(key: str, url: str) -> _Wire:

@@ -10,13 +10,13 @@ from treadle.messages import Finish
 from treadle.mock.dialects.answers import Answer, Piece, PieceKind, Refusal
 from treadle.mock.dialects.anthropic.pairing import check_anthropic_history
 from treadle.mock.dialects.anthropic.requests import check_anthropic_request
-from treadle.mock.dialects.rendering import event_lines, json_bytes, used_tokens
-from treadle.mock.turns import Turn, finish_of, fragments
+from treadle.mock.dialects.rendering import arguments_text, event_lines, finish_name, json_bytes, used_tokens
+from treadle.mock.turns import Turn, fragments
 from treadle.tools import JsonObject
 
 __all__ = ["AnthropicMessages", "anthropic_events"]
 
-_WORDS = {Finish.STOP: "end_turn", Finish.CALLS: "tool_use", Finish.LENGTH: "max_tokens", Finish.REFUSED: "refusal"}
+_FINISHES = {Finish.STOP: "end_turn", Finish.CALLS: "tool_use", Finish.LENGTH: "max_tokens", Finish.REFUSED: "refusal"}
 _ERRORS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -53,7 +53,7 @@ class AnthropicMessages:
             "role": "assistant",
             "model": body["model"],
             "content": _content(turn, ids),
-            "stop_reason": _stop_reason(turn),
+            "stop_reason": finish_name(turn, _FINISHES),
             "stop_sequence": None,
             **({} if turn.usage is None else {"usage": _usage(turn, body)}),
         }
@@ -167,26 +167,13 @@ def _block_events(block: JsonObject, pieces: int) -> Iterator[JsonObject]:
             deltas.append({"type": "signature_delta", "signature": block["signature"]})
         case "tool_use" | "server_tool_use" | "mcp_tool_use":
             start = {**block, "input": {}}
-            parts = ["", *fragments(_written(block["input"]), pieces)]
+            parts = ["", *fragments(arguments_text(block["input"]), pieces)]
             deltas += ({"type": "input_json_delta", "partial_json": part} for part in parts)
         case _:
             start = block
     yield {"type": "content_block_start", "content_block": start}
     yield from ({"type": "content_block_delta", "delta": delta} for delta in deltas)
     yield {"type": "content_block_stop"}
-
-
-def _written(arguments: Any) -> str:
-    """Return the arguments as text; nothing for an empty object, as the vendor sends it."""
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return "" if text.strip() == "{}" else text
-
-
-def _stop_reason(turn: Turn) -> str | None:
-    if turn.finish is None:
-        return None
-    finish = finish_of(turn)
-    return _WORDS[finish] if finish in _WORDS else str(turn.finish)
 
 
 def _usage(turn: Turn, body: JsonObject) -> JsonObject:

@@ -13,13 +13,13 @@ from treadle.mock.dialects.aws_errors import aws_error, aws_exception
 from treadle.mock.dialects.bedrock.pairing import check_converse_history
 from treadle.mock.dialects.bedrock.requests import check_converse_request
 from treadle.mock.dialects.event_stream import event_frame, exception_frame
-from treadle.mock.dialects.rendering import json_bytes, used_tokens
-from treadle.mock.turns import Turn, finish_of, fragments
+from treadle.mock.dialects.rendering import arguments_text, finish_name, json_bytes, used_tokens
+from treadle.mock.turns import Turn, fragments
 from treadle.tools import JsonObject
 
 __all__ = ["Converse", "converse_dialects", "converse_events"]
 
-_WORDS = {
+_FINISHES = {
     Finish.STOP: "end_turn",
     Finish.CALLS: "tool_use",
     Finish.LENGTH: "max_tokens",
@@ -57,7 +57,7 @@ class Converse:
         whole = {
             "metrics": {"latencyMs": 1},
             "output": {"message": {"content": _content(turn, ids), "role": "assistant"}},
-            "stopReason": _stop_reason(turn),
+            "stopReason": finish_name(turn, _FINISHES),
             "usage": None if turn.usage is None else _usage(turn, body),
         }
         whole = {name: value for name, value in whole.items() if value is not None}
@@ -159,7 +159,7 @@ def _block_events(block: JsonObject, pieces: int) -> Iterator[tuple[str, JsonObj
     match block:
         case {"toolUse": call}:
             yield "contentBlockStart", {"start": {"toolUse": {key: call[key] for key in call if key != "input"}}}
-            deltas += ({"toolUse": {"input": part}} for part in ["", *fragments(_written(call["input"]), pieces)])
+            deltas += ({"toolUse": {"input": part}} for part in ["", *fragments(arguments_text(call["input"]), pieces)])
         case {"reasoningContent": {"reasoningText": thought}}:
             deltas += ({"reasoningContent": {"text": part}} for part in fragments(thought["text"], pieces))
             if "signature" in thought:
@@ -173,19 +173,6 @@ def _block_events(block: JsonObject, pieces: int) -> Iterator[tuple[str, JsonObj
             deltas += ({"text": part} for part in ["", *fragments(words, pieces)])
     yield from (("contentBlockDelta", {"delta": delta}) for delta in deltas)
     yield "contentBlockStop", {}
-
-
-def _written(arguments: Any) -> str:
-    """Return the arguments as text; nothing for an empty object, as the vendor sends it."""
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return "" if text.strip() == "{}" else text
-
-
-def _stop_reason(turn: Turn) -> str | None:
-    if turn.finish is None:
-        return None
-    finish = finish_of(turn)
-    return _WORDS[finish] if finish in _WORDS else str(turn.finish)
 
 
 def _usage(turn: Turn, body: JsonObject) -> JsonObject:

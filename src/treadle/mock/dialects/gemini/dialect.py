@@ -18,7 +18,7 @@ from treadle.tools import JsonObject
 
 __all__ = ["GenerateContent", "gemini_dialects"]
 
-_WORDS = {Finish.STOP: "STOP", Finish.CALLS: "STOP", Finish.LENGTH: "MAX_TOKENS", Finish.REFUSED: "SAFETY"}
+_FINISHES = {Finish.STOP: "STOP", Finish.CALLS: "STOP", Finish.LENGTH: "MAX_TOKENS", Finish.REFUSED: "SAFETY"}
 _OLDER = re.compile(r"/(gemini-[12][.-]|gemma-)")
 """The models that want no signatures."""
 _STATUSES = {
@@ -155,7 +155,7 @@ def _finish(turn: Turn) -> JsonObject:
     if turn.finish is None:
         return {}
     finish = finish_of(turn)
-    return {"finishReason": _WORDS[finish] if finish in _WORDS else str(turn.finish)}
+    return {"finishReason": _FINISHES[finish] if finish in _FINISHES else str(turn.finish)}
 
 
 def _usage(turn: Turn, body: JsonObject) -> JsonObject:

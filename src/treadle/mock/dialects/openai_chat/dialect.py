@@ -10,14 +10,14 @@ from treadle.mock.dialects.answers import Answer, Piece, PieceKind
 from treadle.mock.dialects.openai_chat.pairing import check_chat_history
 from treadle.mock.dialects.openai_chat.requests import check_chat_request
 from treadle.mock.dialects.openai_errors import openai_error
-from treadle.mock.dialects.rendering import event_lines, json_bytes, used_tokens
-from treadle.mock.turns import Turn, finish_of, fragments
+from treadle.mock.dialects.rendering import event_lines, finish_name, json_bytes, used_tokens
+from treadle.mock.turns import Turn, fragments
 from treadle.tools import JsonObject
 
 __all__ = ["ChatCompletions"]
 
 _CREATED = 1_700_000_000  # one instant for ever: equal scripts give equal bytes
-_WORDS = {Finish.STOP: "stop", Finish.CALLS: "tool_calls", Finish.LENGTH: "length", Finish.REFUSED: "content_filter"}
+_FINISHES = {Finish.STOP: "stop", Finish.CALLS: "tool_calls", Finish.LENGTH: "length", Finish.REFUSED: "content_filter"}
 
 
 class ChatCompletions:
@@ -58,7 +58,7 @@ def _whole(turn: Turn, body: JsonObject, head: JsonObject, calls: list[JsonObjec
         message["reasoning_content"] = turn.thinking
     if calls:
         message["tool_calls"] = calls
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_word(turn)}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_name(turn, _FINISHES)}
     usage = {} if turn.usage is None else {"usage": _usage(turn, body)}
     return {**head, "object": "chat.completion", "choices": [choice], **usage}
 
@@ -89,7 +89,7 @@ def _streamed(turn: Turn, body: JsonObject, head: JsonObject, calls: list[JsonOb
         event = event_lines(json_bytes({"error": openai_error(turn.status, turn.error)}), turn)
         pieces.append(Piece(kind="error", content=event))
         return Answer(pieces=tuple(pieces), content_type="text/event-stream; charset=utf-8", is_stream=True)
-    pieces.append(piece("finish", {}, finish=_finish_word(turn)))
+    pieces.append(piece("finish", {}, finish=finish_name(turn, _FINISHES)))
     if turn.usage is not None and (wants_usage or turn.usage is not UNSET):
         event = event_lines(json_bytes({**head, "choices": [], "usage": _usage(turn, body)}), turn)
         pieces.append(Piece(kind="done", content=event))
@@ -121,13 +121,6 @@ def _deltas_of(index: int, call: JsonObject, pieces: int) -> Iterable[JsonObject
 def _call(name: str, arguments: str, call_id: object) -> JsonObject:
     named = {} if call_id is None else {"id": call_id}
     return {**named, "type": "function", "function": {"name": name, "arguments": arguments}}
-
-
-def _finish_word(turn: Turn) -> str | None:
-    if turn.finish is None:
-        return None
-    finish = finish_of(turn)
-    return _WORDS[finish] if finish in _WORDS else str(turn.finish)
 
 
 def _usage(turn: Turn, body: JsonObject) -> JsonObject:
