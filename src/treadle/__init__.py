@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from treadle.agents.agent import Agent as Agent
+    from treadle.agents.definitions import Subagent as Subagent
+    from treadle.agents.definitions import load_subagents as load_subagents
     from treadle.agents.goals import GoalResult as GoalResult
     from treadle.agents.goals import GoalWork as GoalWork
     from treadle.agents.goals import run_goal as run_goal
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from treadle.agents.objectives import load_goal as load_goal
     from treadle.agents.registry import Agents as Agents
     from treadle.agents.run import Run as Run
+    from treadle.agents.subagents import subagent_tool as subagent_tool
     from treadle.budgets import Budget as Budget
     from treadle.budgets import Guards as Guards
     from treadle.budgets import Price as Price
@@ -258,6 +261,7 @@ _HOMES = {
     "SkillsFound": "toolsets.guidance",
     "StopReason": "stops",
     "StopRules": "agents.objectives",
+    "Subagent": "agents.definitions",
     "Subject": "tools",
     "Summarize": "context.compaction",
     "Suspended": "state",
@@ -308,6 +312,7 @@ _HOMES = {
     "known_models": "resolve",
     "list_doubts": "resolve.archives",
     "load_goal": "agents.objectives",
+    "load_subagents": "agents.definitions",
     "local_servers": "resolve",
     "open_journal": "resolve",
     "open_session": "resolve",
@@ -318,6 +323,7 @@ _HOMES = {
     "scoped": "permissions.scopes",
     "shell_tool": "toolsets.shell.tool",
     "skill_tool": "toolsets.guidance",
+    "subagent_tool": "agents.subagents",
     "tool": "tooling.decorators",
     "with_fallback": "resolve",
     "writing_tools": "toolsets.files",

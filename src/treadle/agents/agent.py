@@ -103,6 +103,7 @@ class Agent(Generic[Deps, Output]):
         interceptors: Stand before and after each tool call.
         hooks: Functions that are called at moments of a run: its beginning and end, a user's message, a request, a response, a
             tool call, its stop. The `Hook` with the highest priority is called first; interceptors are hooks of priority 0.
+        max_depth: How many agents may stand below this one, each called by the one above it. The call of one more is refused.
 
     Raises:
         ConfigurationError: Something in the description is wrong; the message says what to do.
@@ -147,6 +148,7 @@ class Agent(Generic[Deps, Output]):
         subscribers: Sequence[Subscriber] = (),
         interceptors: Sequence[Interceptor] = (),
         hooks: Sequence[Hook] = (),
+        max_depth: int = 3,
     ) -> None:
         check_values(model, instructions=instructions, budget=budget, guards=guards, profile=profile)
         check_ports(history, policy=policy, sandbox=sandbox, driver=driver, compiler=compiler, compactor=compactor)
@@ -155,7 +157,7 @@ class Agent(Generic[Deps, Output]):
             name=checked_name(name),
             toolbox=self._toolbox,
             toolsets=toolsets,
-            **checked_numbers(toolset_seconds, step_result_chars, approval_seconds, batch_seconds),
+            **checked_numbers(toolset_seconds, step_result_chars, approval_seconds, batch_seconds, max_depth),
             instructions=instructions,
             policy=policy,
             sandbox=sandbox,

@@ -89,7 +89,7 @@ def check_ports(
 
 
 def checked_numbers(
-    toolset_seconds: object, step_result_chars: Any, approval_seconds: object, batch_seconds: object
+    toolset_seconds: object, step_result_chars: Any, approval_seconds: object, batch_seconds: object, max_depth: object
 ) -> dict[str, Any]:  # Any: fields of the description, by name
     """Return the numbers of an agent's description by name; raise ConfigurationError where one is invalid."""
     return {
@@ -97,6 +97,7 @@ def checked_numbers(
         "step_result_chars": checked_chars("step_result_chars", step_result_chars),
         "approval_seconds": checked_seconds("approval_seconds", approval_seconds),
         "batch_seconds": None if batch_seconds is None else checked_seconds("batch_seconds", batch_seconds),
+        "max_depth": _checked_depth(max_depth),
     }
 
 
@@ -153,6 +154,14 @@ def checked_chars(word: str, value: object) -> int | None:
     if value is not None and (type(value) is not int or value < _FEWEST_CHARS):
         raise ConfigurationError(
             f"{word} must be a whole number of at least {_FEWEST_CHARS} characters, or None; got {shown(value)}."
+        )
+    return value
+
+
+def _checked_depth(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ConfigurationError(
+            f"max_depth must be a whole number of agents below this one, 0 for none; got {shown(value)}."
         )
     return value
 

@@ -22,7 +22,7 @@ from treadle.state import SessionState, Suspended
 from treadle.stops import StopReason
 from treadle.tools import CallStatus, ToolContext, Unfinished
 
-__all__ = ["carry_out", "child_id"]
+__all__ = ["carry_out", "child_id", "host_of"]
 
 _T = TypeVar("_T")
 
@@ -32,12 +32,10 @@ def child_id(key: str) -> str:
     return "c_" + digest(["child", key])[:32]
 
 
-async def carry_out(spec: AgentSpec, model: Model, task: str, ctx: ToolContext) -> Any:
-    """Give an agent the task of a call, or resume it, and return its answer.
+def host_of(ctx: ToolContext) -> Host:
+    """Return the run whose call this is.
 
     Raises:
-        Suspended: The agent waits for something, or another process still runs its session.
-        Unfinished: It did not complete.
         ConfigurationError: The context is not that of a run.
     """
     host = getattr(ctx, "host", None)
@@ -46,13 +44,44 @@ async def carry_out(spec: AgentSpec, model: Model, task: str, ctx: ToolContext) 
             "An agent as a tool runs under its caller's rules and budget, so it needs the context of the caller's run. "
             "Pass on the ctx that your own tool was given."
         )
-    child, is_cut = await _whole(_begun(host, ctx))
+    return host
+
+
+async def carry_out(spec: AgentSpec, model: Model, task: str, ctx: ToolContext, *, name: str = "") -> Any:
+    """Give an agent the task of a call, or resume it, and return its answer.
+
+    Args:
+        name: By which people know the agent; empty for the name of the tool.
+
+    Raises:
+        Suspended: The agent waits for something, or another process still runs its session.
+        Unfinished: It did not complete, or it would stand too deep below the top.
+        ConfigurationError: The context is not that of a run.
+    """
+    host, name = host_of(ctx), name or ctx.call.name
+    _check_depth(host, name)
+    child, is_cut = await _whole(_begun(host, ctx, name))
     if is_cut and not _has_ended(child.state):
         await host.session.ledger.record(ended(ctx.call.id, child.state))
     elif not _has_ended(child.state):
         is_cut = await _run(host, spec, model, child, task, ctx)
-    found, _ = await _whole(_outcome(host, child, ctx.call.name, is_cut=is_cut))
+    found, _ = await _whole(_outcome(host, child, name, is_cut=is_cut))
     return found
+
+
+def _check_depth(host: Host, name: str) -> None:
+    """Raise Unfinished where no agent may stand below this one: agents that call each other for ever end here."""
+    if host.depth_left > 0:
+        return
+    depth = len(host.session.state.path)
+    raise Unfinished(
+        CallStatus.REJECTED,
+        f"The agent {name} was not called: it would be agent number {depth + 1} in a chain of agents that call each other, and "
+        f"{depth} is the most. Do its task yourself, or answer your caller with what you know.",
+        body={"error": "too deep", "depth": depth + 1, "limit": depth},
+        code="subagent_depth_exceeded",
+        may_have_acted=False,
+    )
 
 
 async def _whole(acting: Coroutine[Any, Any, _T]) -> tuple[_T, bool]:
@@ -73,16 +102,16 @@ async def _whole(acting: Coroutine[Any, Any, _T]) -> tuple[_T, bool]:
     return task.result(), is_cut
 
 
-async def _begun(host: Host, ctx: ToolContext) -> Session:
+async def _begun(host: Host, ctx: ToolContext, name: str) -> Session:
     """Return the session of the call, which the caller's names from now on."""
-    child = await _opened(host, ctx)
+    child = await _opened(host, ctx, name)
     # Durable before the child begins: after a power cut its caller would not know of it, and leave it open for ever.
-    started = ChildStarted(call_id=ctx.call.id, tool=ctx.call.name, child_id=child.id)
+    started = ChildStarted(call_id=ctx.call.id, tool=ctx.call.name, child_id=child.id, agent=name)
     await host.session.ledger.record(started, durable=True)
     return child
 
 
-async def _opened(host: Host, ctx: ToolContext) -> Session:
+async def _opened(host: Host, ctx: ToolContext, agent: str) -> Session:
     """Return the session of the call, a new one where it has not begun."""
     caller, name = host.session, child_id(ctx.idempotency_key)
     if (known := caller.children.get(name)) is not None:
@@ -103,6 +132,7 @@ async def _opened(host: Host, ctx: ToolContext) -> Session:
             parent_call=ctx.call.id,
             tool=ctx.call.name,
             root_id=caller.state.root_id,
+            path=(*caller.state.path, agent),
         )
         try:
             await caller.journal.adopt(name, [link], state="active")

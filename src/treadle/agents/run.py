@@ -194,13 +194,17 @@ class Run(Generic[Output]):
             )
         self._life.stop(Stop(reason=reason, message=message))
 
-    def subscribe(self, subscriber: Subscriber) -> None:
+    def subscribe(self, subscriber: Subscriber, *, children: bool = False) -> None:
         """Have a function called with every event of this run, at once. Call it before the run begins.
 
         Args:
             subscriber: Called in the event loop, so it must not block. What it raises is logged and changes nothing.
+            children: Whether it is also called with the events of agents that carry out calls of this run, at any depth.
+                Their `session_id` is another one, and `parent_call` names the call.
         """
-        self._life.subscribers.extend(checked_subscribers([subscriber]))
+        check_kind("children", children, bool, "True or False")
+        listeners = self._life.watchers if children else self._life.subscribers
+        listeners.extend(checked_subscribers([subscriber]))
 
     def remember(self, origin: JsonObject) -> None:
         """Have it recorded how this run was set up, as a JSON object of yours, for whoever resumes it; to be said before it begins.

@@ -10,7 +10,7 @@ from treadle import Session
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import guidance_of
 from treadle.cli.input.options import Options
-from treadle.cli.input.places import absolute, shown_address
+from treadle.cli.input.places import absolute, names_file, shown_address
 from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
@@ -56,7 +56,7 @@ def absolute_model(model: str) -> str:
 
 def _tool_text(source: ToolSource) -> str:
     text = source.text.strip()
-    return absolute(str(source.folder / text)) if text.endswith(".py") else text
+    return absolute(str(source.folder / text)) if names_file(text) else text
 
 
 def restored(options: Options, session: Session, terminal: Terminal) -> Options:
@@ -143,7 +143,7 @@ def _tools(origin: dict[str, Any], session_id: str) -> list[str]:
     """Return the sources of the tools, and let modules of the folder be found in which the run was started."""
     tools = [str(text) for text in origin.get("tools") or []]
     for text in tools:
-        if text.endswith(".py") and not Path(text).is_file():
+        if names_file(text) and not Path(text).exists():
             raise UsageError(
                 f"The tools of session {session_id} came from {text!r:.200}, which does not exist here. Name them with --tools."
             )

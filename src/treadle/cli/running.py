@@ -42,6 +42,7 @@ async def carry_out(
     progress, screen = Progress(terminal), screen_for(options, terminal)
     for state in session.state.open.values():
         progress.know_open(state.call, state.decision)
+    run.subscribe(progress.on_any_event, children=True)
     if settings.on_approval == "fail":
         run.subscribe(StopAtDenial(run, session))
     with _listening(terminal) as signals:

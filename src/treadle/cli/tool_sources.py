@@ -1,4 +1,4 @@
-"""Tool sources: from `--tools` to tools and toolsets: built-in names, Python files, module:attribute. Runs and opens nothing."""
+"""Tool sources: from `--tools` to tools and toolsets: built-in names, Python files, module:attribute, subagents. Runs and opens nothing."""
 
 import difflib
 import importlib
@@ -10,8 +10,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from treadle import ShellTools, Tool, Toolset, TreadleError, fetch_tool, file_tools, shell_tool, writing_tools
+from treadle import (
+    ShellTools,
+    Tool,
+    Toolset,
+    TreadleError,
+    fetch_tool,
+    file_tools,
+    load_subagents,
+    shell_tool,
+    subagent_tool,
+    writing_tools,
+)
 from treadle.cli.exits import UsageError
+from treadle.cli.input.places import names_file
 from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.output.text import one_line
 from treadle.ports import is_toolset
@@ -31,20 +43,31 @@ def load_tools(settings: Settings, *, may_write: bool = False) -> tuple[Tool | T
         UsageError: A name is unknown, or a file cannot be loaded; with the line.
     """
     reading = file_tools(settings.root)
-    if not settings.tools and not may_write:
-        return reading
     acting = (*reading, *writing_tools(settings.root), shell_tool(settings.root))
-    if not settings.tools:
-        return acting
+    definitions = [source for source in settings.tools if _defines_subagents(source)]
+    others = [source for source in settings.tools if source not in definitions]
+    spawning = [_subagents(definitions)] if definitions else []
+    if not others:
+        return (*(acting if may_write else reading), *spawning)
     own: dict[str, Tool | Toolset] = {tool.name: tool for tool in (*acting, fetch_tool())}
     own["background"] = ShellTools(settings.root)
     # By identity: one tool may be named twice, two tools of one name are a conflict.
     found: dict[int, Tool | Toolset] = {}
-    for source in settings.tools:
+    for source in others:
         found.update({id(tool): tool for tool in _load(source, own)})
     if id(own["background"]) in found:  # it has the shell tool, too
         found.pop(id(own["shell"]), None)
-    return tuple(found.values())
+    return (*found.values(), *spawning)
+
+
+def _defines_subagents(source: ToolSource) -> bool:
+    text = source.text.strip()
+    return names_file(text) and not text.endswith(".py")
+
+
+def _subagents(sources: Sequence[ToolSource]) -> Tool:
+    """Return the tool that calls the agents of these files and folders."""
+    return subagent_tool(load_subagents(*(source.folder / source.text.strip() for source in sources)))
 
 
 def _load(source: ToolSource, own: dict[str, Tool | Toolset]) -> Iterable[Tool | Toolset]:
@@ -62,7 +85,7 @@ def _own(name: str, own: dict[str, Tool | Toolset]) -> Tool | Toolset:
     near = difflib.get_close_matches(name, list(own), n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise UsageError(
-        f"There is no tool {name!r}.{hint} Built-in tools: {', '.join(own)}. Or name FILE.py or module:attr."
+        f"There is no tool {name!r}.{hint} Built-in tools: {', '.join(own)}. Or name FILE.py, module:attr, or a file or folder/ of subagents."
     )
 
 

@@ -1,5 +1,6 @@
 """Assembly: put the parts of one run together, from the description of its agent. Runs nothing."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ from treadle.engine.tool_calls.invocation import Invoker
 from treadle.engine.tool_calls.limits import BatchTime
 from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
+from treadle.events import Subscriber
 from treadle.hooks.interceptors import in_order
 from treadle.ports import Approver, Hook, Model, Moment, Policy
 from treadle.sessions.inbox import Inbox
@@ -46,13 +48,31 @@ class Host:
 
     Args:
         about: Its agent as described.
+        model: Its model, which the agents below it have where they name none.
         above: The run that called this one; None for a run that people started.
+        watchers: Called with every event of the runs that carry out its calls.
     """
 
     def __init__(
-        self, about: AgentSpec, session: Session, *, meter: Meter, interrupt: Interrupt, above: "Host | None"
+        self,
+        about: AgentSpec,
+        model: Model,
+        session: Session,
+        *,
+        offering: Offering,
+        meter: Meter,
+        interrupt: Interrupt,
+        above: "Host | None",
+        watchers: Sequence[Subscriber] = (),
     ) -> None:
+        self.about = about
+        self.model = model
         self.session = session
+        self.offering = offering
+        self.above = above
+        self.watchers = watchers
+        self.depth_left: int = about.max_depth if above is None else min(about.max_depth, above.depth_left - 1)
+        """How many agents may still stand below it."""
         self.top: SessionState = session.state if above is None else above.top
         """The state of the session that a person runs: its mode holds for all that carry out its calls."""
         self.meter = meter
@@ -94,28 +114,15 @@ class Host:
         )
 
 
-def assemble(
-    about: AgentSpec,
-    model: Model,
-    session: Session,
-    *,
-    offering: Offering,
-    inbox: Inbox,
-    interrupt: Interrupt,
-    meter: Meter,
-    deps: Any,  # Any: the application's own object
-    above: Host | None = None,
-) -> Loop:
+def assemble(host: Host, *, inbox: Inbox, deps: Any) -> Loop:  # Any: the application's own object
     """Return the loop of one run, with all that it needs.
 
     Args:
-        offering: Its tools.
-        meter: Of what holds for this run.
         deps: What tools find in `ctx.deps`.
-        above: The run that called this one.
     """
-    host = Host(about, session, meter=meter, interrupt=interrupt, above=above)
-    about = about if above is None else above.rule(about)
+    model, session, offering = host.model, host.session, host.offering
+    meter, interrupt = host.meter, host.interrupt
+    about = host.about if host.above is None else host.above.rule(host.about)
     assert about.driver is not None
     purse = Purse(meter, lambda: host.spent, interrupt)
     retries = meter.budget.max_retries_per_model_call

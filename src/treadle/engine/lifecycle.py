@@ -68,6 +68,8 @@ class Lifecycle:
     ) -> None:
         self.subscribers: list[Subscriber] = [*spec.subscribers]
         """Called with every event of the run; added to before it begins."""
+        self.watchers: list[Subscriber] = [] if above is None else [*above.watchers]
+        """Called with every event of the run and of those that carry out its calls, at any depth; added to before it begins."""
         self.origin: JsonObject | None = None
         """How whoever starts the run had set it up, for whoever resumes it; None for nothing."""
         self.admit: Callable[[Session], None] | None = None
@@ -130,7 +132,7 @@ class Lifecycle:
                 self.admit(session)
             self.session = session
             interrupt = self._interruptible(session)
-            session.ledger.subscribers = [*self.subscribers]
+            session.ledger.subscribers = [*self.subscribers, *self.watchers]
             self._check_name()
             self._check_price()
             budget = self._budget(session)
@@ -366,10 +368,11 @@ class Lifecycle:
 
     def _loop(self, session: Session, inbox: Inbox, interrupt: Interrupt, offering: Offering) -> Loop:
         assert self.meter is not None
-        return assemble(
-            self._spec, self._model, session, offering=offering,
-            inbox=inbox, interrupt=interrupt, meter=self.meter, deps=self._deps, above=self._above,
+        host = Host(
+            self._spec, self._model, session, offering=offering, meter=self.meter,
+            interrupt=interrupt, above=self._above, watchers=self.watchers,
         )  # fmt: skip
+        return assemble(host, inbox=inbox, deps=self._deps)
 
     def _typed(self, result: RunResult) -> RunResult:
         """Give the structured answer its type."""

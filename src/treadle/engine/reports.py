@@ -9,7 +9,7 @@ from treadle.budgets import Spent, plain
 from treadle.fields import Documented
 from treadle.messages import Message, Usage
 from treadle.sessions.session import Session
-from treadle.state import Approval, CallRecord, Denial, Doubt, SessionState
+from treadle.state import Approval, CallRecord, ChildState, Denial, Doubt, SessionState
 from treadle.stops import Status, Stop, StopReason
 
 __all__ = ["RunResult", "conclude"]
@@ -48,6 +48,8 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
     """Model calls that were tried again, those that led to an answer included."""
     tool_calls: tuple[CallRecord, ...] = ()
     """Every call of the run, in order, with its status."""
+    children: tuple[ChildState, ...] = ()
+    """Agents that carried out calls of the run, in the order in which they began."""
     approvals: tuple[Approval, ...] = ()
     """Requests for consent that wait for an answer."""
     denials: tuple[Denial, ...] = ()
@@ -135,6 +137,7 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
             },
             "tool_calls": [msgspec.structs.asdict(call) for call in self.tool_calls],
             "failed_tool_calls": sum(call.status != "ok" for call in self.tool_calls),
+            "children": [_child(child) for child in self.children],
             "approvals": [_approval(approval) for approval in self.approvals],
             "in_doubt": [msgspec.to_builtins(doubt) for doubt in self.in_doubt],
             "running_on": list(self.running_on),
@@ -158,6 +161,22 @@ def _approval(approval: Approval) -> dict[str, Any]:
         "arguments": approval.arguments,
         "digest": approval.digest,
         "expires_at": approval.expires_at,
+        "path": list(approval.path),
+    }
+
+
+def _child(child: ChildState) -> dict[str, Any]:
+    cost = child.spent.cost
+    return {
+        "agent": child.agent,
+        "call_id": child.call_id,
+        "session_id": child.session_id,
+        "status": child.status,
+        "reason": child.reason,
+        "usage": _usage(child.spent.usage),
+        "cost": None if cost is None else str(plain(cost)),
+        "steps": child.spent.model_turns,
+        "tool_calls": child.spent.tool_calls,
     }
 
 
@@ -177,6 +196,7 @@ def conclude(state: SessionState, stop: Stop, session: Session, *, has_price: bo
         steps=run.steps,
         model_retries=run.model_retries,
         tool_calls=state.call_records(),
+        children=tuple(msgspec.structs.replace(child) for child in run.children.values()),
         approvals=state.pending_approvals(),
         denials=tuple(run.denials),
         in_doubt=state.open_doubts(),

@@ -60,6 +60,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     batch_seconds: float | None
     done_when: DoneWhen | None
     subscribers: tuple[Subscriber, ...]
+    max_depth: int
+    """How many agents may stand below it, each called by the one above."""
     hooks: tuple[Hook, ...]
     """In the order in which they are called; interceptors are among them."""
     policies_above: tuple[Policy, ...] = ()

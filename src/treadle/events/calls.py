@@ -134,6 +134,8 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval.requeste
     rules: tuple[str, ...] = ()
     """Rules that would allow just this call without a question. An answer may take them, for the session or for good. Empty where none is
     proven to match, and for shells, interpreters, wrappers, protected files and calls that a rule asks about."""
+    path: tuple[str, ...] = ()
+    """Names of the agents down to the one that asks, where a session keeps the request of one that carries out its calls."""
 
 
 class ApprovalAnswered(Event, frozen=True, kw_only=True, tag="approval.answered"):
@@ -257,6 +259,8 @@ class ChildStarted(Event, frozen=True, kw_only=True, tag="child.started"):
     """Name of the tool."""
     child_id: str
     """The child's session."""
+    agent: str = ""
+    """Name of the agent that carries it out; empty in events of older versions."""
 
 
 class ChildEnded(Event, frozen=True, kw_only=True, tag="child.ended"):

@@ -122,6 +122,8 @@ class SessionSpawned(Event, frozen=True, kw_only=True, tag="session.spawned"):
     """Name of the tool."""
     root_id: str = ""
     """The session at the top, whose run a person resumes."""
+    path: tuple[str, ...] = ()
+    """Names of the agents from the one that the top calls down to this one. Empty in sessions of older versions."""
 
 
 class SessionMarked(Event, frozen=True, kw_only=True, tag="session.marked"):

@@ -73,6 +73,8 @@ class Approval(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Rules that would allow just this call: `session.answer(id, "allow", scope="session")` takes them. Empty: they are not offered."""
     root_id: str = ""
     """The session whose run continues once it is answered, where that is another: the one at the top."""
+    path: tuple[str, ...] = ()
+    """Names of the agents from the one that the top calls down to the one that asks; empty where the top itself asks."""
 
     @property
     def is_answered_in_time(self) -> bool:
@@ -131,8 +133,12 @@ class ChildState(msgspec.Struct, Documented, kw_only=True):
     """The call that it carries out."""
     tool: str
     """Name of the tool."""
+    agent: str = ""
+    """Name of the agent."""
     status: str = "running"
     """`running`, `paused`, `completed`, `stopped` or `failed`."""
+    reason: str | None = None
+    """Why its run paused or ended; None while it runs."""
     spent: Spent = Spent()
     """What of its spending is in this run's own."""
 
@@ -174,7 +180,7 @@ def asks_of(state: CallState) -> tuple[ApprovalRequested, ...]:
     return () if state.suspended is None else state.suspended.asks
 
 
-def approval_of(event: ApprovalRequested, session_id: str, root_id: str) -> Approval:
+def approval_of(event: ApprovalRequested, session_id: str, root_id: str, path: tuple[str, ...] = ()) -> Approval:
     return Approval(
         id=event.approval_id,
         session_id=session_id,
@@ -198,6 +204,7 @@ def approval_of(event: ApprovalRequested, session_id: str, root_id: str) -> Appr
         scope=event.scope,
         rules=event.rules,
         root_id="" if root_id == session_id else root_id,
+        path=event.path or path,
     )
 
 

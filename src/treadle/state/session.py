@@ -210,7 +210,7 @@ class SessionState(Standing):
             self._running().denials.append(denial)
 
     def _approval_requested(self, event: ApprovalRequested) -> None:
-        approval = approval_of(event, self.id, self.root_id)
+        approval = approval_of(event, self.id, self.root_id, self.path)
         state = self._find(event.call_id)
         if state is not None and state.approval is not None:  # expired, or of another action: the new one replaces it
             self.approvals.pop(state.approval.id, None)
@@ -262,7 +262,7 @@ class SessionState(Standing):
     def _child_started(self, event: ChildStarted) -> None:
         children = self._running().children
         known = children.get(event.child_id) or ChildState(
-            session_id=event.child_id, call_id=event.call_id or "", tool=event.tool
+            session_id=event.child_id, call_id=event.call_id or "", tool=event.tool, agent=event.agent or event.tool
         )
         children[event.child_id] = msgspec.structs.replace(known, call_id=event.call_id or "", status="running")
 
@@ -270,7 +270,7 @@ class SessionState(Standing):
         run = self._running()
         if (child := run.children.get(event.child_id)) is not None:
             run.spent = run.spent.with_child(event.spent, child.spent)
-            child.status, child.spent = event.status, event.spent
+            child.status, child.reason, child.spent = event.status, event.reason, event.spent
 
     def _tool_finished(self, event: ToolFinished) -> None:
         state = self._find(event.call_id)

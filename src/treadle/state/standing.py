@@ -157,6 +157,11 @@ class Standing:
         """The session that a person resumes: this one, or the one at the top of those that call each other."""
         return self.id if self.caller is None else self.caller.root_id or self.caller.parent_id
 
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Names of the agents from the one that the top calls down to this session's; empty for a session of a person."""
+        return () if self.caller is None else self.caller.path
+
     def open_doubts(self) -> tuple[Doubt, ...]:
         """Return the calls in doubt that a person has not resolved: those whose model was told, and those without a result.
 

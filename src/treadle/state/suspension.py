@@ -65,4 +65,5 @@ def _asked(approval: Approval) -> ApprovalRequested:
         rollback=approval.rollback,
         scope=approval.scope,
         rules=approval.rules,
+        path=approval.path,
     )

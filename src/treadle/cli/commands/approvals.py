@@ -11,7 +11,7 @@ from treadle import Approval, Doubt, list_doubts
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import one_line, shown_time
+from treadle.cli.output.text import one_line, shown_name, shown_time
 from treadle.cli.sessions import is_there, opened
 
 __all__ = ["command", "described"]
@@ -36,7 +36,8 @@ async def _list(options: Options, terminal: Terminal) -> int:
         terminal.call(f"{approval.id}  {approval.effect:<10}  ", approval.tool, approval.arguments, is_answer=True)
         until = shown_time(approval.expires_at)
         to_resume = approval.root_id or approval.session_id
-        below = "" if to_resume == approval.session_id else f" (asked by {approval.session_id})"
+        by = " > ".join(map(shown_name, approval.path)) or approval.session_id
+        below = "" if to_resume == approval.session_id else f" (asked by {by})"
         why = f"; {one_line(approval.reason or approval.rule)}" if approval.reason or approval.rule else ""
         terminal.line(
             f"    session {to_resume}{below}, until {until}{'  EXPIRED' if time.time() > approval.expires_at else ''}{why}"
@@ -55,6 +56,7 @@ def described(approval: Approval) -> dict[str, Any]:
         "id": approval.id,
         "session_id": approval.session_id,
         "resume": approval.root_id or approval.session_id,
+        "path": list(approval.path),
         "call_id": approval.call_id,
         "tool": approval.tool,
         "arguments": approval.arguments,

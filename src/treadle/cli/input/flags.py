@@ -80,7 +80,7 @@ def add_tools_flag(parser: Flags) -> None:
     """Add which tools there are."""
     parser.flag(
         "--tools", action="append", metavar="WHAT",
-        help="grep,glob,read,list (the default), FILE.py or module:attr; repeatable",
+        help="grep,glob,read,list (the default), FILE.py, module:attr, or definitions of subagents: FILE.md or FOLDER/; repeatable",
     )  # fmt: skip
 
 

@@ -96,6 +96,11 @@ def absolute(path: str) -> str:
     return str(Path(path).absolute())
 
 
+def names_file(source: str) -> bool:
+    """Whether a source of tools is a file or folder: Python, or definitions of subagents."""
+    return "/" in source or source.endswith((".py", ".md", ".yaml", ".yml", ".json"))
+
+
 def same_journal(options: Options) -> str:
     """Return the flag with which another command finds the same journal from any folder, a blank before it; "" where it needs none.
 
@@ -117,6 +122,6 @@ def same_world(options: Options) -> str:
     """
     address = options.base_url
     given = [("--base-url", address)] if address is not None and shown_address(address) == address else []
-    given += [("--tools", absolute(source) if source.endswith(".py") else source) for source in options.tools]
+    given += [("--tools", absolute(source) if names_file(source) else source) for source in options.tools]
     given += [("-C", absolute(options.folder))] if options.folder is not None else []
     return same_journal(options) + "".join(f" {flag} {shlex.quote(value)}" for flag, value in given)

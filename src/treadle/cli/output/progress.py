@@ -1,6 +1,7 @@
 """Progress: a run's events as lines on standard error. Writes nothing to standard output."""
 
 from treadle import ToolCall, ToolResult
+from treadle.cli.output.families import Family
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_call, shown_json, shown_name
 from treadle.events import (
@@ -30,11 +31,32 @@ _PREVIEW = 140
 
 
 class Progress:
-    """Tells a person what happens. Knows the calls it has seen, because results name them by id only."""
+    """Tells a person what happens. Knows the calls it has seen, because results name them by id only.
 
-    def __init__(self, terminal: Terminal) -> None:
+    Args:
+        before: What each line begins with, where it is of an agent below the run.
+    """
+
+    def __init__(self, terminal: Terminal, before: str = "") -> None:
         self._terminal = terminal
+        self._before = before
         self._calls: dict[str, str] = {}
+        self._family = Family()
+        self._below: dict[str, Progress] = {}
+
+    def on_any_event(self, event: AnyEvent) -> None:
+        """Show an event that belongs to an agent below the run. The run's own come by `on_event`."""
+        self._family.take(event)
+        if path := self._family.path(event):
+            if event.session_id not in self._below:
+                self._below[event.session_id] = Progress(self._terminal, f"[{' > '.join(map(shown_name, path))}] ")
+            self._below[event.session_id].on_event(event)
+
+    def _say(self, text: str) -> None:
+        self._terminal.progress(self._before + text)
+
+    def _more(self, text: str) -> None:
+        self._terminal.detail(self._before + text)
 
     def know(self, call: ToolCall) -> None:
         """Remember a call, so that its start and its result can show its arguments."""
@@ -61,7 +83,7 @@ class Progress:
             case ToolStarted():
                 if event.call is not None:
                     self.know(event.call)
-                self._terminal.progress(f"[tool] {self._name(event.call_id, event.tool)}")
+                self._say(f"[tool] {self._name(event.call_id, event.tool)}")
             case ToolFinished():
                 self._finished(event)
             case ToolProgress():
@@ -69,9 +91,7 @@ class Progress:
             case ApprovalRequested():
                 self._asked(event)
             case ModelDiscarded():
-                self._terminal.progress(
-                    "[retry] The response broke off; it is discarded, and the model is asked again."
-                )
+                self._say("[retry] The response broke off; it is discarded, and the model is asked again.")
             case _:
                 self._detail(event)
 
@@ -79,72 +99,72 @@ class Progress:
         """What has become of the toolsets. That one has failed is also a warning in the log, which is shown without `-v`."""
         match event:
             case ToolsetListed():
-                self._terminal.detail(f"[toolset] {shown_name(event.toolset)}: {len(event.tools)} tools")
+                self._more(f"[toolset] {shown_name(event.toolset)}: {len(event.tools)} tools")
                 for tool, reason in event.refused.items():
-                    self._terminal.detail(f"[toolset] {shown_name(tool)} is not offered: {one_line(reason, 300)}")
+                    self._more(f"[toolset] {shown_name(tool)} is not offered: {one_line(reason, 300)}")
             case ToolsetFailed():
                 name, words = shown_name(event.toolset), one_line(event.message, 300)
-                self._terminal.detail(f"[toolset] {name} is unavailable ({event.phase}): {words}")
+                self._more(f"[toolset] {name} is unavailable ({event.phase}): {words}")
             case _:
                 pass
 
     def _progressed(self, event: ToolProgress) -> None:
         total = "" if event.total is None else f" of {event.total:g}"
         done = "" if event.done is None else f" ({event.done:g}{total})"
-        self._terminal.status(f"[tool] {self._name(event.call_id, 'tool')}: {one_line(event.message)}{done}")
+        self._terminal.status(
+            f"{self._before}[tool] {self._name(event.call_id, 'tool')}: {one_line(event.message)}{done}"
+        )
 
     def _asked(self, event: ApprovalRequested) -> None:
         if not self._terminal.is_quiet:
             then = f" waits for a person: {event.approval_id}"
-            self._terminal.call("[ask] ", event.tool, event.arguments, then=then)
+            self._terminal.call(f"{self._before}[ask] ", event.tool, event.arguments, then=then)
             if event.replaces:  # an answer could not be used: the person who gave it should know why
-                self._terminal.progress(f"    {one_line(event.reason, 500)}")
+                self._say(f"    {one_line(event.reason, 500)}")
 
     def _finished(self, event: ToolFinished) -> None:
         result = event.result
         name = self._name(event.call_id, result.name)
         if result.is_error:
             status = "" if result.status == "failed" else f"{result.status}: "  # the record begins with that word
-            self._terminal.progress(f"[failed] {name}: {status}{one_line(_complaint(result), _PREVIEW)}")
+            self._say(f"[failed] {name}: {status}{one_line(_complaint(result), _PREVIEW)}")
         else:
-            self._terminal.progress(f"[ok] {name}: {one_line(_shown(result), _PREVIEW)}")
+            self._say(f"[ok] {name}: {one_line(_shown(result), _PREVIEW)}")
 
     def _detail(self, event: AnyEvent) -> None:
         """What only `-v` shows; but a wait that a provider asked for is not a detail: it may last for minutes."""
         match event:
             case ModelFailed(status=429, retry_in_seconds=float(seconds)):
-                self._terminal.progress(f"[wait] The provider limits requests (429): trying again in {seconds:.1f} s.")
+                self._say(f"[wait] The provider limits requests (429): trying again in {seconds:.1f} s.")
             case CallDecided():
                 self._learn_edit(event)
                 reason = f": {one_line(event.reason)}" if event.reason else ""
-                self._terminal.detail(
+                self._more(
                     f"[decision] {event.decision} {self._name(event.call_id, event.tool)} ({one_line(event.rule)}){reason}"
                 )
             case ActionDecided():
                 reason = f": {one_line(event.reason)}" if event.reason else ""
-                self._terminal.detail(
+                self._more(
                     f"[decision] {event.decision} {shown_name(event.action)} of {self._name(event.call_id, event.tool)} "
                     f"({one_line(event.rule)}){reason}"
                 )
             case ModelFailed():
                 wait = "" if event.retry_in_seconds is None else f"; retrying in {event.retry_in_seconds:.1f} s"
-                self._terminal.detail(
-                    f"[retry] Model attempt {event.attempt} failed: {one_line(event.message, 300)}{wait}"
-                )
+                self._more(f"[retry] Model attempt {event.attempt} failed: {one_line(event.message, 300)}{wait}")
             case ToolAttemptFailed():
                 wait = "" if event.retry_in_seconds is None else f"; retrying in {event.retry_in_seconds:.1f} s"
-                self._terminal.detail(
+                self._more(
                     f"[retry] Attempt {event.attempt} of {self._name(event.call_id, 'tool')} failed: {one_line(event.message)}{wait}"
                 )
             case RepeatNoticed():
-                self._terminal.detail(f"[repeat] {self._name(event.call_id, event.tool)}: {event.count} times in a row")
+                self._more(f"[repeat] {self._name(event.call_id, event.tool)}: {event.count} times in a row")
             case ContextCompacted():
-                self._terminal.detail(
+                self._more(
                     f"[compact] The model is shown {event.tokens_after} tokens in place of {event.tokens_before} "
                     f"({one_line(event.tier)})"
                 )
             case BudgetWarned() | BudgetReached():
-                self._terminal.detail(f"[budget] {event.budget}: {event.used} of {event.limit}")
+                self._more(f"[budget] {event.budget}: {event.used} of {event.limit}")
             case _:
                 self._toolset(event)
 

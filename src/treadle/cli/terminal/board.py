@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from treadle import Redactor, ToolCall, ToolResult
+from treadle.cli.output.families import Family
 from treadle.cli.output.text import one_line
 from treadle.cli.terminal.blocks import split_settled
 from treadle.events import (
@@ -100,6 +101,7 @@ class Board:
         self._has_shown_text = False
         self._expected = False
         """Whether all calls of the response are known."""
+        self._family = Family()
 
     @property
     def is_moving(self) -> bool:
@@ -130,6 +132,16 @@ class Board:
             case _:
                 return _notes(event)
         return []
+
+    def on_any_event(self, event: AnyEvent) -> bool:
+        """Note on a call what the agents do that carry it out. Return whether anything is to be drawn anew."""
+        self._family.take(event)
+        view = self.calls.get(self._family.call(event))
+        if view is None or not isinstance(event, ModelStarted | ToolStarted | ApprovalRequested):
+            return False
+        doing = {ModelStarted: "thinks", ApprovalRequested: "asks a person"}.get(type(event))
+        view.note = f"{' > '.join(self._family.path(event))}: {doing or getattr(event, 'tool', '')}"
+        return True
 
     def flush(self) -> list[Item]:
         """Return what is left when a run has ended or waits: nothing more comes of it."""

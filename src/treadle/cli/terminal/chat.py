@@ -330,6 +330,7 @@ class Chat:
             if state.result is None:
                 board.know(state.call, state.decision, state.approval is not None and state.approval.answer is None)
         self._run = run
+        run.subscribe(lambda event: self._see_below(board, event), children=True)
         self.face.watch(board)
         try:
             async with run:
@@ -350,6 +351,10 @@ class Chat:
             self.face.refresh()
         if isinstance(event, ModelFinished) and event.act is None and event.message.calls:
             self._pass_on()
+
+    def _see_below(self, board: Board, event: AnyEvent) -> None:
+        if board.on_any_event(event):
+            self.face.refresh()
 
     def _show(self, items: list[Any]) -> None:
         for item in items:

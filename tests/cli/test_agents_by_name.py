@@ -1,0 +1,75 @@
+"""Agents that are called by name, on the command line: from files, seen at work, asked about and answered at the top."""
+
+import json
+
+import pytest
+
+PAYING = """
+from pathlib import Path
+from treadle import tool
+
+@tool(effect="unsafe")
+def pay(amount: int) -> str:
+    \"\"\"Pay an invoice.\"\"\"
+    with Path(__file__).with_name("paid.txt").open("a") as file:
+        file.write(f"{amount}\\n")
+    return "paid"
+"""
+
+CLERK = """---
+name: clerk
+description: Pays invoices.
+tools: pay
+model: script:clerk.json
+---
+You pay invoices.
+"""
+
+
+@pytest.fixture
+def office(treadle):
+    """A folder with a payment tool, one agent that may use it, and what the models say."""
+    (treadle.folder / "agents").mkdir()
+    (treadle.folder / "agents" / "clerk.md").write_text(CLERK, encoding="utf-8")
+    (treadle.folder / "paying.py").write_text(PAYING, encoding="utf-8")
+    treadle.script(
+        "clerk.json", [{"calls": [{"name": "pay", "arguments": {"amount": 40}, "id": "p"}]}, {"text": "I paid 40."}]
+    )
+    asks = {"name": "spawn_agent", "arguments": {"agent": "clerk", "task": "Pay invoice 7"}, "id": "s"}
+    treadle.lead = treadle.script("lead.json", [{"calls": [asks]}, {"text": "The clerk has paid."}])
+    return treadle
+
+
+@pytest.mark.row("U06")
+def test_a_question_of_an_agent_is_listed_with_its_path_answered_and_continued(office):
+    ran = office("run", "Pay", "-m", office.lead, "--tools", "paying.py", "--tools", "agents/", "--json", code=11)
+    report = json.loads(ran.stdout)
+    assert [(one["tool"], one["path"]) for one in report["approvals"]] == [("pay", ["clerk"])]
+    assert [(one["agent"], one["status"]) for one in report["children"]] == [("clerk", "paused")]
+    assert "[clerk] [ask] pay" in ran.stderr
+
+    assert "asked by clerk" in office("approvals", code=0).stdout
+    office("approve", report["approvals"][0]["id"], code=0)
+    ran = office("resume", report["session_id"], code=0)
+    assert "The clerk has paid." in ran.stdout
+    assert "[clerk] [ok] pay" in ran.stderr
+    assert (office.folder / "paid.txt").read_text() == "40\n"
+
+
+@pytest.mark.row("U01")
+def test_what_an_agent_does_is_shown_under_its_name(office):
+    ran = office(
+        "run", "Pay", "-m", office.lead, "--tools", "paying.py", "--tools", "agents/clerk.md", "--allow", "pay", code=0
+    )
+    assert "[clerk] [tool] pay(amount=40)" in ran.stderr
+    assert ran.stdout == "The clerk has paid.\n"
+    listed = office("tools", "--tools", "agents/", code=0).stdout
+    assert "spawn_agent" in listed
+    assert "read" in listed  # definitions stand beside the default tools
+
+
+def test_a_definition_that_is_wrong_is_told_before_anything_begins(office):
+    (office.folder / "agents" / "broken.md").write_text("---\ndescription: x\n---\n", encoding="utf-8")
+    ran = office("run", "Pay", "-m", office.lead, "--tools", "agents/", code=2)
+    assert "broken.md" in ran.stderr
+    assert "lacks instructions" in ran.stderr
