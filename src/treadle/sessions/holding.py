@@ -18,16 +18,7 @@ __all__ = ["HeldSession"]
 
 
 class HeldSession:
-    """What a session is to whoever holds it: its ledger, its lease, and the sum of its events so far.
-
-    Args:
-        state: The sum of its events, as far as they have been read.
-        journal: Where its events are stored.
-        clock: What tells the time.
-        randomness: Where new ids come from.
-        parent: The run that its runs are children of; None for a session that a person runs.
-        degradation: Reports that the store has failed; None where a failed store ends the run.
-    """
+    """What a session is to whoever holds it: its ledger, its lease, and the sum of its events so far."""
 
     @checked
     def __init__(
@@ -40,6 +31,16 @@ class HeldSession:
         parent: str | None = None,
         degradation: Degradation | None = None,
     ) -> None:
+        """Make the session from its events. People call `open_session`.
+
+        Args:
+            state: The sum of its events, as far as they have been read.
+            journal: Where its events are stored.
+            clock: What tells the time.
+            randomness: Where new ids come from.
+            parent: The run that its runs are children of; None for a session that a person runs.
+            degradation: Reports that the store has failed; None where a failed store ends the run.
+        """
         self.journal = journal
         self.is_degraded = False
         """Whether the store has failed since the last run began, and the run continued in memory."""
