@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from treadle.agents.agent import Agent as Agent
+    from treadle.agents.contracts import ToolFinding as ToolFinding
+    from treadle.agents.contracts import check_tools as check_tools
+    from treadle.agents.contracts import load_tool_examples as load_tool_examples
     from treadle.agents.definitions import Subagent as Subagent
     from treadle.agents.definitions import load_subagents as load_subagents
     from treadle.agents.goals import GoalResult as GoalResult
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
     from treadle.errors import SessionHeld as SessionHeld
     from treadle.errors import SessionMoved as SessionMoved
     from treadle.errors import SessionNotActive as SessionNotActive
+    from treadle.errors import ToolDefinitionError as ToolDefinitionError
     from treadle.errors import Transient as Transient
     from treadle.errors import TreadleError as TreadleError
     from treadle.errors import UnknownAgent as UnknownAgent
@@ -130,6 +134,7 @@ if TYPE_CHECKING:
     from treadle.tools import Subject as Subject
     from treadle.tools import Tool as Tool
     from treadle.tools import ToolContext as ToolContext
+    from treadle.tools import ToolExample as ToolExample
     from treadle.tools import ToolOutput as ToolOutput
     from treadle.tools import ToolResult as ToolResult
     from treadle.tools import Unknown as Unknown
@@ -270,6 +275,9 @@ _HOMES = {
     "Tool": "tools",
     "ToolCall": "messages",
     "ToolContext": "tools",
+    "ToolDefinitionError": "errors",
+    "ToolExample": "tools",
+    "ToolFinding": "agents.contracts",
     "ToolList": "toolsets.reshaped",
     "ToolOutput": "tools",
     "ToolResult": "tools",
@@ -291,6 +299,8 @@ _HOMES = {
     "ask_user_tool": "toolsets.asking",
     "ask": "permissions.policies",
     "can_use_tool": "permissions.callbacks",
+    "check_tools": "agents.contracts",
+    "load_tool_examples": "agents.contracts",
     "check_sessions": "resolve.checking",
     "command_hooks": "resolve.command_hooks",
     "default_decision": "permissions.policies",

@@ -48,7 +48,9 @@ def test_tools_check_compiles_contracts_and_names_what_lacks_words(treadle):
     poor = treadle.json("tools", "check", "--json", "--tools", "mine.py", code=0)
 
     assert "4 tools checked" in well.stdout
-    assert [one["tool"] for one in poor["advice"]] == ["t", "t"]
+    assert [(one["tool"], one["where"], one["level"]) for one in poor["findings"]] == [
+        ("t", "description", "advice"), ("t", "parameter `x`", "advice"),
+    ]  # fmt: skip
 
 
 def test_the_tools_and_what_they_lack_are_listed_for_people(treadle):
@@ -64,9 +66,51 @@ def test_the_tools_and_what_they_lack_are_listed_for_people(treadle):
     assert [line.split()[0] for line in listed] == ["t", "u"]
     assert "by call" in listed[0]
     assert checked == [
-        "u: it has no description: the model cannot tell when to use it.",
+        "advice: u: description: It has no description, so the model cannot tell when to use it. Say what it does, and when to use it.",
         "2 tools checked: every contract compiles.",
     ]
+
+
+PRICES = """
+from treadle import tool, ToolExample
+
+@tool(effect="read", examples=[ToolExample(arguments={"product": "teapot"}, result=24.5, deterministic=True)])
+async def price(product: str) -> float:
+    \"\"\"Return the price of a product.
+
+    Args:
+        product: Such as teapot.
+    \"\"\"
+    open("called", "a").write("x")
+    return 24.5
+"""
+
+
+@pytest.mark.row("F07")
+def test_a_tool_whose_shape_changed_since_its_calls_were_recorded_fails_the_check(treadle):
+    (treadle.folder / "prices.py").write_text(PRICES)
+    (treadle.folder / "calls.jsonl").write_text('{"tool": "price", "arguments": {"product": "cup"}, "result": 3.5}\n')
+    check = ("tools", "check", "--tools", "prices.py", "--examples", "calls.jsonl")
+
+    well = treadle(*check, code=0)
+    assert well.stdout == "1 tool checked: every contract compiles, and 2 recorded results fit.\n"
+    assert not (treadle.folder / "called").exists()
+    treadle(*check, "--run", code=0)
+    assert (treadle.folder / "called").read_text() == "x"
+
+    (treadle.folder / "prices.py").write_text(PRICES.replace("-> float", "-> dict[str, float]"))
+    drifted = treadle.json(*check, "--json", code=1)
+    assert [(one["tool"], one["where"]) for one in drifted["findings"]] == [
+        ("price", "example 1, result"), ("price", "recorded call 1, result"),
+    ]  # fmt: skip
+    (treadle.folder / "prices.py").write_text(PRICES.replace("product: str", "article: str"))
+    renamed = treadle(*check, code=1)
+    assert "'price'" in renamed.stdout
+    assert "`product`" in renamed.stdout
+
+    other = treadle("tools", "check", "--tools", "grep", "--examples", "calls.jsonl", code=2)
+    assert "price" in other.stderr
+    assert "tools check" in treadle("tools", "--run", code=2).stderr
 
 
 TOOLSETS = """

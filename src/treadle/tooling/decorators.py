@@ -12,7 +12,7 @@ import msgspec
 from treadle.errors import InvalidArguments, ToolDefinitionError
 from treadle.redaction import redacted_logger
 from treadle.tooling.callables import FunctionTool, MethodTool, is_method
-from treadle.tools import Command, Effect, JsonObject, Permission, Review, Risk, Subject, Tool, ToolContext
+from treadle.tools import Command, Effect, JsonObject, Permission, Review, Risk, Subject, Tool, ToolContext, ToolExample
 
 if TYPE_CHECKING:
     from treadle.tooling.functions import FunctionSchema
@@ -50,7 +50,7 @@ class _Options(TypedDict):
     ends_run: bool
     polling: bool
     interrupt: Literal["cancel", "block"]
-    examples: Sequence[JsonObject]
+    examples: Sequence[JsonObject | ToolExample]
     subjects: Callable[[JsonObject], Mapping[str, Subject]] | None
     sandbox: Callable[[JsonObject], Command] | Literal["runner"] | None
 
@@ -91,7 +91,7 @@ def tool(
     ends_run: bool = False,
     polling: bool = False,
     interrupt: Literal["cancel", "block"] = "cancel",
-    examples: Sequence[JsonObject] = (),
+    examples: Sequence[JsonObject | ToolExample] = (),
     subjects: Callable[[JsonObject], Mapping[str, Subject]] | None = None,
     sandbox: Callable[[JsonObject], Command] | Literal["runner"] | None = None,
 ) -> FunctionTool[P, R]: ...
@@ -118,7 +118,7 @@ def tool(
     ends_run: bool = False,
     polling: bool = False,
     interrupt: Literal["cancel", "block"] = "cancel",
-    examples: Sequence[JsonObject] = (),
+    examples: Sequence[JsonObject | ToolExample] = (),
     subjects: Callable[[JsonObject], Mapping[str, Subject]] | None = None,
     sandbox: Callable[[JsonObject], Command] | Literal["runner"] | None = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
@@ -147,7 +147,7 @@ def tool(
     ends_run: bool = False,
     polling: bool = False,
     interrupt: Literal["cancel", "block"] = "cancel",
-    examples: Sequence[JsonObject] = (),
+    examples: Sequence[JsonObject | ToolExample] = (),
     subjects: Callable[[JsonObject], Mapping[str, Subject]] | None = None,
     sandbox: Callable[[JsonObject], Command] | Literal["runner"] | None = None,
 ) -> Any:
@@ -193,7 +193,8 @@ def tool(
             repetition.
         interrupt: What cancelling the run does to a call under way: `cancel` cuts it off, `block` waits for it up to its
             time limit.
-        examples: Arguments of good calls, shown to the model.
+        examples: Arguments of good calls, shown to the model; or recorded calls, each a `ToolExample`, which `treadle tools check`
+            compares with the contracts.
         subjects: A function of the arguments that returns what some of them name once they are resolved, such as
             `{"path": Subject(names=("src/a.py",))}`: policies match that.
         sandbox: How a call runs where it is decided as `sandbox`: a function of the arguments that returns the `Command` that
@@ -338,7 +339,8 @@ def _check_contract(made: Tool) -> None:
             f"Tool {made.name!r}: the default of {unfit['field']!r} does not fit: expected {unfit['constraint']}; "
             f"got {msgspec.json.encode(unfit['value']).decode()}."
         )
-    for number, example in enumerate(made.examples, 1):
+    for number, recorded in enumerate(made.recorded, 1):
+        example = recorded.arguments
         where = f"Tool {made.name!r}: example {number}"
         if found := gate.violations(example):
             raise ToolDefinitionError(f"{where} does not fit: `{found[0]['field']}`: {found[0]['constraint']}.")

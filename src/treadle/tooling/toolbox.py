@@ -197,6 +197,13 @@ class Contracts:
         schema = self._schema(tool, "error_schema", tool.error_schema)
         return schema is not None and not schema.check_result(value)
 
+    def drift(self, tool: Tool, value: Any) -> list[dict[str, Any]]:
+        """Return every way in which a recorded result breaks the tool's output contract; none for a refusal that it declares."""
+        schema = self._schema(tool, "output_schema", tool.output_schema)
+        if schema is None or self.fits_error_schema(tool, value):
+            return []
+        return schema.check_result(value)
+
     def _schema(self, tool: Tool, kind: str, schema: JsonObject | None) -> "Schema | None":
         if schema is None:
             return None
@@ -325,7 +332,7 @@ def spec_of(tool: Tool, *, has_hints: bool) -> ToolSpec:
     if has_hints and tool.effect == Effect.READ and "parallel" not in description.lower():
         description = f"{description}\n\n{PARALLEL_HINT}".strip()
     if tool.examples:
-        shown = "\n".join(msgspec.json.encode(example).decode() for example in tool.examples)
+        shown = "\n".join(msgspec.json.encode(example.arguments).decode() for example in tool.recorded)
         description = f"{description}\n\nExamples of arguments:\n{shown}"
     return ToolSpec(name=tool.name, description=description, parameters=tool.parameters)
 

@@ -23,6 +23,7 @@ from treadle.tools.decisions import (
     Review,
 )
 from treadle.tools.effects import CallStatus, Effect, Risk
+from treadle.tools.examples import ToolExample
 from treadle.tools.tool import (
     CheckedCall,
     Done,
@@ -71,6 +72,7 @@ __all__ = [
     "Subject",
     "Tool",
     "ToolContext",
+    "ToolExample",
     "ToolOutput",
     "ToolResult",
     "Unfinished",

@@ -13,6 +13,7 @@ from treadle.tools.commands import Command, ShellLine
 from treadle.tools.contexts import JsonObject, ToolContext
 from treadle.tools.decisions import Decision, Review
 from treadle.tools.effects import CallStatus, Effect, Risk
+from treadle.tools.examples import ToolExample
 from treadle.tools.watches import FileNames
 
 __all__ = [
@@ -223,8 +224,8 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     `"runner"` promises that all the tool does outside of its process goes through `ctx.runner`, wherever that is not None."""
     leaves_sandbox: bool | Callable[[Any], bool] = False
     """Whether a call asks to run without the sandbox; a function of the CheckedCall. A person is asked then, where it would run in one."""
-    examples: Sequence[JsonObject] = ()
-    """Arguments of good calls, shown to the model."""
+    examples: Sequence[JsonObject | ToolExample] = ()
+    """Arguments of good calls, shown to the model; or recorded calls, which `treadle tools check` compares with the contracts."""
     line: Callable[[JsonObject, JsonObject], ShellLine] | None = None
     """Returns the line of shell that a call would run, of its arguments and the session's facts. The line is parsed: rules judge each
     simple command of it, and paths outside its root are asked about."""
@@ -305,9 +306,12 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
             raise ToolDefinitionError(
                 f'Tool {self.name!r}: aliases must name parameters, such as {{"file_path": "path"}}; got {shown(self.aliases)}.'
             )
-        if not isinstance(self.examples, list | tuple) or not all(isinstance(one, dict) for one in self.examples):
+        if not isinstance(self.examples, list | tuple) or not all(
+            isinstance(one, dict | ToolExample) for one in self.examples
+        ):
             raise ToolDefinitionError(
-                f"Tool {self.name!r}: examples must be a list of arguments, each an object; got {shown(self.examples)}."
+                f"Tool {self.name!r}: examples must be a list of arguments, each an object or a ToolExample; "
+                f"got {shown(self.examples)}."
             )
 
     def _check_risk(self) -> None:
@@ -359,6 +363,10 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
             raise ToolDefinitionError(
                 f"Tool {self.name!r}: result_limit must be 1 character or more; got {shown(self.result_limit)}."
             )
+
+    @property
+    def recorded(self) -> tuple[ToolExample, ...]:  # its examples, those without a result too
+        return tuple(one if isinstance(one, ToolExample) else ToolExample(arguments=one) for one in self.examples)
 
     def effect_of(self, arguments: JsonObject) -> Effect:
         """Return the effect of a call with these arguments. Fails closed: anything unclear is `unsafe`."""

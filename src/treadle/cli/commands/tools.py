@@ -2,14 +2,27 @@
 
 import asyncio
 import inspect
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, NamedTuple
 
-from treadle import Agent, ConfigurationError, Tool, Toolset, ToolsetContext, open_session
+from treadle import (
+    ConfigurationError,
+    Tool,
+    ToolDefinitionError,
+    ToolExample,
+    ToolFinding,
+    Toolset,
+    ToolsetContext,
+    check_tools,
+    load_tool_examples,
+    open_session,
+)
+from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import one_line, shown_json, shown_name
+from treadle.cli.output.text import one_line, shown_name
 from treadle.cli.running import quiet_logs
 from treadle.cli.tool_sources import load_tools
 
@@ -31,11 +44,13 @@ class _Opened(NamedTuple):
 def command(options: Options, terminal: Terminal) -> int:
     """List the tools, or check them. Toolsets are opened for that, and closed again."""
     quiet_logs()
+    if options.action == "check":
+        return asyncio.run(_check(options, terminal))
+    if options.recorded or options.runs_again:
+        raise UsageError("--examples and --run belong to a check. Write `treadle tools check --examples FILE`.")
     found = load_tools(settings_of(options))
     tools = tuple(one for one in found if isinstance(one, Tool))
-    opened = asyncio.run(_opened([one for one in found if not isinstance(one, Tool)]))
-    if options.action == "check":
-        return _check(tools, opened, options, terminal)
+    opened = asyncio.run(_listed([one for one in found if not isinstance(one, Tool)]))
     if options.as_json:
         terminal.data([*map(_described, tools), *map(_described_set, opened)])
     else:
@@ -58,18 +73,26 @@ def _counted(number: int) -> str:
     return f"{number} {'tool' if number == 1 else 'tools'}"
 
 
-async def _opened(toolsets: Sequence[Toolset]) -> list[_Opened]:
-    """Open toolsets one after the other, as a run would, in a session that is forgotten."""
+async def _listed(toolsets: Sequence[Toolset]) -> list[_Opened]:
+    async with _opened(toolsets) as opened:
+        return opened
+
+
+@asynccontextmanager
+async def _opened(toolsets: Sequence[Toolset]) -> AsyncIterator[list[_Opened]]:
+    """Open toolsets one after the other, as a run would, in a session that is forgotten; close them in the end."""
     if not toolsets:
-        return []
-    async with open_session("memory:") as session:
+        yield []
+        return
+    async with open_session("memory:") as session, AsyncExitStack() as stack:
         context = ToolsetContext(session=session)
-        return [await _open(one, context) for one in toolsets]
+        yield [await _open(one, context, stack) for one in toolsets]
 
 
-async def _open(toolset: Toolset, context: ToolsetContext) -> _Opened:
+async def _open(toolset: Toolset, context: ToolsetContext, stack: AsyncExitStack) -> _Opened:
     try:
-        async with asyncio.timeout(_SECONDS), toolset.open(context) as opened:
+        async with asyncio.timeout(_SECONDS):
+            opened = await stack.enter_async_context(toolset.open(context))
             listed = opened.tools(context.session)
             tools = await listed if inspect.isawaitable(listed) else listed
             return _Opened(toolset.name, tuple(tools))
@@ -97,29 +120,60 @@ def _effect(tool: Tool) -> str:
     return "by call" if callable(tool.effect) else str(tool.effect)
 
 
-def _check(tools: tuple[Tool, ...], opened: Sequence[_Opened], options: Options, terminal: Terminal) -> int:
-    """Compile every contract, and name what a model would stumble over. The first broken contract is an error.
+async def _check(options: Options, terminal: Terminal) -> int:
+    """Hold the tools to their contracts and their recorded calls. Exit code 1 where one breaks them; advice changes nothing.
 
     Raises:
-        ConfigurationError: A toolset cannot be opened.
+        ConfigurationError: A toolset cannot be opened, or a recording cannot be read.
     """
-    for one in opened:
-        if one.error:
-            raise ConfigurationError(f"The toolset {shown_name(one.name)} cannot be opened: {one_line(one.error, 300)}")
-    every = (*tools, *(tool for one in opened for tool in one.tools))
-    Agent("demo", tools=every).check()
-    advice = [{"tool": tool.name, "advice": words} for tool in every for words in _advice(tool)]
+    try:
+        found = load_tools(settings_of(options))
+    except UsageError as error:
+        broken = error.__cause__
+        if not isinstance(broken, ToolDefinitionError):
+            raise
+        finding = ToolFinding(tool="", level="error", where="definition", message=str(error))
+        return _report((), 0, (finding,), options, terminal)
+    recorded = _recorded(options.recorded)
+    own = tuple(one for one in found if isinstance(one, Tool))
+    async with _opened([one for one in found if not isinstance(one, Tool)]) as opened:
+        for one in opened:
+            if one.error:
+                raise ConfigurationError(
+                    f"The toolset {shown_name(one.name)} cannot be opened: {one_line(one.error, 300)}"
+                )
+        every = (*own, *(tool for one in opened for tool in one.tools))
+        findings = await check_tools(every, recorded=recorded, run=options.runs_again)
+    in_code = sum(example.has_result for tool in every for example in tool.recorded)
+    results = in_code + sum(example.has_result for examples in recorded.values() for example in examples)
+    return _report([tool.name for tool in every], results, findings, options, terminal)
+
+
+def _recorded(paths: Sequence[str]) -> dict[str, tuple[ToolExample, ...]]:
+    found: dict[str, tuple[ToolExample, ...]] = {}
+    for path in paths:
+        for name, examples in load_tool_examples(path).items():
+            found[name] = (*found.get(name, ()), *examples)
+    return found
+
+
+def _report(
+    checked: Sequence[str], results: int, findings: Sequence[ToolFinding], options: Options, terminal: Terminal
+) -> int:
+    errors = [one for one in findings if one.level == "error"]
     if options.as_json:
-        terminal.data({"checked": [tool.name for tool in every], "advice": advice})
-        return 0
-    for words in advice:
-        terminal.line(f"{shown_name(words['tool'])}: {words['advice']}")
-    terminal.line(f"{_counted(len(every))} checked: every contract compiles.")
-    return 0
-
-
-def _advice(tool: Tool) -> list[str]:
-    advice = [] if tool.description.strip() else ["it has no description: the model cannot tell when to use it."]
-    properties = tool.parameters.get("properties", {})
-    bare = [name for name, schema in properties.items() if isinstance(schema, dict) and not schema.get("description")]
-    return [*advice, *(f"parameter {shown_json(name)} has no description." for name in bare)]
+        rows = [
+            {"tool": one.tool, "level": one.level, "where": one.where, "field": one.field, "message": one.message}
+            for one in findings
+        ]
+        terminal.data({"checked": list(checked), "recorded_results": results, "findings": rows})
+        return 1 if errors else 0
+    for one in sorted(findings, key=lambda one: one.level != "error"):
+        name = f"{shown_name(one.tool)}: " if one.tool else ""
+        terminal.line(f"{one.level}: {name}{one_line(one.where, 300)}: {one_line(one.message, 2000)}")
+    fitting = f", and {results} recorded {'result fits' if results == 1 else 'results fit'}" if results else ""
+    said = (
+        f"{len(errors)} {'error' if len(errors) == 1 else 'errors'}" if errors else f"every contract compiles{fitting}"
+    )
+    terminal.line(f"{_counted(len(checked))} checked: {said}.")
+    return 1 if errors else 0

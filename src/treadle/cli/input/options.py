@@ -29,6 +29,7 @@ from treadle.cli.input.person_options import add_approve, add_resolve
 from treadle.cli.input.readers import LONGEST_SECONDS, port
 from treadle.cli.input.session_options import ACTIONS, add_actions, add_filters
 from treadle.cli.input.task_options import add_chat, add_goal, add_resume, add_run
+from treadle.cli.input.tool_options import add_checking
 from treadle.cli.input.worker_options import add_submit, add_worker, add_workers
 
 __all__ = [
@@ -171,6 +172,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     allow: list[str] = []
     deny: list[str] = []
     tools: list[str] = []
+    recorded: list[str] = []
+    """Files of recorded calls."""
+    runs_again: bool = False
+    """Whether recorded calls are made again."""
     config: str | None = None
     profile: str | None = None
     folder: str | None = None
@@ -302,10 +307,8 @@ def _add_budgets(parser: Flags) -> None:
     add_json(parser)
 
 
-def _add_tools(parser: Flags) -> None:
-    parser.add_argument(
-        "action", nargs="?", default=None, choices=("check",), help="check: compile the contracts of all tools"
-    )
+def _add_tools(parser: _Parser) -> None:
+    add_checking(parser)
     add_tools_flag(parser)
     add_config(parser)
     add_json(parser)

@@ -1,0 +1,366 @@
+"""Contracts: hold tools to what was recorded of them, to each dialect's rules, and to what a model needs. Acts on nothing.
+
+Only a recorded call that is marked as deterministic, and that only reads, is made again, and only where that is asked for.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from treadle.agents.agent import Agent
+from treadle.agents.wording import advice_on
+from treadle.canonical import find_unencodable
+from treadle.errors import (
+    ConfigurationError,
+    InvalidArguments,
+    ModelError,
+    ToolDefinitionError,
+    TreadleError,
+    check_path,
+    shown,
+)
+from treadle.events import AnyEvent, ToolFinished
+from treadle.fields import Documented, checked
+from treadle.messages import user_message
+from treadle.mock import MockProvider
+from treadle.mock.model import ScriptedModel, call, text
+from treadle.ports import ModelRequest, ToolSpec
+from treadle.resolve.models import resolve_model
+from treadle.tooling.toolbox import Contracts, spec_of
+from treadle.tools import JsonObject, Tool, ToolExample, ToolResult
+from treadle.tools.effects import effect_from
+
+__all__ = ["DIALECTS", "ToolFinding", "check_tools", "load_tool_examples"]
+
+DIALECTS = ("openai-chat", "openai", "anthropic", "gemini", "bedrock")
+"""The dialects whose rules tools are held to, as models are named."""
+
+_MOST_BYTES = 64 * 1024 * 1024
+_MOST_ROWS = 10
+
+
+class ToolFinding(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """What is wrong with one tool, and what to do about it."""
+
+    tool: str
+    """Name of the tool."""
+    level: Literal["error", "advice"]
+    """`error` where the tool breaks a contract; `advice` where a model could misunderstand it."""
+    where: str
+    """What was looked at, such as `example 2` or `description`."""
+    field: str = ""
+    """The place in the arguments or the result, such as `items[0].price`; empty for the whole."""
+    message: str
+    """What is wrong, with what value, and the next step."""
+
+
+Recorded = Mapping[str, Sequence[ToolExample]]
+
+
+@checked
+async def check_tools(
+    tools: Sequence[Tool],
+    *,
+    recorded: Mapping[str, Sequence[ToolExample]] | None = None,
+    run: bool = False,
+    dialects: Sequence[str] = DIALECTS,
+) -> tuple[ToolFinding, ...]:
+    """Check tools without calling them, and return what is wrong: an empty tuple where all is well.
+
+    Every schema is compiled, and sent to a strict server on loopback in each dialect. The arguments of every example are checked
+    against the tool's schema, its result against the output schema and the result limit. Names and descriptions are read as a
+    model reads them.
+
+    Example:
+        assert await check_tools([price, pay]) == ()
+
+    Args:
+        recorded: Further recorded calls, by the tools' names: those of `load_tool_examples`.
+        run: Whether examples that are marked `deterministic` are called again, and their results compared. Only calls whose
+            effect is `read` are.
+        dialects: Dialects whose rules count, as models are named: `anthropic`, for example.
+
+    Raises:
+        ConfigurationError: A recorded call names a tool that is not among these, or a dialect is unknown.
+    """
+    extra = recorded or {}
+    _refuse_unknown(tools, extra, dialects)
+    contracts = Contracts()
+    found: list[ToolFinding] = list(_equal_names(tools))
+    sound: list[Tool] = []
+    for tool in tools:
+        try:
+            contracts.compile(tool)
+        except ToolDefinitionError as error:
+            found.append(ToolFinding(tool=tool.name, level="error", where="schema", message=str(error)))
+        else:
+            sound.append(tool)
+    for tool in sound:
+        for where, example in _examples_of(tool, extra):
+            broken = list(_check_example(tool, where, example, contracts))
+            found += broken
+            if run and example.deterministic and not broken:
+                found += await _run_again(tool, where, example)
+        found += [_advice(tool, where, message) for where, message in advice_on(tool)]
+    for dialect in dialects:
+        found += await _refused_by(dialect, sound)
+    return tuple(found)
+
+
+def _refuse_unknown(tools: Sequence[Tool], recorded: Recorded, dialects: Sequence[str]) -> None:
+    names = {tool.name for tool in tools}
+    if unknown := sorted(recorded.keys() - names):
+        raise ConfigurationError(
+            f"There are recorded calls of {shown(unknown[0])}, which is not among the tools: "
+            f"{', '.join(sorted(names)) or 'there are none'}. Rename it in the recording, or check its tool too."
+        )
+    if wrong := [one for one in dialects if one not in DIALECTS]:
+        raise ConfigurationError(f"Dialect {shown(wrong[0])} is unknown. The dialects are: {', '.join(DIALECTS)}.")
+
+
+def _equal_names(tools: Sequence[Tool]) -> Iterator[ToolFinding]:
+    seen: dict[str, str] = {}
+    for tool in tools:
+        folded = tool.name.casefold().replace("-", "_")
+        if folded in seen:
+            equal = seen[folded] == tool.name
+            message = (
+                "Another tool has the same name, and no agent takes both. Rename one of them, or use Prefixed."
+                if equal
+                else f"It differs from {seen[folded]!r} by its spelling alone, so a model confuses them. Rename one of them."
+            )
+            yield ToolFinding(tool=tool.name, level="error" if equal else "advice", where="name", message=message)
+        seen.setdefault(folded, tool.name)
+
+
+def _advice(tool: Tool, where: str, message: str) -> ToolFinding:
+    return ToolFinding(tool=tool.name, level="advice", where=where, message=message)
+
+
+# --- recorded calls
+
+
+def _examples_of(tool: Tool, recorded: Recorded) -> Iterator[tuple[str, ToolExample]]:
+    for number, example in enumerate(tool.recorded, 1):
+        yield f"example {number}", example
+    for number, example in enumerate(recorded.get(tool.name, ()), 1):
+        yield f"recorded call {number}", example
+
+
+def _check_example(tool: Tool, where: str, example: ToolExample, contracts: Contracts) -> Iterator[ToolFinding]:
+    """Compare one recorded call with the contracts as they are now. Calls only what is a function of the arguments alone."""
+
+    def error(about: str, message: str, field: str = "") -> ToolFinding:
+        return ToolFinding(tool=tool.name, level="error", where=f"{where}, {about}", field=field, message=message)
+
+    try:
+        arguments = contracts.complete(tool, dict(example.arguments))
+        if tool.convert is not None:
+            tool.convert(dict(arguments))
+    except InvalidArguments as problem:
+        rows = problem.details or ({"field": "", "constraint": str(problem)},)
+        for row in rows[:_MOST_ROWS]:
+            yield error(
+                "arguments",
+                f"The recorded arguments no longer fit `parameters`: {_said(row)}. Give the schema back what it took, or record the "
+                "example again.",
+                str(row.get("field", "")),
+            )
+        return
+    yield from (error(about, message) for about, message in _broken_functions(tool, arguments))
+    if example.has_result:
+        yield from (error("result", message, field) for field, message in _check_result(tool, example, contracts))
+
+
+def _broken_functions(tool: Tool, arguments: JsonObject) -> Iterator[tuple[str, str]]:
+    """Find functions of the arguments that raise: each fails closed in a run, where nobody would see why."""
+    words = {"effect": tool.effect, "risk": tool.risk, "resources": tool.resources, "key": tool.key}
+    closed = {
+        "effect": "the call counts as `unsafe`",
+        "risk": "the call counts as `privileged_admin`",
+        "resources": "the call runs alone",
+        "key": "no other call is recognised as the same",
+    }
+    for word, function in words.items():
+        if not callable(function):
+            continue
+        try:
+            _refuse_strange(word, function(dict(arguments)))
+        except Exception as problem:  # noqa: BLE001 - a stranger's function: whatever it raises is what is reported
+            yield (
+                word,
+                f"`{word}` of these arguments raises {type(problem).__name__}: {problem}. So {closed[word]}. Mend the function.",
+            )
+
+
+def _refuse_strange(word: str, value: object) -> None:
+    match word:
+        case "effect":
+            effect_from(value)
+        case "key" if (problem := find_unencodable(value)) is not None:
+            raise ConfigurationError(f"{shown(value)} is not JSON: {problem}")
+        case "resources" if not _names_resources(value):
+            raise ConfigurationError(f'it must return names with "read" or "write"; got {shown(value)}')
+        case _:
+            pass
+
+
+def _names_resources(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and mode in ("read", "write") for name, mode in value.items()
+    )
+
+
+def _check_result(tool: Tool, example: ToolExample, contracts: Contracts) -> Iterator[tuple[str, str]]:
+    value = example.result
+    if (problem := find_unencodable(value)) is not None:
+        yield "", f"The recorded result is not JSON: {problem}. Record what the model would be shown."
+        return
+    for row in contracts.drift(tool, value)[:_MOST_ROWS]:
+        yield (
+            str(row.get("field", "")),
+            f"The recorded result no longer fits `output_schema`: {_said(row)}. Mend the tool, or record the example again.",
+        )
+    limit, length = tool.result_limit, len(_text_of(value))
+    if limit is not None and length > limit:
+        yield (
+            "",
+            f"The recorded result has {length:,} characters; {limit:,} of them are shown. Raise `result_limit`, or return less.",
+        )
+
+
+def _text_of(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _said(row: Mapping[str, Any]) -> str:
+    field = f"`{row['field']}`: " if row.get("field") else ""
+    got = f"; got {shown(row['value'])}" if "value" in row else ""
+    return f"{field}expected {row.get('constraint')}{got}"
+
+
+async def _run_again(tool: Tool, where: str, example: ToolExample) -> list[ToolFinding]:
+    """Make a recorded call again, as a run makes it, and compare."""
+
+    def found(message: str) -> list[ToolFinding]:
+        return [ToolFinding(tool=tool.name, level="error", where=f"{where}, run again", message=message)]
+
+    if not tool.effect_of(example.arguments).is_read:
+        return found(
+            f"It was not called: its effect is `{tool.effect_of(example.arguments)}`, so a check could act on the world. "
+            "Leave out `deterministic`, or declare the call as `read`."
+        )
+    results: list[ToolResult] = []
+
+    def listen(event: AnyEvent) -> None:
+        if isinstance(event, ToolFinished):
+            results.append(event.result)
+
+    model = ScriptedModel([call(tool.name, arguments=example.arguments), text("done")])
+    try:
+        await Agent(model, tools=[tool], subscribers=[listen]).run("check the tool")
+    except TreadleError as error:
+        return found(f"It cannot be called: {error}")
+    if not results:
+        return found("It gave no result: it asks a person, or waits for something. Leave out `deterministic`.")
+    result = results[-1]
+    if result.is_error and result.status.value != "rejected":
+        return found(f"It ended as `{result.status.value}`: {result.message or result.content}")
+    now = _returned(result)
+    if example.has_result and now != example.result:
+        return found(
+            f"It returned {shown(now)} now; recorded is {shown(example.result)}. Mend the tool, or record the example again."
+        )
+    return []
+
+
+def _returned(result: ToolResult) -> Any:
+    if not result.is_error:
+        return result.content if result.data is None and result.content != "null" else result.data
+    details = (result.data or {}).get("details", [])
+    return details[0] if len(details) == 1 else details
+
+
+# --- dialects
+
+
+async def _refused_by(dialect: str, tools: Sequence[Tool]) -> list[ToolFinding]:
+    """Send the tools to a strict server of a dialect; where it refuses them, each by itself, to find which."""
+    specs = {tool.name: spec_of(tool, has_hints=False) for tool in tools}
+    if not specs or await _refusal(dialect, tuple(specs.values())) is None:
+        return []
+    found = []
+    for name, spec in specs.items():
+        if (why := await _refusal(dialect, (spec,))) is not None:
+            message = f"A server of this dialect refuses the tool: {why} Change its name or its schema."
+            found.append(ToolFinding(tool=name, level="error", where=f"dialect {dialect}", message=message))
+    return found
+
+
+async def _refusal(dialect: str, specs: tuple[ToolSpec, ...]) -> str | None:
+    async with MockProvider(["ok"]) as server:
+        model = resolve_model(f"{dialect}:any", base_url=server.base_url, api_key="none", stream=False)
+        try:
+            async for _ in model.stream(ModelRequest(messages=(user_message("check"),), tools=specs)):
+                pass
+        except ModelError as error:
+            return str(error)
+    return None
+
+
+# --- recordings
+
+
+@checked
+def load_tool_examples(path: Path | str) -> dict[str, tuple[ToolExample, ...]]:
+    """Read recorded calls from a file: JSON lines, or one JSON array.
+
+    A call is `{"tool": "price", "arguments": {"product": "teapot"}, "result": 24.5, "deterministic": false}`; the last two may
+    be left out.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or a row is not a recorded call; with the row.
+    """
+    check_path("path", path)
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError(
+            f"The recording {shown(str(path))} cannot be read: {error.strerror or error}."
+        ) from error
+    if len(content) > _MOST_BYTES:
+        raise ConfigurationError(f"The recording {shown(str(path))} is larger than 64 MB. Divide it.")
+    found: dict[str, tuple[ToolExample, ...]] = {}
+    for where, row in _rows(content, path):
+        name, example = _recorded_call(row, where)
+        found[name] = (*found.get(name, ()), example)
+    return found
+
+
+def _rows(content: bytes, path: Path | str) -> Iterator[tuple[str, Any]]:
+    is_array = content.lstrip()[:1] == b"["
+    lines = [content] if is_array else content.splitlines()
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        where = str(path) if is_array else f"{path}, line {number}"
+        try:
+            row = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ConfigurationError(f"{where} is not valid JSON: {error}. Write one recorded call a line.") from error
+        yield from ((f"{path}, row {n}", one) for n, one in enumerate(row, 1)) if is_array else ((where, row),)
+
+
+def _recorded_call(row: Any, where: str) -> tuple[str, ToolExample]:
+    known = {"tool", "arguments", "result", "deterministic"}
+    form = '{"tool": "price", "arguments": {"product": "teapot"}, "result": 24.5}'
+    if not isinstance(row, dict) or not isinstance(row.get("tool"), str) or not isinstance(row.get("arguments"), dict):
+        raise ConfigurationError(f"{where} is not a recorded call. Write: {form}.")
+    if unknown := sorted(row.keys() - known):
+        raise ConfigurationError(f"{where} has the field {shown(unknown[0])}, which is unknown. Write: {form}.")
+    if not isinstance(row.get("deterministic", False), bool):
+        raise ConfigurationError(f"{where}: deterministic must be true or false; got {shown(row['deterministic'])}.")
+    return row["tool"], ToolExample(**{key: value for key, value in row.items() if key != "tool"})
