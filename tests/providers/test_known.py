@@ -181,6 +181,27 @@ async def test_a_session_goes_on_with_a_model_that_does_not_see_its_pictures_and
 
 
 @pytest.mark.row("R-FACTS-LEFT-OUT")
+async def test_the_picture_of_the_task_at_hand_stays_behind_what_a_person_adds_while_it_is_worked_on():
+    async def run(arguments, ctx):
+        return "paid"
+
+    pay = Tool(name="pay", description="Pay.", parameters={}, effect="unsafe", permission="ask", run=run)
+    async with MockProvider([call("pay"), text("A cat.")]) as server:
+        eyes = resolve_model("openai-chat:eyes", base_url=server.base_url)
+        words = resolve_model("openai-chat:words", base_url=server.base_url, facts=ModelFacts(inputs=["text"]))
+        async with open_session("memory:") as session:
+            paused = await Agent(eyes, tools=[pay]).run(ASKED, session=session)
+            await session.steer("Hurry.")
+            await session.answer(paused.approvals[0].id, "allow")
+            refused = await Agent(words, tools=[pay]).resume(session)
+            seen = await Agent(eyes, tools=[pay]).resume(session)
+
+    assert refused.reason == "model_error"  # with the way out: half a task helps nobody
+    assert seen.text == "A cat."
+    assert "Hurry." in json.dumps(server.requests[-1].body)
+
+
+@pytest.mark.row("R-FACTS-LEFT-OUT")
 async def test_after_a_task_that_was_refused_the_session_goes_on_without_its_picture():
     async with MockProvider([text("Then no cat.")]) as server:
         words = resolve_model("openai-chat:words", base_url=server.base_url, facts=ModelFacts(inputs=["text"]))

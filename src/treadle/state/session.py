@@ -260,11 +260,11 @@ class SessionState(Standing):
             state.suspended = None
 
     def _child_started(self, event: ChildStarted) -> None:
-        children = self._running().children
+        children, call_id = self._running().children, event.call_id or ""
         known = children.get(event.child_id) or ChildState(
-            session_id=event.child_id, call_id=event.call_id or "", tool=event.tool, agent=event.agent or event.tool
+            session_id=event.child_id, call_id=call_id, tool=event.tool, agent=event.agent or event.tool
         )
-        children[event.child_id] = msgspec.structs.replace(known, call_id=event.call_id or "", status="running")
+        children[event.child_id] = msgspec.structs.replace(known, call_id=call_id, status="running")
 
     def _child_ended(self, event: ChildEnded) -> None:
         run = self._running()
