@@ -5,6 +5,8 @@ import logging
 import os
 import select
 import signal
+import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
@@ -19,6 +21,8 @@ from simulator.life import live
 __all__ = ["Judge", "Verdict"]
 
 _PASSED, _FAILED, _UNFIT = 10, 11, 12
+_NO_TEST = 2**31
+_TOLD = struct.Struct("<BI")
 _LIVES = 60
 """Simulated lives that a mutant must pass after the tests."""
 _MORE = 6
@@ -33,6 +37,8 @@ class Verdict(StrEnum):
     SURVIVED = "survived"
     UNFIT = "unfit"
     """It cannot be tried; another mutant takes its place."""
+    UNSURE = "unsure"
+    """The tests fail, or take as long, without it too: the machine is busy, and nothing is known of it."""
 
 
 class Judge:
@@ -54,15 +60,30 @@ class Judge:
         first = self._within(known, self._budget)
         more = self._within(known[len(first) :], self._budget * _MORE)
         for tests in (first, more) if more else (first,):
-            limit = 30 + 8 * sum(self._reach.seconds[test] for test in tests)
-            match _in_a_fork(partial(_try, mutant, [self._items[test] for test in tests]), limit):
-                case None:
-                    return Verdict.HUNG, f"{limit:.0f} s"
-                case code if code == _UNFIT:
-                    return Verdict.UNFIT, ""
-                case code if code != _PASSED:
-                    return Verdict.KILLED, ""
+            verdict = self._tried(mutant, [self._items[test] for test in tests], self._limit(tests))
+            if verdict is not Verdict.SURVIVED:
+                return verdict, ""
         return Verdict.SURVIVED, f"{len(first) + len(more)} of {len(known)} tests"  # none: no test executes the code
+
+    def _limit(self, tests: Sequence[str]) -> float:
+        return 30 + 8 * sum(self._reach.seconds[test] for test in tests)
+
+    def _tried(self, mutant: Mutant, tests: Sequence[pytest.Item], limit: float) -> Verdict:
+        """Return what a mutant's tests say; what they say without it too is not about the mutant."""
+        match _in_a_fork(partial(_try, mutant, tests), limit):
+            case None:
+                began = time.monotonic()
+                is_quick = _in_a_fork(partial(_run, tests), limit / 2) is not None
+                return Verdict.HUNG if is_quick and time.monotonic() - began < limit / 2 else Verdict.UNSURE
+            case (code, _) if code == _UNFIT:
+                return Verdict.UNFIT
+            case (code, _) if code == _PASSED:
+                return Verdict.SURVIVED
+            case (_, number) if number < len(tests):
+                passes = _in_a_fork(partial(_run, tests[number : number + 1]), limit)
+                return Verdict.KILLED if passes is not None and passes[0] == _PASSED else Verdict.UNSURE
+            case _:
+                return Verdict.KILLED  # a simulated life, which the machine's load does not change, or the process died
 
     def _within(self, tests: Sequence[str], seconds: float) -> list[str]:
         """Return the first tests, as many as take so long together, and one in any case."""
@@ -75,41 +96,51 @@ class Judge:
         return chosen
 
 
-def _try(mutant: Mutant, tests: Sequence[pytest.Item]) -> int:
+def _try(mutant: Mutant, tests: Sequence[pytest.Item]) -> tuple[int, int]:
     try:
         apply(mutant)
     except Unfit:
-        return _UNFIT
+        return _UNFIT, 0
+    code, number = _run(tests)
+    if code == _PASSED:
+        logging.disable(logging.CRITICAL)
+        code = _FAILED if any(live(seed).violations for seed in range(_LIVES)) else _PASSED
+    return code, number
+
+
+def _run(tests: Sequence[pytest.Item]) -> tuple[int, int]:
+    """Run tests until one fails. Return whether they passed, and the number of the one that did not, or how many there are."""
     for number, test in enumerate(tests):
         if not run_test(test, tests[number + 1] if number + 1 < len(tests) else None):
-            return _FAILED
-    logging.disable(logging.CRITICAL)
-    broken = any(live(seed).violations for seed in range(_LIVES))
-    return _FAILED if broken else _PASSED
+            return _FAILED, number
+    return _PASSED, len(tests)
 
 
-def _in_a_fork(work: Callable[[], int], limit_seconds: float) -> int | None:
-    """Return what `work` returned in a child process, 0 where that died; None when it took too long."""
+def _in_a_fork(work: Callable[[], tuple[int, int]], limit_seconds: float) -> tuple[int, int] | None:
+    """Return what `work` returned in a child process; None when it took too long. One that died has failed no test by name."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         _work(work, writing)
     os.close(writing)
     readable, _, _ = select.select([reading], [], [], limit_seconds)
-    told = os.read(reading, 1) if readable else None
+    told = os.read(reading, _TOLD.size) if readable else None
     os.close(reading)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)  # whatever its tests had started too
     os.waitpid(child, 0)
-    return None if told is None else sum(told)
+    if told is None:
+        return None
+    code, number = _TOLD.unpack(told) if told else (_FAILED, _NO_TEST)
+    return code, number
 
 
-def _work(work: Callable[[], int], told: int) -> NoReturn:
+def _work(work: Callable[[], tuple[int, int]], told: int) -> NoReturn:
     try:
         os.setpgid(0, 0)
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in range(3):
             os.dup2(null, descriptor)
-        os.write(told, bytes([work()]))
+        os.write(told, _TOLD.pack(*work()))
     finally:
         os._exit(0)
