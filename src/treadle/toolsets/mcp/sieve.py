@@ -1,0 +1,94 @@
+"""Sieve: takes out of a server's list what is no tool of the protocol, so that the package does not refuse the whole list."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from mcp.shared.message import SessionMessage
+from mcp_types import methods
+from mcp_types.jsonrpc import JSONRPCResponse
+from pydantic import ValidationError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from mcp.client._transport import ReadStream, TransportStreams
+
+__all__ = ["sifted"]
+
+
+@asynccontextmanager
+async def sifted(
+    transport: "AbstractAsyncContextManager[TransportStreams]",
+    *,
+    version: Callable[[], str],
+    on_broken: Callable[[str, str], None],
+) -> AsyncGenerator["TransportStreams"]:
+    """Enter a transport whose lists of tools hold only what the package takes.
+
+    Args:
+        version: Returns the version of the protocol that is spoken.
+        on_broken: Called with the name of each tool that is left out, and why.
+    """
+    async with transport as (received, sent):
+        yield _Sieve(received, version, on_broken), sent
+
+
+class _Sieve:
+    """A stream of messages, as the package reads it."""
+
+    def __init__(
+        self,
+        inside: "ReadStream[SessionMessage | Exception]",
+        version: Callable[[], str],
+        on_broken: Callable[[str, str], None],
+    ) -> None:
+        self._inside = inside
+        self._version = version
+        self._on_broken = on_broken
+
+    async def receive(self) -> SessionMessage | Exception:
+        return self._sifted(await self._inside.receive())
+
+    async def aclose(self) -> None:
+        await self._inside.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        return self._sifted(await self._inside.__anext__())
+
+    async def __aenter__(self) -> Self:
+        await self._inside.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: "TracebackType | None"
+    ) -> bool | None:
+        return await self._inside.__aexit__(kind, error, trace)
+
+    def _sifted(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
+            tools = item.message.result.get("tools")
+            if isinstance(tools, list) and self._problem(item.message.result, tools):
+                item.message.result["tools"] = [one for one in tools if self._is_tool(item.message.result, one)]
+        return item
+
+    def _is_tool(self, page: dict[str, Any], tool: Any) -> bool:
+        problem = self._problem(page, [tool])
+        if problem:
+            name = tool.get("name") if isinstance(tool, dict) else None
+            self._on_broken(str(name)[:200], problem)
+        return not problem
+
+    def _problem(self, page: dict[str, Any], tools: list[Any]) -> str:
+        """Return what is wrong with a page that holds these tools; empty where nothing is."""
+        try:
+            methods.validate_server_result("tools/list", self._version(), {**page, "tools": tools})
+        except ValidationError as error:
+            first = error.errors()[0]
+            return f"{'.'.join(map(str, first['loc'][2:]))}: {first['msg']}"
+        except (KeyError, ValueError, RecursionError):
+            return ""
+        return ""
