@@ -30,23 +30,21 @@ server.run("stdio")
 '''
 
 
-async def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder, "server.py")
-        program.write_text(SERVER)
-        stock = mcp_server("stock", [sys.executable, str(program)], effects={"count": "read"})
-        model = ScriptedModel(
-            [call("mcp__stock__count", item="tea"), call("mcp__stock__order", item="tea", number=5), text("Ordered.")]
-        )
+async def main(program: Path) -> None:
+    stock = mcp_server("stock", [sys.executable, str(program)], effects={"count": "read"})
+    count, order = call("mcp__stock__count", item="tea"), call("mcp__stock__order", item="tea", number=5)
 
-        result = await Agent(model, tools=[stock]).run("Fill up the tea")
-        assert result.messages[2].results[0].content == '{"result":12}'  # counting is a read, because we say so
-        assert result.reason == "approval_required"  # ordering asks a person
+    result = await Agent(ScriptedModel([count, order]), tools=[stock]).run("Fill up the tea")
+    assert result.messages[2].results[0].content == '{"result":12}'  # counting is a read, because we say so
+    assert result.reason == "approval_required"  # ordering asks a person
 
-        model = ScriptedModel([call("mcp__stock__order", item="tea", number=5), text("Ordered.")])
-        result = await Agent(model, tools=[stock], policy=allow("mcp__stock__*")).run("Fill up the tea")
-        print(result.messages[2].results[0].content)
-        assert result.completed
+    model = ScriptedModel([order, text("Ordered.")])
+    result = await Agent(model, tools=[stock], policy=allow("mcp__stock__*")).run("Fill up the tea")
+    print(result.messages[2].results[0].content)
+    assert result.completed
 
 
-asyncio.run(main())
+with tempfile.TemporaryDirectory() as folder:
+    file = Path(folder, "server.py")
+    file.write_text(SERVER)
+    asyncio.run(main(file))

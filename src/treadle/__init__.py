@@ -152,8 +152,8 @@ if TYPE_CHECKING:
     from treadle.toolsets.guidance import folder_instructions as folder_instructions
     from treadle.toolsets.guidance import skill_tool as skill_tool
     from treadle.toolsets.http_answers import http_rejection as http_rejection
-    from treadle.toolsets.mcp.servers import McpServer as McpServer
-    from treadle.toolsets.mcp.servers import mcp_server as mcp_server
+    from treadle.toolsets.mcp.toolset import McpTools as McpTools
+    from treadle.toolsets.mcp.toolset import mcp_server as mcp_server
     from treadle.toolsets.on_demand import OnDemand as OnDemand
     from treadle.toolsets.operations import operation as operation
     from treadle.toolsets.reshaped import Filtered as Filtered
@@ -213,7 +213,7 @@ _HOMES = {
     "InvalidArguments": "errors",
     "JournalError": "errors",
     "Landlock": "sandboxes.runners",
-    "McpServer": "toolsets.mcp.servers",
+    "McpTools": "toolsets.mcp.toolset",
     "Message": "messages",
     "ModelError": "errors",
     "ModelFacts": "ports",
@@ -327,7 +327,7 @@ _HOMES = {
     "load_goal": "agents.objectives",
     "load_subagents": "agents.definitions",
     "local_servers": "resolve",
-    "mcp_server": "toolsets.mcp.servers",
+    "mcp_server": "toolsets.mcp.toolset",
     "open_journal": "resolve",
     "open_session": "resolve",
     "operation": "toolsets.operations",

@@ -5,6 +5,7 @@ import contextlib
 import enum
 import inspect
 import itertools
+import sys
 import types
 import typing
 from collections.abc import Callable
@@ -283,7 +284,14 @@ _GOAL: dict[str, Any] = {
 }
 
 
+def _mcp_tools(world: World) -> Any:
+    raw = Path(__file__).parents[1] / "toolsets" / "mcp_raw_server.py"
+    return treadle.mcp_server("raw", [sys.executable, str(raw), str(world.folder)])
+
+
 _INSTANCES: dict[str, Callable[[World], Any]] = {
+    "McpTools": _mcp_tools,
+    "McpServer": lambda world: _mcp_tools(world).server,
     "Agent": _agent,
     "CheckedCall": _checked,
     "Session": _session,
@@ -350,6 +358,7 @@ NAMED: dict[str, Any] = {
     "FaultyModel.fail_at": 1000,
     "Meter.first_reached.counts": (("max_tool_calls", 1),),
     "MockProvider.script": ["x"],
+    "mcp_server.command": ("true",),
     "ReplayModel.path": _recording,
     "Renamed.names": {"lookup": "find"},
     "Run.remember.origin": {},

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle import Agent, McpServer, allow, mcp_server, open_session
+from treadle import Agent, McpTools, allow, mcp_server, open_session
 from treadle.testing import ScriptedModel, call, text
 
 RAW = Path(__file__).with_name("mcp_raw_server.py")
@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def raw(folder: Path, mode: str = "", **options) -> McpServer:
+def raw(folder: Path, mode: str = "", **options) -> McpTools:
     return mcp_server("raw", [sys.executable, "-S", "-E", str(RAW), str(folder), mode], **options)
 
 
@@ -26,7 +26,7 @@ def log(folder: Path) -> list[str]:
     return (folder / "log").read_text().splitlines()
 
 
-async def run(server: McpServer, *calls, policy=None, budget=None, subscribers=(), session=None):
+async def run(server: McpTools, *calls, policy=None, budget=None, subscribers=(), session=None):
     """Run a task in which the model makes these calls, a response each, and then answers."""
     model = ScriptedModel([*calls, text("Done.")])
     agent = Agent(model, tools=[server], policy=policy or allow("*"), budget=budget, subscribers=subscribers)

@@ -95,7 +95,7 @@ async def test_a_cancelled_run_leaves_no_server_behind(folder):
 async def test_a_server_that_fails_takes_no_other_server_with_it(folder, tmp_path_factory):
     other = tmp_path_factory.mktemp("other")
     well = raw(folder)
-    broken = mcp_server("broken", [*raw(other, "crash").command])
+    broken = mcp_server("broken", [*raw(other, "crash").server.command])
     model = ScriptedModel([call("mcp__raw__echo", text="hello"), text("Done.")])
     result = await asyncio.wait_for(Agent(model, tools=[broken, well], policy=allow("*")).run("Go"), 60)
 

@@ -1,6 +1,6 @@
 """Calls: one tool call at a server: sent, reported on, answered; and what the server asks a person meanwhile."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import mcp_types as types
 from mcp import MCPError
@@ -12,14 +12,13 @@ from treadle.state import Suspended
 from treadle.tools import CallStatus, JsonObject, ToolContext, ToolOutput, Unfinished
 from treadle.toolsets.mcp.questions import DECLINED, Unfit, answer_for, question_of
 from treadle.toolsets.mcp.results import fail, output_of
+from treadle.toolsets.mcp.servers import McpServer
 from treadle.toolsets.mcp.texts import shortened, visible
 
 if TYPE_CHECKING:
     from mcp import Client
 
-    from treadle.toolsets.mcp.links import Link
-
-__all__ = ["Calls"]
+__all__ = ["Calls", "Connected"]
 
 _MAX_ROUNDS = 10
 """How many times in one call a server may ask for more before it answers."""
@@ -27,6 +26,20 @@ _ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAda
     types.CallToolResult | types.InputRequiredResult
 )
 _SHOWN_LEVELS = frozenset({"info", "notice", "warning", "error", "critical", "alert", "emergency"})
+
+
+class Connected(Protocol):
+    """What calls need of the connection to their server."""
+
+    server: McpServer
+
+    async def connected(self) -> "Client":
+        """Return the connection. Raises ConnectionError: There is none."""
+        ...
+
+    def restart(self) -> None:
+        """End the connection, and begin to make a new one."""
+        ...
 
 
 class _Call:
@@ -48,7 +61,7 @@ class Calls:
         link: The connection that they use.
     """
 
-    def __init__(self, link: "Link") -> None:
+    def __init__(self, link: Connected) -> None:
         self._link = link
         self._server = link.server
         self._under_way: dict[int, _Call] = {}
