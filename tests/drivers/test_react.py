@@ -200,6 +200,44 @@ def test_a_wrong_word_is_refused_at_once(words: dict[str, Any]) -> None:
         ReActDriver(**words)
 
 
+@pytest.mark.row("H21")
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("`why` must be kind."), "`why` must be kind."),
+        (ValueError(), "has a value that cannot be used"),
+        (KeyError("secret"), "cannot be used (KeyError)"),
+        (AttributeError("no"), "cannot be used (AttributeError)"),
+        (ZeroDivisionError(), "cannot be used (ZeroDivisionError)"),
+    ],
+)
+async def test_a_reader_of_ones_own_that_fails_is_told_to_the_model_and_never_leaves_the_run(
+    error: Exception, told: str
+) -> None:
+    def read(move: Move) -> ReActDecision:
+        if move.why == "bad":
+            raise error
+        return read_move(move)
+
+    model = ScriptedModel([text('{"why": "bad"}'), text('{"why": "good", "done": "yes"}')])
+    result = await Agent(model, driver=ReActDriver(decision=Move, read=read)).run("go")
+    again = ScriptedModel([text('{"why": "bad"}')] * 3)
+    failed = await Agent(again, driver=ReActDriver(decision=Move, read=read)).run("go")
+
+    assert result.text == "yes"
+    assert told in model.requests[1].messages[-1].text
+    assert (failed.reason, len(again.requests)) == ("invalid_call_limit", 3)
+
+
+@pytest.mark.row("H21")
+@pytest.mark.parametrize("answer", [None, 5, "yes", {"type": "final_answer"}])
+async def test_a_reader_of_ones_own_that_returns_no_decision_is_named(answer: Any) -> None:
+    driver = ReActDriver(decision=Move, read=lambda move: answer)
+
+    with pytest.raises(ConfigurationError, match="read= of the ReAct driver must return a ReActDecision; it returned"):
+        await Agent(ScriptedModel([text('{"why": "x"}')]), driver=driver).run("go")
+
+
 # --- decisions that are none -----------------------------------------------------------------------------------------
 
 

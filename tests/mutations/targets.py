@@ -20,7 +20,7 @@ _JUDGES = """
 validation tooling test_state.py test_budgets.py engine agents permissions sessions drivers context
 durability/test_recovery.py durability/test_cancelling.py durability/test_cancelling_anywhere.py
 durability/test_changed_records.py durability/test_durable_commits.py providers/test_endings.py providers/test_repetitions.py
-providers/test_known.py redaction testing
+providers/test_known.py testing
 hooks shell/test_command_rules.py toolsets/test_toolsets.py toolsets/test_operations.py toolsets/test_reshaped.py
 """
 

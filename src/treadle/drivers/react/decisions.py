@@ -11,6 +11,7 @@ import msgspec
 from treadle.errors import ConfigurationError, InvalidArguments, shown
 from treadle.fields import Documented
 from treadle.ports import ToolSpec
+from treadle.redaction import redacted_logger
 from treadle.tools import JsonObject
 from treadle.validation import NotJson, parse_arguments
 from treadle.validation.typed import Typed
@@ -18,6 +19,8 @@ from treadle.validation.typed import Typed
 __all__ = ["DecisionForm", "DecisionUnfit", "OutputMode", "ReActDecision", "check_decision", "decision_schema"]
 
 OutputMode: TypeAlias = Literal["json", "json_schema", "text"]
+
+logger = redacted_logger(__name__)
 
 _KINDS = ("call_tool", "final_answer")
 _MAX_CANDIDATES = 50
@@ -99,10 +102,12 @@ class DecisionForm:
     def extract(self, text: str) -> ReActDecision:
         """Read the decision in a model's text. Nothing is repaired: a guess might act.
 
-        A `read` of the user's own says with a ValueError that a value cannot be used; the model is told, and asked again.
+        A `read` of the user's own says with a ValueError that a value cannot be used; the model is told, and asked again. Of any other
+        error that it raises, the model is told the class, and the log has the rest.
 
         Raises:
             DecisionUnfit: There is none.
+            ConfigurationError: The `read` of the user's own returned something else than a decision.
         """
         value = _object_in(text, is_among_words=self.mode == "text")
         if self._own is None or self._read is None:
@@ -111,11 +116,18 @@ class DecisionForm:
         if reading.violations:
             raise DecisionUnfit("extraction", [reading.message])
         try:
-            return self._read(self._own.value(reading.data))
+            found: object = self._read(self._own.value(reading.data))
         except ValueError as error:
-            raise DecisionUnfit(
-                "extraction", [str(error) or "The decision has a value that cannot be used."]
-            ) from error
+            words = str(error) or "The decision has a value that cannot be used."
+            raise DecisionUnfit("extraction", [words]) from error
+        except Exception as error:
+            logger.warning("The read= of a ReAct driver failed on a decision", exc_info=True)
+            raise DecisionUnfit("extraction", [f"The decision cannot be used ({type(error).__name__})."]) from error
+        if not isinstance(found, ReActDecision):
+            raise ConfigurationError(
+                f"read= of the ReAct driver must return a ReActDecision; it returned {shown(found)}."
+            )
+        return found
 
 
 def decision_schema(tools: Sequence[ToolSpec], answer: JsonObject | None) -> JsonObject:
