@@ -54,6 +54,7 @@ _FACE = (
 
 _MODULES = (
     ("testing", "treadle.testing", "Doubles for tests of agents.", ("treadle.testing",)),
+    ("otel", "treadle.otel", "Spans and metrics for OpenTelemetry.", ("treadle.otel",)),
     ("ports", "treadle.ports", "The protocols behind which you can put parts of your own.", ("treadle.ports",)),
     (
         "values",

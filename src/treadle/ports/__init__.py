@@ -41,14 +41,18 @@ from treadle.ports.models import (
 )
 from treadle.ports.policies import Approver, Decision, DecisionKind, Interceptor, Policy, SessionView
 from treadle.ports.toolsets import OpenToolset, Toolset, ToolsetContext, is_toolset
+from treadle.ports.tracing import CallTracer
 from treadle.ports.world import Clock, Randomness, Timer
 from treadle.state import InboxMessage as InboxMessage
+from treadle.tools import TRACE
 
 __all__ = [
     "INPUTS",
+    "TRACE",
     "Approver",
     "BoundDriver",
     "CallReady",
+    "CallTracer",
     "Capability",
     "CheckView",
     "ChoosesModel",

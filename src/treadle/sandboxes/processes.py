@@ -11,7 +11,7 @@ from pathlib import Path
 from treadle.errors import ConfigurationError, check_path, shown
 from treadle.fields import checked_but
 from treadle.sandboxes import process_guard
-from treadle.tools import ProcessResult
+from treadle.tools import TRACE, ProcessResult
 
 __all__ = ["Ends", "ProcessResult", "clean_environment", "run_process"]
 
@@ -143,10 +143,13 @@ _HANDED_DOWN = frozenset(
 def clean_environment() -> dict[str, str]:
     """Return the part of our environment that every program may see: no keys, tokens, addresses or options.
 
+    Inside a call that is traced, `TRACEPARENT` (and `TRACESTATE`) name its span.
+
     Example:
         await run_process(["make"], env={**clean_environment(), "CC": "clang"})
     """
-    return {name: value for name, value in os.environ.items() if name in _HANDED_DOWN or name.startswith("LC_")}
+    ours = {name: value for name, value in os.environ.items() if name in _HANDED_DOWN or name.startswith("LC_")}
+    return ours | {name.upper(): value for name, value in TRACE.get({}).items()}
 
 
 class _Watch(asyncio.SubprocessProtocol):

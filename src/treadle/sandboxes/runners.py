@@ -269,7 +269,11 @@ def _folder(command: Command, places: Places) -> str:
 def _environment(command: Command, places: Places, *, home: str, temporary: str) -> dict[str, str]:
     if command.env is not None:
         return dict(command.env)
-    own = {name: value for name, value in clean_environment().items() if name in _HANDED_DOWN or name.startswith("LC_")}
+    own = {
+        name: value
+        for name, value in clean_environment().items()
+        if name in _HANDED_DOWN or name.startswith(("LC_", "TRACE"))
+    }
     path = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return {"PATH": os.pathsep.join(one for one in path if places.hold(one)), **own, "HOME": home, "TMPDIR": temporary}
 

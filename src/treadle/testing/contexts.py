@@ -39,6 +39,7 @@ def tool_context(
     runner: Runner | None = None,
     artifacts: Mapping[str, bytes] | None = None,
     result_chars: int | None = None,
+    trace: Mapping[str, str] | None = None,
 ) -> "FakeToolContext[Deps]":
     """Make the `ctx` of a tool for its unit test.
 
@@ -65,6 +66,7 @@ def tool_context(
         runner: The sandbox that the call was decided to run in.
         artifacts: What `ctx.artifact` finds, by id.
         result_chars: How many characters of the result the model is shown.
+        trace: The headers of the call's trace context; None for none.
 
     Raises:
         ConfigurationError: The arguments are not a JSON object.
@@ -86,6 +88,7 @@ def tool_context(
         runner=runner,
         artifacts=artifacts or {},
         result_chars=result_chars,
+        trace=dict(trace or {}),
     )
 
 
@@ -125,6 +128,8 @@ class FakeToolContext(msgspec.Struct, Documented, Generic[Deps], kw_only=True, e
     """What `artifact` finds, by id."""
     result_chars: int | None = None
     """How many characters of the result the model is shown; None for no limit."""
+    trace: Mapping[str, str] = {}
+    """The W3C trace context of the call, as headers."""
     progress_events: list[ToolProgress] = []
     """What the tool has reported, in order."""
     asked_actions: list[tuple[str, JsonObject]] = []

@@ -10,7 +10,7 @@ from treadle.tools.commands import (
     Runner,
     ShellLine,
 )
-from treadle.tools.contexts import JsonObject, SessionSnapshot, ToolContext
+from treadle.tools.contexts import TRACE, JsonObject, SessionSnapshot, ToolContext
 from treadle.tools.decisions import (
     DEFAULT_MODE,
     MODES,
@@ -43,6 +43,7 @@ from treadle.tools.watches import FileNames, NameWatch
 __all__ = [
     "DEFAULT_MODE",
     "MODES",
+    "TRACE",
     "Answer",
     "ApprovalType",
     "CallStatus",

@@ -1,5 +1,7 @@
 """Contexts: what a tool may know of its call while it runs. Forms and frozen values; runs and decides nothing."""
 
+from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -11,7 +13,10 @@ from treadle.tools.commands import Runner
 from treadle.tools.decisions import Decision
 from treadle.tools.effects import Effect
 
-__all__ = ["JsonObject", "SessionSnapshot", "ToolContext"]
+__all__ = ["TRACE", "JsonObject", "SessionSnapshot", "ToolContext"]
+
+TRACE: ContextVar[Mapping[str, str]] = ContextVar("treadle_trace")
+"""The W3C trace context of the call under way, as headers: `traceparent`, `tracestate`. Whoever traces calls sets it."""
 
 JsonObject: TypeAlias = dict[str, Any]  # Any: JSON of strangers, checked against a schema before it is used
 """A JSON object, as Python has it."""
@@ -83,6 +88,11 @@ class ToolContext(Protocol[Deps_co]):
     @property
     def session(self) -> "SessionSnapshot":
         """The session as it stands: frozen values, nothing of it can be changed."""
+        ...
+
+    @property
+    def trace(self) -> Mapping[str, str]:
+        """The W3C trace context of the call, as headers to pass on: `traceparent` and perhaps `tracestate`; empty without tracing."""
         ...
 
     async def artifact(self, name: str) -> bytes | None:

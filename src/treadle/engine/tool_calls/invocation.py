@@ -5,7 +5,8 @@ Knows which calls were given up and run on. Retries nothing and makes no result:
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextvars import Context
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -19,10 +20,12 @@ from treadle.engine.tool_calls.limits import BatchTime
 from treadle.errors import SandboxUnavailable, TreadleError
 from treadle.events import ToolLate, ToolProgress
 from treadle.messages import Message, ToolCall
+from treadle.ports import CallTracer
 from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.views import ReadOnlyMessages
 from treadle.tools import (
+    TRACE,
     CallStatus,
     CheckedCall,
     Command,
@@ -101,6 +104,10 @@ class CallContext:
     def facts(self) -> JsonObject:
         facts: JsonObject = copied(self._ledger.state.facts.values)
         return facts
+
+    @property
+    def trace(self) -> Mapping[str, str]:
+        return dict(TRACE.get({}))
 
     @property
     def session(self) -> SessionSnapshot:
@@ -188,12 +195,17 @@ class Invoker:
         self.batch_time.begin()
         clock, limit = self._ledger.clock, self.batch_time.within(call.tool.timeout)
         begun = clock.monotonic()
-        value = await self._watched(self._start(call, context, attempt), limit)
+        place = self._place_of(call)
+        started = (
+            self._start(call, context, attempt) if place is None else place.run(self._start, call, context, attempt)
+        )
+        value = await self._watched(started, limit)
         if not inspect.isawaitable(value):
             return value
         # A plain function that makes a coroutine, such as a lambda: it continues here, within the same limit.
         left = None if limit is None else max(limit - (clock.monotonic() - begun), 0.0)
-        return await self._watched(_task(call, context, value), left)
+        rest = _task(call, context, value) if place is None else place.run(_task, call, context, value)
+        return await self._watched(rest, left)
 
     async def ask(
         self, check: Callable[[JsonObject, ToolContext], Awaitable[Any]], call: CheckedCall, attempt: int
@@ -229,6 +241,16 @@ class Invoker:
             if not call.effect.is_read and future.get_loop() is loop
         ]
         return [future for future, holder in held if any(conflicts(call, holder) for call in acting)]
+
+    def _place_of(self, call: CheckedCall) -> Context | None:
+        """Return the context that a subscriber which traces calls has made for this one; None where nobody does."""
+        for subscriber in self._ledger.subscribers:
+            if isinstance(subscriber, CallTracer):
+                try:
+                    return subscriber.call_context(self._ledger.state.id, call.id)
+                except Exception:  # a subscriber cannot change the run
+                    logger.exception("A subscriber raised at call_context; the call runs without one")
+        return None
 
     def _start(self, call: CheckedCall, context: CallContext, attempt: int) -> "_Underway":
         """Start the tool: a coroutine function as a task, any other function in a thread. Each gets its own arguments (TF7)."""

@@ -1,0 +1,364 @@
+"""Telemetry: spans and metrics of real runs, as an exporter of the SDK receives them, and a receiver of OTLP over HTTP."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from treadle import Agent, Price, ToolContext, open_session, run_process, tool
+from treadle.otel import Telemetry
+from treadle.testing import MockProvider, ScriptedModel, call, text
+
+
+class Seen:
+    """A telemetry of its own, and what it has exported."""
+
+    def __init__(self, **options: Any) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.tracers = TracerProvider()
+        self.tracers.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.reader = InMemoryMetricReader()
+        self.meters = MeterProvider([self.reader])
+        self.telemetry = Telemetry(tracer_provider=self.tracers, meter_provider=self.meters, **options)
+
+    @property
+    def spans(self) -> dict[str, ReadableSpan]:
+        return {one.name: one for one in self.exporter.get_finished_spans()}
+
+    def points(self, name: str) -> list[Any]:
+        data = self.reader.get_metrics_data()
+        metrics = [
+            one for resource in data.resource_metrics for scope in resource.scope_metrics for one in scope.metrics
+        ]
+        return [point for one in metrics if one.name == name for point in one.data.data_points]
+
+
+@pytest.fixture
+def seen() -> Iterator[Seen]:
+    made = Seen()
+    yield made
+    made.tracers.shutdown()
+    made.meters.shutdown()
+
+
+@tool(effect="read")
+async def look(place: str) -> str:
+    """Look at a place."""
+    return f"Nothing at {place}."
+
+
+def above(span: ReadableSpan, other: ReadableSpan) -> bool:
+    return span.parent is not None and span.parent.span_id == other.context.span_id
+
+
+@pytest.mark.row("E10")
+async def test_a_run_is_one_tree_of_spans_by_the_conventions_below_the_callers(seen: Seen):
+    turns = [call("look", place="A"), text("Nothing there.")]
+    with (
+        MockProvider(turns).in_thread() as provider,
+        seen.tracers.get_tracer("caller").start_as_current_span("request"),
+    ):
+        from treadle import resolve_model
+
+        model = resolve_model(
+            "openai-chat:m-1", base_url=provider.base_url, api_key="k", price=Price(input=1, output=2)
+        )
+        agent = Agent(model, name="scout", tools=[look], subscribers=[seen.telemetry])
+        result = await agent.run("Look at A.")
+
+    assert result.completed
+    spans = seen.spans
+    run, caller, called = spans["invoke_agent scout"], spans["request"], spans["execute_tool look"]
+    chats = [one for one in seen.exporter.get_finished_spans() if one.name == "chat m-1"]
+    assert above(run, caller)
+    assert len(chats) == 2
+    assert all(above(one, run) for one in (*chats, called))
+    assert {one.context.trace_id for one in seen.exporter.get_finished_spans()} == {caller.context.trace_id}
+    assert run.attributes is not None
+    assert run.attributes["gen_ai.operation.name"] == "invoke_agent"
+    assert run.attributes["gen_ai.provider.name"] == "openai"
+    assert run.attributes["gen_ai.agent.name"] == "scout"
+    assert run.attributes["gen_ai.conversation.id"] == result.session_id
+    assert run.attributes["gen_ai.usage.input_tokens"] == result.usage.input_tokens > 0
+    assert run.attributes["treadle.reason"] == "completed"
+    assert chats[0].kind is trace.SpanKind.CLIENT
+    assert chats[0].attributes["gen_ai.request.model"] == "m-1"
+    assert chats[0].attributes["gen_ai.response.finish_reasons"] == ("tool_call",)
+    assert chats[1].attributes["gen_ai.usage.output_tokens"] > 0
+    assert chats[1].attributes["treadle.cost"] > 0
+    assert called.attributes["gen_ai.tool.name"] == "look"
+    assert called.attributes["gen_ai.tool.call.id"]
+    assert called.status.status_code is StatusCode.UNSET
+
+
+@pytest.mark.row("E10")
+async def test_what_a_tool_starts_belongs_to_its_span(seen: Seen):
+    found: dict[str, Any] = {}
+
+    @tool(effect="read")
+    async def ask(ctx: ToolContext) -> str:
+        """Ask a program."""
+        with seen.tracers.get_tracer("tool").start_as_current_span("inside"):
+            found["headers"] = dict(ctx.trace)
+        ran = await run_process([sys.executable, "-c", "import os; print(os.environ.get('TRACEPARENT'))"])
+        found["program"] = ran.stdout.strip()
+        return "asked"
+
+    @tool(effect="read")
+    def wait(ctx: ToolContext) -> str:
+        """Wait in a thread."""
+        with seen.tracers.get_tracer("tool").start_as_current_span("in a thread"):
+            found["thread"] = dict(ctx.trace)
+        return "waited"
+
+    model = ScriptedModel([[call("ask"), call("wait")], text("Done.")])
+    await Agent(model, tools=[ask, wait], subscribers=[seen.telemetry]).run("Ask.")
+
+    spans = seen.spans
+    for name, inner, headers in (("ask", "inside", "headers"), ("wait", "in a thread", "thread")):
+        outer = spans[f"execute_tool {name}"]
+        assert above(spans[inner], outer)
+        assert found[headers]["traceparent"].split("-")[1:3] == [
+            f"{outer.context.trace_id:032x}",
+            f"{outer.context.span_id:016x}",
+        ]
+    assert found["program"] == found["headers"]["traceparent"]
+
+
+@pytest.mark.row("E10")
+async def test_an_agent_that_a_call_asks_has_its_spans_below_the_call(seen: Seen):
+    child = Agent(
+        ScriptedModel([call("look", place="B"), text("Nothing.")]),
+        name="child",
+        tools=[look],
+        subscribers=[seen.telemetry],
+    )
+    model = ScriptedModel([call("ask", task="Look at B."), text("Done.")])
+    lead = Agent(model, name="lead", tools=[child.as_tool("ask", "Asks.", effect="read")], subscribers=[seen.telemetry])
+
+    assert (await lead.run("Go")).completed
+
+    spans = seen.spans
+    assert above(spans["execute_tool ask"], spans["invoke_agent lead"])
+    assert above(spans["invoke_agent child"], spans["execute_tool ask"])
+    assert above(spans["execute_tool look"], spans["invoke_agent child"])
+
+
+@pytest.mark.row("E10")
+async def test_a_run_that_waits_ends_its_span_and_links_to_it_when_it_continues(seen: Seen, tmp_path: Any):
+    @tool(effect="unsafe")
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    agent = Agent(ScriptedModel([call("pay"), text("Done.")]), tools=[pay], subscribers=[seen.telemetry])
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        result = await agent.run("Pay.", session=session)
+        (first,) = [one for one in seen.exporter.get_finished_spans() if one.name == "invoke_agent"]
+        assert first.attributes["treadle.status"] == "paused"
+        await session.answer(result.approvals[0].id, "allow")
+        assert (await agent.resume(session)).completed
+
+    last = [one for one in seen.exporter.get_finished_spans() if one.name == "invoke_agent"][-1]
+    assert [link.context.span_id for link in last.links] == [first.context.span_id]
+    assert above(seen.spans["execute_tool pay"], last)
+
+
+@pytest.mark.row("E10")
+async def test_failures_are_marked_and_calls_that_never_started_have_no_span(seen: Seen):
+    @tool(effect="read", retries=0)
+    async def fail() -> str:
+        """Fail."""
+        raise RuntimeError("the key is sk-secret-1234567890")
+
+    @tool(effect="unsafe", permission="deny")
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    model = ScriptedModel([[call("fail"), call("pay")], text("Done.")])
+    await Agent(model, tools=[fail, pay], subscribers=[seen.telemetry]).run("Go")
+
+    failed = seen.spans["execute_tool fail"]
+    assert failed.status.status_code is StatusCode.ERROR
+    assert failed.attributes["error.type"] == "failed"
+    assert "execute_tool pay" not in seen.spans
+    (refused,) = seen.spans["invoke_agent"].events
+    assert refused.attributes["gen_ai.tool.name"] == "pay"
+    assert refused.attributes["treadle.status"] == "denied"
+    assert "sk-secret" not in str([one.to_json() for one in seen.exporter.get_finished_spans()])
+
+
+@pytest.mark.row("E10")
+async def test_content_is_left_out_unless_it_is_wanted_and_then_without_secrets():
+    secret = "ghp_" + "a1B2" * 9
+    for content in (False, True):
+        seen = Seen(content=content)
+        model = ScriptedModel([call("look", place=f"the vault {secret}"), text(f"An answer with {secret}.")])
+        await Agent(model, tools=[look], subscribers=[seen.telemetry]).run(f"A task with {secret} " + "x" * 50_000)
+
+        exported = "".join(one.to_json() for one in seen.exporter.get_finished_spans())
+        assert ("An answer with" in exported) is content
+        assert ("A task with" in exported) is content
+        assert ("the vault" in exported) is content
+        assert secret not in exported
+        assert len(exported) < 60_000
+        seen.tracers.shutdown()
+
+
+@pytest.mark.row("E10")
+async def test_tokens_durations_and_cost_are_measured(seen: Seen):
+    with MockProvider([call("look", place="A"), text("Done.")]).in_thread() as provider:
+        from treadle import resolve_model
+
+        model = resolve_model(
+            "openai-chat:m-1", base_url=provider.base_url, api_key="k", price=Price(input=1, output=2)
+        )
+        result = await Agent(model, tools=[look], subscribers=[seen.telemetry]).run("Look.")
+
+    tokens = {point.attributes["gen_ai.token.type"]: point.sum for point in seen.points("gen_ai.client.token.usage")}
+    assert tokens == {"input": result.usage.input_tokens, "output": result.usage.output_tokens}
+    durations = {
+        point.attributes["gen_ai.operation.name"]: point for point in seen.points("gen_ai.client.operation.duration")
+    }
+    assert {name: point.count for name, point in durations.items()} == {"invoke_agent": 1, "chat": 2, "execute_tool": 1}
+    assert all(point.sum > 0 for point in durations.values())
+    (cost,) = seen.points("treadle.cost")
+    assert cost.value == pytest.approx(float(result.report()["cost"]))
+
+
+class Broken(SpanExporter):
+    def export(self, spans: Any) -> SpanExportResult:
+        raise RuntimeError("the collector is gone")
+
+
+class BrokenTracers(TracerProvider):
+    def get_tracer(self, *_: Any, **__: Any) -> Any:
+        class Tracer:
+            def start_span(self, *_: Any, **__: Any) -> Any:
+                raise RuntimeError("no span today")
+
+        return Tracer()
+
+
+@pytest.mark.row("E10")
+@pytest.mark.parametrize("kind", ["exporter", "tracer"])
+async def test_what_fails_in_telemetry_never_touches_a_run(kind: str, caplog: Any):
+    tracers = TracerProvider() if kind == "exporter" else BrokenTracers()
+    tracers.add_span_processor(SimpleSpanProcessor(Broken()))
+    telemetry = Telemetry(tracer_provider=tracers, meter_provider=MeterProvider())
+
+    model = ScriptedModel([call("look", place="A"), text("Done.")])
+    result = await Agent(model, tools=[look], subscribers=[telemetry]).run("Look.")
+
+    assert result.completed
+    ours = [one for one in caplog.records if one.name.startswith("treadle.otel")]
+    assert len(ours) == (kind == "tracer")
+    tracers.shutdown()
+
+
+@pytest.mark.row("E10")
+async def test_runs_side_by_side_and_a_cancelled_one_leave_no_open_span(seen: Seen):
+    agents = [
+        Agent(ScriptedModel([call("look", place=str(n)), text("x")]), tools=[look], subscribers=[seen.telemetry])
+        for n in range(20)
+    ]
+    await asyncio.gather(*(one.run("Look.") for one in agents))
+    begun = asyncio.Event()
+
+    @tool(effect="read")
+    async def hang() -> str:
+        """Hang."""
+        begun.set()
+        await asyncio.Event().wait()
+        return ""
+
+    agent = Agent(ScriptedModel([call("hang"), text("x")]), tools=[hang], subscribers=[seen.telemetry])
+    async with agent.stream("Hang.") as run:
+        waiting = asyncio.create_task(run.finish())
+        await begun.wait()
+        run.cancel()
+        await waiting
+
+    finished = seen.exporter.get_finished_spans()
+    runs = [one for one in finished if one.name == "invoke_agent"]
+    assert len(runs) == 21
+    for one in runs[:20]:
+        assert len([span for span in finished if above(span, one)]) == 3
+    assert seen.spans["execute_tool hang"].attributes["error.type"] == "cancelled"
+    assert not seen.telemetry._spans._runs
+
+
+@pytest.mark.row("E10")
+async def test_a_receiver_of_otlp_gets_the_spans_over_http():
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    bodies: list[bytes] = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            bodies.append(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        tracers = TracerProvider()
+        exporter = OTLPSpanExporter(endpoint=f"http://127.0.0.1:{server.server_address[1]}/v1/traces", timeout=30)
+        tracers.add_span_processor(SimpleSpanProcessor(exporter))
+        telemetry = Telemetry(tracer_provider=tracers, meter_provider=MeterProvider())
+        model = ScriptedModel([call("look", place="A"), text("Done.")])
+        agent = Agent(model, tools=[look], subscribers=[telemetry])
+        await agent.run("Look.")
+        await asyncio.to_thread(tracers.shutdown)
+        server.shutdown()
+
+    got = [ExportTraceServiceRequest.FromString(body) for body in bodies]
+    names = {
+        span.name
+        for one in got
+        for resource in one.resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    }
+    assert {"invoke_agent", "execute_tool look"} <= names
+
+
+@pytest.mark.row("E10")
+def test_nothing_of_opentelemetry_is_loaded_by_a_run_without_it():
+    program = """
+import sys
+sys.modules["opentelemetry"] = None  # as if it were not installed
+from treadle import Agent, ConfigurationError
+from treadle.testing import ScriptedModel, text
+assert Agent(ScriptedModel([text("Done.")])).run_sync("Go").completed
+import treadle.otel
+assert not [name for name in sys.modules if name.startswith("opentelemetry.")]
+try:
+    treadle.otel.Telemetry()
+except ConfigurationError as exc:
+    print(exc)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ), timeout=60
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "pip install 'treadle[otel]'" in ran.stdout
