@@ -11,12 +11,12 @@ from treadle import (
     Run,
     Session,
     StopReason,
-    allow,
     default_decision,
-    deny,
     first_of,
     is_answered,
+    scoped,
 )
+from treadle.cli.input.rules import rule_sets
 from treadle.cli.input.settings import Settings
 from treadle.events import AnyEvent, CallDecided
 from treadle.ports import Policy, SessionView
@@ -29,22 +29,14 @@ _REFUSAL = "It needs a person's approval, and nobody can be asked here."
 
 def policy_of(settings: Settings) -> Policy | None:
     """Return the policy of the rules: a denial wins over a permission; None where there are no rules."""
-    rules = [*_denials(settings), *_permissions(settings)]
-    policy = first_of(*rules) if rules else None
+    policy = scoped(*rule_sets(settings.rules, "allow", "ask", "deny")) if settings.rules else None
     return policy if settings.on_approval == "pause" else Unattended(policy, f"--on-approval {settings.on_approval}")
 
 
 def interactive_policy(settings: Settings, grants: Policy) -> Policy:
-    """Return the policy of a conversation: what a person allows while it continues stands behind all denials."""
-    return first_of(*_denials(settings), grants, *_permissions(settings))
-
-
-def _denials(settings: Settings) -> list[Policy]:
-    return [deny(*settings.deny, reason="A rule of this session denies it.")] if settings.deny else []
-
-
-def _permissions(settings: Settings) -> list[Policy]:
-    return [allow(*settings.allow)] if settings.allow else []
+    """Return the policy of a conversation: what a person allows while it continues stands behind all denials and questions."""
+    stricter, looser = rule_sets(settings.rules, "ask", "deny"), rule_sets(settings.rules, "allow")
+    return first_of(scoped(*stricter), grants, scoped(*looser))
 
 
 class Unattended:

@@ -69,6 +69,18 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             CommandPattern.parse(pattern)
         return Rule(text=text, tool=tool, pattern=pattern.strip())
 
+    @property
+    def covers(self) -> str:
+        """Which calls it applies to, in one sentence for a person."""
+        own = FOREIGN_NAMES.get(self.tool, self.tool)
+        if self.pattern is not None and own == "shell":
+            return CommandPattern.parse(self.pattern).covers
+        if self.pattern is not None:
+            return f"calls of {own} on the path {self.pattern}"
+        if self.key is not None:
+            return f"calls of {own} whose {self.key} is {self.glob}"
+        return "every call of every tool" if own == "*" else f"every call of {own}"
+
     def matches(self, call: CheckedCall, *, loosens: bool = False, subjects: "Subjects | None" = None) -> bool:
         """Whether the rule applies to a call.
 

@@ -55,6 +55,15 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
             )
         return CommandPattern(text=text, words=words, is_prefix=is_prefix)
 
+    @property
+    def covers(self) -> str:
+        """Which commands it vouches for, in one sentence for a person."""
+        words = shlex.join(self.words)
+        if not self.is_prefix:
+            return f"the command `{words}`, and no other"
+        what = f"`{words}` with any arguments" if words else "every command"
+        return f"{what}, but no option that writes a file or starts a program, and no redirection to a file"
+
     def allows(self, one: Invocation) -> bool:
         """Whether the pattern vouches for a command.
 

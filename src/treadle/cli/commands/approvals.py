@@ -42,6 +42,8 @@ async def _list(options: Options, terminal: Terminal) -> int:
         terminal.line(
             f"    session {to_resume}{below}, until {until}{'  EXPIRED' if time.time() > approval.expires_at else ''}{why}"
         )
+        if approval.rules:
+            terminal.line(f"    --scope session or rule would also allow: {', '.join(map(one_line, approval.rules))}")
     if not found:
         terminal.say("No call waits for approval.")
     if doubts:

@@ -1,20 +1,29 @@
 """`treadle approve`: record a person's answer. Runs nothing: `treadle resume` continues with it."""
 
 import asyncio
-from typing import Any, Literal
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
+from treadle import Session
 from treadle.cli.commands.approvals import described
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
-from treadle.cli.input.places import same_journal
+from treadle.cli.input.places import rules_file, same_journal
+from treadle.cli.input.saved_rules import save_rule
 from treadle.cli.input.settings import settings_of
 from treadle.cli.input.values import json_value
 from treadle.cli.origins import program_of
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import shown_name
+from treadle.cli.output.text import one_line, shown_name
+from treadle.cli.ruling import covered_by
 from treadle.cli.sessions import find_approval, named, opened, opened_session, person
 
 __all__ = ["command"]
+
+Scope: TypeAlias = Literal["call", "session", "rule"]
+_SCOPES: dict[str, Scope] = {"once": "call", "session": "session", "rule": "rule"}
 
 
 def command(options: Options, terminal: Terminal) -> int:
@@ -25,16 +34,25 @@ def command(options: Options, terminal: Terminal) -> int:
 async def _answer(options: Options, terminal: Terminal) -> int:
     answer: Literal["allow", "deny"] = "deny" if options.is_denied else "allow"
     arguments = _edited(options)
+    scope = _scope(options)
     by, reason = person(options), options.reason.encode("utf-8", "replace").decode()
     async with opened(settings_of(options).journal, must_exist=True) as journal:
         session_id, approval_id = await find_approval(journal, named(options))
         async with opened_session(journal, session_id) as session:
             waiting = {name: one for one in await session.approvals() for name in (one.id, one.replaces)}
             program = program_of(session)
-            await session.answer(approval_id, answer, reason=reason, arguments=arguments, by=by)
+            if scope != "call" and approval_id in waiting:
+                _show_rules(waiting[approval_id].rules, terminal)
+            folder = _folder(session) if scope == "rule" else None
+            await session.answer(approval_id, answer, reason=reason, arguments=arguments, by=by, scope=scope)
     approval = waiting[approval_id]
+    if folder is not None:
+        for rule in approval.rules:
+            save_rule(rules_file(os.environ), folder, rule)
     if options.as_json:
-        terminal.data({**described(approval), "answer": answer, "approved_by": by, "edited": arguments})
+        terminal.data(
+            {**described(approval), "answer": answer, "approved_by": by, "edited": arguments, "answer_scope": scope}
+        )
     title = f"{'Allowed' if answer == 'allow' else 'Denied'} by {by}: "
     root_id = approval.root_id or session_id
     if program and root_id == session_id:
@@ -43,6 +61,29 @@ async def _answer(options: Options, terminal: Terminal) -> int:
         then = f". Resume with: treadle resume {root_id}{same_journal(options)}"
     terminal.call(title, approval.tool, approval.arguments if arguments is None else arguments, then=then)
     return 0
+
+
+def _scope(options: Options) -> Scope:
+    if options.scope != "once" and (options.is_denied or options.arguments is not None):
+        raise UsageError(
+            f"--scope {options.scope} goes with the call as it was asked about: leave out --deny and --arguments."
+        )
+    return _SCOPES[options.scope]
+
+
+def _show_rules(rules: Sequence[str], terminal: Terminal) -> None:
+    """Say what rules cover, before they hold."""
+    for rule in rules:
+        terminal.say(f"rule {one_line(rule, 300)}: {covered_by(rule)}")
+
+
+def _folder(session: Session) -> Path:
+    """Return the folder of a session's run: a rule that is kept holds there."""
+    run = session.state.run
+    folder = (run.origin if run is not None else None) or {}
+    if not isinstance(folder.get("folder"), str):
+        raise UsageError("The session does not belong to a folder, so no rule can be kept for it: use --scope session.")
+    return Path(folder["folder"])
 
 
 def _edited(options: Options) -> dict[str, Any] | None:

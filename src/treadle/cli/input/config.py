@@ -18,7 +18,7 @@ from treadle.cli.input.options import LONGEST_SECONDS, OnApproval, OnLimit
 
 __all__ = ["Layer", "Owner", "Profile", "read_layer"]
 
-Owner: TypeAlias = Literal["person", "project"]
+Owner: TypeAlias = Literal["person", "project", "managed"]
 
 _MAX_BYTES = 1_000_000
 _WORDS = {"on_limit": get_args(OnLimit), "on_approval": get_args(OnApproval)}
@@ -32,11 +32,14 @@ _KEYS = (
     "facts",
     "tools",
     "allow",
+    "ask",
     "deny",
     "redaction",
     "approval_seconds",
     *_WORDS,
 )
+_RULE_KEYS = ("allow", "ask", "deny")
+"""What the file of an organisation can set."""
 _NOT_FOR_PROJECTS = {
     "model": "it would send your files to a model that you did not choose",
     "base_url": "it would send your files and your key to a server that you did not choose",
@@ -103,6 +106,8 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """Built-in tools by name, Python files, or `module:attribute`."""
     allow: tuple[str, ...] = ()
     """Rules of calls that are allowed."""
+    ask: tuple[str, ...] = ()
+    """Rules of calls that a person is asked about, though another rule allows them."""
     deny: tuple[str, ...] = ()
     """Rules of calls that are denied; a denial wins."""
     redaction: Redaction = Redaction()
@@ -126,7 +131,7 @@ def read_layer(path: Path, owner: Owner, *, is_trusted: bool = False) -> Layer:
             f"{path} is not valid TOML: {exc or 'it is nested too deeply'}. Fix it or move it away."
         ) from exc
     page = _Page(path, text)
-    page.check_names(values, _KEYS, ())
+    page.check_names(values, _RULE_KEYS if owner == "managed" else _KEYS, ())
     if owner == "project":
         _refuse_for_project(page, values, is_trusted=is_trusted)
     return _layer(page, values, owner)
@@ -181,6 +186,7 @@ def _layer(page: "_Page", values: Mapping[str, Any], owner: Owner) -> Layer:
         facts=_facts(page, values),
         tools=page.texts(values, "tools"),
         allow=_rules(page, values, "allow"),
+        ask=_rules(page, values, "ask"),
         deny=_rules(page, values, "deny"),
         redaction=_redaction(page, page.table(values, "redaction", ())),
     )

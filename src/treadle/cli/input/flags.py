@@ -20,6 +20,7 @@ __all__ = [
     "add_listing",
     "add_output",
     "add_places",
+    "add_rules",
     "add_running",
     "add_tools_flag",
 ]
@@ -44,12 +45,8 @@ def add_running(parser: Flags) -> None:
     )
     parser.flag("--base-url", metavar="URL", help="the provider's address, such as http://127.0.0.1:8080/v1")
     _add_model_flags(parser)
-    parser.flag("--mode", choices=get_args(Mode), help="how much happens without a question, in this session (ask)")
+    add_rules(parser)
     add_tools_flag(parser)
-    parser.flag(
-        "--allow", action="append", metavar="RULE", help="allow these calls: TOOL or TOOL(key=glob); repeatable"
-    )
-    parser.flag("--deny", action="append", metavar="RULE", help="deny these calls; wins over --allow; repeatable")
     parser.flag("--on-approval", choices=get_args(OnApproval), help="for a call that needs a person (default: pause)")
     parser.flag(
         "--approval-seconds", type=seconds, metavar="N",
@@ -62,6 +59,16 @@ def add_running(parser: Flags) -> None:
     add_limits(parser)
     add_places(parser)
     add_output(parser)
+
+
+def add_rules(parser: Flags) -> None:
+    """Add the mode, and the rules of this session."""
+    parser.flag("--mode", choices=get_args(Mode), help="how much happens without a question, in this session (ask)")
+    parser.flag(
+        "--allow", action="append", metavar="RULE", help="allow these calls: TOOL or TOOL(key=glob); repeatable"
+    )
+    parser.flag("--ask", action="append", metavar="RULE", help="ask about these calls; wins over --allow; repeatable")
+    parser.flag("--deny", action="append", metavar="RULE", help="deny these calls; wins over both; repeatable")
 
 
 def add_limits(parser: Flags) -> None:

@@ -22,6 +22,7 @@ from treadle.cli.input.flags import (
     add_listing,
     add_output,
     add_places,
+    add_rules,
     add_running,
     add_tools_flag,
 )
@@ -63,6 +64,7 @@ COMMANDS = {
     "workers": "list who works on a journal, and on what",
     "cancel": "cancel a run that is live, paused, or broke off",
     "budgets": "show the ten budgets, and what a session has used of them",
+    "permissions": "list the rules that hold and where they come from, or try them on a call",
     "tools": "list the tools, or check their contracts",
     "describe": "show the agent that these flags and this configuration make",
     "models": "list what is known of models: windows, limits, inputs, prices",
@@ -109,6 +111,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 0
     record: str | None = None
     is_denied: bool = False
+    scope: str = "once"
+    """How far the consent to a call reaches."""
     reason: str = ""
     by: str | None = None
     """Who answers; None for the login."""
@@ -170,6 +174,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     remembered: tuple[str, ...] = ()
     """Names of the options that no one gave this time: the session remembers them."""
     allow: list[str] = []
+    ask: list[str] = []
     deny: list[str] = []
     tools: list[str] = []
     recorded: list[str] = []
@@ -314,6 +319,17 @@ def _add_tools(parser: _Parser) -> None:
     add_json(parser)
 
 
+def _add_permissions(parser: Flags) -> None:
+    parser.add_argument("name", nargs="?", default=None, metavar="TOOL", help="say what would become of a call of it")
+    parser.add_argument(
+        "task", nargs="?", default=None, metavar="ARGUMENTS", help="one JSON object, or the text of its first parameter"
+    )
+    add_rules(parser)
+    add_tools_flag(parser)
+    add_config(parser)
+    add_json(parser)
+
+
 def _add_models(parser: Flags) -> None:
     parser.add_argument("name", nargs="?", default=None, metavar="NAME", help="a model or a vendor (default: all)")
     add_json(parser)
@@ -371,6 +387,7 @@ _FILLERS: dict[str, Callable[[_Parser], None]] = {
     "workers": add_workers,
     "cancel": _add_cancel,
     "budgets": _add_budgets,
+    "permissions": _add_permissions,
     "tools": _add_tools,
     "describe": add_running,
     "models": _add_models,

@@ -9,6 +9,10 @@ def add_approve(parser: Flags) -> None:
     """Add what an answer to a request for approval is."""
     add_id(parser, "the approval, as `treadle approvals` lists it", "the newest approval")
     parser.flag("--deny", dest="is_denied", action="store_true", help="deny the call")
+    parser.flag(
+        "--scope", choices=("once", "session", "rule"),
+        help="what you allow: this call once (the default); by the rules of the request, this session; or this folder from now on",
+    )  # fmt: skip
     parser.flag("--arguments", metavar="JSON", help="edited arguments for the call: one object")
     parser.flag("--reason", metavar="TEXT", help="the reason, which the model reads")
     parser.flag("--by", metavar="NAME", help="who answers, for the record (default: your login)")

@@ -13,6 +13,7 @@ __all__ = [
     "default_journal",
     "hooks_file",
     "journal_file",
+    "managed_configs",
     "project_config",
     "rules_file",
     "same_journal",
@@ -46,6 +47,12 @@ def user_config(environment: Mapping[str, str]) -> Path:
 def rules_file(environment: Mapping[str, str]) -> Path:
     """Return the place of the rules that a person has saved at a question."""
     return user_config(environment).with_name("rules.toml")
+
+
+def managed_configs(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the places of an organisation's rules. A variable can add a file, and take none away."""
+    named = environment.get("TREADLE_MANAGED")
+    return (Path("/etc/treadle/managed.toml"), *((Path(named),) if named else ()))
 
 
 def project_config(folder: Path) -> Path:

@@ -9,11 +9,11 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from treadle import Budget, Guards, ModelFacts, Price, allow
+from treadle import Budget, Guards, ModelFacts, Price
 from treadle.cli.exits import UsageError
 from treadle.cli.input.config import Layer, Owner, Profile, Redaction, read_layer
 from treadle.cli.input.options import APPROVAL_SECONDS, OnApproval, OnLimit, Options
@@ -25,6 +25,7 @@ from treadle.cli.input.places import (
     rules_file,
     user_config,
 )
+from treadle.cli.input.rules import Kind, SourcedRule, all_rules
 from treadle.cli.input.saved_rules import folder_rules
 from treadle.cli.input.trust import brought_by, trusted_folders
 
@@ -64,8 +65,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a person may take to answer a call that waits."""
     config: str | None
     """The file of `--config`."""
-    allow: tuple[str, ...]
-    deny: tuple[str, ...]
+    rules: tuple[SourcedRule, ...]
+    """All that hold, of every scope."""
     tools: tuple[ToolSource, ...]
     """Empty for the four file tools."""
     origins: dict[str, str]
@@ -77,6 +78,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether instruction files, skills and built-in instructions are left out."""
     notes: tuple[str, ...] = ()
     """What a project's file asks for and does not get: each a sentence."""
+
+    def texts(self, kind: Kind) -> tuple[str, ...]:
+        """Return the rules of one kind, as people wrote them."""
+        return tuple(rule.text for rule in self.rules if rule.kind == kind)
 
 
 def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -95,6 +100,9 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
     _check_profile(options.profile, layers)
     limits = _limits(options, profile, layers, choice.origins)
     _tighten_limits(limits, project, options, choice.origins, notes)
+    saved_in = rules_file(environment)
+    rules = all_rules(options, layers, folder_rules(saved_in, root), saved_in=saved_in, environment=environment)
+    _note_rules(rules, choice.origins)
     return Settings(
         root=root,
         journal=_journal(options, environment, choice),
@@ -110,13 +118,7 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         on_approval=choice.of("on_approval", options.on_approval, lambda one: one.on_approval, "pause"),
         approval_seconds=_approval_seconds(options, layers, choice, notes),
         config=options.config,
-        allow=_rules(
-            "allow",
-            options.allow,
-            [*(layer.allow for layer in layers), folder_rules(rules_file(environment), root)],
-            choice.origins,
-        ),
-        deny=_rules("deny", options.deny, [layer.deny for layer in layers], choice.origins),
+        rules=rules,
         tools=_tools(options.tools, layers, choice.origins),
         origins=choice.origins,
         redaction=_redaction(layers, choice.origins),
@@ -350,15 +352,11 @@ def _refusal(origin: str, name: str, value: Any, holds: Any) -> str:
     )
 
 
-def _rules(
-    name: str, given: Sequence[str], further: Sequence[Sequence[str]], origins: dict[str, str]
-) -> tuple[str, ...]:
-    """Rules of all origins hold together."""
-    rules = (*given, *(rule for layer in further for rule in layer))
-    if rules:
-        allow(*rules)  # raises for an invalid one
-    origins[name] = " and ".join([_FLAG] * bool(given) + ["files"] * any(further)) or _DEFAULT
-    return rules
+def _note_rules(rules: Sequence[SourcedRule], origins: dict[str, str]) -> None:
+    """Note where the rules of each kind come from. Those of all origins hold together."""
+    for kind in get_args(Kind):
+        found = {"flag" if rule.origin == _FLAG else "files" for rule in rules if rule.kind == kind}
+        origins[kind] = " and ".join(sorted(found)) or _DEFAULT
 
 
 def _tools(given: Sequence[str], layers: Sequence[Layer], origins: dict[str, str]) -> tuple[ToolSource, ...]:

@@ -14,6 +14,7 @@ from treadle import Agent, Session, known_models
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import absolute
+from treadle.cli.input.rules import Kind
 from treadle.cli.input.settings import Settings
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_time
@@ -26,6 +27,7 @@ from treadle.ports import Journal
 __all__ = ["COMMANDS", "carry_out"]
 
 _LISTED = 12
+_RULES: tuple[tuple[str, Kind], ...] = (("allowed", "allow"), ("asked about", "ask"), ("denied", "deny"))
 _MODES = ("plan", "ask", "accept-edits", "deny-unlisted", "bypass")
 
 
@@ -190,7 +192,7 @@ async def _permissions(chat: Conversation, rest: str) -> None:
         await chat.session.set_mode(rest, by=person(chat.options))  # type: ignore[arg-type]  # checked above
         chat.stand()
     settings = chat.settings
-    rows = [("mode", chat.session.mode), ("allowed", ", ".join(settings.allow)), ("denied", ", ".join(settings.deny))]
+    rows = [("mode", chat.session.mode), *((name, ", ".join(settings.texts(kind))) for name, kind in _RULES)]
     granted = [rule for one in chat.session.state.granted for rule in one.rules]
     rows.append(("allowed in this session", ", ".join([*granted, *chat.grants.rules])))
     lines = [f"  {name:<24} {value or 'nothing'}" for name, value in rows]

@@ -1,0 +1,93 @@
+"""`treadle permissions`: the rules that hold, each with its scope and origin, and what they make of one call. Runs no tool."""
+
+import asyncio
+
+from treadle import Tool
+from treadle.cli.consent import policy_of
+from treadle.cli.exits import UsageError
+from treadle.cli.input.flags import Mode
+from treadle.cli.input.options import Options
+from treadle.cli.input.settings import Settings, settings_of
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import one_line, shown_name
+from treadle.cli.ruling import arguments_of, covered_by, ruling_of
+from treadle.cli.running import quiet_logs
+from treadle.cli.tool_sources import load_tools
+
+__all__ = ["command"]
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """List the rules, or say what would become of a call."""
+    quiet_logs()
+    settings = settings_of(options)
+    for note in settings.notes:
+        terminal.say(f"note: {note}")
+    return _list(settings, options, terminal) if options.name is None else _try(settings, options, terminal)
+
+
+def _list(settings: Settings, options: Options, terminal: Terminal) -> int:
+    if options.as_json:
+        terminal.data(
+            [
+                {
+                    "kind": one.kind,
+                    "rule": one.text,
+                    "scope": one.scope,
+                    "origin": one.origin,
+                    "covers": covered_by(one.text),
+                }
+                for one in settings.rules
+            ]
+        )
+        return 0
+    for one in settings.rules:
+        terminal.line(f"{one.kind:<6} {one_line(one.text, 200):<36} {one.scope:<8} ({one_line(one.origin, 300)})")
+    if not settings.rules:
+        terminal.say("No rule holds here: reads run, and a person is asked about every other call.")
+    return 0
+
+
+def _try(settings: Settings, options: Options, terminal: Terminal) -> int:
+    tool = _tool(settings, options.name or "")
+    mode: Mode = options.mode or "ask"
+    arguments = arguments_of(tool, options.task)
+    ruling = asyncio.run(ruling_of(tool, arguments, policy=policy_of(settings), mode=mode))
+    origin = next(
+        (
+            one.origin
+            for one in settings.rules
+            if one.scope == ruling.scope and ruling.rule.endswith(f"{one.kind} {one.text}")
+        ),
+        None,
+    )
+    if options.as_json:
+        about = {"tool": tool.name, "arguments": arguments, "mode": mode, "decision": ruling.decision}
+        terminal.data(
+            {
+                **about,
+                "rule": ruling.rule,
+                "scope": ruling.scope,
+                "origin": origin,
+                "reason": ruling.reason,
+                "rules": list(ruling.rules),
+            }
+        )
+        return 0
+    place = f" in {origin}" if origin not in (None, "flag") else ""
+    by = f": {one_line(ruling.rule, 300)} ({ruling.scope}{place})" if ruling.rule else ""
+    terminal.line(f"{ruling.decision}{by}")
+    if ruling.reason:
+        terminal.line(f"  {one_line(ruling.reason, 500)}")
+    for rule in ruling.rules:
+        terminal.line(f"  --allow {shown_name(rule)} would spare the question: {covered_by(rule)}")
+    return 0
+
+
+def _tool(settings: Settings, name: str) -> Tool:
+    tools = {one.name: one for one in load_tools(settings) if isinstance(one, Tool)}
+    if name not in tools:
+        raise UsageError(
+            f"No tool {name!r} is offered here. Offered: {', '.join(sorted(tools))}. Name others with --tools."
+        )
+    return tools[name]

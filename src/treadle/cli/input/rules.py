@@ -1,0 +1,90 @@
+"""Rules: all that hold for this call of the program, each with its scope and its origin. Decides nothing."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias, get_args
+
+import msgspec
+
+from treadle import RuleSet, allow
+from treadle.cli.exits import UsageError
+from treadle.cli.input.config import Layer, read_layer
+from treadle.cli.input.places import managed_configs
+
+__all__ = ["Kind", "SourcedRule", "all_rules", "rule_sets"]
+
+Kind: TypeAlias = Literal["allow", "ask", "deny"]
+Scope: TypeAlias = Literal["managed", "user", "project", "session"]
+_REASON = {"managed": "A rule of your organisation denies it.", "project": "A rule of the project denies it."}
+
+
+class SourcedRule(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule, and where it comes from."""
+
+    kind: Kind
+    text: str
+    scope: Scope
+    origin: str
+    """`flag`, or the file that holds it."""
+
+
+class _Given(Protocol):
+    @property
+    def allow(self) -> Sequence[str]: ...
+
+    @property
+    def ask(self) -> Sequence[str]: ...
+
+    @property
+    def deny(self) -> Sequence[str]: ...
+
+
+def all_rules(
+    given: _Given,
+    layers: Sequence[Layer],
+    saved: Sequence[str],
+    *,
+    saved_in: Path,
+    environment: Mapping[str, str],
+) -> tuple[SourcedRule, ...]:
+    """Return the rules of flags, files, answers and the organisation, denials first.
+
+    Args:
+        given: The flags.
+        layers: The configuration files that count.
+        saved: What a person has allowed for good in this folder.
+        saved_in: The file that holds it.
+
+    Raises:
+        ConfigurationError: A rule is invalid.
+        UsageError: An organisation's file is invalid.
+    """
+    found = _of(given, "session", "flag")
+    for layer in layers:
+        found += _of(layer, "project" if layer.owner == "project" else "user", layer.origin)
+    found += [SourcedRule(kind="allow", text=text, scope="user", origin=str(saved_in)) for text in saved]
+    for path in managed_configs(environment):
+        if path.exists():
+            found += _of(read_layer(path, "managed"), "managed", str(path))
+        elif str(path) == environment.get("TREADLE_MANAGED"):
+            raise UsageError(f"TREADLE_MANAGED names {path}, which does not exist. Name a file, or unset it.")
+    if found:
+        allow(*(rule.text for rule in found))  # raises for an invalid one
+    return tuple(sorted(found, key=lambda rule: -get_args(Kind).index(rule.kind)))
+
+
+def rule_sets(rules: Sequence[SourcedRule], *kinds: Kind) -> list[RuleSet]:
+    """Return rules of some kinds as sets, one for each scope that has any."""
+    found: list[RuleSet] = []
+    for scope in get_args(Scope):
+        own = [rule for rule in rules if rule.scope == scope and rule.kind in kinds]
+        if own:
+            texts = {kind: tuple(rule.text for rule in own if rule.kind == kind) for kind in get_args(Kind)}
+            reason = _REASON.get(scope, "A rule of this session denies it.")
+            found.append(RuleSet(scope=scope, reason=reason, **texts))
+    return found
+
+
+def _of(given: _Given, scope: Scope, origin: str) -> list[SourcedRule]:
+    texts: dict[Kind, Sequence[str]] = {"allow": given.allow, "ask": given.ask, "deny": given.deny}
+    return [SourcedRule(kind=kind, text=one, scope=scope, origin=origin) for kind in texts for one in texts[kind]]

@@ -1,0 +1,133 @@
+"""Rules at the terminal: their scopes, how far an answer reaches, and the command that lists them and tries them on a call."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def ruled(treadle):
+    (treadle.folder / ".treadle").mkdir()
+    (treadle.folder / ".treadle" / "config.toml").write_text(
+        'ask = ["shell(git push:*)"]\ndeny = ["read(path=.env)"]\n'
+    )
+    (treadle.folder / "own.toml").write_text('allow = ["shell(git:*)", "write(src/*)", "read(path=.env)"]\n')
+    (treadle.folder / "managed.toml").write_text('deny = ["shell(git tag:*)"]\n')
+    treadle.environment["TREADLE_MANAGED"] = str(treadle.folder / "managed.toml")
+    return treadle
+
+
+def ruling(treadle, *words):
+    return treadle.json("permissions", "--json", "--config", "own.toml", "--tools", "shell,read,write", *words, code=0)
+
+
+@pytest.mark.row("P11")
+@pytest.mark.parametrize(
+    ("line", "decision", "rule", "scope"),
+    [
+        ("git status", "allow", "allow shell(git:*)", "user"),
+        ("git push origin", "ask", "ask shell(git push:*)", "project"),
+        ("git status; git push", "ask", "ask shell(git push:*)", "project"),
+        ("git tag v1", "deny", "deny shell(git tag:*)", "managed"),
+        ("cat .env", "deny", "deny read(path=.env)", "project"),
+        ("git log --output=x", "ask", "default for process_execution", "default"),
+    ],
+)
+def test_deny_beats_ask_beats_allow_over_all_scopes(ruled, line, decision, rule, scope):
+    found = ruling(ruled, "shell", line)
+
+    assert (found["decision"], found["rule"], found["scope"]) == (decision, rule, scope)
+
+
+@pytest.mark.row("P11")
+def test_a_flag_of_the_person_does_not_lift_what_project_and_organisation_deny(ruled):
+    for words in (("read", ".env"), ("shell", "git tag v2")):
+        assert ruling(ruled, "--allow", "read", "--allow", "shell", *words)["decision"] == "deny"
+
+
+@pytest.mark.row("P11")
+def test_every_rule_is_listed_with_its_scope_its_file_and_what_it_covers(ruled):
+    rules = ruling(ruled, "--ask", "write")
+
+    assert [(one["kind"], one["rule"], one["scope"]) for one in rules] == [
+        ("deny", "read(path=.env)", "project"),
+        ("deny", "shell(git tag:*)", "managed"),
+        ("ask", "write", "session"),
+        ("ask", "shell(git push:*)", "project"),
+        ("allow", "shell(git:*)", "user"),
+        ("allow", "write(src/*)", "user"),
+        ("allow", "read(path=.env)", "user"),
+    ]
+    assert rules[1]["origin"] == str(ruled.folder / "managed.toml")
+    assert rules[2]["covers"] == "every call of write"
+    assert rules[4]["covers"].startswith("`git` with any arguments, but no option that writes")
+    assert "managed  (" in ruled("permissions", code=0).stdout
+
+
+def test_a_call_that_can_never_run_and_a_mode_are_said(ruled):
+    assert ruling(ruled, "read", '{"nope": 1}')["decision"] == "invalid"
+    assert ruling(ruled, "--mode", "plan", "write", '{"path": "src/a", "content": ""}')["rule"] == "mode plan"
+    assert "No tool 'nope'" in ruled("permissions", "nope", code=2).stderr
+    asked = ruling(ruled, "write", '{"path": "docs/a", "content": ""}')
+    assert (asked["decision"], asked["rules"]) == ("ask", ["write(path=docs/a)"])
+    assert not (ruled.folder / "docs").exists()
+
+
+def test_an_organisations_file_holds_rules_and_nothing_else(ruled):
+    (ruled.folder / "managed.toml").write_text('model = "demo"\n')
+    assert "model" in ruled("permissions", code=2).stderr
+    (ruled.folder / "managed.toml").unlink()
+    assert "does not exist" in ruled("permissions", code=2).stderr
+
+
+@pytest.mark.row("P11")
+def test_a_run_obeys_the_rules_that_ask(ruled):
+    script = ruled.script("s.json", [{"calls": [{"name": "shell", "arguments": {"command": "git push"}}]}])
+
+    ruled.json(
+        "run", "--json", "-m", script, "--tools", "shell", "--config", "own.toml", "--allow", "shell", "Push", code=11
+    )
+
+    assert [one["rule"] for one in ruled.json("approvals", "--json", code=0)] == ["ask shell(git push:*)"]
+
+
+# --- how far an answer reaches ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def paused(treadle):
+    calls = [[{"name": "write", "arguments": {"path": name, "content": "x"}}] for name in ("a", "a", "b")]
+    script = treadle.script("s.json", [*({"calls": one} for one in calls), {"text": "Done."}])
+    return treadle.json("run", "--json", "-m", script, "--tools", "write", "Write", code=11)
+
+
+@pytest.mark.row("P07")
+@pytest.mark.parametrize(("scope", "files"), [("once", 1), ("session", 2), ("rule", 2)])
+def test_an_answer_reaches_as_far_as_its_scope(treadle, paused, scope, files):
+    approval = paused["approvals"][0]
+
+    answered = treadle("approve", approval["id"], "--scope", scope, code=0)
+    report = treadle.json("resume", paused["session_id"], "--json", code=11)
+
+    assert len([one for one in report["tool_calls"] if one["status"] == "ok"]) == files
+    says = "rule write(path=a): calls of write whose path is a"
+    assert (says in answered.stderr) == (scope != "once")
+    if scope != "once":
+        assert answered.stderr.index(says) < answered.stderr.index("Allowed by")
+    kept = treadle.json("permissions", "--json", code=0)
+    assert [one["rule"] for one in kept] == (["write(path=a)"] if scope == "rule" else [])
+
+
+@pytest.mark.row("P14")
+def test_what_no_rule_can_vouch_for_is_allowed_once_only(treadle):
+    calls = [{"name": "shell", "arguments": {"command": "bash -c 'touch x'"}}]
+    script = treadle.script("s.json", [{"calls": calls}, {"text": "Done."}])
+    treadle("run", "-m", script, "--tools", "shell", "Touch", code=11)
+    approval = treadle.json("approvals", "--json", code=0)[0]
+
+    assert approval["rules"] == []
+    for scope in ("session", "rule"):
+        assert "can be allowed once only" in treadle("approve", approval["id"], "--scope", scope, code=2).stderr
+    assert "leave out --deny" in treadle("approve", approval["id"], "--scope", "rule", "--deny", code=2).stderr
+    assert json.loads(treadle("permissions", "--json", code=0).stdout) == []
+    assert "--scope" not in treadle("approvals", code=0).stdout
