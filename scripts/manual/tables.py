@@ -184,6 +184,7 @@ _VARIABLES = {
     "TREADLE_MODEL": "The model, where no `--model` is given.",
     "TREADLE_JOURNAL": "The journal, where no `--journal` is given: a file or `postgresql://...`.",
     "TREADLE_HOME": "One directory for all state and configuration.",
+    "TREADLE_MANAGED": "A file of an organisation's rules, beside `/etc/treadle/managed.toml`.",
     "TREADLE_DEBUG": "`1` shows tracebacks and all logs.",
 }
 
