@@ -166,8 +166,10 @@ if TYPE_CHECKING:
     from treadle.toolsets.shell.background import ShellTools as ShellTools
     from treadle.toolsets.shell.tool import shell_tool as shell_tool
     from treadle.workers.carrying import AgentMaker as AgentMaker
+    from treadle.workers.limits import Limit as Limit
     from treadle.workers.presence import WorkerInfo as WorkerInfo
     from treadle.workers.presence import list_workers as list_workers
+    from treadle.workers.queued import PgQueuerDispatcher as PgQueuerDispatcher
     from treadle.workers.submitting import TaskResult as TaskResult
     from treadle.workers.submitting import follow as follow
     from treadle.workers.submitting import result as result
@@ -258,6 +260,8 @@ _HOMES = {
     "Shared": "toolsets.shared",
     "ShellTools": "toolsets.shell.background",
     "AgentMaker": "workers.carrying",
+    "Limit": "workers.limits",
+    "PgQueuerDispatcher": "workers.queued",
     "TaskResult": "workers.submitting",
     "Worker": "workers.worker",
     "WorkerInfo": "workers.presence",

@@ -357,6 +357,7 @@ NAMED: dict[str, Any] = {
     "FaultyJournal.fail_at": 1000,
     "FaultyModel.fail_at": 1000,
     "Meter.first_reached.counts": (("max_tool_calls", 1),),
+    "PgQueuerDispatcher.address": "postgresql://127.0.0.1:1/nowhere?connect_timeout=1",
     "MockProvider.script": ["x"],
     "mcp_server.command": ("true",),
     "ReplayModel.path": _recording,

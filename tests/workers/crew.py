@@ -8,7 +8,7 @@ from pathlib import Path
 
 from treadle import Agent, ToolContext, tool
 from treadle.testing import ScriptedModel, call, text
-from treadle.workers import Worker
+from treadle.workers import PgQueuerDispatcher, Worker
 
 EFFECTS = ("read", "idempotent", "keyed", "unsafe")
 
@@ -38,8 +38,9 @@ def make(folder: Path) -> Agent:
     return Agent(ScriptedModel([answer]), tools=[acting(effect) for effect in EFFECTS])  # type: ignore[misc]
 
 
-async def main(address: str, folder: Path, name: str) -> None:
-    worker = Worker(address, {"payer": lambda: make(folder)}, name=name, concurrency=3, tries=50)
+async def main(address: str, folder: Path, name: str, spread: str) -> None:
+    dispatcher = PgQueuerDispatcher(address) if spread == "pgqueuer" else None
+    worker = Worker(address, {"payer": lambda: make(folder)}, name=name, concurrency=3, tries=50, dispatcher=dispatcher)
     note(folder, f"up {name} {os.getpid()}")
     await worker.run()
 
@@ -52,4 +53,4 @@ def end_with_the_test() -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=end_with_the_test, daemon=True).start()
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4]))

@@ -17,16 +17,17 @@ from treadle.tools import CallStatus
 from treadle.workers import submit
 
 HERE = Path(__file__).resolve().parent
-KILLS = int(os.environ.get("TREADLE_WORKER_KILLS", "8"))
+KILLS = int(os.environ.get("TREADLE_WORKER_KILLS", "4"))
 WORKERS = 3
 
 
 class Crew:
     """Worker processes, each replaced when it was killed."""
 
-    def __init__(self, address: str, folder: Path) -> None:
+    def __init__(self, address: str, folder: Path, spread: str) -> None:
         self._address = address
         self._folder = folder
+        self._spread = spread
         self._processes: list[asyncio.subprocess.Process] = []
         self._begun = 0
 
@@ -34,7 +35,7 @@ class Crew:
         self._begun += 1
         self._processes.append(
             await asyncio.create_subprocess_exec(
-                sys.executable, str(HERE / "crew.py"), self._address, str(self._folder), f"w{self._begun}",
+                sys.executable, str(HERE / "crew.py"), self._address, str(self._folder), f"w{self._begun}", self._spread,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
             )
         )  # fmt: skip
@@ -51,9 +52,22 @@ class Crew:
             await process.wait()
 
 
+@pytest.fixture(params=["sqlite", "postgres", "pgqueuer"])
+def spread(request: pytest.FixtureRequest) -> str:
+    """What spreads the sessions over the workers."""
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture
+def address(request: pytest.FixtureRequest, spread: str, tmp_path: Path) -> str:
+    url: str = str(tmp_path / "agent.db") if spread == "sqlite" else request.getfixturevalue("postgres_url")
+    return url
+
+
 @pytest.mark.row("N19")
-async def test_killed_workers_lose_nothing_and_do_nothing_twice(address: str, tmp_path: Path) -> None:
-    chance, crew, acts = random.Random(19), Crew(address, tmp_path), tmp_path / "acts"
+async def test_killed_workers_lose_nothing_and_do_nothing_twice(address: str, spread: str, tmp_path: Path) -> None:
+    chance, crew, acts = random.Random(19), Crew(address, tmp_path, spread), tmp_path / "acts"
     acts.touch()
     tasks = 6 * KILLS
     for n in range(tasks):

@@ -13,11 +13,12 @@ class Delivery(Protocol):
         """The session."""
         ...
 
-    async def end(self, *, is_done: bool) -> None:
+    async def end(self, *, is_done: bool, waits: bool = False) -> None:
         """Say that the worker has let go of the session.
 
         Args:
             is_done: Whether there was something to do. Where not, the session is offered again after a while only.
+            waits: Whether a limit was in the way, which may be free again at any moment: it is offered again soon.
         """
         ...
 
@@ -29,10 +30,13 @@ class Dispatcher(Protocol):
     events of the session decide what happens. It may forget a session only where the journal says that nothing waits.
     """
 
-    async def send(self, session_id: str, *, at: float | None = None, priority: int = 0) -> None:
-        """Ask that a session be run.
+    async def send(
+        self, session_id: str, *, at: float | None = None, priority: int = 0, tenant: str | None = None
+    ) -> None:
+        """Ask that a session be run. What waits in the journal is found without it too.
 
         Args:
+            tenant: Whose task begins; None for what continues.
             at: When at the earliest, in seconds since 1970; None for now.
             priority: Sessions with a higher number come first.
         """
@@ -43,5 +47,5 @@ class Dispatcher(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of what is held. May be called twice."""
+        """Let go of what is held. The worker calls it at its end. May be called twice."""
         ...

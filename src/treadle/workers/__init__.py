@@ -2,13 +2,17 @@
 
 from treadle.workers.carrying import AgentMaker
 from treadle.workers.finding import JournalDispatcher
+from treadle.workers.limits import Limit
 from treadle.workers.presence import WorkerInfo, list_workers
+from treadle.workers.queued import PgQueuerDispatcher
 from treadle.workers.submitting import TaskResult, follow, result, submit
 from treadle.workers.worker import Worker
 
 __all__ = [
     "AgentMaker",
     "JournalDispatcher",
+    "Limit",
+    "PgQueuerDispatcher",
     "TaskResult",
     "Worker",
     "WorkerInfo",

@@ -26,11 +26,12 @@ from treadle.errors import (
     UnknownSession,
     shown,
 )
-from treadle.ports import Clock, HasOverview, Journal
+from treadle.ports import Clock, HasOverview, Journal, Model
 from treadle.redaction import redacted_logger
 from treadle.resolve import open_session
 from treadle.sessions.session import Session
 from treadle.state import RunState
+from treadle.workers.limits import Limits, Subject
 
 __all__ = ["AgentMaker", "Carrier", "Leash"]
 
@@ -90,7 +91,9 @@ class Carrier:
         clock: Clock,
         tries: int,
         deps: Any = None,  # Any: the application's own object
+        limits: Limits | None = None,
     ) -> None:
+        self._limits = limits or Limits(journal, (), clock)
         self._leash = Leash(journal)
         self._makers = agents
         self._made: dict[str, Agent] = {}
@@ -106,14 +109,19 @@ class Carrier:
         return tuple(self._lives)
 
     async def carry(self, session_id: str) -> RunResult | None:
-        """Do what is to be done in a session. Return how its run ended or paused; None where there was nothing to do for this worker."""
+        """Do what is to be done in a session. Return how its run ended or paused; None where there was nothing to do for this worker.
+
+        Raises:
+            LimitReachedNow: It has to wait, because of a limit.
+        """
         try:
             async with self._opened(session_id) as session:
                 life = await self._life(session)
                 if life is None:
                     return None
-                self._lives[session_id] = life
-                result = await life.finish()
+                async with self._limits.place(self._subject(session)):
+                    self._lives[session_id] = life
+                    result = await life.finish()
                 self._failures.pop(session_id, None)
                 return None if result.status == "paused" and await session.journal.inbox(session_id) else result
         except _NOT_OURS as error:
@@ -125,6 +133,16 @@ class Carrier:
         finally:
             self._lives.pop(session_id, None)
         return None
+
+    def _subject(self, session: Session) -> Subject:
+        """Return what limits may be about."""
+        state = session.state
+        agent = (
+            state.submitted.agent if state.submitted is not None else state.run.agent if state.run is not None else ""
+        )
+        tenant = state.metadata.get("tenant", "")
+        model = self._made[agent].model.name if agent in self._made else ""
+        return Subject(tenant=tenant if isinstance(tenant, str) else "", agent=agent, model=model)
 
     def hand_over(self) -> None:
         """Let go of all sessions where they stand: nothing more is recorded of them here, and other workers resume them."""
@@ -190,7 +208,8 @@ class Carrier:
             raise UnknownAgent(f"This worker has no agent {shown(name)}.")
         if name not in self._made:
             agent = self._makers[name]()
-            self._made[name] = _named(await agent if inspect.isawaitable(agent) else agent, name)
+            named = _named(await agent if inspect.isawaitable(agent) else agent, name)
+            self._made[name] = _with_model(named, self._limits.limiting(named.model))
         return self._made[name]
 
     async def check_agents(self) -> None:
@@ -231,6 +250,15 @@ def _named(agent: object, name: str) -> Agent:
     named = copy.copy(agent)
     named._spec = msgspec.structs.replace(agent._spec, name=name, fingerprint={})  # noqa: SLF001 - a copy of ours
     return named
+
+
+def _with_model(agent: Agent, model: Model) -> Agent:
+    """Return an agent that asks this model, which has the same name as its own."""
+    if model is agent.model:
+        return agent
+    changed = copy.copy(agent)
+    changed._model = changed._found = model  # noqa: SLF001 - a copy of ours
+    return changed
 
 
 def _opening(session: Session) -> Callable[[], Awaitable[Session]]:

@@ -5,7 +5,7 @@ The dispatcher of workers that share a journal, in one process or in several. Ru
 
 import asyncio
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +17,7 @@ from treadle.fields import checked
 from treadle.ports import Clock, DueItem, HasInboxes, HasOverview, Journal, SessionFilter
 from treadle.redaction import redacted_logger
 
-__all__ = ["JournalDispatcher"]
+__all__ = ["Finder", "JournalDispatcher", "Work"]
 
 logger = redacted_logger(__name__)
 
@@ -35,12 +35,86 @@ _CHOICE = 8
 """Workers choose at random among so many: two that choose the same are in each other's way."""
 
 
-class _Work(msgspec.Struct, frozen=True):
+class Work(msgspec.Struct, frozen=True):
+    """A session in which there may be something to do."""
+
     session_id: str
     tenant: str = ""
+    """Whose task it is; empty for what continues."""
     priority: int = 0
     at: float = 0.0
     is_task: bool = False
+    """Whether a run begins; else one continues."""
+
+
+class Finder:
+    """Asks a journal what is to be done: submitted tasks, answers, due times, and runs that nobody holds."""
+
+    def __init__(self, journal: Journal, clock: Clock) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._swept_at = float("-inf")
+
+    async def find(self, *, but: Collection[str] = ()) -> list[Work]:
+        """Return the sessions in which there may be something to do.
+
+        Args:
+            but: Sessions that this process runs.
+
+        Raises:
+            JournalError: The store failed.
+        """
+        now, loop = self._clock.now(), asyncio.get_running_loop()
+        found = {item.session_id: _work_of(item) for item in await self._journal.due(before=now) if _is_work(item)}
+        found |= {one: Work(one) for one in await self._with_messages() if one not in found}
+        if loop.time() - self._swept_at >= SWEEP_SECONDS:
+            self._swept_at = loop.time()
+            found |= {one: Work(one) for one in await self._left(but) if one not in found}
+        return [work for work in found.values() if work.session_id not in but]
+
+    async def _with_messages(self) -> Iterable[str]:
+        if isinstance(self._journal, HasInboxes):
+            return await self._journal.with_messages()
+        open_ones = await self._journal.sessions(SessionFilter(phases=("paused", "running")))
+        return [info.id for info in open_ones if await self._journal.inbox(info.id)]
+
+    async def _left(self, but: Collection[str]) -> list[str]:
+        """Return the runs that are under way and that nobody holds: their processes have died, or handed them over."""
+        infos = await self._journal.sessions(SessionFilter(phases=("running",)))
+        own = [info.id for info in infos if info.status == "active" and info.id not in but]
+        if not isinstance(self._journal, HasOverview):
+            return own
+        return [one for one in own if not await self._journal.is_held(one)]
+
+
+class _Pile:
+    """What was found and not taken yet, by tenants."""
+
+    def __init__(self, found: Iterable[Work] = ()) -> None:
+        self._continuing: list[Work] = []
+        self._tasks: defaultdict[str, list[Work]] = defaultdict(list)
+        for work in found:
+            (self._tasks[work.tenant] if work.is_task else self._continuing).append(work)
+        for tasks in self._tasks.values():
+            tasks.sort(key=lambda work: (work.priority, -work.at))  # the first is at the end, where it is taken fast
+
+    def __len__(self) -> int:
+        return len(self._continuing) + sum(map(len, self._tasks.values()))
+
+    def take(self, busy: Counter[str], served: Counter[str], resting: Collection[str]) -> Work | None:
+        """Return what is to be done first: what continues, then a task of the tenant that has had least and does not rest."""
+        if self._continuing:
+            return self._continuing.pop(random.randrange(len(self._continuing)))  # noqa: S311 - no secret
+        waiting = [one for one in self._tasks if one not in resting]
+        if not waiting:
+            return None
+        tenant = min(waiting, key=lambda one: (busy[one], served[one], one))
+        tasks = self._tasks[tenant]
+        equal = sum(work.priority == tasks[-1].priority for work in tasks[-_CHOICE:])
+        work = tasks.pop(-1 - random.randrange(equal))  # noqa: S311 - no secret
+        if not tasks:
+            del self._tasks[tenant]
+        return work
 
 
 class _Away(msgspec.Struct):
@@ -59,24 +133,28 @@ class JournalDispatcher:
 
     @checked
     def __init__(self, journal: Journal, *, clock: Clock, tenants: Collection[str] | None = None) -> None:
-        self._journal = journal
-        self._clock = clock
         self._tenants = None if tenants is None else frozenset(tenants)
+        self._finder = Finder(journal, clock)
         self._file = _log_of(journal.location)
-        self._found: list[_Work] = []
+        self._pile = _Pile()
+        self._look_again_at = float("-inf")
         self._running: dict[str, str] = {}  # sessions that were delivered here, with their tenants
         self._away: dict[str, _Away] = {}
         self._served: Counter[str] = Counter()
+        self._resting: dict[str, float] = {}
         self._nudge = asyncio.Event()
-        self._swept_at = float("-inf")
 
     @checked
-    async def send(self, session_id: str, *, at: float | None = None, priority: int = 0) -> None:
+    async def send(
+        self, session_id: str, *, at: float | None = None, priority: int = 0, tenant: str | None = None
+    ) -> None:
         """Look at the journal at once: the session waits there already."""
         self._nudge.set()
 
     async def next(self) -> "_Delivery":
         while True:
+            if self._pile and asyncio.get_running_loop().time() >= self._look_again_at:
+                await self._look()  # others have taken some of it, and what came since may be more urgent
             if (work := self._choose()) is not None:
                 self._running[work.session_id] = work.tenant
                 self._served[work.tenant] += 1
@@ -85,32 +163,31 @@ class JournalDispatcher:
             await self._look()
 
     async def close(self) -> None:
-        self._found.clear()
+        self._pile = _Pile()
 
     @property
     def waiting(self) -> int:
         """How many sessions were found that no worker has taken yet, at the last look."""
-        return len(self._found)
+        return len(self._pile)
 
     # --- choosing
 
-    def _choose(self) -> _Work | None:
-        """Return what is to be done first: what continues before what begins, then the tenant that has had least, then the priority."""
-        while self._found:
-            busy = Counter(self._running.values())
-            ranks = [self._rank(work, busy) for work in self._found]
-            first = min(ranks)
-            equal = [work for work, rank in zip(self._found, ranks, strict=True) if rank == first]
-            equal.sort(key=lambda work: work.at)
-            chosen = random.choice(equal[:_CHOICE])  # noqa: S311 - no secret
-            self._found.remove(chosen)
-            if chosen.session_id not in self._running:
-                return chosen
+    def _choose(self) -> Work | None:
+        busy = Counter(self._running.values())
+        now = asyncio.get_running_loop().time()
+        resting = {tenant for tenant, until in self._resting.items() if until > now}
+        while (work := self._pile.take(busy, self._served, resting)) is not None:
+            if self._is_wanted(work):
+                return work
         return None
 
-    def _rank(self, work: _Work, busy: Counter[str]) -> tuple[bool, int, int, str, int]:
-        tenant = work.tenant
-        return work.is_task, busy[tenant], self._served[tenant], tenant, -work.priority
+    def _is_wanted(self, work: Work) -> bool:
+        away = self._away.get(work.session_id)
+        return (
+            work.session_id not in self._running
+            and (self._tenants is None or not work.is_task or work.tenant in self._tenants)
+            and (away is None or asyncio.get_running_loop().time() >= away.until)
+        )
 
     # --- looking
 
@@ -131,53 +208,28 @@ class JournalDispatcher:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         try:
-            self._found = await self._ready()
+            found = await self._finder.find(but=self._running)
         except JournalError as error:
             logger.warning("The journal cannot be asked what is to be done: %s. The worker waits for it.", error)
-            self._found = []
+            found = []
             await asyncio.sleep(SWEEP_SECONDS)
+        self._pile = _Pile(work for work in found if self._is_wanted(work))
         took = loop.time() - begun
-        if not self._found:
+        self._look_again_at = loop.time() + max(LOOK_SECONDS, _SHARE * took)
+        if not self._pile:
             await asyncio.sleep(min(took * (_SHARE - 1), SWEEP_SECONDS))
-
-    async def _ready(self) -> list[_Work]:
-        """Return the sessions in which there may be something to do."""
-        now = self._clock.now()
-        found = {item.session_id: _work_of(item) for item in await self._journal.due(before=now) if _is_work(item)}
-        found |= {one: _Work(one) for one in await self._with_messages() if one not in found}
-        if asyncio.get_running_loop().time() - self._swept_at >= SWEEP_SECONDS:
-            self._swept_at = asyncio.get_running_loop().time()
-            found |= {one: _Work(one) for one in await self._left() if one not in found}
-        return [work for work in found.values() if self._is_wanted(work)]
-
-    def _is_wanted(self, work: _Work) -> bool:
-        away = self._away.get(work.session_id)
-        return (
-            work.session_id not in self._running
-            and (self._tenants is None or not work.is_task or work.tenant in self._tenants)
-            and (away is None or asyncio.get_running_loop().time() >= away.until)
-        )
-
-    async def _with_messages(self) -> Iterable[str]:
-        if isinstance(self._journal, HasInboxes):
-            return await self._journal.with_messages()
-        open_ones = await self._journal.sessions(SessionFilter(phases=("paused", "running")))
-        return [info.id for info in open_ones if await self._journal.inbox(info.id)]
-
-    async def _left(self) -> list[str]:
-        """Return the runs that are under way and that nobody holds: their processes have died, or handed them over."""
-        infos = await self._journal.sessions(SessionFilter(phases=("running",)))
-        own = [info.id for info in infos if info.status == "active" and info.id not in self._running]
-        if not isinstance(self._journal, HasOverview):
-            return own
-        return [one for one in own if not await self._journal.is_held(one)]
 
     # --- what became of a delivery
 
-    def _ended(self, work: _Work, *, is_done: bool) -> None:
+    def _ended(self, work: Work, *, is_done: bool, waits: bool) -> None:
         self._running.pop(work.session_id, None)
+        soon = asyncio.get_running_loop().time() + LOOK_SECONDS
         if is_done:
             self._away.pop(work.session_id, None)
+        elif waits and work.is_task:
+            self._resting[work.tenant] = soon
+        elif waits:
+            self._away.setdefault(work.session_id, _Away()).until = soon
         else:
             away = self._away.setdefault(work.session_id, _Away())
             away.until = asyncio.get_running_loop().time() + away.seconds
@@ -188,7 +240,7 @@ class JournalDispatcher:
 class _Delivery:
     """A session that was found in the journal."""
 
-    def __init__(self, dispatcher: JournalDispatcher, work: _Work) -> None:
+    def __init__(self, dispatcher: JournalDispatcher, work: Work) -> None:
         self._dispatcher = dispatcher
         self._work = work
 
@@ -196,16 +248,16 @@ class _Delivery:
     def session_id(self) -> str:
         return self._work.session_id
 
-    async def end(self, *, is_done: bool) -> None:
-        self._dispatcher._ended(self._work, is_done=is_done)  # noqa: SLF001 - its own dispatcher
+    async def end(self, *, is_done: bool, waits: bool = False) -> None:
+        self._dispatcher._ended(self._work, is_done=is_done, waits=waits)  # noqa: SLF001 - its own dispatcher
 
 
 def _is_work(item: DueItem) -> bool:
     return item.kind != "deadline"  # a run that is live ends itself, and one that is not is found by other ways
 
 
-def _work_of(item: DueItem) -> _Work:
-    return _Work(item.session_id, item.tenant, item.priority, item.at, item.kind == "task")
+def _work_of(item: DueItem) -> Work:
+    return Work(item.session_id, item.tenant, item.priority, item.at, item.kind == "task")
 
 
 def _log_of(location: str) -> str:

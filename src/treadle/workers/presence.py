@@ -42,6 +42,8 @@ class WorkerInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """The sessions that it ran when it last said so."""
     done: int = 0
     """How many runs it had brought to their end or to a pause then."""
+    waiting: dict[str, int] = {}
+    """How many sessions and requests waited for a limit then, by reason."""
     is_draining: bool = False
     """Whether it takes nothing new any more."""
     is_alive: bool = True
@@ -52,7 +54,7 @@ class Presence:
     """A worker's place in the journal.
 
     Args:
-        on_lost: Called when another process has taken the place, because this one had given no sign of life.
+        on_lost: Called when the place is lost, because its store did not answer or this process stood still.
     """
 
     def __init__(self, journal: Journal, clock: Clock, info: WorkerInfo, *, on_lost: Callable[[], None]) -> None:
@@ -66,12 +68,13 @@ class Presence:
         """What the worker has said last."""
 
     async def take(self) -> None:
-        """Take the place.
+        """Take the place, or take it again after it was lost.
 
         Raises:
             WorkerNameTaken: A worker that lives has this name.
             JournalError: The store failed.
         """
+        await self.leave()
         await self._journal.create(self._id)
         try:
             self._lease = await self._journal.acquire(self._id, on_lost=self._on_lost, on_message=_pass)

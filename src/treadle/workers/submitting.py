@@ -116,7 +116,7 @@ async def submit(
             if key is None or await _is_deleted(store, session_id):
                 raise
     if dispatcher is not None:
-        await dispatcher.send(session_id, at=starts_at, priority=priority)
+        await dispatcher.send(session_id, at=starts_at, priority=priority, tenant=tenant)
     return session_id
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -12,13 +13,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from treadle.agents.agent import Agent
-from treadle.errors import ConfigurationError, shown
+from treadle.errors import ConfigurationError, JournalError, WorkerNameTaken, shown
 from treadle.fields import checked_but
 from treadle.ports import Clock, Delivery, Dispatcher, Journal
 from treadle.redaction import redacted_logger
 from treadle.resolve.system import SystemClock
 from treadle.workers.carrying import AgentMaker, Carrier
 from treadle.workers.finding import JournalDispatcher
+from treadle.workers.limits import Limit, LimitReachedNow, Limits, checked_limit
 from treadle.workers.presence import Presence, WorkerInfo, checked_worker_name
 from treadle.workers.submitting import shared_journal
 
@@ -28,6 +30,10 @@ logger = redacted_logger(__name__)
 
 TELL_SECONDS = 1.0
 """How often a worker writes what it does, where that has changed."""
+_REMEMBERED_SECONDS = 10.0
+"""How long a session that had to wait is counted."""
+_TRIES_TO_BEGIN = 10
+"""How often it asks a journal that was opened, and is away since, for its place, a second apart."""
 
 
 class Worker:
@@ -43,10 +49,11 @@ class Worker:
         concurrency: How many sessions run side by side at most.
         tenants: Whose tasks it begins; None for those of every tenant.
         name: Unique among the workers of the journal; None for one made of machine and process.
-        dispatcher: Where sessions come from; None for the journal itself.
+        dispatcher: Where sessions come from, closed at the end; None for the journal itself.
         deps: Your own object; tools find it in `ctx.deps`.
         tries: How often a session's worker may die at one place until the session is set aside (suspended, with the reason).
         drain_seconds: How long `stop` lets runs end by themselves until they are handed over to other workers.
+        limits: How much may run at once, and in a minute, over all workers that share the journal.
         clock: In place of the machine's clock, for tests.
 
     Raises:
@@ -66,6 +73,7 @@ class Worker:
         deps: Any = None,  # Any: the application's own object
         tries: int = 3,
         drain_seconds: float = 30.0,
+        limits: Collection[Limit] = (),
         clock: Clock | None = None,
     ) -> None:
         self._journal = journal
@@ -78,9 +86,12 @@ class Worker:
         self._deps = deps
         self._tries = tries
         self._drain_seconds = drain_seconds
+        self._limits = _checked_limits(limits)
         self._clock = clock or SystemClock()
+        self._waiting: dict[str, tuple[str, float]] = {}
         self._stopping = asyncio.Event()
-        self._is_lost = False
+        self._lost = asyncio.Event()
+        self._is_superseded = False
         self._done = 0
         self._carries: set[asyncio.Task[None]] = set()
         self._free = asyncio.Event()
@@ -115,20 +126,22 @@ class Worker:
         """
         async with AsyncExitStack() as stack:
             journal = await stack.enter_async_context(shared_journal(self._journal))
-            carrier = Carrier(journal, self._makers, clock=self._clock, tries=self._tries, deps=self._deps)
+            limits = Limits(journal, self._limits, self._clock)
+            carrier = Carrier(
+                journal, self._makers, clock=self._clock, tries=self._tries, deps=self._deps, limits=limits
+            )
             await carrier.check_agents()
             presence = await self._present(journal)
             stack.push_async_callback(presence.leave)
             dispatcher = self._dispatcher or JournalDispatcher(journal, clock=self._clock, tenants=self._tenants)
-            telling = asyncio.create_task(self._tell(presence, carrier))
+            telling = asyncio.create_task(self._tell(presence, carrier, limits))
             try:
                 await self._take(dispatcher, carrier)
                 await self._drain(carrier)
             finally:
                 await self._end(carrier, telling)
                 await presence.tell(replace(presence.info, sessions=(), done=self._done, is_draining=True))
-                if self._dispatcher is None:
-                    await dispatcher.close()
+                await dispatcher.close()
 
     # --- its place
 
@@ -142,23 +155,57 @@ class Worker:
             tenants=self._tenants,
             since=self._clock.now(),
         )
-        presence = Presence(journal, self._clock, self._info, on_lost=self._lose)
-        await presence.take()
+        presence = Presence(journal, self._clock, self._info, on_lost=self._lost.set)
+        for left in reversed(range(_TRIES_TO_BEGIN)):
+            try:
+                await presence.take()
+                break
+            except JournalError as error:
+                if not left:
+                    raise
+                logger.warning("Worker %s cannot take its place yet: %s", self._name, error)
+                await asyncio.sleep(TELL_SECONDS)
         return presence
 
-    def _lose(self) -> None:
-        """Another worker has this one's name, because this one gave no sign of life: what it ran is others' by now."""
-        logger.warning("Worker %s has lost its place: it gave no sign of life for too long. It ends.", self._name)
-        self._is_lost = True
-        self._stopping.set()
+    async def _take_again(self, presence: Presence) -> None:
+        """Take the place again after the journal was away, or this process stood still: what it ran is others' by now.
 
-    async def _tell(self, presence: Presence, carrier: Carrier) -> None:
-        while True:
+        It ends where another worker has its name.
+        """
+        self._lost.clear()
+        try:
+            await presence.take()
+            logger.warning("Worker %s had lost its place, and has it again: it continues.", self._name)
+        except JournalError as error:
+            self._lost.set()
+            logger.warning("Worker %s has lost its place, and waits for its journal: %s", self._name, error)
+        except WorkerNameTaken:
+            logger.warning("Worker %s has lost its place: another worker has its name. It ends.", self._name)
+            self._is_superseded = True
+            self._stopping.set()
+
+    async def _tell(self, presence: Presence, carrier: Carrier, limits: Limits) -> None:
+        while not self._is_superseded:
             await asyncio.sleep(TELL_SECONDS)
             assert self._info is not None
+            if self._lost.is_set():
+                await self._take_again(presence)
+                continue
             is_draining = self._stopping.is_set()
-            self._info = replace(self._info, sessions=carrier.sessions, done=self._done, is_draining=is_draining)
+            self._info = replace(
+                self._info,
+                sessions=carrier.sessions,
+                done=self._done,
+                is_draining=is_draining,
+                waiting=self._reasons(limits),
+            )
             await presence.tell(self._info)
+
+    def _reasons(self, limits: Limits) -> dict[str, int]:
+        """Return how many sessions and requests wait for a limit, by reason, as this worker has seen it lately."""
+        since = asyncio.get_running_loop().time() - _REMEMBERED_SECONDS
+        self._waiting = {one: told for one, told in self._waiting.items() if told[1] > since}
+        return dict(Counter(reason for reason, _ in self._waiting.values()) + limits.waiting)
 
     # --- its work
 
@@ -192,20 +239,24 @@ class Worker:
             wanted.cancel()
 
     async def _carry(self, delivery: Delivery, carrier: Carrier) -> None:
-        is_done = False
+        is_done = waits = False
+        self._waiting.pop(delivery.session_id, None)
         try:
             is_done = await carrier.carry(delivery.session_id) is not None
             self._done += is_done
+        except LimitReachedNow as reason:
+            waits = True
+            self._waiting[delivery.session_id] = (str(reason), asyncio.get_running_loop().time())
         except Exception:
             logger.exception("Session %s could not be run", delivery.session_id)
         finally:
-            await delivery.end(is_done=is_done)
+            await delivery.end(is_done=is_done, waits=waits)
 
     # --- its end
 
     async def _drain(self, carrier: Carrier) -> None:
         """Let the runs under way end by themselves for a while, then wait for a moment at which no call may be acting."""
-        if self._carries and not self._is_lost:
+        if self._carries and not self._is_superseded:
             logger.info("Worker %s ends: %d sessions may still end by themselves.", self._name, len(self._carries))
             await asyncio.wait(self._carries, timeout=self._drain_seconds)
 
@@ -266,6 +317,16 @@ def _check_counts(concurrency: object, tries: object, drain_seconds: object) -> 
         raise ConfigurationError(
             f"Worker(drain_seconds=...) is a number of seconds, 0 or more; got {shown(drain_seconds)}."
         )
+
+
+def _checked_limits(limits: Collection[Limit]) -> tuple[Limit, ...]:
+    for limit in limits:
+        if not isinstance(limit, Limit):
+            raise ConfigurationError(f"Worker(limits=...) is a list of limits: [Limit(name=...)]; got {shown(limit)}.")
+        checked_limit(limit)
+    if len({limit.name for limit in limits}) < len(limits):
+        raise ConfigurationError("Two limits of the worker have the same name. Give each a name of its own.")
+    return tuple(limits)
 
 
 def _checked_tenants(tenants: Collection[str] | None) -> tuple[str, ...] | None:

@@ -5,7 +5,7 @@ import logging
 import signal
 from pathlib import Path
 
-from treadle import Agent, AgentMaker, Worker
+from treadle import Agent, AgentMaker, PgQueuerDispatcher, Worker
 from treadle.cli.agent_sources import load_agents
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
@@ -26,13 +26,15 @@ def command(options: Options, terminal: Terminal) -> int:
     quiet_logs()
     settings = settings_of(options)
     check_shared(settings)
+    tenants = options.tenants or None
     worker = Worker(
         settings.journal,
         _agents(options, settings),
         concurrency=options.concurrency,
-        tenants=options.tenants or None,
+        tenants=tenants,
         name=options.name,
         drain_seconds=options.drain_seconds,
+        dispatcher=PgQueuerDispatcher(settings.journal, tenants=tenants) if options.queue == "pgqueuer" else None,
     )
     logging.getLogger("treadle.workers").setLevel(logging.INFO)
     return asyncio.run(_work(worker, settings, terminal))

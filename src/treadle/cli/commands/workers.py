@@ -38,6 +38,8 @@ def _line(worker: WorkerInfo) -> str:
     state = "ended" if not worker.is_alive else "ends" if worker.is_draining else "works"
     since = datetime.fromtimestamp(worker.since, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
     load = f"{len(worker.sessions)}/{worker.concurrency} sessions, {worker.done} done"
+    waits = "".join(f"  {count} wait: {reason}" for reason, count in sorted(worker.waiting.items()))
     return one_line(
-        f"{worker.name}  {state} since {since}  {load}  {', '.join(worker.agents)}  {worker.host}:{worker.pid}", 400
+        f"{worker.name}  {state} since {since}  {load}  {', '.join(worker.agents)}  {worker.host}:{worker.pid}{waits}",
+        400,
     )

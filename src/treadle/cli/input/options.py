@@ -85,7 +85,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The word after the command, such as `show`."""
     task: str | None = None
     id: str | None = None
-    """Of a session or an approval."""
     ids: list[str] = []
     """Of sessions."""
     new_id: str | None = None
@@ -141,6 +140,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     tenants: list[str] = []
     concurrency: int = 4
     drain_seconds: float = 30.0
+    queue: str = "journal"
     priority: int = 0
     begins_at: float | None = None
     """Seconds since 1970."""

@@ -25,6 +25,10 @@ def add_worker(parser: Flags) -> None:
         "--drain-seconds", type=number_reader("seconds are a number such as 30"), metavar="N",
         help="how long its runs may end by themselves after SIGTERM or Ctrl-C, until others take them over (30)",
     )  # fmt: skip
+    parser.flag(
+        "--queue", choices=("journal", "pgqueuer"),
+        help="what spreads the sessions: the journal itself, or pgqueuer on its PostgreSQL (journal)",
+    )  # fmt: skip
     add_running(parser)
 
 

@@ -1,0 +1,194 @@
+"""Where pgqueuer's queue lies: its tables, its connections, and who keeps watch over the journal. Decides nothing."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, Self
+from uuid import UUID
+
+import msgspec
+import psycopg
+from pgqueuer.adapters.persistence.qb import QueryBuilderEnvironment, QueryQueueBuilder
+from pgqueuer.db import PsycopgDriver
+from pgqueuer.domain.settings import DBSettings
+from pgqueuer.domain.types import Channel, QueueEntrypoint, QueueManagerId
+from pgqueuer.models import Job
+from pgqueuer.queries import EntrypointExecutionParameter, Queries
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from treadle.errors import JournalError
+from treadle.journals.postgres.address import Address, parse_address
+from treadle.journals.postgres.faults import describe, describe_unreachable
+
+__all__ = ["FAULTS", "Place", "take"]
+
+FAULTS = (psycopg.Error, OSError)
+"""What the driver and the network raise."""
+
+WATCH_SECONDS = 2.0
+"""Who keeps watch says so more often than that; after it another may."""
+PREFIX = "treadle_"
+
+_BUILDING = 0x54524451
+"""The advisory lock of whoever makes the queue's tables: `TRDQ`."""
+
+_WATCH = "CREATE TABLE IF NOT EXISTS treadle_watch (place int PRIMARY KEY, owner text, until timestamptz)"
+
+_KEEP = """
+INSERT INTO treadle_watch (place, owner, until) VALUES (1, %(me)s, clock_timestamp() + %(seconds)s * interval '1 second')
+ON CONFLICT (place) DO UPDATE SET owner = excluded.owner, until = excluded.until
+WHERE treadle_watch.owner = excluded.owner OR treadle_watch.until < clock_timestamp()
+RETURNING owner
+"""
+
+# The journal rings when a message or a task is left in it. Whoever hears it looks; nobody has to.
+_BELL = (
+    """
+    CREATE OR REPLACE FUNCTION treadle_ring() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_notify('treadle_bell_' || TG_RELID::text, '');
+        RETURN NULL;
+    END
+    $$
+    """,
+    "CREATE TRIGGER treadle_ring AFTER INSERT ON inbox FOR EACH STATEMENT EXECUTE FUNCTION treadle_ring()",
+    "CREATE TRIGGER treadle_ring AFTER INSERT ON due FOR EACH ROW WHEN (NEW.kind = 'task') EXECUTE FUNCTION treadle_ring()",
+)
+
+
+class Place(msgspec.Struct):
+    """One schema of a database.
+
+    Its methods raise `JournalError` where the database cannot be reached or does not take what is asked.
+    """
+
+    address: Address
+
+    @classmethod
+    def of(cls, address: str) -> Self:
+        """Return the place of a journal's queue.
+
+        Raises:
+            ConfigurationError: The address is invalid.
+        """
+        return cls(parse_address(address))
+
+    def failure(self, error: Exception) -> JournalError:
+        """Return what is raised for a fault of the driver or the network."""
+        if isinstance(error, psycopg.Error):
+            return describe(self.address, error)
+        return describe_unreachable(self.address, error)
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[Queries]:
+        """Give pgqueuer's queries over a connection; its tables are made where there are none. Raises what the driver raises."""
+        async with await self._connect() as connection:
+            settings = DBSettings(prefix=PREFIX, channel=Channel(f"treadle_queue_{await _schema_of(connection)}"))
+            queries = Queries(
+                PsycopgDriver(connection), qbe=QueryBuilderEnvironment(settings), qbq=QueryQueueBuilder(settings)
+            )
+            await _build(connection, queries)
+            yield queries
+
+    @asynccontextmanager
+    async def heard(self) -> AsyncIterator[AsyncIterator[bool]]:
+        """Give True where something was put into the queue, and False where the journal's bell rings.
+
+        Raises:
+            JournalError: The connection was lost.
+        """
+        try:
+            async with await self._connect() as connection:
+                queue = f"treadle_queue_{await _schema_of(connection)}"
+                bells = [f"treadle_bell_{table}" for table in await _bell_tables(connection)]
+                for channel in (queue, *bells):
+                    await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+
+                async def notes() -> AsyncIterator[bool]:
+                    async for note in connection.notifies():
+                        if note.channel != queue:
+                            yield False
+                        elif json.loads(note.payload).get("operation") == "insert":
+                            yield True
+
+                yield notes()
+        except FAULTS as error:
+            raise self.failure(error) from error
+
+    @asynccontextmanager
+    async def on_watch(self, me: str) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
+        """Give what keeps the watch, or takes it when nobody keeps it: it returns whether it is kept here.
+
+        Raises:
+            JournalError: The connection was lost.
+        """
+        try:
+            async with await self._connect() as connection:
+                await connection.execute(_WATCH)
+
+                async def keep() -> bool:
+                    found = await connection.execute(_KEEP, {"me": me, "seconds": WATCH_SECONDS})
+                    return await found.fetchone() is not None
+
+                yield keep
+        except FAULTS as error:
+            raise self.failure(error) from error
+
+    async def hang_bell(self) -> None:
+        """Let the journal ring when something is left in it. The journal has its tables."""
+        try:
+            async with await self._connect() as connection, connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_BUILDING,))
+                found = await connection.execute(
+                    "SELECT FROM pg_trigger WHERE tgname = 'treadle_ring' AND tgrelid = 'inbox'::regclass"
+                )
+                if await found.fetchone() is None:
+                    for statement in _BELL:
+                        await connection.execute(statement)
+        except FAULTS as error:
+            raise self.failure(error) from error
+
+    async def _connect(self) -> psycopg.AsyncConnection[Any]:
+        return await psycopg.AsyncConnection.connect(
+            make_conninfo(**self.address.parameters), autocommit=True, prepare_threshold=None
+        )
+
+
+async def take(queries: Queries, entry: str, *, owner: UUID, stale: timedelta) -> Job | None:
+    """Take the first job of an entry point, or one whose worker gave no sign of life for too long; None where there is none."""
+    jobs = await queries.dequeue(
+        batch_size=1,
+        entrypoints={QueueEntrypoint(entry): EntrypointExecutionParameter(concurrency_limit=0)},
+        queue_manager_id=QueueManagerId(owner),
+        global_concurrency_limit=None,
+        heartbeat_timeout=stale,
+    )
+    return jobs[0] if jobs else None
+
+
+async def _schema_of(connection: psycopg.AsyncConnection[Any]) -> int:
+    found = await connection.execute("SELECT coalesce(current_schema()::regnamespace::oid::bigint, 0)")
+    row = await found.fetchone()
+    return 0 if row is None else int(row[0])
+
+
+async def _bell_tables(connection: psycopg.AsyncConnection[Any]) -> list[int]:
+    """Return the tables that ring, by the number that is part of their channel's name."""
+    found = await connection.execute(
+        "SELECT oid::bigint FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relname IN ('inbox', 'due')"
+    )
+    return [int(oid) for (oid,) in await found.fetchall()]
+
+
+async def _build(connection: psycopg.AsyncConnection[Any], queries: Queries) -> None:
+    """Make the queue's tables where there are none; lead older ones to pgqueuer's version. One process at a time."""
+    await connection.execute("SELECT pg_advisory_lock(%s)", (_BUILDING,))
+    try:
+        if await queries.schema_is_installed():
+            await queries.upgrade()
+        else:
+            await queries.install(create_schema=False)
+    finally:
+        await connection.execute("SELECT pg_advisory_unlock(%s)", (_BUILDING,))
