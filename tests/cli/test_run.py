@@ -127,6 +127,7 @@ def test_the_command_after_a_deadline_names_a_later_one(treadle, greps):
     ran = treadle("run", "--deadline", "2001-09-09", *treadle.served(greps), "Search", code=10)
 
     then = ran.stderr.splitlines()[-1]
+    assert "has passed. Give a later deadline to continue." in ran.stderr
     assert "--max-wall-time-seconds" not in then
     treadle(*shlex.split(then)[2:], "--max-tool-calls", "2", code=10)
     assert len(greps.requests) == 3

@@ -394,6 +394,9 @@ async def test_a_deadline_that_has_passed_is_named() -> None:
     assert "2001-09-09T01:46:40+00:00" in result.message
     assert "0.0 of 0.0" not in result.message
     assert (result.reason, result.report()["budget"]) == ("budget_exceeded", "max_wall_time_seconds")
+    assert result.message == "The run's deadline, 2001-09-09T01:46:40+00:00, has passed."
+    assert result.next_step == "Give a later deadline to continue."
+    assert result.next_safe_action == "Ask the user whether to continue with a later deadline."
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,8 @@ async def test_the_nearer_of_deadline_and_wall_time_budget_counts() -> None:
         result = await agent.run("go", session=session, deadline=datetime.now(UTC) + timedelta(days=365))
 
     assert result.report()["limit"] == 0
+    assert result.next_step == "Increase the limit to continue."
+    assert "larger budget" in result.next_safe_action
 
 
 @pytest.mark.parametrize("deadline", [datetime(2030, 1, 1), float("nan"), float("inf"), True, "tomorrow"])

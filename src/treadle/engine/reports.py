@@ -88,12 +88,20 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
         action = self.reason.next_safe_action
         if self.reason is StopReason.INPUT_REQUIRED:
             action = f"{action} {self.message}"
+        if self._has_met_deadline:
+            action = "Ask the user whether to continue with a later deadline."
         return self._after_doubts(action)
 
     @property
     def next_step(self) -> str:
         """What the person who reads it may do next."""
-        return self._after_doubts(self.reason.next_step)
+        step = "Give a later deadline to continue." if self._has_met_deadline else self.reason.next_step
+        return self._after_doubts(step)
+
+    @property
+    def _has_met_deadline(self) -> bool:
+        """Whether a deadline ended the run: a larger limit would not help it."""
+        return self.reason is StopReason.BUDGET_EXCEEDED and "deadline" in (self.stop.details or {})
 
     def _after_doubts(self, action: str) -> str:
         if not self.in_doubt:

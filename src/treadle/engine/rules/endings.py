@@ -65,7 +65,7 @@ def time_stop(reached: LimitReached, *, deadline: float | None) -> Stop:
     if deadline is None:
         return stop
     instant = datetime.fromtimestamp(deadline, UTC).isoformat(timespec="seconds")
-    message = f"The run's deadline, {instant}, has passed. Give a later one to continue."
+    message = f"The run's deadline, {instant}, has passed."
     return msgspec.structs.replace(stop, message=message, details={"deadline": instant})
 
 
