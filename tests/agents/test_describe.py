@@ -96,6 +96,7 @@ CHANGES: dict[str, Any] = {
     "history": "current",
     "guards": Guards(repeats=7),
     "on_limit": "report",
+    "cancel_siblings": "on_unsafe_error",
     "unpriced": "warn",
     "parallel_hint": False,
     "in_doubt": "tell",

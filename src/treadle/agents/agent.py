@@ -30,7 +30,7 @@ from treadle.budgets import Budget, Deadline, Guards
 from treadle.context.compilers import compiler_for
 from treadle.engine.lifecycle import Lifecycle
 from treadle.engine.reports import Output, RunResult
-from treadle.engine.spec import AgentSpec, DoneWhen, InDoubt, fingerprint_of
+from treadle.engine.spec import AgentSpec, CancelSiblings, DoneWhen, InDoubt, fingerprint_of
 from treadle.errors import ConfigurationError, check_options, parameters_of, shown
 from treadle.events import Subscriber
 from treadle.messages import Message
@@ -97,6 +97,9 @@ class Agent(Generic[Deps, Output]):
             Of more, the biggest are shortened first, and kept whole as artifacts. Never more than half of a known window.
         done_when: A function of the session that says when the work is done. It is asked after each batch of calls: with
             `Done(payload)` or True the run ends as `done_condition_satisfied`, and with False or None it continues.
+        cancel_siblings: What a call that acts and ends with an error means for the other calls of its response: `never`, nothing
+            but that calls which need what it was to change are skipped; `on_unsafe_error`, those that only read are cut off,
+            those that have not started do not start, and each is told so.
         unpriced: With max_total_cost and a model whose price nobody knows: `refuse` to run, or `warn` and run.
         parallel_hint: Whether the descriptions of tools that only read say that calls may be issued in parallel.
         subscribers: Called with every event; what they do or raise changes nothing.
@@ -137,6 +140,7 @@ class Agent(Generic[Deps, Output]):
         history: Literal["all", "current"] = "all",
         guards: Guards | None = None,
         on_limit: Literal["summarize", "report"] = "summarize",
+        cancel_siblings: CancelSiblings = "never",
         unpriced: Literal["refuse", "warn"] = "refuse",
         parallel_hint: bool = True,
         in_doubt: InDoubt | None = None,
@@ -171,6 +175,7 @@ class Agent(Generic[Deps, Output]):
             output=None if output is None else _typed(output),
             guards=guards or Guards(),
             on_limit=checked_word("on_limit", on_limit, ("summarize", "report")),
+            cancel_siblings=checked_word("cancel_siblings", cancel_siblings, ("never", "on_unsafe_error")),
             unpriced=checked_word("unpriced", unpriced, ("refuse", "warn")),
             in_doubt=checked_word("in_doubt", in_doubt, ("ask", "tell", None)),
             done_when=checked_condition(done_when),

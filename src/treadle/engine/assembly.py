@@ -28,6 +28,7 @@ from treadle.engine.tool_calls.invocation import Invoker
 from treadle.engine.tool_calls.limits import BatchTime
 from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
+from treadle.engine.tool_calls.siblings import Siblings
 from treadle.events import Subscriber
 from treadle.hooks.interceptors import in_order
 from treadle.ports import Approver, Hook, Model, Moment, Policy
@@ -209,7 +210,7 @@ def _execution(about: AgentSpec, host: Host, offering: Offering, asides: Asides,
         early=early,
         interrupt=interrupt,
         conditions=Conditions(ledger=ledger, done=done, tries=tries, interrupt=interrupt),
-        result_chars=host.meter.budget.max_tool_result_chars,
+        siblings=Siblings(about.cancel_siblings),
     )
 
 

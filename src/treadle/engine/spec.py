@@ -15,13 +15,17 @@ from treadle.tools import Done, Runner, Tool
 if TYPE_CHECKING:
     from treadle.validation.typed import Typed
 
-__all__ = ["AgentSpec", "DoneWhen", "InDoubt", "fingerprint_of"]
+__all__ = ["AgentSpec", "CancelSiblings", "DoneWhen", "InDoubt", "fingerprint_of"]
 
 DoneWhen: TypeAlias = Callable[[CheckView], Done | bool | Awaitable[Done | bool | None] | None]
 """Returns `Done(payload)` or True to end the run, and False or None to continue."""
 
 InDoubt: TypeAlias = Literal["ask", "tell"]
 """Who decides on a call of unknown outcome: a person is asked, or the model is told."""
+
+
+CancelSiblings: TypeAlias = Literal["never", "on_unsafe_error"]
+"""Whether a call that acts and ends with an error cancels the other calls of its response."""
 
 
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -58,6 +62,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     in_doubt: InDoubt | None
     approval_seconds: float
     batch_seconds: float | None
+    cancel_siblings: CancelSiblings = "never"
     done_when: DoneWhen | None
     subscribers: tuple[Subscriber, ...]
     max_depth: int

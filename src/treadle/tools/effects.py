@@ -100,7 +100,7 @@ class CallStatus(StrEnum):
     TIMEOUT = "timeout"
     """A tool that only reads ran out of time."""
     CANCELLED = "cancelled"
-    """The run was cancelled, and the call surely changed nothing."""
+    """The run was cancelled, or a parallel call failed, and the call surely changed nothing."""
     SKIPPED = "skipped"
     """A limit or another call prevented it. The tool was not started."""
     OUTCOME_UNKNOWN = "outcome_unknown"

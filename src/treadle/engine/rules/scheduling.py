@@ -8,7 +8,7 @@ import msgspec
 from treadle.canonical import copied
 from treadle.tools import CheckedCall
 
-__all__ = ["claims_alone", "conflicts", "group"]
+__all__ = ["claims_alone", "conflicts", "group", "named_resources"]
 
 
 def group(calls: Sequence[CheckedCall]) -> list[list[CheckedCall]]:
@@ -52,7 +52,7 @@ _ANYTHING: Mapping[str, str] = {"*": "read"}
 
 
 def _claim(call: CheckedCall) -> _Claim:
-    named = _resources(call)
+    named = named_resources(call)
     return _Claim(call.effect.is_read, _ANYTHING if named is None and call.effect.is_read else named)
 
 
@@ -74,7 +74,7 @@ def _joined(one: _Claim, other: _Claim) -> _Claim:
     return _Claim(is_read, {**one.resources, **writes})
 
 
-def _resources(call: CheckedCall) -> Mapping[str, str] | None:
+def named_resources(call: CheckedCall) -> Mapping[str, str] | None:
     """Return what a call touches, or None when nobody can tell."""
     if call.tool.resources is None:
         return None

@@ -64,6 +64,8 @@ class Attempts:
     ) -> None:
         self._ledger = ledger
         self._contract = Contract(ledger=ledger, contracts=contracts, max_chars=budget.max_tool_result_chars)
+        self.result_chars = budget.max_tool_result_chars
+        """Characters of a result that the model is shown; None for no limit."""
         self._interrupt = interrupt
         self._budget = budget
         self._hooks = hooks

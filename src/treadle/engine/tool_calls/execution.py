@@ -19,6 +19,7 @@ from treadle.engine.tool_calls.finishing import Finisher
 from treadle.engine.tool_calls.limits import Held
 from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
+from treadle.engine.tool_calls.siblings import Siblings
 from treadle.errors import IntentNotStored
 from treadle.events import AnyEvent, ToolResumed, ToolStarted
 from treadle.messages import ToolCall
@@ -38,7 +39,7 @@ class Execution:
     """Carries out the batches of one run.
 
     Args:
-        result_chars: Characters of a result that the model is shown; None for no limit.
+        siblings: What the failure of one call means for the others.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Execution:
         early: EarlyCalls,
         interrupt: Interrupt,
         conditions: Conditions,
-        result_chars: int | None,
+        siblings: Siblings,
     ) -> None:
         self._ledger = ledger
         self._recovery = recovery
@@ -63,7 +64,8 @@ class Execution:
         self.early = early
         self._interrupt = interrupt
         self._conditions = conditions
-        self._result_chars = result_chars
+        self._result_chars = attempts.result_chars
+        self._siblings = siblings
         self._finisher = Finisher(run_id="", step=0, last_id="", state=ledger.state)
         self._batch: Batch | None = None
         self._done: Stop | None = None
@@ -109,6 +111,7 @@ class Execution:
         # Of a response that was just received, nothing can have a result yet.
         self._done = self._conditions.begin() if batch.proposal is None else None
         self._batch = batch
+        self._siblings.begin()
         started = [state for state in batch.calls if state.started is not None]
         self._in_doubt = frozenset([state.call.id for state in started if may_have_acted(state)])
         self._suspended = {
@@ -138,8 +141,17 @@ class Execution:
             await self._wait_until_clear(calls)
             if self._has_ended:
                 await self._leave(calls)
-            else:
-                await self._run_group(calls)
+            elif independent := await self._independent(calls):
+                await self._run_group(independent)
+
+    async def _independent(self, calls: Sequence[CheckedCall]) -> Sequence[CheckedCall]:
+        """Answer the calls that may not start because another one failed, and return the others."""
+        refused = {call.id: result for call in calls if (result := self._siblings.refusal(call)) is not None}
+        if not refused:
+            return calls
+        results = [self._left_open(call) or refused[call.id] for call in calls if call.id in refused]
+        await self._ledger.record(*map(self._finisher.finished, results))
+        return [call for call in calls if call.id not in refused]
 
     # --- groups
 
@@ -174,7 +186,7 @@ class Execution:
         with await self._slots.wait() as slot:
             if self._has_ended:
                 await self._leave([call])
-            elif await self._start([call], slot):
+            elif await self._independent([call]) and await self._start([call], slot):
                 await self._carry_out(call, slot)
 
     async def _start(self, calls: Sequence[CheckedCall], held: Held, *before: AnyEvent) -> Sequence[CheckedCall]:
@@ -219,13 +231,16 @@ class Execution:
                 await self._leave([call])
                 return
             try:
-                result = await self._attempts.run(call)
+                running = self._attempts.run(call)
+                is_cut = self._siblings.may_cut(call)
+                result = await (self._siblings.watched(call, asyncio.create_task(running)) if is_cut else running)
             except Suspended as suspended:
                 event = suspended.event(call_id=call.id, tool=call.name, step=self._finisher.step)
                 await self._ledger.record(event, durable=True)
                 return
         # What was done to the world is known to have been done, whatever happens next: else a crash would leave it in doubt.
         await self._ledger.record(self._finisher.finished(result), durable=not call.effect.is_read)
+        self._siblings.finished(call, result)
         if self._done is None:
             self._done = self._conditions.ended_by([result])
 

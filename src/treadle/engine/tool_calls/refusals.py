@@ -30,10 +30,12 @@ __all__ = [
     "not_storable",
     "of_response",
     "over_budget",
+    "prerequisite_failed",
     "repeated",
     "repeated_words",
     "run_ended",
     "run_stopped",
+    "sibling_failed",
     "stopped",
     "stops_here",
     "too_often_words",
@@ -262,6 +264,23 @@ def run_stopped(call: ToolCall | CheckedCall, *, is_cancel: bool) -> ToolResult:
 def run_ended(call: ToolCall | CheckedCall) -> ToolResult:
     """Another call of the batch has ended the run."""
     return failed_result(call, CallStatus.SKIPPED, "Not executed: the run has ended.", code="run_ended")
+
+
+def prerequisite_failed(call: CheckedCall, needed: CheckedCall) -> ToolResult:
+    """The call names a resource that a failed call before it was to write."""
+    message = (
+        f"Skipped: a prerequisite tool call failed: `{needed.name}` ({needed.id}), which was to change what this call needs. "
+        "Look at its result first."
+    )
+    extra = {"prerequisite": needed.id}
+    return failed_result(call, CallStatus.SKIPPED, message, code="prerequisite_failed", extra=extra)
+
+
+def sibling_failed(call: CheckedCall, failed: CheckedCall) -> ToolResult:
+    """Another call of the response failed, and the agent's policy is that the others end with it."""
+    message = f"Cancelled: parallel tool call {failed.name} errored."
+    extra = {"errored_call": failed.id}
+    return failed_result(call, CallStatus.CANCELLED, message, code="sibling_failed", extra=extra)
 
 
 def batch_time_over(call: ToolCall | CheckedCall, seconds: float | None) -> ToolResult:

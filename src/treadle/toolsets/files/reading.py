@@ -116,6 +116,7 @@ def read_tool(root: Root) -> Tool:
         effect="read",
         timeout=60.0,
         run=partial(_read, root),
+        resources=lambda given: {root.resource(given["path"]): "read"},
         aliases=PATH_NAMES,
         validate=lambda given: root.check(given.get("path", ".")),
         subjects=lambda given: {"path": root.subject(given["path"])},

@@ -133,6 +133,14 @@ class Root:
                 raise from_os_error(path, error) from error
             return self._below(place, asked=path)
 
+    def resource(self, path: str) -> str:
+        """Return what calls on the same file claim, by whichever name or root: `file:` and where it really is.
+
+        Raises:
+            Rejected: It lies outside the root, or can be no path.
+        """
+        return f"file:{Path(self._path, *self.canonical(path))}"
+
     def check(self, path: str) -> None:
         """Look where a path leads, before anybody is asked about it. What is open later is checked again.
 

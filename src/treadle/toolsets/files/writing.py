@@ -152,7 +152,7 @@ def _check_edits(root: Root, arguments: JsonObject) -> None:
 
 
 def _resources(root: Root, arguments: JsonObject) -> dict[str, str]:
-    return {f"file:{'/'.join(root.canonical(arguments['path']))}": "write"}
+    return {root.resource(arguments["path"]): "write"}
 
 
 def _write(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
