@@ -97,6 +97,7 @@ CHANGES: dict[str, Any] = {
     "guards": Guards(repeats=7),
     "on_limit": "report",
     "cancel_siblings": "on_unsafe_error",
+    "max_depth": 1,
     "unpriced": "warn",
     "parallel_hint": False,
     "in_doubt": "tell",

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from treadle.budgets import Budget, Guards
 from treadle.engine.spec import DoneWhen
@@ -22,18 +22,17 @@ __all__ = [
     "check_values",
     "checked_chars",
     "checked_choice",
+    "checked_choices",
     "checked_condition",
     "checked_hooks",
     "checked_name",
     "checked_seconds",
     "checked_subscribers",
     "checked_task",
-    "checked_word",
     "equipped",
     "require_type",
 ]
 
-_Word = TypeVar("_Word", bound=str | None)
 _LONGEST_SECONDS = 100 * 366 * 86400.0
 _LONGEST_NAME = 200
 _FEWEST_CHARS = 100
@@ -166,10 +165,18 @@ def _checked_depth(value: object) -> int:
     return value
 
 
-def checked_word(word: str, value: _Word, known: Sequence[_Word]) -> _Word:
-    if value not in known:
-        raise ConfigurationError(f"{word} is {' or '.join(map(repr, known))}; got {shown(value)}.")
-    return value
+def checked_choices(on_limit: object, unpriced: object, in_doubt: object, cancel_siblings: object) -> dict[str, Any]:
+    """Return the choices of an agent's description by name; raise ConfigurationError where one is not among those that there are."""
+    given: dict[str, tuple[object, Sequence[str | None]]] = {
+        "on_limit": (on_limit, ("summarize", "report")),
+        "unpriced": (unpriced, ("refuse", "warn")),
+        "in_doubt": (in_doubt, ("ask", "tell", None)),
+        "cancel_siblings": (cancel_siblings, ("never", "on_unsafe_error")),
+    }
+    for name, (value, known) in given.items():
+        if value not in known:
+            raise ConfigurationError(f"{name} is {' or '.join(map(repr, known))}; got {shown(value)}.")
+    return {name: value for name, (value, _) in given.items()}
 
 
 def _require_list(word: str, value: object) -> None:

@@ -24,8 +24,6 @@ from treadle.errors import (
 from treadle.events import AnyEvent, ToolFinished
 from treadle.fields import Documented, checked
 from treadle.messages import user_message
-from treadle.mock import MockProvider
-from treadle.mock.model import ScriptedModel, call, text
 from treadle.ports import ModelRequest, ToolSpec
 from treadle.resolve.models import resolve_model
 from treadle.tooling.toolbox import Contracts, spec_of
@@ -243,6 +241,7 @@ def _said(row: Mapping[str, Any]) -> str:
 
 async def _run_again(tool: Tool, where: str, example: ToolExample) -> list[ToolFinding]:
     """Make a recorded call again, as a run makes it, and compare."""
+    from treadle.mock.model import ScriptedModel, call, text  # noqa: PLC0415 - importing all names of the face must stay cheap
 
     def found(message: str) -> list[ToolFinding]:
         return [ToolFinding(tool=tool.name, level="error", where=f"{where}, run again", message=message)]
@@ -300,6 +299,8 @@ async def _refused_by(dialect: str, tools: Sequence[Tool]) -> list[ToolFinding]:
 
 
 async def _refusal(dialect: str, specs: tuple[ToolSpec, ...]) -> str | None:
+    from treadle.mock import MockProvider  # noqa: PLC0415 - as above
+
     async with MockProvider(["ok"]) as server:
         model = resolve_model(f"{dialect}:any", base_url=server.base_url, api_key="none", stream=False)
         try:

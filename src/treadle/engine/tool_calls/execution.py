@@ -66,6 +66,7 @@ class Execution:
         self._conditions = conditions
         self._result_chars = attempts.result_chars
         self._siblings = siblings
+        self._has_siblings = False
         self._finisher = Finisher(run_id="", step=0, last_id="", state=ledger.state)
         self._batch: Batch | None = None
         self._done: Stop | None = None
@@ -111,7 +112,9 @@ class Execution:
         # Of a response that was just received, nothing can have a result yet.
         self._done = self._conditions.begin() if batch.proposal is None else None
         self._batch = batch
-        self._siblings.begin()
+        self._has_siblings = len(batch.calls) > 1
+        if self._has_siblings:
+            self._siblings.begin()
         started = [state for state in batch.calls if state.started is not None]
         self._in_doubt = frozenset([state.call.id for state in started if may_have_acted(state)])
         self._suspended = {
@@ -232,7 +235,7 @@ class Execution:
                 return
             try:
                 running = self._attempts.run(call)
-                is_cut = self._siblings.may_cut(call)
+                is_cut = self._has_siblings and self._siblings.may_cut(call)
                 result = await (self._siblings.watched(call, asyncio.create_task(running)) if is_cut else running)
             except Suspended as suspended:
                 event = suspended.event(call_id=call.id, tool=call.name, step=self._finisher.step)
@@ -240,7 +243,8 @@ class Execution:
                 return
         # What was done to the world is known to have been done, whatever happens next: else a crash would leave it in doubt.
         await self._ledger.record(self._finisher.finished(result), durable=not call.effect.is_read)
-        self._siblings.finished(call, result)
+        if self._has_siblings:
+            self._siblings.finished(call, result)
         if self._done is None:
             self._done = self._conditions.ended_by([result])
 
