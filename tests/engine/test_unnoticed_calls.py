@@ -5,10 +5,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from pipeline_tools import Recorder, act, content, on_fake_clock, read, run_calls, statuses, tool_of, types
-from treadle import Agent, Command, Decision, ProcessResult, Tool
+from treadle import Agent, Budget, Command, Decision, ProcessResult, Tool
 from treadle.engine.rules.scheduling import claims_alone, conflicts
 from treadle.events import AnyEvent
 from treadle.messages import ToolCall
@@ -163,3 +164,16 @@ async def test_an_unknown_tool_is_told_with_those_that_resemble_it(name: str, sa
 
     assert content(result)["message"] == f"There is no tool named {name!r}. {said}"
     assert sorted(content(result)["did_you_mean"]) == [one.name for one in tools if one.name in said]
+
+
+@pytest.mark.parametrize("value", [list(range(5_000)), [{"a": "é\n" * 10}] * 500], ids=["numbers", "objects"])
+async def test_what_the_model_is_shown_of_a_long_result_says_how_much_there_is_and_where(value: Any) -> None:
+    result = await run_calls(call("look"), tools=[read(Recorder(value))], budget=Budget(max_tool_result_chars=1_000))
+
+    shown = content(result)
+    assert sorted(shown) == ["artifact", "preview", "shown_chars", "total_chars", "truncated"]
+    whole = msgspec.json.encode(value).decode()
+    assert shown["truncated"] is True
+    assert (shown["total_chars"], shown["shown_chars"]) == (len(whole), len(shown["preview"]))
+    assert whole.startswith(shown["preview"])
+    assert shown["artifact"].startswith("a_")

@@ -29,7 +29,7 @@ from treadle import (
     list_doubts,
     open_session,
 )
-from treadle.events import AnyEvent
+from treadle.events import AnyEvent, ToolResolved
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.store.approvals import waiting_approvals
 from treadle.ports import InboxMessage, Journal
@@ -117,6 +117,31 @@ async def test_a_doubt_of_an_agent_that_has_ended_is_told_to_its_callers_model(
         await check_session(session)
     assert "4711" in heard(above)
     assert bank.paid == ["7"]
+
+
+@pytest.mark.row("ST10")
+@pytest.mark.parametrize("by_parent", [False, True])
+async def test_a_doubt_of_an_agent_that_waits_for_a_person_is_told_to_its_own_model_alone(
+    journal: Journal, bank: Bank, by_parent: bool
+) -> None:
+    await break_off(journal, bank)
+    below, above = ScriptedModel([call("pay", id="q", invoice="8"), text("Paid.")]), ScriptedModel([text("I see.")])
+    clerk = Agent(below, tools=[bank.tool()], policy=ask("pay"), in_doubt="tell")
+    agent = Agent(above, tools=[clerk.as_tool("clerk", "Have it paid.")], policy=allow("*"), in_doubt="tell")
+    async with open_session(journal, id="s") as session:
+        waiting = await agent.resume(session)
+    [approval] = [one for one in waiting.approvals if one.call_id == "q"]
+    async with open_session(journal, id="s" if by_parent else approval.session_id) as session:
+        await session.resolve("p", Done({"receipt": 4711}), by="ada")
+    async with open_session(journal, id="s") as session:
+        assert [event for event in await session.events() if isinstance(event, ToolResolved)] == []
+        await session.answer(approval.id, "allow")
+        done = await agent.resume(session)
+        await check_session(session)
+
+    assert (done.reason, bank.paid) == ("completed", ["7", "8"])
+    assert "4711" in heard(below)
+    assert "4711" not in heard(above)
 
 
 @pytest.mark.row("ST10")
