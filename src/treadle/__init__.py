@@ -152,6 +152,9 @@ if TYPE_CHECKING:
     from treadle.toolsets.guidance import folder_instructions as folder_instructions
     from treadle.toolsets.guidance import skill_tool as skill_tool
     from treadle.toolsets.http_answers import http_rejection as http_rejection
+    from treadle.toolsets.mcp.files import McpEntry as McpEntry
+    from treadle.toolsets.mcp.files import mcp_entries as mcp_entries
+    from treadle.toolsets.mcp.files import mcp_servers as mcp_servers
     from treadle.toolsets.mcp.toolset import McpTools as McpTools
     from treadle.toolsets.mcp.toolset import mcp_server as mcp_server
     from treadle.toolsets.on_demand import OnDemand as OnDemand
@@ -215,6 +218,7 @@ _HOMES = {
     "InvalidArguments": "errors",
     "JournalError": "errors",
     "Landlock": "sandboxes.runners",
+    "McpEntry": "toolsets.mcp.files",
     "McpTools": "toolsets.mcp.toolset",
     "Message": "messages",
     "ModelError": "errors",
@@ -331,7 +335,9 @@ _HOMES = {
     "load_goal": "agents.objectives",
     "load_subagents": "agents.definitions",
     "local_servers": "resolve",
+    "mcp_entries": "toolsets.mcp.files",
     "mcp_server": "toolsets.mcp.toolset",
+    "mcp_servers": "toolsets.mcp.files",
     "open_journal": "resolve",
     "open_session": "resolve",
     "operation": "toolsets.operations",

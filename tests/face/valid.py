@@ -289,7 +289,14 @@ def _mcp_tools(world: World) -> Any:
     return treadle.mcp_server("raw", [sys.executable, str(raw), str(world.folder)])
 
 
+def _mcp_file(world: World) -> Any:
+    path = world.folder / ".mcp.json"
+    path.write_text('{"mcpServers": {"x": {"command": "true"}}}')
+    return path
+
+
 _INSTANCES: dict[str, Callable[[World], Any]] = {
+    "McpEntry": lambda world: treadle.McpEntry("x", {"command": "true"}),
     "McpTools": _mcp_tools,
     "McpServer": lambda world: _mcp_tools(world).server,
     "Agent": _agent,
@@ -359,7 +366,10 @@ NAMED: dict[str, Any] = {
     "Meter.first_reached.counts": (("max_tool_calls", 1),),
     "PgQueuerDispatcher.address": "postgresql://127.0.0.1:1/nowhere?connect_timeout=1",
     "MockProvider.script": ["x"],
+    "McpEntry.said": {"command": "true"},
+    "mcp_entries.path": _mcp_file,
     "mcp_server.command": ("true",),
+    "mcp_servers.path": _mcp_file,
     "ReplayModel.path": _recording,
     "Renamed.names": {"lookup": "find"},
     "Run.remember.origin": {},

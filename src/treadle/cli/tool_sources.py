@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from treadle import (
+    McpTools,
     ShellTools,
     Tool,
     Toolset,
@@ -23,6 +24,7 @@ from treadle import (
     writing_tools,
 )
 from treadle.cli.exits import UsageError
+from treadle.cli.input.mcp import tools_of
 from treadle.cli.input.places import names_file
 from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.output.text import one_line
@@ -46,18 +48,25 @@ def load_tools(settings: Settings, *, may_write: bool = False) -> tuple[Tool | T
     acting = (*reading, *writing_tools(settings.root), shell_tool(settings.root))
     definitions = [source for source in settings.tools if _defines_subagents(source)]
     others = [source for source in settings.tools if source not in definitions]
-    spawning = [_subagents(definitions)] if definitions else []
+    spawning: list[Tool | Toolset] = [_subagents(definitions)] if definitions else []
     if not others:
-        return (*(acting if may_write else reading), *spawning)
+        return (*(acting if may_write else reading), *spawning, *_servers(settings))
     own: dict[str, Tool | Toolset] = {tool.name: tool for tool in (*acting, fetch_tool())}
     own["background"] = ShellTools(settings.root)
     # By identity: one tool may be named twice, two tools of one name are a conflict.
     found: dict[int, Tool | Toolset] = {}
     for source in others:
         found.update({id(tool): tool for tool in _load(source, own)})
+    if any("mcp" in source.text.split(",") for source in others):
+        spawning += _servers(settings)
     if id(own["background"]) in found:  # it has the shell tool, too
         found.pop(id(own["shell"]), None)
     return (*found.values(), *spawning)
+
+
+def _servers(settings: Settings) -> list[McpTools]:
+    """Return the toolsets of the MCP servers that are used. One whose entry is wrong is told with its file."""
+    return [tools_of(one, settings.root) for one in settings.mcp if one.is_used]
 
 
 def _defines_subagents(source: ToolSource) -> bool:
@@ -76,7 +85,7 @@ def _load(source: ToolSource, own: dict[str, Tool | Toolset]) -> Iterable[Tool |
         return _tools_of_file(source.folder / text)
     if ":" in text:
         return _tools_of_attribute(text)
-    return [_own(name.strip(), own) for name in text.split(",")]
+    return [_own(name.strip(), own) for name in text.split(",") if name.strip() != "mcp"]
 
 
 def _own(name: str, own: dict[str, Tool | Toolset]) -> Tool | Toolset:

@@ -26,6 +26,7 @@ from treadle.cli.input.flags import (
     add_running,
     add_tools_flag,
 )
+from treadle.cli.input.mcp_options import add_mcp, add_program, split_program
 from treadle.cli.input.person_options import add_approve, add_resolve
 from treadle.cli.input.readers import LONGEST_SECONDS, port
 from treadle.cli.input.session_options import ACTIONS, add_actions, add_filters
@@ -67,6 +68,7 @@ COMMANDS = {
     "permissions": "list the rules that hold and where they come from, or try them on a call",
     "tools": "list the tools, or check their contracts",
     "describe": "show the agent that these flags and this configuration make",
+    "mcp": "list, add, remove, approve or test MCP servers",
     "models": "list what is known of models: windows, limits, inputs, prices",
     "config": "show what is configured, and where it comes from",
     "trust": "list, approve or revoke the folders whose own rules and hooks count",
@@ -148,6 +150,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     is_waiting: bool = False
     after: int = 0
     """The number of an event."""
+    command_line: list[str] = []
+    """Of an MCP server: its program and arguments, or its address."""
+    variables: list[str] = []
+    headers: list[str] = []
+    scope: str | None = None
+    """Whose file of MCP servers: `user` or `project`."""
     model: str | None = None
     base_url: str | None = None
     model_options: dict[str, Any] = {}
@@ -201,8 +209,11 @@ def parse(arguments: Sequence[str]) -> Options:
     """
     _check_command(arguments)
     parser = _parser()
-    namespace, unknown = parser.parse_known_args(list(arguments))
+    words, program = split_program(arguments)
+    namespace, unknown = parser.parse_known_args(words)
     given = vars(namespace)
+    if program is not None:  # what argparse would take for more words of ours
+        given["command_line"], unknown = add_program(given.get("command_line", []), unknown, program)
     if unknown:
         _refuse(unknown[0], str(given.get("command")))
     return Options(**given)
@@ -390,6 +401,7 @@ _FILLERS: dict[str, Callable[[_Parser], None]] = {
     "permissions": _add_permissions,
     "tools": _add_tools,
     "describe": add_running,
+    "mcp": add_mcp,
     "models": _add_models,
     "config": _add_config_command,
     "trust": _add_trust,

@@ -13,9 +13,10 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from treadle import Budget, Guards, ModelFacts, Price
+from treadle import Budget, Guards, ModelFacts, Price, TreadleError
 from treadle.cli.exits import UsageError
 from treadle.cli.input.config import Layer, Owner, Profile, Redaction, read_layer
+from treadle.cli.input.mcp import ListedServer, listed_servers
 from treadle.cli.input.options import APPROVAL_SECONDS, OnApproval, OnLimit, Options
 from treadle.cli.input.places import (
     default_journal,
@@ -76,6 +77,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Files of hooks that count: the person's own, and those of a trusted folder."""
     is_bare: bool = False
     """Whether instruction files, skills and built-in instructions are left out."""
+    mcp: tuple[ListedServer, ...] = ()
+    """MCP servers, whether they are used or wait for approval."""
     notes: tuple[str, ...] = ()
     """What a project's file asks for and does not get: each a sentence."""
 
@@ -98,6 +101,7 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
     profile = _profile(options.profile, [layer for layer in layers if layer.owner == "person"])
     project = next((layer for layer in layers if layer.owner == "project"), None)
     _check_profile(options.profile, layers)
+    servers = _servers(root, environment, notes)
     limits = _limits(options, profile, layers, choice.origins)
     _tighten_limits(limits, project, options, choice.origins, notes)
     saved_in = rules_file(environment)
@@ -124,6 +128,7 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         redaction=_redaction(layers, choice.origins),
         hooks=() if options.is_bare else _hook_files(root, environment, is_trusted=is_trusted),
         is_bare=options.is_bare,
+        mcp=servers,
         notes=tuple(notes),
     )
 
@@ -206,6 +211,23 @@ def _is_trusted(root: Path, environment: Mapping[str, str], notes: list[str]) ->
             f"treadle trust approve {shlex.quote(brought.folder)}"
         )
     return False
+
+
+def _servers(root: Path, environment: Mapping[str, str], notes: list[str]) -> tuple[ListedServer, ...]:
+    """Return the MCP servers. Says which wait for the person, or why a file of them does not count."""
+    try:
+        servers = listed_servers(root, environment)
+    except TreadleError as error:
+        notes.append(f"{error} Its MCP servers are not used.")
+        return ()
+    waiting = [one for one in servers if not one.is_used]
+    if waiting:
+        names = ", ".join(one.entry.name for one in waiting)
+        notes.append(
+            f"MCP servers of {waiting[0].origin} are not used before you approve them: {names}. To see what each would start, run: "
+            f"treadle mcp -C {shlex.quote(str(root.absolute()))}"
+        )
+    return tuple(servers)
 
 
 def _hook_files(root: Path, environment: Mapping[str, str], *, is_trusted: bool) -> tuple[Path, ...]:

@@ -17,7 +17,16 @@ import msgspec
 from treadle.cli.exits import UsageError
 from treadle.cli.input.places import user_config
 
-__all__ = ["Brought", "Trusted", "brought_by", "trusted_folders", "with_trust", "without_trust"]
+__all__ = [
+    "Brought",
+    "Trusted",
+    "brought_by",
+    "read_own",
+    "trusted_folders",
+    "with_trust",
+    "without_trust",
+    "write_own",
+]
 
 _FOLDER = ".treadle"
 _MAX_FILES = 500
@@ -105,6 +114,24 @@ def _place(environment: Mapping[str, str]) -> Path:
     return user_config(environment).with_name("trust.json")
 
 
+def read_own(place: Path) -> bytes | None:
+    """Return a file that only this person writes; None where there is none.
+
+    Raises:
+        UsageError: It cannot be read, or others can write it.
+    """
+    try:
+        status = place.stat()
+        content = place.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"{place} cannot be read: {error.strerror}.") from error
+    if status.st_mode & 0o022 or status.st_uid not in (os.geteuid(), 0):
+        raise UsageError(f"{place} can be written by others: nothing is trusted by it. Run: chmod 600 {place}")
+    return content
+
+
 def trusted_folders(environment: Mapping[str, str]) -> dict[str, Trusted]:
     """Return the folders that the person trusts. A file that was damaged, or that others can write, trusts nothing.
 
@@ -112,15 +139,8 @@ def trusted_folders(environment: Mapping[str, str]) -> dict[str, Trusted]:
         UsageError: The file is not what we have written.
     """
     place = _place(environment)
-    try:
-        status = place.stat()
-        content = place.read_bytes()
-    except FileNotFoundError:
+    if (content := read_own(place)) is None:
         return {}
-    except OSError as error:
-        raise UsageError(f"{place} cannot be read: {error.strerror}.") from error
-    if status.st_mode & 0o022 or status.st_uid not in (os.geteuid(), 0):
-        raise UsageError(f"{place} can be written by others: nothing is trusted by it. Run: chmod 600 {place}")
     try:
         return msgspec.json.decode(content, type=_Page).folders
     except msgspec.MsgspecError as error:
@@ -144,13 +164,20 @@ def without_trust(folder: str, environment: Mapping[str, str]) -> bool:
 
 
 def _write(folders: dict[str, Trusted], environment: Mapping[str, str]) -> None:
-    """Write the file whole or not at all, for the person alone."""
-    place = _place(environment)
+    write_own(_place(environment), msgspec.json.encode(_Page(folders=folders)))
+
+
+def write_own(place: Path, content: bytes) -> None:
+    """Write a file of JSON whole or not at all, for the person alone.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = place.with_name(f".trust.{secrets.token_hex(6)}.new")
     try:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(_Page(folders=folders)), indent=1))
+            file.write(msgspec.json.format(content, indent=1))
             file.flush()
             os.fsync(file.fileno())
         new.replace(place)

@@ -285,7 +285,12 @@ async def _doctor(chat: Conversation, rest: str) -> None:
 
 
 async def _mcp(chat: Conversation, rest: str) -> None:
-    chat.face.tell("No MCP server is configured: this version does not connect to any yet.")
+    servers = chat.settings.mcp
+    rows = [f"  {one.entry.name:<16} {one.state:<9} {one.entry.shown}" for one in servers]
+    hint = "A server that waits is not used. Look at its command, then run: treadle mcp approve NAME"
+    waits = [hint] if any(not one.is_used for one in servers) else []
+    none = ["No MCP server is configured. To add one: treadle mcp add NAME -- COMMAND ARGUMENT..."]
+    chat.face.tell("\n".join([*rows, *waits] or none))
 
 
 async def _exit(chat: Conversation, rest: str) -> None:

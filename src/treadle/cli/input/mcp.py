@@ -1,0 +1,163 @@
+"""MCP servers of a call of the program: the person's own, and those of the folder that the person has approved by their content.
+
+A server of a folder is a program that somebody else has chosen. Nothing of it is started before a person has seen its command; a
+changed entry asks again.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from treadle import ConfigurationError, McpEntry, McpTools, mcp_entries
+from treadle.cli.exits import UsageError
+from treadle.cli.input.places import user_config
+from treadle.cli.input.trust import read_own, write_own
+
+__all__ = [
+    "ListedServer",
+    "approve_server",
+    "listed_servers",
+    "own_file",
+    "project_file",
+    "revoke_server",
+    "tools_of",
+    "with_server",
+    "without_server",
+]
+
+
+class ListedServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that a file names."""
+
+    entry: McpEntry
+    origin: str
+    """The file."""
+    state: Literal["own", "approved", "waiting", "changed"]
+    """Whether it is used: `waiting` and `changed` ask the person first."""
+
+    @property
+    def is_used(self) -> bool:
+        return self.state in ("own", "approved")
+
+
+class _Approved(msgspec.Struct, kw_only=True):
+    folders: dict[str, dict[str, str]] = {}
+    """Digests of approved entries, by folder and name."""
+
+
+def own_file(environment: Mapping[str, str]) -> Path:
+    """Return the place of the person's own servers."""
+    return user_config(environment).with_name("mcp.json")
+
+
+def project_file(folder: Path) -> Path:
+    """Return the place of a folder's servers."""
+    return folder / ".mcp.json"
+
+
+def listed_servers(folder: Path, environment: Mapping[str, str]) -> list[ListedServer]:
+    """Return the servers that hold in a folder, the person's first: of two with one name, the first one holds.
+
+    Raises:
+        ConfigurationError: A file cannot be read.
+    """
+    found: list[ListedServer] = []
+    own, project = own_file(environment), project_file(folder)
+    if os.path.lexists(own):
+        found += [ListedServer(entry=one, origin=str(own), state="own") for one in mcp_entries(own)]
+    if os.path.lexists(project):
+        approved = _approved(environment).folders.get(os.path.realpath(folder), {})
+        found += [
+            ListedServer(entry=one, origin=str(project), state=_state(one, approved)) for one in mcp_entries(project)
+        ]
+    first: dict[str, ListedServer] = {}
+    for one in found:
+        first.setdefault(one.entry.name, one)
+    return list(first.values())
+
+
+def _state(entry: McpEntry, approved: Mapping[str, str]) -> Literal["approved", "waiting", "changed"]:
+    if entry.name not in approved:
+        return "waiting"
+    return "approved" if approved[entry.name] == entry.digest else "changed"
+
+
+def tools_of(server: ListedServer, folder: Path) -> McpTools:
+    """Return the toolset of a server.
+
+    Raises:
+        ConfigurationError: Its entry is wrong, or needs a variable that is not set.
+    """
+    return server.entry.tools(folder=folder.absolute(), is_own=server.state == "own")
+
+
+def approve_server(server: ListedServer, folder: Path, environment: Mapping[str, str]) -> None:
+    """Remember that a person trusts a folder's server as it is now."""
+    page = _approved(environment)
+    page.folders.setdefault(os.path.realpath(folder), {})[server.entry.name] = server.entry.digest
+    write_own(_place(environment), msgspec.json.encode(page))
+
+
+def revoke_server(name: str, folder: Path, environment: Mapping[str, str]) -> bool:
+    """Forget a folder's server. Return whether it was approved."""
+    page = _approved(environment)
+    if page.folders.get(os.path.realpath(folder), {}).pop(name, None) is None:
+        return False
+    write_own(_place(environment), msgspec.json.encode(page))
+    return True
+
+
+def with_server(place: Path, name: str, said: dict[str, Any], *, is_private: bool) -> None:
+    """Write a server into a file, beside those that are there.
+
+    Raises:
+        UsageError: There is one by that name, or the file cannot be written.
+    """
+    servers = _servers_of(place)
+    if name in servers:
+        raise UsageError(f"{place} has a server {name!r} already. To replace it, run first: treadle mcp remove {name}")
+    _write(place, {**servers, name: said}, is_private=is_private)
+
+
+def without_server(place: Path, name: str, *, is_private: bool) -> bool:
+    """Take a server out of a file. Return whether it was there."""
+    servers = _servers_of(place)
+    if servers.pop(name, None) is None:
+        return False
+    _write(place, servers, is_private=is_private)
+    return True
+
+
+def _servers_of(place: Path) -> dict[str, Any]:
+    return {one.name: one.said for one in mcp_entries(place)} if os.path.lexists(place) else {}
+
+
+def _write(place: Path, servers: dict[str, Any], *, is_private: bool) -> None:
+    content = msgspec.json.encode({"mcpServers": servers})
+    if is_private:
+        write_own(place, content)
+        return
+    try:  # a file of the project is for all who work in it
+        place.write_bytes(msgspec.json.format(content, indent=2) + b"\n")
+    except OSError as error:
+        raise UsageError(f"{place} cannot be written: {error.strerror}.") from error
+
+
+def _place(environment: Mapping[str, str]) -> Path:
+    return user_config(environment).with_name("mcp-approved.json")
+
+
+def _approved(environment: Mapping[str, str]) -> _Approved:
+    place = _place(environment)
+    content = read_own(place)
+    if content is None:
+        return _Approved()
+    try:
+        return msgspec.json.decode(content, type=_Approved)
+    except msgspec.MsgspecError as error:
+        raise ConfigurationError(
+            f"{place} is damaged: {error}. Move it away, and approve your servers again."
+        ) from error

@@ -1,0 +1,52 @@
+"""What `treadle mcp` takes. Reads nothing and acts on nothing."""
+
+from collections.abc import Sequence
+
+from treadle.cli.input.flags import Flags, add_config, add_json
+
+__all__ = ["add_mcp", "add_program", "split_program"]
+
+
+def split_program(arguments: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    """Return the words of ours, and those of the program that follows `--`; None for a command that takes no program."""
+    words = list(arguments)
+    if words[:1] != ["mcp"]:
+        return words, None
+    if "--" not in words:
+        return words, []
+    place = words.index("--")
+    return words[:place], words[place + 1 :]
+
+
+def add_program(given: Sequence[str], unknown: Sequence[str], program: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the program or address, and the words that nobody knows. An address may stand after the flags."""
+    flags = [one for one in unknown if one.startswith("-")]
+    return [*given, *([] if flags else unknown), *program], flags
+
+
+def add_mcp(parser: Flags) -> None:
+    """Add what is done with which server."""
+    parser.add_argument(
+        "action", nargs="?", default=None, choices=("list", "add", "remove", "approve", "revoke", "test"),
+        help="list (the default), change, or start one and list its tools",
+    )  # fmt: skip
+    parser.add_argument("name", nargs="?", default=None, metavar="NAME", help="of the server")
+    parser.add_argument(
+        "command_line",
+        nargs="*",
+        metavar="COMMAND",
+        help="with add: -- and the program with its arguments; or an address",
+    )
+    parser.flag(
+        "-e", "--env", dest="variables", action="append", metavar="NAME=VALUE",
+        help="with add: a variable of the program; ${NAME} as the value takes it from yours; repeatable",
+    )  # fmt: skip
+    parser.flag(
+        "--header", dest="headers", action="append", metavar="NAME:VALUE",
+        help="with add: a header of each request to the address; repeatable",
+    )  # fmt: skip
+    parser.flag(
+        "--scope", choices=("user", "project"), help="whose file: yours (user), or the folder's .mcp.json (project)"
+    )
+    add_config(parser)
+    add_json(parser)

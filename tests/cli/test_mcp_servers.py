@@ -1,0 +1,148 @@
+"""`treadle mcp` and the servers of a folder: nothing of a folder is started before a person has seen its command."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RAW = Path(__file__).parents[1] / "toolsets" / "mcp_raw_server.py"
+
+
+@pytest.fixture
+def project(treadle: Any) -> Path:
+    """A folder whose .mcp.json names a server, and a script that calls it."""
+    write(treadle.folder, str(treadle.folder))
+    script = [{"calls": [{"name": "mcp__raw__echo", "arguments": {"text": "hello"}}]}, {"text": "Done."}]
+    (treadle.folder / "s.json").write_text(json.dumps(script))
+    return treadle.folder
+
+
+def write(folder: Path, *arguments: str, **more: Any) -> None:
+    entry = {"command": sys.executable, "args": ["-S", "-E", str(RAW), *arguments], **more}
+    (folder / ".mcp.json").write_text(json.dumps({"mcpServers": {"raw": entry}}))
+
+
+def run(treadle: Any) -> tuple[bool, str]:
+    """Run a task; return whether the server was started, and what a person reads."""
+    (treadle.folder / "log").unlink(missing_ok=True)
+    done = treadle("run", "-m", "script:s.json", "--allow", "mcp__raw__echo", "go", code=0)
+    return (treadle.folder / "log").exists(), done.stderr
+
+
+@pytest.mark.row("E-MCP-TRUST")
+def test_a_server_of_a_folder_is_started_once_its_command_was_approved(treadle: Any, project: Path):
+    ran, words = run(treadle)
+    assert not ran
+    assert "not used before you approve them: raw" in words
+
+    listed = treadle("mcp", code=0).stdout
+    assert "waiting" in listed
+    assert str(RAW) in listed
+
+    assert str(RAW) in treadle("mcp", "approve", "raw", code=0).stdout
+    assert run(treadle)[0]
+
+    write(project, str(project), "hostile")
+    ran, words = run(treadle)
+    assert not ran
+    assert treadle.json("mcp", "--json", code=0)[0]["state"] == "changed"
+
+    treadle("mcp", "approve", code=0)
+    assert run(treadle)[0]
+    treadle("mcp", "revoke", "raw", code=0)
+    assert not run(treadle)[0]
+
+
+@pytest.mark.row("E-MCP-TRUST")
+def test_a_change_of_any_part_of_an_entry_asks_again(treadle: Any, project: Path):
+    for change in ({"env": {"A": "1"}}, {"env": {"A": "${HOME}"}}, {"cwd": "/"}, {"url": "http://127.0.0.1:9/mcp"}):
+        write(project, str(project))
+        treadle("mcp", "approve", code=0)
+        write(project, str(project), **change)
+        assert treadle.json("mcp", "--json", code=0)[0]["state"] == "changed", change
+
+
+def test_what_hides_in_a_command_is_shown(treadle: Any, project: Path):
+    write(project, "a\u200b\n\x1b[2Jb", env={"K": "${SECRET}"})
+
+    shown = treadle("mcp", code=0).stdout
+    assert "<U+200B>" in shown
+    assert "<U+001B>" in shown
+    assert "K=${SECRET}" in shown
+    assert "\x1b" not in shown
+
+
+def test_a_server_is_added_tested_and_removed(treadle: Any):
+    command = ("--", sys.executable, "-S", "-E", str(RAW), str(treadle.folder))
+    added = treadle("mcp", "add", "raw", "-e", "SERVICE_TOKEN=canary-5512ab90cd", *command, code=0)
+    assert "treadle mcp test raw" in added.stdout
+    assert (treadle.home / "mcp.json").stat().st_mode & 0o077 == 0
+
+    tested = treadle("mcp", "test", "raw", code=0).stdout
+    assert "works, 18 tools" in tested
+    assert "mcp__raw__echo" in tested
+    assert "own" in treadle("mcp", "list", code=0).stdout
+    assert "already" in treadle("mcp", "add", "raw", *command, code=2).stderr
+
+    treadle("mcp", "remove", "raw", code=0)
+    assert "No MCP server is configured" in treadle("mcp", code=0).stdout
+    assert "no server 'raw'" in treadle("mcp", "remove", "raw", code=2).stderr
+
+
+def test_a_server_of_the_project_is_written_into_its_file_and_counts_for_who_wrote_it(treadle: Any):
+    treadle(
+        "mcp",
+        "add",
+        "docs",
+        "--scope",
+        "project",
+        "--header",
+        "X-Key: ${DOCS_KEY:-none}",
+        "http://127.0.0.1:9/mcp",
+        code=0,
+    )
+
+    entry = json.loads((treadle.folder / ".mcp.json").read_text())["mcpServers"]["docs"]
+    assert entry == {"type": "http", "url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "${DOCS_KEY:-none}"}}
+    assert treadle.json("mcp", "--json", code=0)[0]["state"] == "approved"
+
+
+def test_a_test_of_a_server_that_does_not_work_says_why(treadle: Any):
+    treadle("mcp", "add", "raw", "--", sys.executable, str(RAW), str(treadle.folder), "crash", code=0)
+
+    assert "no licence found" in treadle("mcp", "test", code=1).stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "is not valid JSON"),
+        ("[]", "mcpServers"),
+        ('{"mcpServers": {"a": 5}}', "must be an object"),
+    ],
+)
+def test_a_broken_file_of_a_folder_is_reported_and_the_run_goes_on(
+    treadle: Any, project: Path, content: str, words: str
+):
+    (project / ".mcp.json").write_text(content)
+
+    ran, said = run(treadle)
+    assert not ran
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("mcp", "add"), "Name the server"),
+        (("mcp", "add", "a"), "Give the command"),
+        (("mcp", "add", "a", "-e", "X", "--", "true"), "NAME=VALUE"),
+        (("mcp", "add", "a", "--", "${NOT_SET_ANYWHERE}"), "NOT_SET_ANYWHERE"),
+        (("mcp", "test", "a"), "no MCP server 'a'"),
+        (("mcp", "test"), "No MCP server is configured"),
+    ],
+)
+def test_what_is_wrong_with_a_command_is_told(treadle: Any, arguments: tuple[str, ...], words: str):
+    assert words in treadle(*arguments, code=2).stderr
