@@ -33,19 +33,7 @@ _SECONDS = 60
 def command(options: Options, terminal: Terminal) -> int:
     """List the servers, or change or test them."""
     settings = settings_of(options)
-    match options.action:
-        case "add":
-            return _add(options, settings, terminal)
-        case "remove":
-            return _remove(options, settings, terminal)
-        case "approve":
-            return _approve(options, settings, terminal)
-        case "revoke":
-            return _revoke(options, settings, terminal)
-        case "test":
-            return _test(options, settings, terminal)
-        case _:
-            return _list(options, settings, terminal)
+    return _ACTIONS[options.action or "list"](options, settings, terminal)
 
 
 def _list(options: Options, settings: Settings, terminal: Terminal) -> int:
@@ -100,7 +88,7 @@ def _pairs(given: list[str], sign: str, flag: str) -> dict[str, str]:
 
 
 def _file(options: Options, settings: Settings) -> tuple[Path, bool]:
-    if options.scope == "project":
+    if options.place == "project":
         return project_file(settings.root), False
     return own_file(os.environ), True
 
@@ -109,7 +97,7 @@ def _remove(options: Options, settings: Settings, terminal: Terminal) -> int:
     name = _name(options)
     place, is_private = _file(options, settings)
     if not without_server(place, name, is_private=is_private):
-        other = "" if options.scope == "project" else " For one of the folder's .mcp.json, add: --scope project."
+        other = "" if options.place == "project" else " For one of the folder's .mcp.json, add: --scope project."
         raise UsageError(f"{place} has no server {name!r}.{other} `treadle mcp list` lists all.")
     revoke_server(name, settings.root, os.environ)
     terminal.line(f"Removed from {place}: {shown_name(name)}")
@@ -196,3 +184,6 @@ def _found(name: str, settings: Settings) -> ListedServer:
             return one
     known = ", ".join(shown_name(one.entry.name) for one in settings.mcp) or "none"
     raise UsageError(f"There is no MCP server {name!r} here. Known: {known}.")
+
+
+_ACTIONS = {"list": _list, "add": _add, "remove": _remove, "approve": _approve, "revoke": _revoke, "test": _test}

@@ -46,7 +46,10 @@ def add_mcp(parser: Flags) -> None:
         help="with add: a header of each request to the address; repeatable",
     )  # fmt: skip
     parser.flag(
-        "--scope", choices=("user", "project"), help="whose file: yours (user), or the folder's .mcp.json (project)"
+        "--scope",
+        dest="place",
+        choices=("user", "project"),
+        help="whose file: yours (user), or the folder's .mcp.json (project)",
     )
     add_config(parser)
     add_json(parser)

@@ -154,7 +154,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Of an MCP server: its program and arguments, or its address."""
     variables: list[str] = []
     headers: list[str] = []
-    scope: str | None = None
+    place: str | None = None
     """Whose file of MCP servers: `user` or `project`."""
     model: str | None = None
     base_url: str | None = None
