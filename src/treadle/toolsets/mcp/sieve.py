@@ -1,4 +1,4 @@
-"""Sieve: takes out of a server's list what is no tool of the protocol, so that the package does not refuse the whole list."""
+"""Sieve: takes out of a server's list entries that are not tools of the protocol, so that the package does not refuse the whole list."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
