@@ -230,6 +230,8 @@ class Stop(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Of several signals at once, the highest decides; None for the reason's own."""
     also: tuple["Stop", ...] = ()
     """Other signals that ended the run at the same time, those of the highest priority first."""
+    asks_closing: bool = False
+    """Whether the model is asked for a partial answer first, as at a turn limit."""
 
     @property
     def rank(self) -> int:

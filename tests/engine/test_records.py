@@ -51,6 +51,7 @@ def shown(event: AnyEvent, names: dict[str, str]) -> str:
     for name in ("digest", "key", "approval_id"):
         if name in fields:
             fields[name] = names.setdefault(fields[name], f"{name}-{len(names) + 1}")
+    fields |= {"prefix": "PREFIX"} if "prefix" in fields else {}
     words = [f"{name}={value}" for name, value in fields.items() if name not in LEFT_OUT]
     return " ".join([event.type, *words]).replace(fields["run_id"], "RUN")
 
@@ -105,7 +106,7 @@ NOW = 1_700_000_000.0
 RECORDS = """\
 run.started task=go model=scripted profile=tests tools=['look', 'pay', 'rm']
 message.added
-model.started step=1 model=scripted tools=['look', 'pay', 'rm'] messages=1
+model.started step=1 model=scripted tools=['look', 'pay', 'rm'] messages=1 prefix=PREFIX
 call.decided step=1 call_id=call_1 tool=look decision=allow rule=default for read effect=read digest=digest-1 key=key-2
     early=True scope=default by=default mode=ask risk=read_only
 tool.started step=1 call_id=call_1 tool=look key=key-2 execution_id=RUN.1.call_1 effect=read early=True digest=digest-1
@@ -113,7 +114,7 @@ tool.started step=1 call_id=call_1 tool=look key=key-2 execution_id=RUN.1.call_1
 model.failed step=1 error=IncompleteStream retry_in_seconds=0.5
 model.discarded step=1 reason=The stream ended without its terminal event. calls=['call_1']
 tool.finished step=1 call_id=call_1 name=look status=ok attempts=1 duration_seconds=0.0 execution_id=RUN.1.call_1
-model.started step=1 attempt=2 model=scripted tools=['look', 'pay', 'rm'] messages=1
+model.started step=1 attempt=2 model=scripted tools=['look', 'pay', 'rm'] messages=1 prefix=PREFIX
 model.finished step=1 finish=calls attempt=2 duration_seconds=0.0 first_token_seconds=0.0
 call.decided step=1 call_id=call_2 tool=look decision=allow rule=default for read effect=read digest=digest-1 key=key-2
     scope=default by=default mode=ask risk=read_only
@@ -143,14 +144,14 @@ call.decided step=1 call_id=call_6 tool=pay decision=allow rule=approval ap_0000
 tool.started step=1 call_id=call_6 tool=pay key=key-6 execution_id=RUN.1.call_6 position=4 effect=keyed digest=digest-5
     timeout=9.0 decision=allow rule=approval ap_0000000000000003 scope=call by=ada mode=ask
 tool.finished step=1 call_id=call_6 name=pay status=ok attempts=1 duration_seconds=0.0 execution_id=RUN.1.call_6
-model.started step=2 model=scripted tools=['look', 'pay', 'rm'] messages=3
+model.started step=2 model=scripted tools=['look', 'pay', 'rm'] messages=3 prefix=PREFIX
 model.finished step=2 finish=calls duration_seconds=0.0 first_token_seconds=0.0
 call.decided step=2 call_id=call_2_1 tool=look decision=allow rule=default for read effect=read digest=digest-9 key=key-10
     scope=default by=default mode=ask risk=read_only
 tool.started step=2 call_id=call_2_1 tool=look key=key-10 execution_id=RUN.2.call_2_1 effect=read digest=digest-9
     decision=allow rule=default for read scope=default by=default mode=ask
 tool.finished step=2 call_id=call_2_1 name=look status=ok attempts=1 duration_seconds=0.0 execution_id=RUN.2.call_2_1
-model.started step=3 model=scripted tools=['look', 'pay', 'rm'] messages=5
+model.started step=3 model=scripted tools=['look', 'pay', 'rm'] messages=5 prefix=PREFIX
 model.finished step=3 finish=calls duration_seconds=0.0 first_token_seconds=0.0
 repeat.noticed step=3 call_id=call_3_1 tool=look digest=digest-9 count=2
 call.decided step=3 call_id=call_3_1 tool=look decision=allow rule=default for read effect=read digest=digest-9 key=key-11
@@ -166,7 +167,7 @@ run.finished step=3 reason=step_limit_reached status=stopped completed=False pro
 KEPT = """\
 run.started task=go model=scripted tools=['act'] instructions=fecef222d7732bb717f79edfbfe005707890d72608deefc4dd8171a5980dd5d0
 message.added
-model.started step=1 model=scripted tools=['act'] messages=1
+model.started step=1 model=scripted tools=['act'] messages=1 prefix=PREFIX
 model.finished step=1 finish=calls duration_seconds=0.0 first_token_seconds=0.0
 call.decided step=1 call_id=call_1 tool=act decision=allow rule=tool act permission effect=unsafe digest=digest-1 key=key-2
     scope=tool by=tool mode=ask risk=write_external
@@ -177,20 +178,20 @@ run.resumed step=1 model=scripted
 tool.in_doubt step=1 call_id=call_1 tool=act key=key-2 asked=person answer=done
 tool.finished step=1 call_id=call_1 name=act status=ok attempts=1 execution_id=RUN.1.call_1
 message.added step=1 source=steer message_id=m_0000000000000002
-model.started step=2 model=scripted tools=['act'] messages=4
+model.started step=2 model=scripted tools=['act'] messages=4 prefix=PREFIX prefix_changed=['restart']
 model.finished step=2 finish=stop duration_seconds=0.0 first_token_seconds=0.0
 run.finished step=2 reason=completed status=completed completed=True text=Done. wall_seconds=0.0
 session.marked step=2 name=here
 run.started step=2 task=more model=scripted tools=['act']
 message.added step=2
-model.started step=3 model=scripted tools=['act'] messages=6
+model.started step=3 model=scripted tools=['act'] messages=6 prefix=PREFIX
 model.finished step=3 finish=calls duration_seconds=0.0 first_token_seconds=0.0
 call.decided step=3 call_id=call_3_1 tool=act decision=allow rule=tool act permission effect=unsafe digest=digest-3 key=key-4
     scope=tool by=tool mode=ask risk=write_external
 tool.started step=3 call_id=call_3_1 tool=act key=key-4 execution_id=RUN.3.call_3_1 digest=digest-3 business_key=2 timeout=9.0
     decision=allow rule=tool act permission scope=tool by=tool mode=ask
 tool.finished step=3 call_id=call_3_1 name=act status=ok attempts=1 duration_seconds=0.0 execution_id=RUN.3.call_3_1
-model.started step=4 model=scripted tools=['act'] messages=8
+model.started step=4 model=scripted tools=['act'] messages=8 prefix=PREFIX
 model.finished step=4 finish=stop duration_seconds=0.0 first_token_seconds=0.0
 run.finished step=4 reason=completed status=completed completed=True text=Again. wall_seconds=0.0
 session.rewound step=4 to=14 mark=here effects=['act (call_3_1)']

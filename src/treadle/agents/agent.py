@@ -15,10 +15,9 @@ from treadle.agents.checks import (
     checked_choice,
     checked_choices,
     checked_condition,
-    checked_hooks,
+    checked_lists,
     checked_name,
     checked_numbers,
-    checked_subscribers,
     checked_task,
     equipped,
     require_type,
@@ -106,6 +105,8 @@ class Agent(Generic[Deps, Output]):
         interceptors: Stand before and after each tool call.
         hooks: Functions that are called at moments of a run: its beginning and end, a user's message, a request, a response, a
             tool call, its stop. The `Hook` with the highest priority is called first; interceptors are hooks of priority 0.
+        required: Names of tools and toolsets without which a run must not continue. Where one is unavailable, or a call of such a
+            tool cannot reach its service (`ConnectionError`), the run stops as `tool_unavailable`, and the call is not tried again.
         max_depth: How many agents may stand below this one, each called by the one above it. The call of one more is refused.
 
     Raises:
@@ -152,6 +153,7 @@ class Agent(Generic[Deps, Output]):
         subscribers: Sequence[Subscriber] = (),
         interceptors: Sequence[Interceptor] = (),
         hooks: Sequence[Hook] = (),
+        required: Sequence[str] = (),
         max_depth: int = 3,
     ) -> None:
         check_values(model, instructions=instructions, budget=budget, guards=guards, profile=profile)
@@ -176,8 +178,7 @@ class Agent(Generic[Deps, Output]):
             guards=guards or Guards(),
             **checked_choices(on_limit, unpriced, in_doubt, cancel_siblings),
             done_when=checked_condition(done_when),
-            subscribers=checked_subscribers(subscribers),
-            hooks=checked_hooks(interceptors, hooks),
+            **checked_lists(subscribers, interceptors, hooks, required),
         )
 
     async def run(
@@ -204,6 +205,22 @@ class Agent(Generic[Deps, Output]):
             JournalError: The session's store failed.
         """
         return await self.stream(task, session=session, deps=deps, budget=budget, deadline=deadline).finish()
+
+    async def single_turn(
+        self, task: str | Message, *, deps: Deps | None = None, budget: Budget | None = None
+    ) -> RunResult[Output]:
+        """Carry out one task with at most one round of calls: an answer at once, or calls and then the answer.
+
+        For a question, a draft, a lookup. A second round is refused, and ends the run where the model insists. Nothing is
+        stored outside this process's memory.
+
+        Raises:
+            ConfigurationError: The model's name, key or price is missing or wrong.
+        """
+        spec = msgspec.structs.replace(self._whole(), single_turn=True)
+        return await Run(
+            Lifecycle(spec, self.model, memory_session, task=checked_task(task), deps=deps, budget=budget)
+        ).finish()
 
     async def resume(
         self,

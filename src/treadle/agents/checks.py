@@ -24,7 +24,7 @@ __all__ = [
     "checked_choice",
     "checked_choices",
     "checked_condition",
-    "checked_hooks",
+    "checked_lists",
     "checked_name",
     "checked_seconds",
     "checked_subscribers",
@@ -119,7 +119,21 @@ def checked_subscribers(subscribers: Sequence[Subscriber]) -> tuple[Subscriber, 
     return tuple(subscribers)
 
 
-def checked_hooks(interceptors: Sequence[Interceptor], hooks: Sequence[Hook]) -> tuple[Hook, ...]:
+def checked_lists(
+    subscribers: Sequence[Subscriber],
+    interceptors: Sequence[Interceptor],
+    hooks: Sequence[Hook],
+    required: Sequence[str],
+) -> dict[str, Any]:  # Any: fields of the description, by name
+    """Return the lists of an agent's description by name; raise ConfigurationError where one is invalid."""
+    return {
+        "subscribers": checked_subscribers(subscribers),
+        "hooks": _checked_hooks(interceptors, hooks),
+        "required": _checked_names(required),
+    }
+
+
+def _checked_hooks(interceptors: Sequence[Interceptor], hooks: Sequence[Hook]) -> tuple[Hook, ...]:
     _require_list("interceptors", interceptors)
     for one in interceptors:
         _require("interceptors", one, "before")
@@ -134,6 +148,13 @@ def checked_name(name: str | None) -> str:
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
         raise ConfigurationError(f"An agent's name has 1 to {_LONGEST_NAME} printable characters; got {shown(name)}.")
     return name
+
+
+def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
+    _require_list("required", names)
+    if not all(isinstance(name, str) and name for name in names):
+        raise ConfigurationError(f"required must be a list of names of tools and toolsets; got {shown(names)}.")
+    return tuple(names)
 
 
 def checked_condition(function: DoneWhen | None) -> DoneWhen | None:

@@ -112,6 +112,10 @@ class Guards(msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unkno
     The same holds for a cycle of two to four responses. None also switches off `repeats_with_progress`."""
     repeats_with_progress: int | None = 10
     """The same limit where the results differ; never below `repeats`."""
+    no_progress: int | None = 6
+    """This many responses in a row that bring nothing new end the run, after the model was told, and after the last such calls did
+    not run. Their calls are nearly the same as before (but for white space, case and the form of numbers) and so are the
+    results; or they fail with the very same words. Switched off where `repeats` is."""
     failures: int | None = 5
     """This many responses in a row with failed calls and no successful one end the run."""
     denials: int | None = 10
@@ -122,12 +126,19 @@ class Guards(msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unkno
     """This many responses in a row with arguments that do not fit the schema, and no successful call, end the run."""
     continuations: int | None = 3
     """So many times hooks may make a run continue at its end."""
+    budget_warning: float | None = 0.8
+    """Once this part of a limit of the run is used, the event `budget.warned` says so, and the model is told how much is left."""
     finish_reasons: tuple[str, ...] = ()
     """Words of a provider for why its response ended, such as `recitation`, that end the run as `refused`."""
 
     def __post_init__(self) -> None:
         _check_finish_reasons(self.finish_reasons)
-        for name in self.__struct_fields__[:-1]:
+        part: object = self.budget_warning
+        if part is not None and (isinstance(part, bool) or not isinstance(part, int | float) or not 0 < part < 1):
+            raise ConfigurationError(
+                f"Guard budget_warning must be a part of a limit, between 0 and 1, or None; got {shown(part)}."
+            )
+        for name in self.__struct_fields__[:-2]:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ConfigurationError(

@@ -238,6 +238,27 @@ class Meter:
         return tuple(one for one in found if one is not None)
 
     @explained
+    def near(self, spent: Spent, seconds: float, part: float) -> "list[LimitReached]":
+        """Return the limits of this run of which so large a part is used, and not yet all.
+
+        Args:
+            seconds: How long the run has been under way.
+        """
+        counts: dict[str, int | float | Decimal | None] = {
+            "max_model_turns": spent.model_turns,
+            "max_tool_calls": spent.tool_calls,
+            **dict(_consumption(spent)),
+            "max_wall_time_seconds": seconds,
+        }
+        found = []
+        for name, limit in self.limits.items():
+            used = counts[name]
+            if used is not None and limit > used and float(used) >= part * float(limit):
+                shown_limit = limit if isinstance(limit, int) else float(limit)
+                found.append(LimitReached(budget=name, used=plain(used), limit=shown_limit))
+        return found
+
+    @explained
     def exhausted(self, spent: Spent) -> LimitReached | None:
         """Return the first spent limit but turns and calls: those leave room for the closing request."""
         for meter, total in self._tree(spent):

@@ -15,6 +15,7 @@ from treadle.engine.model_calls.proposal import Proposer
 from treadle.engine.model_calls.purse import Purse
 from treadle.engine.model_calls.requests import Requests
 from treadle.engine.offering import Offering
+from treadle.engine.rules.progress import Progress
 from treadle.engine.rules.tries import Tries
 from treadle.engine.spec import AgentSpec, InDoubt
 from treadle.engine.tool_calls.actions import Actions
@@ -28,6 +29,7 @@ from treadle.engine.tool_calls.invocation import Invoker
 from treadle.engine.tool_calls.limits import BatchTime
 from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
+from treadle.engine.tool_calls.reminders import Reminders
 from treadle.engine.tool_calls.siblings import Siblings
 from treadle.events import Subscriber
 from treadle.hooks.interceptors import in_order
@@ -189,18 +191,24 @@ def _execution(about: AgentSpec, host: Host, offering: Offering, asides: Asides,
         in_doubt=about.in_doubt,
         approval_seconds=about.approval_seconds,
     )
-    tries = Tries(about.guards, polling=offering.polling)
-    early = EarlyCalls(ledger=ledger, checker=checker, attempts=attempts, tries=tries)
+    guards = about.guards
+    tries = Tries(guards, polling=offering.polling)
+    progress = Progress(None if guards.repeats is None else guards.no_progress, polling=offering.polling)
+    early = EarlyCalls(ledger=ledger, checker=checker, attempts=attempts, tries=tries, progress=progress)
     planner = Planner(
         ledger=ledger,
         checker=checker,
         early=early,
         interrupt=interrupt,
         tries=tries,
+        progress=progress,
         approval_seconds=about.approval_seconds,
         approving=Approving(about.approver, ledger=ledger, session=checker.session, interrupt=interrupt),
     )
     view = CheckView(host.session, asides)
+    reminders = Reminders(
+        ledger=ledger, meter=host.meter, interrupt=interrupt, progress=progress, warn_at=guards.budget_warning
+    )
     done = DoneCondition(about.done_when, session=view, offering=offering, interrupt=interrupt)
     return Execution(
         ledger=ledger,
@@ -209,7 +217,9 @@ def _execution(about: AgentSpec, host: Host, offering: Offering, asides: Asides,
         attempts=attempts,
         early=early,
         interrupt=interrupt,
-        conditions=Conditions(ledger=ledger, done=done, tries=tries, interrupt=interrupt),
+        conditions=Conditions(
+            ledger=ledger, done=done, tries=tries, progress=progress, reminders=reminders, interrupt=interrupt
+        ),
         siblings=Siblings(about.cancel_siblings),
     )
 
@@ -233,6 +243,7 @@ def _attempts(about: AgentSpec, host: Host, offering: Offering, checker: Checker
         invoker=invoker,
         budget=host.meter.budget,
         hooks=hooks,
+        required=about.required,
     )
 
 

@@ -18,6 +18,7 @@ from treadle.engine.rules.endings import (
     is_turn_or_call_limit,
     limit_notice,
     limit_stop,
+    not_closed,
     waiting_stop,
 )
 from treadle.engine.spec import AgentSpec
@@ -28,7 +29,7 @@ from treadle.messages import user_message
 from treadle.sessions.inbox import Inbox
 from treadle.sessions.ledger import Ledger
 from treadle.state import CallState, RunState
-from treadle.stops import LimitReached, Stop, StopReason, merged
+from treadle.stops import Stop, StopReason, merged
 
 __all__ = ["Loop"]
 
@@ -60,6 +61,7 @@ class Loop:
         self._closes = about.on_limit == "summarize"
         self._phase: Literal["model", "tool"] = "model"
         self._answer: ModelFinished | None = None
+        self._ending: Stop | None = None  # what the next request closes the run for, but for a limit
         assert ledger.state.run is not None
         self._run: RunState = ledger.state.run
         self._wall_before = self._run.spent.wall_seconds
@@ -80,28 +82,27 @@ class Loop:
         if (ended := self._interrupt.stop or await self._execution.ended_before()) is not None:
             return ended
         reached = self._meter.reached(self._run.spent)
-        if reached is not None and not self._may_close(reached):
+        if reached is not None and not (is_turn_or_call_limit(reached) and self._may_close):
             return merged(*map(limit_stop, self._meter.all_reached(self._run.spent)))
+        ending = self._ending if reached is None else limit_stop(reached)
         async with self._early:  # calls that start while the model still speaks end with the step
-            proposal = await self._propose(closing=reached is not None)
+            proposal = await self._propose(closing=ending is not None)
             if isinstance(proposal, Stop):
-                return self._at_limit(proposal, reached)
+                return self._at_limit(proposal, ending)
             calls = proposal.finished.message.calls
             if not calls:
-                return await self._conclude(proposal, reached)
+                return await self._conclude(proposal, ending)
             states = [CallState(call=call, position=position) for position, call in enumerate(calls)]
-            return self._at_limit(await self._execute(states, proposal), reached)
+            return self._at_limit(await self._execute(states, proposal), ending)
 
-    def _at_limit(self, stop: Stop | None, reached: LimitReached | None) -> Stop | None:
+    def _at_limit(self, stop: Stop | None, ending: Stop | None) -> Stop | None:
         """Return why the run ends. What a closing request was made for stays the reason, unless somebody interrupted it."""
-        if reached is None or self._interrupt.stop is not None:
-            return stop
-        return limit_stop(reached, closing_failed=stop)
+        return stop if ending is None or self._interrupt.stop is not None else not_closed(ending, stop)
 
-    async def _conclude(self, proposal: Proposal, reached: LimitReached | None) -> Stop | None:
+    async def _conclude(self, proposal: Proposal, ending: Stop | None) -> Stop | None:
         """A response that calls nothing ends the run, unless the model must be told what its answer lacks."""
         verdict = self._answers.judge(proposal.finished, self._ledger.state.messages, proposal.tool_choice)
-        stop = limit_stop(reached) if reached is not None else proposal.stop
+        stop = ending or proposal.stop
         if stop is None and isinstance(verdict, str):
             told = MessageAdded(message=user_message(verdict), source="runtime")
             await self._ledger.record(proposal.finished, told)
@@ -141,13 +142,17 @@ class Loop:
         state = self._ledger.state
         if stop is not None and reached is not None and not is_closing:
             return merged(stop, limit_stop(reached))
+        if stop is not None and stop.asks_closing and self._may_close:
+            self._ending = stop
+            return None
         return stop or (waiting_stop(state.pending_approvals(), state.suspended) if state.has_open_calls else None)
 
-    def _may_close(self, reached: LimitReached) -> bool:
-        """Whether one more request may ask for a summary: once, at a turn or call limit, with means left (seed 002)."""
+    @property
+    def _may_close(self) -> bool:
+        """Whether one more request may ask for a summary: once, with means left (seed 002)."""
         run = self._run
         is_due = self._closes and not run.has_closed and run.spent.model_turns > 0
-        return is_due and is_turn_or_call_limit(reached) and self._meter.exhausted(run.spent) is None
+        return is_due and self._meter.exhausted(run.spent) is None
 
     # --- the end
 

@@ -57,6 +57,8 @@ class Offering:
         self._context = ToolsetContext(session=session, deps=deps)
         self._seconds = about.toolset_seconds
         self._sources = [_Source(toolset) for toolset in about.toolsets]
+        self.required = about.required
+        """Names of tools and toolsets without which the run does not continue."""
         self._listed: dict[str, tuple[Tool, _Source]] = {}
         """Every tool of the toolsets that there is now, visible or not."""
         self.contracts = Contracts(self._toolbox.contracts) if self._sources else self._toolbox.contracts
@@ -118,6 +120,19 @@ class Offering:
         if source is None or (source.problem is None and name in self._listed):
             return None
         return source.name, source.problem or ""
+
+    def lacking(self) -> tuple[str, str] | None:
+        """Return a tool or toolset that the run needs and that is unavailable, and why; None where all are there."""
+        for name in self.required:
+            source = next((one for one in self._sources if name in (one.name, self._owners.get(name))), None)
+            if source is not None and source.problem is not None:
+                return name, source.problem
+            if (source is None and self.named(name) is None) or (source is not None and not self._has(name, source)):
+                return name, "There is no tool and no toolset of this name."
+        return None
+
+    def _has(self, name: str, source: "_Source") -> bool:
+        return name == source.name or name in self._listed
 
     # --- what there is
 

@@ -136,6 +136,7 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
             "degraded": self.degraded,
             "unstored": self.unstored,
             "usage": _usage(self.usage),
+            "cached_share": _cached_share(self.usage),
             "cost": None if cost is None else str(plain(cost)),
             "wall_seconds": round(self.spent.wall_seconds, 3),
             "steps": self.steps,
@@ -151,6 +152,11 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
             "running_on": list(self.running_on),
             "denials": [msgspec.structs.asdict(denial) for denial in self.denials],
         }
+
+
+def _cached_share(usage: Usage) -> float | None:
+    """Return which part of the input came from the provider's cache; None where nothing was sent."""
+    return round(usage.cached_input_tokens / usage.input_tokens, 3) if usage.input_tokens else None
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
@@ -204,7 +210,7 @@ def conclude(state: SessionState, stop: Stop, session: Session, *, has_price: bo
         steps=run.steps,
         model_retries=run.model_retries,
         tool_calls=state.call_records(),
-        children=tuple(msgspec.structs.replace(child) for child in run.children.values()),
+        children=tuple([msgspec.structs.replace(child) for child in run.children.values()]) if run.children else (),
         approvals=state.pending_approvals(),
         denials=tuple(run.denials),
         in_doubt=state.open_doubts(),

@@ -23,6 +23,11 @@ class ModelStarted(Event, frozen=True, kw_only=True, tag="model.started"):
     """Number of messages in the request."""
     closing: bool = False
     """Whether this is the one request after a limit, which may not call tools."""
+    prefix: str = ""
+    """Hash of what requests begin with: instructions, tools, form of the answer, and the messages before the model's first one."""
+    prefix_changed: tuple[str, ...] = ()
+    """What of the request before it this one does not begin with, so that a provider's cache is lost: `instructions`, `tools`, `output`,
+    `messages`, or `restart` where the request before it was another process's. A compaction changes messages and is not named here."""
 
 
 class ModelDelta(Event, frozen=True, kw_only=True, tag="model.delta"):

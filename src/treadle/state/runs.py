@@ -71,6 +71,10 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     """Names of the tools that the last request offered; None before the first."""
     tool_owners: dict[str, str] = msgspec.field(default_factory=dict)
     """The toolset that a tool belongs to, by the tool's name; an agent's own tools belong to none."""
+    prefix: str = ""
+    """Hash of what its last request began with: see `events.ModelStarted`."""
+    warned: dict[str, int | float | str] = msgspec.field(default_factory=dict)
+    """The limits that it was warned of, by budget."""
     deaths: int = 0
     """How often in a row the process of the run has died before it had got any further."""
     progress: int = 0

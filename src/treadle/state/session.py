@@ -13,6 +13,7 @@ from treadle.events import (
     AnyEvent,
     ApprovalAnswered,
     ApprovalRequested,
+    BudgetWarned,
     CallDecided,
     ChildEnded,
     ChildStarted,
@@ -130,6 +131,7 @@ class SessionState(Standing):
         run = self._running()
         run.model_retries += event.attempt > 1
         run.offered = event.tools
+        run.prefix = event.prefix
 
     def _toolset_listed(self, event: ToolsetListed) -> None:
         self._running().tool_owners |= dict.fromkeys(event.tools, event.toolset)
@@ -265,6 +267,9 @@ class SessionState(Standing):
             session_id=event.child_id, call_id=call_id, tool=event.tool, agent=event.agent or event.tool
         )
         children[event.child_id] = msgspec.structs.replace(known, call_id=call_id, status="running")
+
+    def _budget_warned(self, event: BudgetWarned) -> None:
+        self._running().warned[event.budget] = event.limit
 
     def _child_ended(self, event: ChildEnded) -> None:
         run = self._running()
@@ -404,6 +409,7 @@ class SessionState(Standing):
         ApprovalAnswered: _approval_answered,
         ApprovalRequested: _approval_requested,
         CallDecided: _call_decided,
+        BudgetWarned: _budget_warned,
         ChildEnded: _child_ended,
         ChildStarted: _child_started,
         CompactionAsked: _compaction_asked,

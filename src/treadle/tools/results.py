@@ -12,7 +12,10 @@ from treadle.messages import ToolCall
 from treadle.tools.effects import CallStatus
 from treadle.tools.tool import CheckedCall, ToolResult
 
-__all__ = ["after_earlier_attempt", "error_content", "failed_result", "failure_class", "may_follow"]
+__all__ = ["TOOL_UNAVAILABLE", "after_earlier_attempt", "error_content", "failed_result", "failure_class", "may_follow"]
+
+TOOL_UNAVAILABLE = "tool_unavailable"
+"""Code of a call whose tool cannot reach its service."""
 
 LONGEST_MESSAGE = 4000
 """Characters of a message; it may quote what a policy, a person or a tool's author wrote."""

@@ -16,6 +16,7 @@ from treadle.events import (
     ModelDiscarded,
     ModelFailed,
     ModelFinished,
+    ModelStarted,
     RepeatNoticed,
     ToolAttemptFailed,
     ToolFinished,
@@ -156,6 +157,8 @@ class Progress:
                 self._more(
                     f"[retry] Attempt {event.attempt} of {self._name(event.call_id, 'tool')} failed: {one_line(event.message)}{wait}"
                 )
+            case ModelStarted() if event.prefix_changed:
+                self._more(f"[cache] The request does not begin as the one before: {', '.join(event.prefix_changed)}")
             case RepeatNoticed():
                 self._more(f"[repeat] {self._name(event.call_id, event.tool)}: {event.count} times in a row")
             case ContextCompacted():

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from treadle.budgets import Spent
+from treadle.context.zones import Zones
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.answers import MAX_CONTINUATIONS, ignored_choice_stop
 from treadle.engine.model_calls.purse import Purse
@@ -62,6 +63,7 @@ class Proposer:
         self._refused_as = frozenset(about.guards.finish_reasons)
         self._model = model
         self._requests = requests
+        self._zones = Zones()
         self._hooks = requests.hooks
         self._purse = purse
         self._early = early
@@ -114,6 +116,9 @@ class Proposer:
         return smaller
 
     def _started(self, request: ModelRequest, need: RequestNeed) -> ModelStarted:
+        state = self._ledger.state
+        known = "" if state.run is None else state.run.prefix
+        prefix, changed = self._zones.look(request, shortened=len(state.compactions.made), known=known)
         return ModelStarted(
             step=need.step,
             attempt=need.attempt,
@@ -122,6 +127,8 @@ class Proposer:
             tool_choice=request.tool_choice,
             messages=len(request.messages),
             closing=need.closing,
+            prefix=prefix,
+            prefix_changed=changed,
         )
 
     def _collector(self, request: ModelRequest, *, step: int, attempt: int) -> ResponseCollector:

@@ -14,6 +14,7 @@ from treadle.engine.model_calls.bounding import Bounding
 from treadle.engine.model_calls.compacting import Compacting
 from treadle.engine.model_calls.usage import estimate
 from treadle.engine.offering import Offering
+from treadle.engine.rules.endings import lacking_stop
 from treadle.engine.spec import AgentSpec
 from treadle.events import HistoryRepaired
 from treadle.messages import Message
@@ -75,6 +76,9 @@ class Requests:
         if self._accepted is None or self._accepted.model is not asked:
             self._accepted = Accepted(asked)
         await self._look_at_tools()
+        if self._offering.required and (lacking := self._offering.lacking()) is not None:
+            self._interrupt.trip(lacking_stop(*lacking))
+            return None
         need = msgspec.structs.replace(need, model=asked.name, window=window_of(asked), fixed_tokens=self._fixed_tokens)
         await self._bounding.hold(need)
         made_for = "" if asked is model else asked.name
@@ -141,6 +145,8 @@ class Requests:
     def _tool_choice(self) -> str:
         """A forced choice holds for the first request only: for ever, it would never let the model answer."""
         choice = self._about.tool_choice
+        if self._about.single_turn and (run := self._ledger.state.run) is not None and run.spent.model_turns > 0:
+            return "none"
         if choice in ("auto", "none"):
             return choice
         if choice != "required" and self._offering.current.find(choice) is None:

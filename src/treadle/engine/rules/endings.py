@@ -16,8 +16,10 @@ __all__ = [
     "ended_event",
     "interrupted_stop",
     "is_turn_or_call_limit",
+    "lacking_stop",
     "limit_notice",
     "limit_stop",
+    "not_closed",
     "time_stop",
     "unstarted_calls_stop",
     "waiting_stop",
@@ -39,20 +41,35 @@ def limit_notice(reached: LimitReached) -> dict[str, Any]:
     return {"limit_reached": True, "limit_message": words}
 
 
-def limit_stop(reached: LimitReached, *, closing_failed: Stop | None = None) -> Stop:
-    """Return the end of a run whose budget is used up.
-
-    Args:
-        closing_failed: What the closing request resulted in, where that is not an answer.
-    """
+def limit_stop(reached: LimitReached) -> Stop:
+    """Return the end of a run whose budget is used up."""
     is_turns = reached.budget == "max_model_turns"
     reason = StopReason.STEP_LIMIT_REACHED if is_turns else StopReason.BUDGET_EXCEEDED
     message = f"The budget {reached.budget} is used up: {reached.used} of {reached.limit}."
-    if closing_failed is None:
-        return Stop(reason=reason, message=message, reached=reached)
-    details = {"closing_request": {"reason": closing_failed.reason.value, **(closing_failed.details or {})}}
-    message = f"{message} The closing request failed: {closing_failed.message}"
-    return Stop(reason=reason, message=message, reached=reached, details=details)
+    return Stop(reason=reason, message=message, reached=reached)
+
+
+def not_closed(ending: Stop, failed: Stop | None) -> Stop:
+    """Return the end of a run whose closing request had no answer.
+
+    Args:
+        ending: What the closing request was made for.
+        failed: What it resulted in.
+    """
+    if failed is None:
+        return ending
+    details = {
+        **(ending.details or {}),
+        "closing_request": {"reason": failed.reason.value, **(failed.details or {})},
+    }
+    message = f"{ending.message} The closing request failed: {failed.message}"
+    return msgspec.structs.replace(ending, message=message, details=details)
+
+
+def lacking_stop(name: str, why: str) -> Stop:
+    """Return the end of a run that needs a tool or toolset which is unavailable."""
+    message = f"The run needs {name}, which is unavailable: {why}"
+    return Stop(reason=StopReason.TOOL_UNAVAILABLE, message=message, details={"tool": name})
 
 
 def time_stop(reached: LimitReached, *, deadline: float | None) -> Stop:

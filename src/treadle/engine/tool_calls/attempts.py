@@ -5,6 +5,7 @@ Decides nothing about permission and nothing about other calls; always gives exa
 
 import asyncio
 import math
+from collections.abc import Container
 from types import CoroutineType
 from typing import Any
 
@@ -42,7 +43,7 @@ from treadle.tools import (
     Unknown,
     answer_of_check,
 )
-from treadle.tools.results import after_earlier_attempt, failed_result
+from treadle.tools.results import TOOL_UNAVAILABLE, after_earlier_attempt, failed_result
 
 __all__ = ["Attempts"]
 
@@ -61,6 +62,7 @@ class Attempts:
         invoker: Invoker,
         budget: Budget,
         hooks: Hooks,
+        required: Container[str] = (),
     ) -> None:
         self._ledger = ledger
         self._contract = Contract(ledger=ledger, contracts=contracts, max_chars=budget.max_tool_result_chars)
@@ -69,6 +71,7 @@ class Attempts:
         self._interrupt = interrupt
         self._budget = budget
         self._hooks = hooks
+        self._required = required
         self.invoker = invoker
         invoker.limit = self._contract.limit
         self.batch_time = invoker.batch_time
@@ -180,6 +183,8 @@ class Attempts:
         cause: BaseException = TimeoutError() if isinstance(error, Cut) else error
         if isinstance(error, Unfinished) or self._interrupt.stop is not None or not may_retry_call(call.effect, cause):
             return None
+        if self._is_lacking(call, error):
+            return None
         allowed = self._budget.max_retries_per_tool_call
         if call.tool.retries is not None:
             allowed = call.tool.retries if allowed is None else min(allowed, call.tool.retries)
@@ -226,14 +231,20 @@ class Attempts:
         if status in (CallStatus.TIMEOUT, CallStatus.OUTCOME_UNKNOWN):
             extra: JsonObject = {"outcome": "unknown", "elapsed_seconds": round(elapsed, 3)}
             message = _unknown_message(call, error, elapsed)
-            return failed_result(call, status, message, extra=extra, may_have_acted=acted)
+            code = TOOL_UNAVAILABLE if self._is_lacking(call, error) else None
+            return failed_result(call, status, message, code=code, extra=extra, may_have_acted=acted)
         if status is CallStatus.CANCELLED:
             return failed_result(call, status, "The run was stopped before the call ended.")
         asked = _retry_after_seconds(error)
         extra = {"may_have_acted": acted, **({} if asked is None else {"retry_after_seconds": asked})}
         message = f"The tool failed: {describe(error)}"
         code = (_code_of(error) if isinstance(error, Transient) else None) or "internal_error"
+        code = TOOL_UNAVAILABLE if self._is_lacking(call, error) else code
         return failed_result(call, status, message, code=code, extra=extra, may_have_acted=acted)
+
+    def _is_lacking(self, call: CheckedCall, error: BaseException) -> bool:
+        """Whether a tool that the run needs cannot reach its service: asking again is of no use to a run that must stop."""
+        return call.name in self._required and isinstance(error, ConnectionError)
 
     def _status_of(self, call: CheckedCall, error: BaseException) -> CallStatus:
         if isinstance(error, Cut) and not error.by_limit and call.effect.is_read:

@@ -1,7 +1,7 @@
 """Conditions: whether a run is over after a batch of calls: by a tool that ends it, by its user's own condition, or by a guard.
 
 A user's condition is a function of the session that says when the work is done. It is asked after each batch, and sees what the
-model sees. Nothing here records an event, or ends a run by itself.
+model sees. Nothing here ends a run by itself.
 """
 
 import inspect
@@ -10,16 +10,20 @@ from typing import Any
 
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.offering import Offering
-from treadle.engine.rules.endings import interrupted_stop
+from treadle.engine.rules.endings import interrupted_stop, lacking_stop
 from treadle.engine.rules.failures import contained, pass_interrupts
+from treadle.engine.rules.progress import Progress
 from treadle.engine.rules.tries import Tries
 from treadle.engine.spec import DoneWhen
 from treadle.engine.tool_calls.batch import Batch
+from treadle.engine.tool_calls.reminders import Reminders
 from treadle.ports import CheckView
 from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
+from treadle.state import SessionState
 from treadle.stops import Stop, StopReason, merged
 from treadle.tools import CallStatus, Done, ToolResult
+from treadle.tools.results import TOOL_UNAVAILABLE
 
 __all__ = ["Conditions", "DoneCondition"]
 
@@ -41,9 +45,13 @@ class DoneCondition:
         self._offering = offering
         self._interrupt = interrupt
         self._ending = offering.ending
+        self._required = offering.required
 
     def ended_by(self, results: Sequence[ToolResult | None]) -> Stop | None:
-        """Return the end of the run where one of the results is a success of a tool that ends it."""
+        """Return the end of the run where a result is a success of a tool that ends it, or a tool that it needs is unavailable."""
+        for result in results if self._required else ():
+            if result is not None and result.code == TOOL_UNAVAILABLE and result.name in self._required:
+                return lacking_stop(result.name, result.message or "")
         for result in results if self._ending else ():
             if result is not None and result.status is CallStatus.OK and result.name in self._ending:
                 output = result.data if result.artifact is None else result.content
@@ -89,12 +97,24 @@ class Conditions:
         done: The user's own condition.
     """
 
-    def __init__(self, *, ledger: Ledger, done: DoneCondition, tries: Tries, interrupt: Interrupt) -> None:
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        done: DoneCondition,
+        tries: Tries,
+        progress: Progress,
+        reminders: Reminders,
+        interrupt: Interrupt,
+    ) -> None:
         self._ledger = ledger
         self._done = done
         self._tries = tries
+        self._progress = progress
+        self._reminders = reminders
         self._interrupt = interrupt
         self._looks_back = True
+        self._shortened = _times_shortened(ledger.state) if ledger.state.compactions.made else 0
 
     def ended_by(self, results: Sequence[ToolResult | None]) -> Stop | None:
         """Return the end of the run where one of the results is a success of a tool that ends it."""
@@ -132,11 +152,27 @@ class Conditions:
         is_closing = batch.proposal is not None and batch.proposal.finished.closing
         is_over = is_closing or any(stop is not None for stop in stops)
         done = None if is_over else await self._done.stop()
-        return merged(*self._interrupt.signals, *stops, done, *guarded)
+        stop = merged(*self._interrupt.signals, *stops, done, *guarded)
+        if stop is None and not self._ledger.state.has_open_calls:
+            await self._reminders.remind()
+        return stop
 
     def _guarded(self) -> tuple[Stop, ...]:
         """Count the finished batch as a try. Return the stops of the guards that it has tripped."""
         if self._ledger.state.has_open_calls:
             return ()
-        self._tries.add(self._ledger.state.answered)
-        return self._tries.stops()
+        answered = self._ledger.state.answered
+        self._tries.add(answered)
+        if self._ledger.state.compactions.made and (
+            (shortened := _times_shortened(self._ledger.state)) != self._shortened
+        ):
+            self._shortened = shortened
+            self._progress.forget()
+        self._progress.add(answered)
+        lack = self._progress.stop() if self._progress.is_noteworthy else None
+        return self._tries.stops() if lack is None else (*self._tries.stops(), lack)
+
+
+def _times_shortened(state: SessionState) -> int:
+    """Count how often what the model sees was made shorter: what it does not see any more it may look at again."""
+    return sum(one.tier != "limits" for one in state.compactions.made)

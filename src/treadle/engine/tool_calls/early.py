@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from types import TracebackType
 from typing import Self
 
+from treadle.engine.rules.progress import Progress
 from treadle.engine.rules.scheduling import claims_alone
 from treadle.engine.rules.tries import Tries
 from treadle.engine.tool_calls import refusals
@@ -56,11 +57,14 @@ class EarlyCalls:
             await execute(...)  # their results are adopted
     """
 
-    def __init__(self, *, ledger: Ledger, checker: Checker, attempts: Attempts, tries: Tries) -> None:
+    def __init__(
+        self, *, ledger: Ledger, checker: Checker, attempts: Attempts, tries: Tries, progress: Progress
+    ) -> None:
         self._ledger = ledger
         self._checker = checker
         self._attempts = attempts
         self._tries = tries
+        self._progress = progress
         self._current: dict[str, _Running] = {}
         self._kept: list[_Running] = []
         self._checked: dict[str, tuple[ToolCall, Checked]] = {}
@@ -154,7 +158,8 @@ class EarlyCalls:
         is_repeat = self._tries.may_be_over(self._tries.key(decided.proposed, call.digest))
         is_allowed = decided.decision.kind == DecisionKind.ALLOW
         is_own_record = call.tool.resumes  # an agent's work is too much to discard with a response that breaks off
-        is_wanted = call.effect.is_read and is_allowed and not (is_repeat or call.tool.ends_run or is_own_record)
+        is_held = is_repeat or self._progress.is_at_its_end or call.tool.ends_run or is_own_record
+        is_wanted = call.effect.is_read and is_allowed and not is_held
         return is_wanted and (call.tool.resources is None or not claims_alone(call))
 
     def find(self, proposed: ToolCall) -> CheckedCall | None:

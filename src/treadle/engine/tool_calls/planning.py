@@ -10,6 +10,7 @@ import msgspec
 
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.rules.endings import interrupted_stop
+from treadle.engine.rules.progress import Progress
 from treadle.engine.rules.tries import Repetition, Tries
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.approving import Approving
@@ -41,6 +42,7 @@ class Planner:
         early: EarlyCalls,
         interrupt: Interrupt,
         tries: Tries,
+        progress: Progress,
         approval_seconds: float,
         approving: Approving,
     ) -> None:
@@ -49,6 +51,7 @@ class Planner:
         self._early = early
         self._interrupt = interrupt
         self._tries = tries
+        self._progress = progress
         self._approval_seconds = approval_seconds
         self.approving = approving
 
@@ -73,6 +76,10 @@ class Planner:
         repetition = self._repetition(found)
         if repetition is not None and repetition.is_over:
             self._stop_repeating(plan, found, repetition)
+            return plan
+        if self._progress.is_at_its_end and self._is_stale(batch):
+            for one in found:
+                self._refuse(plan, refusals.stale(one.state), one.state.position, rule="guard no_progress")
             return plan
         seen: dict[str, int] = {}
         for one in found:
@@ -279,6 +286,9 @@ class Planner:
         plan.stop = interrupted_stop(decided.event())
 
     # --- repetition
+
+    def _is_stale(self, batch: Batch) -> bool:
+        return batch.proposal is not None and self._progress.is_stale([state.call for state in batch.calls])
 
     def _repetition(self, found: "Sequence[_Found]") -> Repetition | None:
         """Compare the response with those before it. Calls that are all invalid have a guard of their own."""

@@ -36,6 +36,7 @@ __all__ = [
     "run_ended",
     "run_stopped",
     "sibling_failed",
+    "stale",
     "stopped",
     "stops_here",
     "too_often_words",
@@ -210,6 +211,15 @@ def changed(state: CallState) -> ToolResult:
 def repeated(state: CallState, message: str, details: JsonObject) -> ToolResult:
     """The guard against repetition does not let it run."""
     return unstarted(state, CallStatus.SKIPPED, message, "repeated_tool_call", details=[details])
+
+
+def stale(state: CallState) -> ToolResult:
+    """The guard against calls that bring nothing new does not let it run."""
+    message = (
+        "Not executed: nearly the same call was made several times and brought nothing new. Use what you know, "
+        "try something else, or answer."
+    )
+    return unstarted(state, CallStatus.SKIPPED, message, "no_progress")
 
 
 def too_often_words(name: str, times: int) -> str:

@@ -1,0 +1,299 @@
+"""Guards against work that leads nowhere, words on limits that come near, single turns, and tools that a run needs."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from invariants import check_session
+from loop_tools import ANYTHING, echo_tool
+from treadle import Agent, Budget, ConfigurationError, Guards, Tool, ToolContext, ToolsetContext, open_session
+from treadle.events import BudgetWarned, CallDecided, MessageAdded
+from treadle.ports import SessionView
+from treadle.testing import ScriptedModel, call, text
+from treadle.tools import JsonObject
+
+NEAR = ['{"q": "Earl  Grey"}', '{"q":"earl grey"}', '{ "q" : " EARL GREY " }', '{"q": "Earl\\tGrey"}']
+
+
+class Counted:
+    """A tool that notes its calls."""
+
+    def __init__(self, answer: Any = None, *, effect: str = "read", name: str = "look", **words: Any) -> None:
+        self.calls: list[JsonObject] = []
+        self.answer = answer
+        self.tool = Tool(
+            name=name,
+            description="Look.",
+            parameters=ANYTHING,
+            effect=effect,  # type: ignore[arg-type]
+            run=self._run,
+            **words,
+        )
+
+    async def _run(self, arguments: JsonObject, ctx: ToolContext) -> Any:
+        self.calls.append(arguments)
+        answer = self.answer(arguments) if callable(self.answer) else self.answer
+        if isinstance(answer, Exception):
+            raise answer
+        return arguments if answer is None else answer
+
+
+def near_calls(count: int, name: str = "look") -> list[Any]:
+    return [call(name, arguments=NEAR[number % len(NEAR)]) for number in range(count)]
+
+
+async def told(result: Any) -> list[str]:
+    """Return what the runtime has told the model, in order."""
+    events = await result.session.events()
+    return [event.message.text for event in events if isinstance(event, MessageAdded) and event.source == "runtime"]
+
+
+# --- nothing new
+
+
+@pytest.mark.row("L13")
+async def test_nearly_equal_calls_that_bring_nothing_new_are_told_then_held_back_and_end_with_an_answer() -> None:
+    look = Counted()
+    model = ScriptedModel([*near_calls(7), text("I found nothing more.")])
+    result = await Agent(model, tools=[look.tool]).run("Find it")
+
+    assert len(look.calls) == 6
+    assert (result.reason, result.completed, result.text) == ("repeated_failures", False, "I found nothing more.")
+    assert result.stop.details == {"guard": "no_progress", "count": 6, "limit": 6, "tool": "look"}
+    assert [one.status for one in result.tool_calls] == ["ok"] * 6 + ["skipped"]
+    (reminder,) = await told(result)
+    assert "brought nothing new" in reminder
+    sent = [[message.text for message in request.messages if message.role == "user"] for request in model.requests]
+    assert [reminder in texts for texts in sent] == [False] * 4 + [True] * 4
+    assert [request.tool_choice for request in model.requests] == ["auto"] * 7 + ["none"]
+    decided = [event.rule for event in await result.session.events() if isinstance(event, CallDecided)]
+    assert decided[-1] == "guard no_progress"
+    await check_session(result.session)
+
+
+@pytest.mark.row("L13")
+async def test_without_summaries_such_a_run_ends_at_once() -> None:
+    look = Counted()
+    model = ScriptedModel(near_calls(9))
+    result = await Agent(model, tools=[look.tool], on_limit="report", guards=Guards(no_progress=2)).run("Find it")
+    assert (result.reason, len(look.calls), len(model.requests)) == ("repeated_failures", 2, 3)
+    await check_session(result.session)
+
+
+@pytest.mark.row("L13")
+@pytest.mark.parametrize("numbers", [["1", "1.0", "1e0", "10e-1"], ["0.1", "1e-1", "0.10", "0.1000000000000000055"]])
+async def test_the_form_of_a_number_makes_no_difference(numbers: list[str]) -> None:
+    look = Counted("none")
+    model = ScriptedModel([call("look", arguments=f'{{"n": {one}}}') for one in numbers * 2])
+    result = await Agent(model, tools=[look.tool], guards=Guards(no_progress=4), on_limit="report").run("Find it")
+    assert result.reason in ("repeated_failures", "repeated_tool_call")  # some forms are the very same argument
+    assert len(look.calls) <= 4
+
+
+@pytest.mark.row("L13")
+async def test_other_calls_that_fail_with_the_very_same_words_bring_nothing_new() -> None:
+    look = Counted(RuntimeError("the service is down"), retries=0)
+    model = ScriptedModel([*[call("look", n=number) for number in range(5)], text("It is down.")])
+    result = await Agent(model, tools=[look.tool], guards=Guards(failures=None, no_progress=4)).run("Find it")
+    assert (result.reason, result.text, len(look.calls)) == ("repeated_failures", "It is down.", 5)
+    assert result.stop.details is not None
+    assert result.stop.details["guard"] == "no_progress"
+
+
+@pytest.mark.row("L13")
+async def test_a_good_call_beside_begins_the_count_anew_and_so_does_a_new_call() -> None:
+    look, other = Counted(), Counted(name="other")
+    responses: list[Any] = []
+    for number in range(6):
+        responses += near_calls(4)
+        responses.append([*near_calls(1), call("other", n=number)])
+    model = ScriptedModel([*responses, text("Done.")])
+    result = await Agent(model, tools=[look.tool, other.tool], guards=Guards(repeats=9)).run("Find it")
+    assert result.completed
+    assert len(look.calls) == 30
+
+
+@pytest.mark.row("L13")
+async def test_honest_work_is_not_stopped() -> None:
+    exists = Counted("false", name="exists")
+    state = {"version": 0}
+
+    def edit(arguments: JsonObject) -> Any:
+        state["version"] += 1
+        return "ok"
+
+    edits = Counted(edit, effect="unsafe", name="edit", permission="allow")
+    tests = Counted("3 failed, 9 passed: " + "x" * 300, name="tests")
+    reads = Counted(lambda _: f"version {state['version']}", name="reads")
+    poll = Counted("waiting", name="poll", polling=True)
+    responses = [call("exists", path=f"file{number}") for number in range(12)]
+    responses += [call(name, n=number) for number in range(8) for name in ("edit", "tests")]
+    for number in range(8):
+        responses += [call("edit", n=number, again=True), call("reads")]
+    responses += near_calls(12, "poll")
+    tools = [exists.tool, edits.tool, tests.tool, reads.tool, poll.tool]
+    model = ScriptedModel([*responses, text("Done.")])
+    result = await Agent(model, tools=tools, budget=Budget(max_model_turns=500)).run("Mend it")
+    assert result.completed
+    assert not [one for one in result.tool_calls if one.status != "ok"]
+    assert await told(result) == []
+
+
+@pytest.mark.row("L13")
+async def test_the_very_same_long_result_of_different_calls_is_told_and_stops_nothing() -> None:
+    look = Counted("The same ten hits. " * 20)
+    model = ScriptedModel([*[call("look", q=f"words {number}") for number in range(12)], text("Done.")])
+    result = await Agent(model, tools=[look.tool]).run("Find it")
+    assert result.completed
+    (reminder,) = await told(result)
+    assert "very same results of look" in reminder
+
+
+@pytest.mark.row("L13")
+@pytest.mark.parametrize("guards", [Guards(no_progress=None), Guards(repeats=None)])
+async def test_the_guard_can_be_switched_off(guards: Guards) -> None:
+    look = Counted()
+    result = await Agent(ScriptedModel([*near_calls(10), text("Done.")]), tools=[look.tool], guards=guards).run("Go")
+    assert result.completed
+
+
+# --- limits that come near
+
+
+@pytest.mark.row("B16")
+@pytest.mark.row("B18")
+async def test_a_limit_that_comes_near_is_an_event_and_the_model_reads_it_at_the_end_of_the_next_request() -> None:
+    model = ScriptedModel([*[call("echo", n=number) for number in range(9)], text("Done.")])
+    result = await Agent(model, tools=[echo_tool()], budget=Budget(max_model_turns=10)).run("Go")
+    warned = [event for event in await result.session.events() if isinstance(event, BudgetWarned)]
+    assert [(event.budget, event.used, event.limit) for event in warned] == [("max_model_turns", 8, 10)]
+    (reminder,) = await told(result)
+    assert "8 of 10 responses" in reminder
+    assert [model.requests[8].messages[-1].text == reminder, len(model.requests[7].messages)] == [True, 15]
+    for before, after in zip(model.requests, model.requests[1:], strict=False):
+        assert after.messages[: len(before.messages)] == before.messages
+        assert (after.instructions, after.tools) == (before.instructions, before.tools)
+    await check_session(result.session)
+
+
+@pytest.mark.row("B18")
+async def test_a_limit_is_told_once_also_after_a_restart_and_anew_where_it_has_grown(tmp_path: Path) -> None:
+    def agent(*turns: Any, limit: int) -> Agent:
+        return Agent(ScriptedModel(turns), tools=[echo_tool()], budget=Budget(max_tool_calls=limit), on_limit="report")
+
+    async with open_session(tmp_path / "a.db", id="s") as session:
+        await agent(*[call("echo", n=number) for number in range(5)], limit=5).run("Go", session=session)
+    async with open_session(tmp_path / "a.db", id="s") as session:
+        more = [call("echo", n=number) for number in range(5, 10)]
+        result = await agent(*more, text("Done."), limit=5).resume(session, budget=Budget(max_tool_calls=11))
+        assert result.completed
+        warned = [event for event in await session.events() if isinstance(event, BudgetWarned)]
+    assert [(event.used, event.limit) for event in warned] == [(4, 5), (9, 11)]
+
+
+@pytest.mark.row("B18")
+@pytest.mark.parametrize("part", [0, 1, -0.5, "much", True])
+def test_a_part_of_a_limit_that_is_none_is_refused(part: Any) -> None:
+    with pytest.raises(ConfigurationError, match="budget_warning"):
+        Guards(budget_warning=part)
+
+
+async def test_the_words_on_limits_can_be_switched_off() -> None:
+    model = ScriptedModel([*[call("echo", n=number) for number in range(4)], text("Done.")])
+    agent = Agent(model, tools=[echo_tool()], budget=Budget(max_model_turns=5), guards=Guards(budget_warning=None))
+    assert await told(await agent.run("Go")) == []
+
+
+# --- a single turn
+
+
+@pytest.mark.row("G02")
+@pytest.mark.row("G01")
+async def test_a_single_turn_is_an_answer_or_one_round_of_calls_and_then_the_answer() -> None:
+    model = ScriptedModel([[call("echo", n=1), call("echo", n=2)], text("One and two.")])
+    agent = Agent(model, tools=[echo_tool()])
+    result = await agent.single_turn("Look")
+    assert (result.reason, result.completed, result.text) == ("completed", True, "One and two.")
+    assert [request.tool_choice for request in model.requests] == ["auto", "none"]
+    assert model.requests[1].tools == model.requests[0].tools
+    assert (await Agent(ScriptedModel([text("Hello.")])).single_turn("Hi")).text == "Hello."
+
+
+@pytest.mark.row("G02")
+async def test_a_second_round_of_calls_is_refused_and_nothing_of_it_runs() -> None:
+    look = Counted()
+    model = ScriptedModel([call("look", n=1), call("look", n=2), call("look", n=3), text("Never.")])
+    result = await Agent(model, tools=[look.tool]).single_turn("Look")
+    assert look.calls == [{"n": 1}]
+    assert (result.reason, result.completed, len(model.requests)) == ("no_final_answer_or_tool_call", False, 3)
+    await check_session(result.session)
+
+
+# --- what a run needs
+
+
+class Backend:
+    """A toolset that may refuse at its start, or break off in the middle."""
+
+    name = "backend"
+
+    def __init__(self, *, refuses: bool = False) -> None:
+        self.refuses = refuses
+        self.calls = 0
+
+    @asynccontextmanager
+    async def open(self, ctx: ToolsetContext) -> AsyncGenerator["Backend"]:
+        if self.refuses:
+            raise ConnectionRefusedError("nobody listens")
+        yield self
+
+    def tools(self, session: SessionView) -> list[Tool]:
+        if self.refuses:
+            raise ConnectionError("gone")
+        return [self._tool]
+
+    @property
+    def _tool(self) -> Tool:
+        return Tool(name="ask", description="", parameters=ANYTHING, effect="read", run=self._ask)
+
+    async def _ask(self, arguments: JsonObject, ctx: ToolContext) -> str:
+        self.calls += 1
+        self.refuses = True
+        return "once"
+
+
+@pytest.mark.row("L17")
+@pytest.mark.parametrize("required", ["backend", "missing"])
+async def test_a_run_without_a_toolset_that_it_needs_asks_no_model(required: str) -> None:
+    model = ScriptedModel([text("Never.")])
+    result = await Agent(model, tools=[Backend(refuses=True)], required=[required]).run("Go")
+    assert (result.reason, result.completed, len(model.requests)) == ("tool_unavailable", False, 0)
+    assert required in result.message
+
+
+@pytest.mark.row("L17")
+async def test_a_run_ends_when_a_toolset_that_it_needs_is_lost_and_resumes_when_it_is_back() -> None:
+    backend = Backend()
+    model = ScriptedModel([call("ask"), text("Done."), text("Done.")])
+    agent = Agent(model, tools=[backend], required=["ask"])
+    result = await agent.run("Go")
+    assert (result.reason, backend.calls) == ("tool_unavailable", 1)
+    backend.refuses = False
+    result = await agent.resume(result.session)
+    assert result.completed
+
+
+@pytest.mark.row("L17")
+@pytest.mark.parametrize("effect", ["read", "idempotent", "unsafe"])
+async def test_a_call_of_a_required_tool_that_cannot_reach_its_service_is_not_tried_again(effect: str) -> None:
+    look = Counted(ConnectionRefusedError("nobody listens"), effect=effect, permission="allow", retries=5)
+    model = ScriptedModel([[call("look", n=1), call("look", n=2)], text("Never.")])
+    result = await Agent(model, tools=[look.tool], required=["look"], budget=Budget(max_parallel_tool_calls=1)).run(
+        "Go"
+    )
+    assert (result.reason, len(model.requests)) == ("tool_unavailable", 1)
+    assert look.calls in ([{"n": 1}], [{"n": 1}, {"n": 2}])  # never a second attempt
+    await check_session(result.session)
