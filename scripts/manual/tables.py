@@ -14,7 +14,7 @@ import msgspec
 from manual.names import PROJECT, find, module_names, sentence
 from treadle.budgets import Budget, Guards, Price
 from treadle.cli.input import options
-from treadle.cli.input.config import _KEYS, _NOT_FOR_PROJECTS, Layer, Profile, Redaction
+from treadle.cli.input.config import _NOT_FOR_PROJECTS, KEYS, Layer, Profile, Redaction
 from treadle.events import AnyEvent
 from treadle.providers.vendors import VENDORS
 from treadle.stops import EXIT_IN_DOUBT, EXIT_NOT_STORED, EXIT_SESSION_HELD, EXIT_USAGE, Status, StopReason, exit_code
@@ -197,7 +197,7 @@ def configuration() -> str:
     hints = get_type_hints(Layer)
     top = [
         (_code(key), _kind(hints[key]), sentence(layer.members[key]), "no" if key in _NOT_FOR_PROJECTS else "yes")
-        for key in _KEYS
+        for key in KEYS
     ]
     parts = [
         "# Configuration keys\n\nThe files are TOML. [Configuration](../configuration.md) says where they are and which value holds.\n",

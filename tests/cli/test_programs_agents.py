@@ -71,3 +71,29 @@ def test_a_person_may_accept_the_change(waiting):
 
     assert report["text"] == "Done."
     assert [one["status"] for one in report["tool_calls"]] == ["ok"]
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+def test_a_conversation_does_not_continue_the_run_of_a_programs_agent_without_being_asked_to(waiting, accepts):
+    import pexpect
+
+    waiting("approve", "--last", code=0)
+    flags = ["--session", "invoice-7", "-m", "script:script.json", "--tools", "paying.py"]
+    command = waiting.command("chat", *flags, *(["--accept-change"] if accepts else []))
+    child = pexpect.spawn(
+        command[0],
+        command[1:],
+        cwd=str(waiting.folder),
+        env={**waiting.environment, "TERM": "dumb"},
+        encoding="utf-8",
+        timeout=60,
+        dimensions=(24, 200),
+    )
+    try:
+        child.expect("a new message begins a new task")
+        child.sendline("/resume invoice-7")
+        child.expect("paid here" if accepts else "belongs to the agent clerk of a program")
+        child.sendline("/exit")
+        child.expect(pexpect.EOF)
+    finally:
+        child.close(force=True)

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from treadle.cli.guidance import Guidance, guidance_of
+from treadle.cli.input.config_schema import config_schema
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import shown_address, shown_journal
 from treadle.cli.input.settings import Settings, settings_of
@@ -15,6 +16,9 @@ __all__ = ["command"]
 
 def command(options: Options, terminal: Terminal) -> int:
     """Show the configuration as it holds for these flags."""
+    if options.action == "schema":
+        terminal.data(config_schema())
+        return 0
     settings = settings_of(options)
     guidance = guidance_of(settings)
     values = {**_values(settings), "instructions": [one.path for one in guidance.instructions.files]}

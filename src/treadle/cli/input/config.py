@@ -16,13 +16,13 @@ from treadle import Budget, ConfigurationError, Guards, ModelFacts, Price, Redac
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import LONGEST_SECONDS, OnApproval, OnLimit
 
-__all__ = ["Layer", "Owner", "Profile", "read_layer"]
+__all__ = ["KEYS", "Layer", "Owner", "Profile", "read_layer"]
 
 Owner: TypeAlias = Literal["person", "project", "managed"]
 
 _MAX_BYTES = 1_000_000
 _WORDS = {"on_limit": get_args(OnLimit), "on_approval": get_args(OnApproval)}
-_KEYS = (
+KEYS = (
     "model",
     "base_url",
     "budget",
@@ -131,7 +131,7 @@ def read_layer(path: Path, owner: Owner, *, is_trusted: bool = False) -> Layer:
             f"{path} is not valid TOML: {exc or 'it is nested too deeply'}. Fix it or move it away."
         ) from exc
     page = _Page(path, text)
-    page.check_names(values, _RULE_KEYS if owner == "managed" else _KEYS, ())
+    page.check_names(values, _RULE_KEYS if owner == "managed" else KEYS, ())
     if owner == "project":
         _refuse_for_project(page, values, is_trusted=is_trusted)
     return _layer(page, values, owner)

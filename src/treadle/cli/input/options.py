@@ -28,7 +28,7 @@ from treadle.cli.input.flags import (
 )
 from treadle.cli.input.mcp_options import add_mcp, add_program, split_program
 from treadle.cli.input.person_options import add_approve, add_resolve
-from treadle.cli.input.readers import LONGEST_SECONDS, port
+from treadle.cli.input.readers import LONGEST_SECONDS, port, seconds
 from treadle.cli.input.session_options import ACTIONS, add_actions, add_filters
 from treadle.cli.input.task_options import add_chat, add_goal, add_resume, add_run
 from treadle.cli.input.tool_options import add_checking
@@ -73,6 +73,7 @@ COMMANDS = {
     "config": "show what is configured, and where it comes from",
     "trust": "list, approve or revoke the folders whose own rules and hooks count",
     "demo": "show a whole run: no key, no network",
+    "replay": "show a recorded session as it happened, without running anything",
     "doctor": "check this machine, and say the one next thing to do",
     "completion": "print what makes a shell complete this program's commands and flags",
     "mock": "serve a script as a strict model provider on this machine",
@@ -194,6 +195,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     folder: str | None = None
     as_json: bool = False
     as_lines: bool = False
+    speed: float | None = None
+    """How many times as fast as it happened."""
     is_bare: bool = False
     """Whether what the folder brings along, hooks, skills and built-in instructions are left out."""
     is_quiet: bool = False
@@ -347,8 +350,26 @@ def _add_models(parser: Flags) -> None:
 
 
 def _add_config_command(parser: Flags) -> None:
-    parser.add_argument("action", nargs="?", default=None, choices=("show",), help="show: every value and its origin")
+    parser.add_argument(
+        "action",
+        nargs="?",
+        default=None,
+        choices=("show", "schema"),
+        help="show: every value and its origin; schema: the JSON Schema of the file",
+    )
     add_running(parser)
+
+
+def _add_replay(parser: Flags) -> None:
+    parser.add_argument("id", nargs="?", metavar="ID", help="the session, or a file that `sessions export` wrote")
+    parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
+    parser.flag(
+        "--speed",
+        type=seconds,
+        metavar="N",
+        help="so many times as fast as it was (default: 1 at a terminal, else at once)",
+    )
+    add_listing(parser)
 
 
 def _add_trust(parser: Flags) -> None:
@@ -404,6 +425,7 @@ _FILLERS: dict[str, Callable[[_Parser], None]] = {
     "mcp": add_mcp,
     "models": _add_models,
     "config": _add_config_command,
+    "replay": _add_replay,
     "trust": _add_trust,
     "demo": _add_demo,
     "doctor": _add_doctor,

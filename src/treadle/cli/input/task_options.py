@@ -27,6 +27,7 @@ def add_chat(parser: Flags) -> None:
     parser.add_argument("task", nargs="?", help="the first message")
     parser.flag("--session", dest="id", metavar="ID", help="continue this session (made when there is none)")
     _add_task_flags(parser)
+    _add_acceptance(parser)
     add_running(parser)
 
 
@@ -34,9 +35,13 @@ def add_resume(parser: Flags) -> None:
     """Add which run is resumed."""
     parser.add_argument("id", nargs="?", metavar="ID", help="the session")
     parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
+    _add_acceptance(parser)
+    add_running(parser)
+
+
+def _add_acceptance(parser: Flags) -> None:
     change = "continue a run that the agent of a program began, without that agent"
     parser.flag("--accept-change", dest="accepts_change", action="store_true", help=change)
-    add_running(parser)
 
 
 def _add_task_flags(parser: Flags) -> None:

@@ -30,7 +30,7 @@ from treadle.cli.input.places import rules_file
 from treadle.cli.input.saved_rules import save_rule
 from treadle.cli.input.settings import Settings
 from treadle.cli.making import make_agent, resumed_budget
-from treadle.cli.origins import origin_of
+from treadle.cli.origins import check_agent, origin_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, one_record
 from treadle.cli.sessions import person
@@ -306,6 +306,7 @@ class Chat:
     async def go_on(self) -> None:
         """Resume the session's run, where one was paused, stopped or broke off."""
         self.session.check_resumable()
+        check_agent(self.session, accepts_change=self.options.accepts_change)
         await self._see_through(self._resumed())
 
     def _resumed(self) -> Run:

@@ -2,6 +2,7 @@
 
 from importlib.metadata import version
 
+from treadle.cli.guidance import guidance_of
 from treadle.cli.output.text import counted, one_line
 from treadle.cli.terminal.chat import Chat
 from treadle.cli.terminal.faces import Face
@@ -16,7 +17,7 @@ async def greet(chat: Chat, face: Face) -> None:
     face.tell(
         f"treadle {version('treadle')} · {one_line(chat.model or '', 60)} · {folder}\n/help lists commands and keys."
     )
-    for note in settings.notes:
+    for note in (*settings.notes, *guidance_of(settings).notes):
         face.tell(f"note: {note}")
     if not chat.session.messages:
         return
