@@ -371,18 +371,18 @@ def check_options(owner: str, given: Collection[str], known: Collection[str]) ->
             raise TypeError(f"{owner} has no option {name!r}.{hint}")
 
 
-def check_kind(option: str, value: object, kinds: type | tuple[type, ...], words: str) -> None:
+def check_kind(option: str, value: object, kinds: type | tuple[type, ...], expected: str) -> None:
     """Refuse the value of an option that is of a wrong kind. True and false are not numbers.
 
     Args:
-        words: What the option must be.
+        expected: What the option must be.
 
     Raises:
         ConfigurationError: It is of another kind.
     """
     wanted = kinds if isinstance(kinds, tuple) else (kinds,)
     if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
-        raise ConfigurationError(f"{option} must be {words}; got {shown(value)}.")
+        raise ConfigurationError(f"{option} must be {expected}; got {shown(value)}.")
 
 
 def check_path(option: str, value: object) -> None:

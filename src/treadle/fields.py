@@ -198,7 +198,7 @@ class _Kind(NamedTuple):
     """A test, and the words for what passes it."""
 
     fits: Callable[[Any], bool]  # Any: values of strangers
-    words: str
+    description: str
 
 
 _ANYTHING = _Kind(lambda _: True, "anything")
@@ -253,8 +253,8 @@ def _refuse(name: str, value: object, kind: _Kind) -> None:
     except Exception:  # noqa: BLE001 - a value whose own methods fail is not of that kind
         fits = False
     if not fits:
-        hint = f" Write [{shown(value)}]." if isinstance(value, str) and kind.words.startswith("a list") else ""
-        raise ConfigurationError(f"{name} must be {kind.words}; got {_told(name, value)}.{hint}") from None
+        hint = f" Write [{shown(value)}]." if isinstance(value, str) and kind.description.startswith("a list") else ""
+        raise ConfigurationError(f"{name} must be {kind.description}; got {_told(name, value)}.{hint}") from None
 
 
 def _told(name: str, value: object) -> str:
@@ -308,7 +308,7 @@ def _literal(values: tuple[Any, ...]) -> _Kind:  # Any: texts, numbers, None
 
 def _one_of(annotations: tuple[Any, ...]) -> _Kind:  # Any: any annotations
     kinds = [kind_of(one) for one in annotations]
-    words = list(dict.fromkeys(kind.words for kind in kinds))
+    names = list(dict.fromkeys(kind.description for kind in kinds))
     tests = tuple(kind.fits for kind in kinds)
 
     def fits(value: object) -> bool:
@@ -317,7 +317,7 @@ def _one_of(annotations: tuple[Any, ...]) -> _Kind:  # Any: any annotations
                 return True
         return False
 
-    return _Kind(fits, " or ".join([*words[:_MANY], "..."][: len(words)]))
+    return _Kind(fits, " or ".join([*names[:_MANY], "..."][: len(names)]))
 
 
 def _of_class(kind: Any, inner: tuple[Any, ...]) -> _Kind:  # Any: a class, or what stands for one
@@ -337,9 +337,9 @@ def _mapping(kind: type, inner: tuple[Any, ...]) -> _Kind:
     if len(inner) != 2:
         return _Kind(lambda value: isinstance(value, base), "a mapping")
     key, item = (kind_of(one) for one in inner)
-    words = "a mapping" if item is _ANYTHING else f"a mapping from {_many(key)} to {_many(item)}"
+    text = "a mapping" if item is _ANYTHING else f"a mapping from {_many(key)} to {_many(item)}"
     return _Kind(
-        lambda value: isinstance(value, base) and all(key.fits(k) and item.fits(v) for k, v in value.items()), words
+        lambda value: isinstance(value, base) and all(key.fits(k) and item.fits(v) for k, v in value.items()), text
     )
 
 
@@ -373,7 +373,7 @@ def _tuple_of(parts: Sequence[_Kind]) -> _Kind:
             and all(part.fits(one) for part, one in zip(parts, value, strict=True))
         )
 
-    return _Kind(fits, "a tuple of " + ", ".join(part.words for part in parts))
+    return _Kind(fits, "a tuple of " + ", ".join(part.description for part in parts))
 
 
 def _with_members(port: Any) -> _Kind:  # Any: a Protocol
@@ -398,14 +398,14 @@ def _with_members(port: Any) -> _Kind:  # Any: a Protocol
             return True
         return sum(hasattr(value, name) for name in names) >= wanted
 
-    told = ", ".join(sorted(names)[:_MANY])
+    shown_members = ", ".join(sorted(names)[:_MANY])
     more = " and more" if len(names) > _MANY else ""
-    return _Kind(fits, f"{_article(port.__name__)} {port.__name__}, which has {told}{more}")
+    return _Kind(fits, f"{_article(port.__name__)} {port.__name__}, which has {shown_members}{more}")
 
 
 def _many(kind: _Kind) -> str:
     return {"a string": "strings", "a whole number": "whole numbers", "a number": "numbers", "bytes": "bytes"}.get(
-        kind.words, f"values, each {kind.words}"
+        kind.description, f"values, each {kind.description}"
     )
 
 
@@ -441,7 +441,7 @@ def _iterable(inner: tuple[Any, ...]) -> _Kind:  # Any: any annotations
             return as_list.fits(value)
         return isinstance(value, Iterable) and not isinstance(value, _NO_LISTS)
 
-    return _Kind(fits, as_list.words)
+    return _Kind(fits, as_list.description)
 
 
 _NO_LISTS = (str, bytes, bytearray, Mapping)

@@ -73,7 +73,7 @@ def check_values(model: object, *, instructions: object, budget: object, guards:
 def check_ports(
     history: str, *, policy: object, sandbox: object, driver: object, compiler: object, compactor: object
 ) -> None:
-    for word, value, method in (
+    for option, value, method in (
         ("policy", policy, "decide"),
         ("sandbox", sandbox, "run"),
         ("driver", driver, "bind"),
@@ -82,7 +82,7 @@ def check_ports(
         ("compactor", compactor, "compact"),
     ):
         if value is not None:
-            _require(word, value, method)
+            _require(option, value, method)
     if compiler is not None and history != "all":
         raise ConfigurationError("Give compiler= or history=, not both: each says what the model sees.")
 
@@ -163,17 +163,19 @@ def checked_condition(function: DoneWhen | None) -> DoneWhen | None:
     return function
 
 
-def checked_seconds(word: str, value: object) -> float:
+def checked_seconds(option: str, value: object) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 < value <= _LONGEST_SECONDS:  # type: ignore[operator]  # a number, as was just seen
-        raise ConfigurationError(f"{word} must be a number of seconds above 0, at most 100 years; got {shown(value)}.")
+        raise ConfigurationError(
+            f"{option} must be a number of seconds above 0, at most 100 years; got {shown(value)}."
+        )
     return float(value)  # type: ignore[arg-type]  # as above
 
 
-def checked_chars(word: str, value: object) -> int | None:
+def checked_chars(option: str, value: object) -> int | None:
     if value is not None and (type(value) is not int or value < _FEWEST_CHARS):
         raise ConfigurationError(
-            f"{word} must be a whole number of at least {_FEWEST_CHARS} characters, or None; got {shown(value)}."
+            f"{option} must be a whole number of at least {_FEWEST_CHARS} characters, or None; got {shown(value)}."
         )
     return value
 
@@ -200,20 +202,20 @@ def checked_choices(on_limit: object, unpriced: object, in_doubt: object, cancel
     return {name: value for name, (value, _) in given.items()}
 
 
-def _require_list(word: str, value: object) -> None:
+def _require_list(option: str, value: object) -> None:
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
-        raise ConfigurationError(f"{word} must be a list; got {shown(value)}.")
+        raise ConfigurationError(f"{option} must be a list; got {shown(value)}.")
 
 
-def require_type(word: str, value: object, kind: type) -> None:
+def require_type(option: str, value: object, kind: type) -> None:
     if value is not None and not isinstance(value, kind):
-        raise ConfigurationError(f"{word} must be a {kind.__name__} or None; got {shown(value)}.")
+        raise ConfigurationError(f"{option} must be a {kind.__name__} or None; got {shown(value)}.")
 
 
-def _require(word: str, value: object, method: str) -> None:
+def _require(option: str, value: object, method: str) -> None:
     # A port is whatever has its methods: told here, and not by an AttributeError in the middle of a run.
     if not callable(getattr(value, method, None)):
-        raise ConfigurationError(f"{word} must have the method {method}(); got {shown(value)}.")
+        raise ConfigurationError(f"{option} must have the method {method}(); got {shown(value)}.")
 
 
 def checked_task(task: object) -> str | Message:

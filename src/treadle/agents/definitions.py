@@ -114,8 +114,8 @@ class Subagent(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=
             return json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
         if form == "yaml":
             return _written(fields)
-        words = fields.pop("instructions")
-        return f"---\n{_written(fields)}---\n{words}"
+        instructions_text = fields.pop("instructions")
+        return f"---\n{_written(fields)}---\n{instructions_text}"
 
     def _fields(self) -> dict[str, Any]:
         """Return what differs from the defaults, as plain JSON values."""
@@ -212,14 +212,14 @@ def _budget_of(limits: object) -> Budget:
 
 def _fields_of(text: str, form: Form, where: str) -> dict[str, Any]:
     """Return the fields of a definition by name, the instructions of a page of Markdown among them."""
-    words = None
+    instructions_text = None
     if form == "markdown":
         head = _HEAD.match(text)
         if head is None:
             raise ConfigurationError(
                 f"The subagent in {where} has no fields: begin the page with a line ---, the fields, and a line ---."
             )
-        text, words = head[1], text[head.end() :]
+        text, instructions_text = head[1], text[head.end() :]
     try:
         found = json.loads(text) if form == "json" else _read_yaml(text)
     except (ValueError, RecursionError) as error:
@@ -227,7 +227,7 @@ def _fields_of(text: str, form: Form, where: str) -> dict[str, Any]:
         raise ConfigurationError(f"The subagent in {where} is not valid {form}: {why}.") from error
     if not isinstance(found, dict):
         raise ConfigurationError(f"The subagent in {where} must have fields such as `description: ...`.")
-    return found if words is None else {**found, "instructions": words}
+    return found if instructions_text is None else {**found, "instructions": instructions_text}
 
 
 def _checked_form(form: object) -> Form:

@@ -215,8 +215,8 @@ class Run(Generic[Output]):
             ConfigurationError: It is not a JSON object.
         """
         if not isinstance(origin, dict) or (fault := find_unencodable(origin)) is not None:
-            words = "it is not an object" if not isinstance(origin, dict) else fault
-            raise ConfigurationError(f"The origin that a run is to remember must be a JSON object: {words}.")
+            problem = "it is not an object" if not isinstance(origin, dict) else fault
+            raise ConfigurationError(f"The origin that a run is to remember must be a JSON object: {problem}.")
         self._life.origin = origin
 
 

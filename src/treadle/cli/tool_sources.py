@@ -184,9 +184,9 @@ def _broken(name: str, error: BaseException, flag: str) -> UsageError:
         place = f"{error.filename or name}, line {error.lineno}"
         return UsageError(f"The {kind} of {name} cannot be loaded: {place}: {type(error).__name__}: {error.msg}.")
     place = _place(name, error)
-    words = one_line(str(error), 300).rstrip(".")
+    text = one_line(str(error), 300).rstrip(".")
     error_name = "" if isinstance(error, TreadleError) else f"{type(error).__name__}: "
-    return UsageError(f"The {kind} of {name} cannot be loaded: {place}{error_name}{words}.")
+    return UsageError(f"The {kind} of {name} cannot be loaded: {place}{error_name}{text}.")
 
 
 def _place(name: str, error: BaseException) -> str:

@@ -61,8 +61,8 @@ class Accepted:
                 return Text(self._words(part, inputs))
             case Result(media=media) if media:
                 kept = tuple(one for one in media if _accepts(one, inputs))
-                words = [self._words(one, inputs) for one in media if not _accepts(one, inputs)]
-                return msgspec.structs.replace(part, content="\n".join([part.content, *words]), media=kept)
+                notes = [self._words(one, inputs) for one in media if not _accepts(one, inputs)]
+                return msgspec.structs.replace(part, content="\n".join([part.content, *notes]), media=kept)
             case _:
                 return part
 

@@ -194,10 +194,10 @@ def transcript(context: Compactable, messages: Sequence[Message]) -> str:
 
 
 def _words_of(message: Message) -> str:
-    words = [message.text] if message.text else []
-    words += [f"calls {part.name}({part.arguments})" for part in message.parts if isinstance(part, ToolCall)]
-    words += [f"{part.name} returned: {part.content}" for part in message.results]
-    return "\n".join(words)
+    lines = [message.text] if message.text else []
+    lines += [f"calls {part.name}({part.arguments})" for part in message.parts if isinstance(part, ToolCall)]
+    lines += [f"{part.name} returned: {part.content}" for part in message.results]
+    return "\n".join(lines)
 
 
 def checked_keep(keep: object) -> int:

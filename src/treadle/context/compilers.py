@@ -225,8 +225,8 @@ def estimated_tokens(message: Message) -> int:
 
 def _chars(part: Part) -> int:
     match part:
-        case Text(text=words) | Thinking(text=words) | ToolCall(arguments=words):
-            return len(words)
+        case Text(text=text) | Thinking(text=text) | ToolCall(arguments=text):
+            return len(text)
         case Result(content=content, media=media):
             return len(content) + sum(map(_chars, media))
         case Media(media_type=kind, base64=str(content)) if kind.startswith("text/"):

@@ -95,9 +95,9 @@ class Handoff:
         return Compaction(tier="handoff", begin=KEPT_BEFORE, end=end, messages=(user_message(text),), summary=text)
 
 
-def _written(session: SessionView, words: str) -> str:
+def _written(session: SessionView, summary: str) -> str:
     """Return the whole handoff. What the model has written below a heading of the runtime's is left out."""
-    sections = {name: text for name, text in _parts_of(words).items() if name in _BY_MODEL} | _recorded(session)
+    sections = {name: text for name, text in _parts_of(summary).items() if name in _BY_MODEL} | _recorded(session)
     lines = [_TITLE]
     for name in SECTIONS:
         mark = "" if name in _BY_MODEL else " (recorded)"
@@ -105,16 +105,16 @@ def _written(session: SessionView, words: str) -> str:
     return "\n".join(lines)
 
 
-def _parts_of(words: str) -> dict[str, str]:
+def _parts_of(text: str) -> dict[str, str]:
     """Cut what the model has written at its headings. Words before the first, or under one that nobody asked for, are the state."""
     names = {name.casefold(): name for name in SECTIONS}
     parts: dict[str, list[str]] = {}
     current, at = "Current state", 0
-    for found in _HEADING.finditer(words):
-        parts.setdefault(current, []).append(words[at : found.start()].strip())
+    for found in _HEADING.finditer(text):
+        parts.setdefault(current, []).append(text[at : found.start()].strip())
         title = found[1].removesuffix("(recorded)").strip().casefold()
         current, at = names.get(title, current if title in names else "Current state"), found.end()
-    parts.setdefault(current, []).append(words[at:].strip())
+    parts.setdefault(current, []).append(text[at:].strip())
     return {name: "\n".join(filter(None, texts)) for name, texts in parts.items()}
 
 
@@ -145,10 +145,10 @@ def _objective(session: SessionView) -> str:
     run = session.state.run
     said = [message.text for message in session.messages if message.role == "user" and message.text]
     task = run.task if run is not None else ""
-    since = [words for words in said if words != task]
+    since = [description for description in said if description != task]
     text = task or (since.pop(0) if since else "")
     if since:
-        later = clipped("\n".join(f"- {clipped(words, 1_000)}" for words in since), _WORDS_CHARS)
+        later = clipped("\n".join(f"- {clipped(description, 1_000)}" for description in since), _WORDS_CHARS)
         text = f"{text}\n\nSaid besides, oldest first:\n{later}"
     return text
 

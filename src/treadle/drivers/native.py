@@ -55,8 +55,8 @@ async def _close(stream: AsyncIterator[ModelPart]) -> None:
 def _without_leak(end: ModelEnd) -> ModelEnd:
     """Drop a text that is, as JSON, the arguments of one of the calls beside it."""
     text = "".join(part.text for part in end.parts if isinstance(part, Text))
-    told = _canonical(text) if text.lstrip().startswith("{") else None
-    if told is None or told not in [_canonical(call.arguments or "{}") for call in _calls(end)]:
+    canonical = _canonical(text) if text.lstrip().startswith("{") else None
+    if canonical is None or canonical not in [_canonical(call.arguments or "{}") for call in _calls(end)]:
         return end
     # Beside reasoning, what a text carries may tie both together, and a provider refuses the one without the other. By itself it
     # is only a mark: Responses gives every message its id, and leaks all the same.

@@ -164,20 +164,20 @@ class Hooks:
         if stop.reason not in _MAY_GO_ON or self._interrupt.stop is not None or is_over:
             return False
         for hook in self._at(Moment.STOP):
-            words, _ = await self._ask(hook, self._context(Moment.STOP, stop=stop, continued=continued))
-            if isinstance(words, str) and words.strip():
+            instruction, _ = await self._ask(hook, self._context(Moment.STOP, stop=stop, continued=continued))
+            if isinstance(instruction, str) and instruction.strip():
                 before = [] if answer is None else [answer]
-                await self._ledger.record(*before, self._acted(hook, Moment.STOP, _CONTINUED), _added(words))
+                await self._ledger.record(*before, self._acted(hook, Moment.STOP, _CONTINUED), _added(instruction))
                 return True
         return False
 
     # --- one hook
 
-    async def _said(self, at: Moment, **words: Any) -> tuple[Decision | None, list[AnyEvent]]:
+    async def _said(self, at: Moment, **facts: Any) -> tuple[Decision | None, list[AnyEvent]]:
         """Ask the hooks of a moment. Return the first denial, and what they add and did until then."""
         events: list[AnyEvent] = []
         for hook in self._at(at):
-            answer, error = await self._ask(hook, self._context(at, **words))
+            answer, error = await self._ask(hook, self._context(at, **facts))
             word = _raised(hook, error) if error is not None and hook.is_closed else None
             if isinstance(answer, str) and answer.strip():
                 events += [self._acted(hook, at, "message"), _added(answer)]
@@ -194,7 +194,7 @@ class Hooks:
             hook for hook in self._hooks if hook.at == at and fnmatch.fnmatchcase(tool, hook.tools if tool else "*")
         )
 
-    def _context(self, at: Moment, **words: Any) -> HookContext:
+    def _context(self, at: Moment, **facts: Any) -> HookContext:
         ledger = self._ledger
         return HookContext(
             at=at,
@@ -202,7 +202,7 @@ class Hooks:
             run_id=ledger.run_id,
             step=ledger.state.step,
             mode=self._top.mode,
-            **words,
+            **facts,
         )
 
     def _acted(self, hook: Hook, at: Moment, answer: str, reason: str = "") -> HookActed:
@@ -250,13 +250,13 @@ def _raised(hook: Hook, error: BaseException) -> Decision:
 
 def denied_stop(denied: Decision, what: str) -> Stop:
     """Return the end of a run that a hook has denied."""
-    words = denied.message or denied.reason
-    message = f"{what} was denied by {denied.by}{f': {words}' if words else '.'}"
+    reason = denied.message or denied.reason
+    message = f"{what} was denied by {denied.by}{f': {reason}' if reason else '.'}"
     return Stop(reason=StopReason.TASK_DENIED, message=message, details={"rule": denied.rule, "by": denied.by})
 
 
-def _added(words: str) -> MessageAdded:
-    return MessageAdded(message=user_message(words.encode("utf-8", "replace").decode()), source="hook")
+def _added(instruction: str) -> MessageAdded:
+    return MessageAdded(message=user_message(instruction.encode("utf-8", "replace").decode()), source="hook")
 
 
 def _result_of(answer: Any, shown: ToolResult, result: ToolResult, hook: Hook) -> ToolResult | None:

@@ -249,12 +249,12 @@ class Lifecycle:
         is_limited = budget.max_total_cost is not None or (self._above is not None and self._above.meter.has_cost_limit)
         if not is_limited or self._model.price is not None:
             return
-        words = f"max_total_cost is set, but the price of {self._model.name} is unknown."
+        problem = f"max_total_cost is set, but the price of {self._model.name} is unknown."
         if self._spec.unpriced == "warn" or (self._above is not None and self._above.warns_of_price):
-            logger.warning("%s The limit cannot be enforced.", words)
+            logger.warning("%s The limit cannot be enforced.", problem)
             return
         raise ConfigurationError(
-            f"{words} Give its price with resolve_model(..., price=Price(input=, output=)), install "
+            f"{problem} Give its price with resolve_model(..., price=Price(input=, output=)), install "
             "genai-prices, leave the budget out, or accept it with Agent(unpriced='warn')."
         )
 
@@ -333,8 +333,8 @@ class Lifecycle:
         )
         await ledger.record(resumed, durable=True)
         await settle(ledger, session.state.salvaged)
-        if told := _resolutions(session):
-            await ledger.record(*told, durable=True)
+        if resolutions := _resolutions(session):
+            await ledger.record(*resolutions, durable=True)
         await self._begun("resume", hooks, await _prompt_again(session, hooks))
         await _ask_on(session)
 

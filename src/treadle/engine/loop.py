@@ -104,8 +104,8 @@ class Loop:
         verdict = self._answers.judge(proposal.finished, self._ledger.state.messages, proposal.tool_choice)
         stop = ending or proposal.stop
         if stop is None and isinstance(verdict, str):
-            told = MessageAdded(message=user_message(verdict), source="runtime")
-            await self._ledger.record(proposal.finished, told)
+            correction = MessageAdded(message=user_message(verdict), source="runtime")
+            await self._ledger.record(proposal.finished, correction)
             return None
         self._answer = proposal.finished  # enters the commit that ends the run: an answer is never half stored
         return stop or (None if isinstance(verdict, str) else verdict)

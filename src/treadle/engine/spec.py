@@ -79,8 +79,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     @property
     def instructions_digest(self) -> str:
         """What tells changed instructions from those before, without repeating either; empty for none."""
-        words = self.instructions
-        return "" if words is None else digest(words.encode("utf-8", "replace").decode())
+        instructions = self.instructions
+        return "" if instructions is None else digest(instructions.encode("utf-8", "replace").decode())
 
 
 def fingerprint_of(about: AgentSpec, model: str) -> dict[str, str]:

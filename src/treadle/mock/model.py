@@ -147,14 +147,14 @@ class ScriptedModel:
 
     def _parts(self, turn: Turn) -> list[ModelPart]:
         calls = tuple(self._tool_call(scripted.name, scripted.arguments, scripted.id) for scripted in turn.calls)
-        words = (turn.text or "") + (turn.refusal or "")
+        message = (turn.text or "") + (turn.refusal or "")
         finish = finish_of(turn)
         cut_off = frozenset({calls[-1].id}) if calls and finish is Finish.LENGTH else frozenset[str]()
         said: list[Part] = [Thinking(text=turn.thinking)] if turn.thinking else []
-        said += [Text(words)] if words else []
+        said += [Text(message)] if message else []
         return [
             *(ThinkingDelta(piece) for piece in fragments(turn.thinking or "", turn.pieces)),
-            *(TextDelta(piece) for piece in fragments(words, turn.pieces)),
+            *(TextDelta(piece) for piece in fragments(message, turn.pieces)),
             *(
                 CallReady(made)
                 for made in takewhile(lambda made: made.id not in cut_off and _is_complete(made.arguments), calls)
@@ -220,14 +220,14 @@ def _refusal(failure: ModelError) -> ModelEnd:
 def _length_of_cut(turn: Turn, parts: Sequence[ModelPart]) -> int:
     """Return how many parts come before the answer breaks off, the last part never among them."""
     whole = len(parts) - 1
-    words = sum(isinstance(part, TextDelta | ThinkingDelta) for part in parts)
+    pieces = sum(isinstance(part, TextDelta | ThinkingDelta) for part in parts)
     match turn.cut:
         case None | "before-terminal" | "before-done":
             return whole
         case "mid-text":
-            return max(words - 1, 0)
+            return max(pieces - 1, 0)
         case "mid-arguments":
-            return min(words + len(turn.calls) - 1, whole)
+            return min(pieces + len(turn.calls) - 1, whole)
         case _:
             return whole // 2
 

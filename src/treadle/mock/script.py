@@ -248,10 +248,10 @@ def _a_span(value: Any) -> float:
     return value
 
 
-def _one_of(*words: str) -> _Check:
+def _one_of(*choices: str) -> _Check:
     def check(value: Any) -> Any:
-        if not isinstance(value, str) or value not in words:
-            raise _Wrong(f"one of {', '.join(map(json.dumps, words))}")
+        if not isinstance(value, str) or value not in choices:
+            raise _Wrong(f"one of {', '.join(map(json.dumps, choices))}")
         return value
 
     return check
@@ -337,9 +337,9 @@ def _prefix(value: Any) -> bytes:
     return _encoded(_a_text(value))
 
 
-def _encoded(words: str) -> bytes:
+def _encoded(text: str) -> bytes:
     try:
-        return words.encode()
+        return text.encode()
     except UnicodeEncodeError:
         raise _Wrong("text without lone surrogates (body_base64 takes any bytes)") from None
 

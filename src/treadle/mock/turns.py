@@ -149,7 +149,7 @@ def call(
     *,
     id: str | UnsetType | None = UNSET,  # noqa: A002 - the word of every wire format
     arguments: str | Mapping[str, Any] | None = None,
-    **words: Any,  # Any: the JSON values of the call's arguments
+    **values: Any,  # Any: the JSON values of the call's arguments
 ) -> ScriptedCall:
     """Script one call. Arguments are keywords, or an object or raw text in `arguments`.
 
@@ -162,22 +162,22 @@ def call(
     Raises:
         ConfigurationError: Both forms of arguments are given, or they are not JSON.
     """
-    if arguments is not None and words:
+    if arguments is not None and values:
         raise ConfigurationError(f"call({name!r}) has both arguments= and keywords; give one of them.")
     if isinstance(arguments, str):
         return ScriptedCall(name=name, arguments=arguments, id=id)
-    return ScriptedCall(name=name, arguments=_raw(name, words if arguments is None else arguments), id=id)
+    return ScriptedCall(name=name, arguments=_raw(name, values if arguments is None else arguments), id=id)
 
 
 @checked
-def text(words: str, *, finish: str | UnsetType | None = UNSET, usage: Usage | UnsetType | None = UNSET) -> Turn:
+def text(content: str, *, finish: str | UnsetType | None = UNSET, usage: Usage | UnsetType | None = UNSET) -> Turn:
     """Script one answer in words.
 
     Example:
         >>> text("Done.").text
         'Done.'
     """
-    return Turn(text=words, finish=finish, usage=usage)
+    return Turn(text=content, finish=finish, usage=usage)
 
 
 def as_turn(item: TurnLike) -> Turn:
@@ -217,10 +217,10 @@ def finish_of(turn: Turn) -> Finish:
             return Finish.CALLS if turn.calls else Finish.REFUSED if turn.refusal is not None else Finish.STOP
 
 
-def fragments(words: str, pieces: int) -> list[str]:
+def fragments(content: str, pieces: int) -> list[str]:
     """Split words into so many pieces of about one size, or fewer where there are fewer characters."""
-    size = -(-len(words) // pieces) or 1
-    return [words[start : start + size] for start in range(0, len(words), size)]
+    size = -(-len(content) // pieces) or 1
+    return [content[start : start + size] for start in range(0, len(content), size)]
 
 
 def _raw(name: str, arguments: Mapping[str, Any]) -> str:
@@ -237,10 +237,10 @@ def _joined(turns: Sequence[Turn]) -> Turn:
     special = [turn for turn in turns if msgspec.structs.replace(turn, text=None, calls=()) != plain]
     if len(special) > 1:
         raise ConfigurationError("Two parts of one turn carry a finish, usage or fault; write them as one Turn(...).")
-    words = [turn.text for turn in turns if turn.text is not None]
+    texts = [turn.text for turn in turns if turn.text is not None]
     return msgspec.structs.replace(
         special[0] if special else plain,
-        text="".join(words) if words else None,
+        text="".join(texts) if texts else None,
         calls=tuple(made for turn in turns for made in turn.calls),
     )
 

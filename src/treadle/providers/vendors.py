@@ -34,7 +34,7 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     """Other rows that serve the models whose names begin so, under this row's name."""
     options: Mapping[str, Any] = {}
     """Fields of each request's body; None removes one that the server refuses."""
-    words: Mapping[str, Any] = {}
+    quirks: Mapping[str, Any] = {}
     """Further words for the adapter's constructor."""
     capabilities: frozenset[Capability] = frozenset()
     """What is special about all of its models."""
@@ -53,7 +53,7 @@ def _compatible(
     *,
     other_key_variable: str = "",
     options: Mapping[str, Any] | None = None,
-    words: Mapping[str, Any] | None = None,
+    quirks: Mapping[str, Any] | None = None,
 ) -> dict[str, Vendor]:
     """Describe a vendor that speaks Chat Completions under its own name."""
     variable = f"{dialect.upper()}_API_KEY"
@@ -64,7 +64,7 @@ def _compatible(
         key_variable=variable,
         other_key_variable=other_key_variable,
         options=options or {},
-        words={"dialect": dialect, "key_variable": variable, **(words or {})},
+        quirks={"dialect": dialect, "key_variable": variable, **(quirks or {})},
     )
     return {dialect: vendor}
 
@@ -75,7 +75,7 @@ def _local(
     *,
     key_variable: str = "",
     other_key_variable: str = "",
-    words: Mapping[str, Any] | None = None,
+    quirks: Mapping[str, Any] | None = None,
 ) -> dict[str, Vendor]:
     """Describe a server of one's own; it may have been started with a key."""
     vendor = Vendor(
@@ -85,7 +85,7 @@ def _local(
         key_variable=key_variable,
         other_key_variable=other_key_variable,
         needs_key=False,
-        words={"dialect": dialect, "key_variable": key_variable, **(words or {})},
+        quirks={"dialect": dialect, "key_variable": key_variable, **(quirks or {})},
     )
     return {dialect: vendor}
 
@@ -160,7 +160,7 @@ VENDORS: Mapping[str, Vendor] = {
     **_cloud("vertex-claude", _ANTHROPIC, door="google:claude_door", key_variables=_VERTEX_KEYS),
     # DeepSeek thinks by default, and refuses a history whose calls have lost the reasoning that led to them
     # (api-docs.deepseek.com/guides/thinking_mode).
-    **_compatible("deepseek", "https://api.deepseek.com/v1", words={"thinking_field": "reasoning_content"}),
+    **_compatible("deepseek", "https://api.deepseek.com/v1", quirks={"thinking_field": "reasoning_content"}),
     **_compatible("groq", "https://api.groq.com/openai/v1"),
     # Mistral refuses fields that it does not know (it sends usage in every stream without being asked), ids that are not
     # of its own form, a user's message right after a tool's, and a model's message of nothing.
@@ -168,12 +168,12 @@ VENDORS: Mapping[str, Vendor] = {
         "mistral",
         "https://api.mistral.ai/v1",
         options={"stream_options": None},
-        words={"call_id": "[a-zA-Z0-9]{9}", "bridge": "Ok."},
+        quirks={"call_id": "[a-zA-Z0-9]{9}", "bridge": "Ok."},
     ),
     **_compatible("openrouter", "https://openrouter.ai/api/v1"),
     **_local("llamacpp", 8080, key_variable="LLAMACPP_API_KEY", other_key_variable="LLAMA_API_KEY"),
     # LM Studio knows the choices that are a word, and none by name.
-    **_local("lmstudio", 1234, words={"named_choice": False}),
+    **_local("lmstudio", 1234, quirks={"named_choice": False}),
     **_local("ollama", 11434),
     **_local("vllm", 8000, key_variable="VLLM_API_KEY"),
 }

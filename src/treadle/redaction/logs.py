@@ -20,13 +20,13 @@ def shown_error(error: BaseException) -> str:
 
 def _traceback(error: BaseException | None) -> str:
     """Return the last frames and the words of an error and of its causes, all bounded."""
-    told: list[str] = []
-    while error is not None and len(told) < _MAX_CAUSES:
+    reported: list[str] = []
+    while error is not None and len(reported) < _MAX_CAUSES:
         frames = "".join(traceback.format_tb(error.__traceback__, limit=-_MAX_FRAMES))
         head = "Traceback (most recent call last):\n" if frames else ""
-        told.append(f"{head}{frames}{type(error).__name__}: {_shortened(_said(error))}")
+        reported.append(f"{head}{frames}{type(error).__name__}: {_shortened(_said(error))}")
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return "\n\nThe exception above led to this one:\n\n".join(reversed(told))
+    return "\n\nThe exception above led to this one:\n\n".join(reversed(reported))
 
 
 def _said(error: BaseException) -> str:

@@ -214,9 +214,9 @@ async def list_doubts(journal: Journal) -> tuple[Doubt, ...]:
     """
     _check_journal(journal)
     found: list[Doubt] = []
-    told = await journal.with_unknown_outcomes() if isinstance(journal, HasOverview) else None
+    unsettled = await journal.with_unknown_outcomes() if isinstance(journal, HasOverview) else None
     for info in await journal.sessions():
-        is_settled = info.phase in _SETTLED and told is not None and info.id not in told
+        is_settled = info.phase in _SETTLED and unsettled is not None and info.id not in unsettled
         if info.status == "deleted" or is_settled:
             continue
         try:

@@ -72,7 +72,7 @@ def _differences(
     is_tombstone = state.status == "deleted" and state.head == 1  # all but the fact was removed, where it came from too
     tenant = state.metadata.get("tenant")
     rows = due_rows(info.id, events) if state.phase in _OPEN else []
-    told = {
+    indexes = {
         "head": (info.head, state.head),
         "phase": (info.phase, state.phase),
         "status": (info.status, state.status),
@@ -80,7 +80,7 @@ def _differences(
         "tenant": (info.tenant, "" if tenant is None else str(tenant)),
         "due": (_times(due), _times(due_items(rows, before=None, limit=None))),
     }
-    for what, (listed, said) in told.items():
+    for what, (listed, said) in indexes.items():
         if listed != said and not (is_tombstone and what in ("parent", "tenant")):
             message = (
                 f"Session {info.id!r} is listed with the {what} {shown(listed)}, and its events say {shown(said)}. "

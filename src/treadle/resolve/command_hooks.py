@@ -226,8 +226,8 @@ def _said(done: ProcessResult, entry: _Entry) -> JsonObject:
         value = json.loads(text)
     except ValueError as error:
         raise HookFailed(f"{entry.command[:200]} answered with what is not valid JSON: {error}") from error
-    if words := value.get("systemMessage"):
-        logger.info("%s: %s", entry.command[:80], str(words)[:500])
+    if message := value.get("systemMessage"):
+        logger.info("%s: %s", entry.command[:80], str(message)[:500])
     return dict(value)
 
 
@@ -287,12 +287,12 @@ def _denied(reason: str, *, interrupt: bool = False) -> Decision:
     return Decision(kind="deny", rule="hook", reason=reason, interrupt=interrupt)
 
 
-def _with_words(result: ToolResult, words: str) -> ToolResult:
+def _with_words(result: ToolResult, text: str) -> ToolResult:
     """Return a result with a hook's words beside it."""
     try:
         value = json.loads(result.content)
     except ValueError:
         value = None
     if isinstance(value, dict):
-        return msgspec.structs.replace(result, content=json.dumps({**value, "hook": words}, ensure_ascii=False))
-    return msgspec.structs.replace(result, content=f"{result.content}\n[hook] {words}")
+        return msgspec.structs.replace(result, content=json.dumps({**value, "hook": text}, ensure_ascii=False))
+    return msgspec.structs.replace(result, content=f"{result.content}\n[hook] {text}")

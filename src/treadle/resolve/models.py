@@ -111,9 +111,9 @@ def resolve_model(
         case "script":
             found = _load("treadle.mock.model:scripted_model")(model)
         case _:
-            words = {"stream": stream, "headers": headers, **({} if timeouts is None else {"timeouts": timeouts})}
+            text = {"stream": stream, "headers": headers, **({} if timeouts is None else {"timeouts": timeouts})}
             found, known = _over_http(
-                dialect, model, base_url, api_key, price or own.price, options=options or {}, **words
+                dialect, model, base_url, api_key, price or own.price, options=options or {}, **text
             )
             special |= VENDORS[dialect].capabilities
     known = own.over(known)
@@ -147,11 +147,11 @@ def _check_kinds(*, texts: Mapping[str, object], mappings: Mapping[str, object])
             raise ConfigurationError(f"{name} must be a mapping; got {shown(value)}.")
 
 
-def _capabilities(words: Iterable[str]) -> frozenset[Capability]:
-    if isinstance(words, Mapping):
-        raise ConfigurationError(f"capabilities is a list of {', '.join(Capability)}; got {shown(words)}.")
+def _capabilities(names: Iterable[str]) -> frozenset[Capability]:
+    if isinstance(names, Mapping):
+        raise ConfigurationError(f"capabilities is a list of {', '.join(Capability)}; got {shown(names)}.")
     try:
-        return frozenset(map(Capability, [words] if isinstance(words, str) else words))
+        return frozenset(map(Capability, [names] if isinstance(names, str) else names))
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"capabilities is a list of {', '.join(Capability)}; {error}.") from error
 
@@ -164,19 +164,19 @@ def _over_http(
     price: Pricing | None,
     *,
     options: Mapping[str, Any],
-    **words: Any,  # whatever all adapters take alike
+    **shared: Any,  # whatever all adapters take alike
 ) -> tuple[Model, ModelFacts]:
     """Make the adapter of a vendor's or one's own server. Return what is known of the model, too: nothing of one's own."""
     vendor = _row(dialect, model)
     every = {**vendor.options, **options}
     if vendor.door:
-        return _behind_a_door(dialect, model, vendor, base_url, api_key, price, options=every, **words)
+        return _behind_a_door(dialect, model, vendor, base_url, api_key, price, options=every, **shared)
     url, key = _reach(dialect, vendor, base_url, str(api_key) if api_key else None)
     is_vendors = url == vendor.address and dialect not in LOCAL_SERVERS
     known = _known(dialect, model) if is_vendors else ModelFacts()
     price = known.price if price is None else price
     adapter = _load(vendor.adapter)
-    return adapter(model, base_url=url, api_key=key, price=price, options=every, **words, **vendor.words), known
+    return adapter(model, base_url=url, api_key=key, price=price, options=every, **shared, **vendor.quirks), known
 
 
 def _row(dialect: str, model: str) -> Vendor:
@@ -194,7 +194,7 @@ def _behind_a_door(
     price: Pricing | None,
     *,
     options: Mapping[str, Any],
-    **words: Any,  # whatever all adapters take alike
+    **shared: Any,  # whatever all adapters take alike
 ) -> tuple[Model, ModelFacts]:
     """Make the adapter of a model behind a cloud's door, which finds the address and who asks there."""
     from treadle.providers.clouds.asked import Asked
@@ -206,9 +206,9 @@ def _behind_a_door(
             model=model,
             base_url=_checked_url(given) if given else None,
             api_key=api_key or _key_of(vendor),
-            stream=words["stream"],
+            stream=shared["stream"],
             options=options,
-            headers=words["headers"] or {},
+            headers=shared["headers"] or {},
             environment=os.environ,
         )
     )
@@ -221,7 +221,7 @@ def _behind_a_door(
         price=known.price if price is None else price,
         options=reached.options,
         door=reached.door,
-        **words,
+        **shared,
     )
     return made, known
 

@@ -40,9 +40,9 @@ def main() -> int:
     ready, tell = os.pipe()
     if os.fork():
         os.close(tell)
-        told = os.read(ready, 4096)
-        if told != b"ok":
-            sys.stderr.write(told.decode("utf-8", "replace") or "The keeper ended before it began.")
+        report = os.read(ready, 4096)
+        if report != b"ok":
+            sys.stderr.write(report.decode("utf-8", "replace") or "The keeper ended before it began.")
             return 1
         return 0
     os.close(ready)

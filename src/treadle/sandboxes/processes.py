@@ -216,8 +216,8 @@ class Ends:
         head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))
         tail = bytes(self._tail)
         divided = next((at for at in range(min(3, len(tail))) if tail[at] & 0xC0 != 0x80), 0)
-        words = f"\n[... {self.left_out:,} bytes left out ...]\n" if self._has_room_for_words else ""
-        return head + words + tail[divided:].decode("utf-8", "replace")
+        text = f"\n[... {self.left_out:,} bytes left out ...]\n" if self._has_room_for_words else ""
+        return head + text + tail[divided:].decode("utf-8", "replace")
 
 
 _SLACK = 65_536

@@ -109,8 +109,8 @@ def _lines(result: ProcessResult) -> Iterator[str]:
 
 
 def _refused(line: str, places: Places, cwd: str) -> Refusal | None:
-    for kind, words in _WORDS:
-        if any(word in line for word in words):
+    for kind, markers in _WORDS:
+        if any(word in line for word in markers):
             return Refusal(kind=kind, line=line)
     if word := _first(_WRITING, line):
         path = _path(line, word, cwd)
@@ -124,8 +124,8 @@ def _refused(line: str, places: Places, cwd: str) -> Refusal | None:
     return None
 
 
-def _first(words: Sequence[str], line: str) -> str:
-    return next((word for word in words if word in line), "")
+def _first(markers: Sequence[str], line: str) -> str:
+    return next((word for word in markers if word in line), "")
 
 
 def _closed(line: str, path: str, places: Places) -> Refusal | None:

@@ -247,10 +247,10 @@ def find_sandbox(confinement: Confinement | None = None) -> Runner:
 def _bwrap_options(program: str) -> list[str]:
     """Return the options that only newer versions have."""
     try:
-        told = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=10, check=False).stdout  # noqa: S603 - a fixed program
+        help_text = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=10, check=False).stdout  # noqa: S603 - a fixed program
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SandboxUnavailable(f"The program {program} does not start: {error}.") from error
-    return ["--disable-userns"] if "--disable-userns" in told else []
+    return ["--disable-userns"] if "--disable-userns" in help_text else []
 
 
 def _bound(place: str) -> list[str]:

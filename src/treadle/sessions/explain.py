@@ -346,8 +346,8 @@ class _Reading:
         if tried is not None:
             tried.status, tried.attempts = result.status.value, result.attempts
         if result.is_error:
-            words = result.message or result.content
-            self.failed.append(Failed(what=result.name, call_id=call_id, status=result.status.value, message=words))
+            message = result.message or result.content
+            self.failed.append(Failed(what=result.name, call_id=call_id, status=result.status.value, message=message))
         elif tried is not None and tried.effect in (None, Effect.READ):
             arguments = tried.decided or tried.arguments
             used = Used(call_id=call_id, tool=result.name, arguments=arguments, characters=len(result.content))

@@ -132,16 +132,16 @@ async def move(ledger: Ledger, to: str, *, by: str, reason: str) -> Parcel:
     return msgspec.structs.replace(await parcel_of(ledger), is_move=True)
 
 
-def check_text(word: str, value: object) -> None:
+def check_text(option: str, value: object) -> None:
     """Refuse what cannot be stored as a text.
 
     Raises:
         ConfigurationError: It is not text, or holds half a surrogate pair.
     """
     if not isinstance(value, str):
-        raise ConfigurationError(f"{word} must be a string; got {shown(value)}.")
+        raise ConfigurationError(f"{option} must be a string; got {shown(value)}.")
     if (fault := canonical.find_unencodable(value)) is not None:
-        raise ConfigurationError(f"{word} cannot be stored: {fault}.")
+        raise ConfigurationError(f"{option} cannot be stored: {fault}.")
 
 
 async def mark(ledger: Ledger, name: str) -> int:
@@ -179,18 +179,18 @@ async def rewind(ledger: Ledger, to: int | str, *, tell_model: bool) -> Rewind:
     name = to if isinstance(to, str) else None
     rewound = SessionRewound(to=seq, mark=name, effects=tuple(f"{one.tool} ({one.call_id})" for one in effects))
     # One commit: the model must never continue without the message that says what stays done.
-    told = [_told(rewound)] if effects and tell_model else []
-    await ledger.record(rewound, *told, durable=True)
-    kept = len(state.messages) - len(told)
+    notices = [_told(rewound)] if effects and tell_model else []
+    await ledger.record(rewound, *notices, durable=True)
+    kept = len(state.messages) - len(notices)
     return Rewind(session_id=state.id, to=seq, mark=name, messages=kept, dropped=before - kept, effects=effects)
 
 
 def _told(rewound: SessionRewound) -> AnyEvent:
-    words = (
+    message = (
         "The conversation was taken back to this point. These calls had been made since and were not undone: "
         f"{', '.join(rewound.effects)}. Do not repeat them without checking."
     )
-    return MessageAdded(message=user_message(words), source="runtime")
+    return MessageAdded(message=user_message(message), source="runtime")
 
 
 async def fork(

@@ -167,8 +167,8 @@ class Session(SteeredSession):
             SessionMoved: It was moved elsewhere already.
             NoSuchPoint: Another session carries out a call of it, and a move does not carry that session. Resume or cancel it first.
         """
-        for word, text in (("to", to), ("by", by), ("reason", reason)):
-            maintenance.check_text(word, text)
+        for option, text in (("to", to), ("by", by), ("reason", reason)):
+            maintenance.check_text(option, text)
         if not to.strip():
             raise ConfigurationError("Name the destination: move('the other journal').")
         async with self.held():

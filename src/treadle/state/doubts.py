@@ -85,13 +85,13 @@ def resolution_message(resolved: ToolResolved) -> MessageAdded:
     call = f"Call {resolved.call_id} of {resolved.tool}, whose outcome was unknown,"
     value = msgspec.json.encode(resolved.value).decode()
     shown = value if len(value) <= _SHOWN_CHARS else f"{value[:_SHOWN_CHARS]}..."
-    words = {
+    texts = {
         "done": f"{call} was carried out: a person has checked it. Its result: {shown} Do not issue it again.",
         "not_done": f"{call} was not carried out: a person has checked it. Issue it again if it is still needed.",
         "unknown": f"{call} was looked into by a person and stays unknown. Do not issue it again unless you are asked to.",
     }
     return MessageAdded(
-        message=user_message(words[resolved.outcome]), source="runtime", message_id=resolution_id(resolved)
+        message=user_message(texts[resolved.outcome]), source="runtime", message_id=resolution_id(resolved)
     )
 
 

@@ -319,10 +319,10 @@ class SessionState(Standing):
         call_id = event.call_id or ""
         if event.child_id:
             self.resolutions.append(event)
-        elif (told := self.doubts.pop(call_id, None)) is not None:
+        elif (reported := self.doubts.pop(call_id, None)) is not None:
             self.resolutions.append(event)
             if event.outcome == "unknown":
-                self.doubts[call_id] = msgspec.structs.replace(told, resolution="unknown")
+                self.doubts[call_id] = msgspec.structs.replace(reported, resolution="unknown")
         elif (state := self.open.get(call_id)) is not None:
             state.resolution = event
             if state.approval is not None and state.approval.rule == IN_DOUBT and state.approval.answer is None:

@@ -212,8 +212,8 @@ def _field(parameter: inspect.Parameter, hint: Annotation, documented: str | Non
         hint = Union[hint, None]  # noqa: UP007 - a hint that is a text or a TypeVar knows no `|`
     said = _said(hint) or documented
     # A field's name is ours and its alias the parameter's, so that `json`, `copy` and `_x` are no trouble to pydantic.
-    words: dict[str, Any] = {"alias": parameter.name, **({"description": said} if said else {})}
-    return hint, pydantic.Field(**words) if default is parameter.empty else pydantic.Field(default, **words)
+    options: dict[str, Any] = {"alias": parameter.name, **({"description": said} if said else {})}
+    return hint, pydantic.Field(**options) if default is parameter.empty else pydantic.Field(default, **options)
 
 
 def _said(hint: Annotation) -> str | None:
@@ -399,7 +399,7 @@ def _documented(text: str) -> dict[str, str]:
     except docstring_parser.ParseError:
         return {}
     said = ((param.arg_name, " ".join((param.description or "").split())) for param in parsed.params)
-    return {name.strip().lstrip("*"): words for names, words in said if words for name in names.split(",")}
+    return {name.strip().lstrip("*"): sentence for names, sentence in said if sentence for name in names.split(",")}
 
 
 def _without_arguments(text: str) -> str:

@@ -106,14 +106,14 @@ def after_earlier_attempt(result: ToolResult) -> ToolResult:
     """Return the result of a call of which an earlier attempt may have acted: no later refusal may hide that."""
     if not result.is_error or result.may_have_acted or result.code == "not_done":
         return result  # `not_done`: the tool's own check has looked
-    words = "An earlier attempt may have been carried out: check before you repeat it."
+    text = "An earlier attempt may have been carried out: check before you repeat it."
     try:
-        told = msgspec.json.decode(result.content, type=dict[str, Any])
+        shown = msgspec.json.decode(result.content, type=dict[str, Any])
     except msgspec.DecodeError:  # shortened to what fits, which is no longer valid JSON
-        content = f"{words} {result.content}"
+        content = f"{text} {result.content}"
     else:
-        told |= {"message": f"{told.get('message', '')} {words}", "may_have_acted": True}
-        content = msgspec.json.encode(told).decode()
+        shown |= {"message": f"{shown.get('message', '')} {text}", "may_have_acted": True}
+        content = msgspec.json.encode(shown).decode()
     return msgspec.structs.replace(result, content=content, may_have_acted=True)
 
 

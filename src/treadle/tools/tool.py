@@ -276,9 +276,9 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
 
     def _check_words(self) -> None:
         if not callable(self.effect) and not (isinstance(self.effect, str) and self.effect in set(Effect)):
-            words = ", ".join(Effect)
+            names = ", ".join(Effect)
             raise ToolDefinitionError(
-                f"Tool {self.name!r}: effect {shown(self.effect)} is not one of {words}, nor a function."
+                f"Tool {self.name!r}: effect {shown(self.effect)} is not one of {names}, nor a function."
             )
         self._check_risk()
         if self.permission not in (None, "allow", "ask", "deny"):

@@ -161,8 +161,14 @@ async def _followed(limits: _Limits, arguments: JsonObject, ctx: ToolContext) ->
         if target.scheme == "https" and following.scheme != "https":
             raise _refusal(f"{target.url} leads to {following.url}, which is not encrypted.", "bad_redirect")
         if following.host != target.host and not await _may_follow(following, ctx):
-            words = f"It leads to another host. If you need that page, call fetch with {following.url}."
-            return {"output": "", "status": answer.status, "url": target.url, "redirect": following.url, "hint": words}
+            message = f"It leads to another host. If you need that page, call fetch with {following.url}."
+            return {
+                "output": "",
+                "status": answer.status,
+                "url": target.url,
+                "redirect": following.url,
+                "hint": message,
+            }
         target = following
     raise _refusal(f"{arguments['url']} leads on more than {_MAX_REDIRECTS} times.", "too_many_redirects")
 
@@ -271,8 +277,8 @@ async def _content(response: "aiohttp.ClientResponse", max_bytes: int) -> tuple[
 
 def _page(answer: _Answer, target: Target, arguments: JsonObject) -> JsonObject:
     if answer.content and not (_TEXTUAL.match(answer.media_type) or _is_text(answer)):
-        words = f"{target.url} is {answer.media_type or 'of an unknown kind'}, {len(answer.content):,} bytes; only text can be fetched."
-        raise _refusal(words, "not_text")
+        message = f"{target.url} is {answer.media_type or 'of an unknown kind'}, {len(answer.content):,} bytes; only text can be fetched."
+        raise _refusal(message, "not_text")
     text = _decoded(answer)
     if "html" in answer.media_type and not arguments.get("raw", False):
         text = _plain(text)
@@ -367,5 +373,5 @@ def _plain(html: str) -> str:
     return _LINES.sub("\n\n", "\n".join(lines)).strip()
 
 
-def _refusal(words: str, code: str) -> Rejected:
-    return Rejected({"error": words}, code=code)
+def _refusal(message: str, code: str) -> Rejected:
+    return Rejected({"error": message}, code=code)

@@ -25,35 +25,35 @@ def damaged_byte(byte: int) -> str:
     return "\udfff" + chr(0xDC00 + byte)
 
 
-def is_damaged(words: str) -> bool:
+def is_damaged(text: str) -> bool:
     """Whether something in the text is not text."""
-    return not words.isascii() and _DAMAGE.search(words) is not None
+    return not text.isascii() and _DAMAGE.search(text) is not None
 
 
-def is_damaged_throughout(words: str) -> bool:
+def is_damaged_throughout(text: str) -> bool:
     """Whether more of the text is damaged than an honest server's mistakes explain."""
-    return is_damaged(words) and sum(1 for _ in islice(_DAMAGE.finditer(words), _MOST_DAMAGE + 1)) > _MOST_DAMAGE
+    return is_damaged(text) and sum(1 for _ in islice(_DAMAGE.finditer(text), _MOST_DAMAGE + 1)) > _MOST_DAMAGE
 
 
-def joined(words: str) -> str:
+def joined(text: str) -> str:
     """Join the bytes of one character, and the halves of one surrogate pair, that came in several pieces.
 
     Example:
         joined("\\ud83d" + "\\ude00") == "\\U0001f600"
     """
-    if not is_damaged(words):
-        return words
-    return _HALVES.sub(_character, _BYTES.sub(_decoded, words))
+    if not is_damaged(text):
+        return text
+    return _HALVES.sub(_character, _BYTES.sub(_decoded, text))
 
 
-def mended(words: str) -> str:
+def mended(text: str) -> str:
     """Join what came in pieces, replace the rest of what is not text by U+FFFD, and drop bare control characters.
 
     For text that is read. Never for arguments: what is carried out is what the model wrote.
     """
-    if words.isascii() or not is_damaged(words):  # asked of every piece of a stream
-        return words
-    return _DAMAGED.sub(_replaced, joined(words))
+    if text.isascii() or not is_damaged(text):  # asked of every piece of a stream
+        return text
+    return _DAMAGED.sub(_replaced, joined(text))
 
 
 def mended_value(value: Any) -> Any:
@@ -71,14 +71,14 @@ def mended_value(value: Any) -> Any:
             return value
 
 
-def damaged_json(words: str) -> str:
+def damaged_json(text: str) -> str:
     """Return damaged JSON as text that can be stored and that is not valid JSON, wherever the damage stands."""
-    if not is_damaged(words):
-        return words
+    if not is_damaged(text):
+        return text
     # An escape loses its meaning behind a backslash, and finds its other half in an escape of the text's own. A control
     # character between them is invalid in every place.
-    mark = "\x1a" if "\\" in words else ""
-    return _DAMAGE.sub(lambda found: f"{mark}\\u{ord(found[0]):04x}", words)
+    mark = "\x1a" if "\\" in text else ""
+    return _DAMAGE.sub(lambda found: f"{mark}\\u{ord(found[0]):04x}", text)
 
 
 def _decoded(found: re.Match[str]) -> str:

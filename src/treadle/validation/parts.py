@@ -83,8 +83,8 @@ class _Division:
             yield Part(schema, value[start:], path, start)
 
     def _of_object(self, node: JsonObject, value: JsonObject, path: tuple[str | int, ...]) -> Iterator[Part]:
-        words = {word: node[word] for word in ("properties", "additionalProperties") if word in node}
-        schema = self._alone(words)
+        keywords = {word: node[word] for word in ("properties", "additionalProperties") if word in node}
+        schema = self._alone(keywords)
         fields: JsonObject = {}
         size = 0
         for name, item in value.items():

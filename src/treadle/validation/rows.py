@@ -65,11 +65,11 @@ def bounded(value: Any) -> Any:
 def _bounded_container(value: dict[str, Any] | list[Any]) -> Any:
     kind = "an object with" if isinstance(value, dict) else "an array of"
     noun = "properties" if isinstance(value, dict) else "items"
-    words = f"{kind} {len(value)} {noun}"
+    description = f"{kind} {len(value)} {noun}"
     if len(value) > _VALUE_CHARS:
-        return words
+        return description
     try:
         text = msgspec.json.encode(value)
     except (ValueError, TypeError, RecursionError):  # an integer too long, or too deep: words will do
-        return words
-    return value if len(text) <= _VALUE_CHARS else words
+        return description
+    return value if len(text) <= _VALUE_CHARS else description

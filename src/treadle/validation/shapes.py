@@ -63,9 +63,9 @@ def _wanted(schema: Any, root: JsonObject, depth: int) -> str:
         return f"an array, each item {_wanted(schema['items'], root, depth - 1)}"
     if not schema:
         return "any value"
-    words = phrase(schema, root)
-    article = _ARTICLES.get(words.split(",", 1)[0].split(" ", 1)[0], "")
-    return f"{article}{words}"
+    phrases = phrase(schema, root)
+    article = _ARTICLES.get(phrases.split(",", 1)[0].split(" ", 1)[0], "")
+    return f"{article}{phrases}"
 
 
 _ARTICLES = {
@@ -88,10 +88,10 @@ def phrase(schema: Any, root: JsonObject, depth: int = _MAX_DEPTH) -> str:  # An
         return f"exactly {_literal(schema['const'])}"
     if isinstance(schema.get("enum"), list):
         return f"one of {_listed([_literal(option) for option in schema['enum']])}"
-    words = [_typed(schema), *_text_limits(schema), *_array_limits(schema, root, depth), *_object_limits(schema)]
+    phrases = [_typed(schema), *_text_limits(schema), *_array_limits(schema, root, depth), *_object_limits(schema)]
     if depth:
-        words += _combinations(schema, root, depth - 1)
-    text = ", ".join(word for word in words if word) or "a value that fits the schema"
+        phrases += _combinations(schema, root, depth - 1)
+    text = ", ".join(word for word in phrases if word) or "a value that fits the schema"
     return text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 3] + "..."
 
 
@@ -107,54 +107,54 @@ def _typed(schema: JsonObject) -> str:
 def _number_limits(schema: JsonObject) -> str:
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None and high is not None:
-        words = [f"{low}..{high}"]
+        phrases = [f"{low}..{high}"]
     else:
-        words = [f"{word} {limit}" for word, limit in (("at least", low), ("at most", high)) if limit is not None]
-    words += [
+        phrases = [f"{word} {limit}" for word, limit in (("at least", low), ("at most", high)) if limit is not None]
+    phrases += [
         f"{word} {schema[keyword]}"
         for keyword, word in (("exclusiveMinimum", "more than"), ("exclusiveMaximum", "less than"))
         if schema.get(keyword) not in (None, True, False)
     ]
     if "multipleOf" in schema:
-        words.append(f"a multiple of {schema['multipleOf']}")
-    return ", ".join(words)
+        phrases.append(f"a multiple of {schema['multipleOf']}")
+    return ", ".join(phrases)
 
 
 def _text_limits(schema: JsonObject) -> list[str]:
-    words = [_span(schema, "minLength", "maxLength", "character")]
+    phrases = [_span(schema, "minLength", "maxLength", "character")]
     if "pattern" in schema:
-        words.append(f"pattern {schema['pattern']}")
+        phrases.append(f"pattern {schema['pattern']}")
     if "format" in schema:
-        words.append(f"format {schema['format']}")
-    return words
+        phrases.append(f"format {schema['format']}")
+    return phrases
 
 
 def _array_limits(schema: JsonObject, root: JsonObject, depth: int) -> list[str]:
-    words = [_span(schema, "minItems", "maxItems", "item")]
+    phrases = [_span(schema, "minItems", "maxItems", "item")]
     if schema.get("uniqueItems") is True:
-        words.append("no item twice")
+        phrases.append("no item twice")
     if "contains" in schema and depth:
-        words.append(f"at least {schema.get('minContains', 1)} of them {phrase(schema['contains'], root, depth - 1)}")
-    return words
+        phrases.append(f"at least {schema.get('minContains', 1)} of them {phrase(schema['contains'], root, depth - 1)}")
+    return phrases
 
 
 def _object_limits(schema: JsonObject) -> list[str]:
     names = schema.get("propertyNames")
-    words = [_span(schema, "minProperties", "maxProperties", "property")]
-    return [*words, f"names {phrase(names, schema, 1)}"] if names else words
+    phrases = [_span(schema, "minProperties", "maxProperties", "property")]
+    return [*phrases, f"names {phrase(names, schema, 1)}"] if names else phrases
 
 
 def _combinations(schema: JsonObject, root: JsonObject, depth: int) -> list[str]:
-    words = [
+    phrases = [
         _either([phrase(one, root, depth) for one in schema[keyword]])
         for keyword in ("anyOf", "oneOf")
         if isinstance(schema.get(keyword), list)
     ]
     if isinstance(schema.get("allOf"), list):
-        words += [phrase(one, root, depth) for one in schema["allOf"]]
+        phrases += [phrase(one, root, depth) for one in schema["allOf"]]
     if "not" in schema:
-        words.append(f"not {phrase(schema['not'], root, depth)}" if schema["not"] else "nothing")
-    return words
+        phrases.append(f"not {phrase(schema['not'], root, depth)}" if schema["not"] else "nothing")
+    return phrases
 
 
 def _span(schema: JsonObject, least: str, most: str, noun: str) -> str:
@@ -180,10 +180,10 @@ def _literal(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _listed(words: Sequence[str]) -> str:
-    more = f", and {len(words) - _MAX_NAMES} more" if len(words) > _MAX_NAMES else ""
-    return ", ".join(words[:_MAX_NAMES]) + more
+def _listed(phrases: Sequence[str]) -> str:
+    more = f", and {len(phrases) - _MAX_NAMES} more" if len(phrases) > _MAX_NAMES else ""
+    return ", ".join(phrases[:_MAX_NAMES]) + more
 
 
-def _either(words: Sequence[str]) -> str:
-    return " or ".join(dict.fromkeys(words[:_MAX_NAMES]))
+def _either(phrases: Sequence[str]) -> str:
+    return " or ".join(dict.fromkeys(phrases[:_MAX_NAMES]))

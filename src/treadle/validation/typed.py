@@ -73,8 +73,8 @@ class Typed:
         try:
             self._convert(inner)
         except (ValueError, msgspec.ValidationError) as error:  # a validator of the type, which no schema can say
-            words = str(error).split("\nFor further", 1)[0][:1000]
-            return _unfit(words, [row("", words, None)])
+            problem = str(error).split("\nFor further", 1)[0][:1000]
+            return _unfit(problem, [row("", problem, None)])
         return Reading(data=inner)
 
     def value(self, data: Any) -> Any:  # Any: the type is the caller's
@@ -89,9 +89,9 @@ def _contract(kind: Any, where: str) -> tuple[JsonObject, Callable[[Any], Any]]:
         return _by_msgspec(kind) if _is_struct(kind) else _by_pydantic(kind)
     except Exception as error:
         # pydantic and msgspec raise a dozen classes for what they cannot describe; the type is the programmer's.
-        words = str(error).split("\n", 1)[0]
+        problem = str(error).split("\n", 1)[0]
         raise ConfigurationError(
-            f"The {where} cannot be described in JSON Schema: {shown(kind, 100)}: {words}"
+            f"The {where} cannot be described in JSON Schema: {shown(kind, 100)}: {problem}"
         ) from error
 
 
@@ -137,12 +137,12 @@ def _unfit(message: str, rows: Sequence[Row]) -> Reading:
 
 
 def _sentences(rows: Sequence[Row]) -> str:
-    told = [
+    phrases = [
         f"`{found['field'] or 'the answer'}`: {found['constraint']}{_got(found['value'])}."
         for found in rows[:_MAX_TOLD]
     ]
     more = [f"{len(rows) - _MAX_TOLD} more are wrong."] if len(rows) > _MAX_TOLD else []
-    return " ".join([*told, *more])
+    return " ".join([*phrases, *more])
 
 
 def _got(value: Any) -> str:

@@ -55,12 +55,12 @@ def command(options: Options, terminal: Terminal) -> int:
 
 def _candidates(line: str, options: Options) -> list[str]:
     try:
-        words, current = _parted(line)
+        typed, current = _parted(line)
     except ValueError:  # a quote that is still open
         return []
-    given = words[1:]
+    given = typed[1:]
     name = next((word for word in given if word in COMMANDS), None)
-    before = words[-1] if words else ""
+    before = typed[-1] if typed else ""
     found: Iterable[str]
     if before in ("-m", "--model"):
         found = ["demo", *known_models()]
@@ -83,10 +83,10 @@ def _candidates(line: str, options: Options) -> list[str]:
 
 def _parted(line: str) -> tuple[list[str], str]:
     """Return the words that stand in a line, and the one that is being typed, which may be empty."""
-    words = shlex.split(line)
+    typed = shlex.split(line)
     if not line or line[-1].isspace():
-        return words, ""
-    return words[:-1], words[-1] if words else ""
+        return typed, ""
+    return typed[:-1], typed[-1] if typed else ""
 
 
 def _sessions(options: Options) -> list[str]:

@@ -121,8 +121,8 @@ def _platform() -> Check:
         case "linux":
             return Check(name="platform", level="ok", message=f"Linux {platform.release()}")
         case "darwin":
-            words = "macOS: everything but the sandbox; calls that need one are denied"
-            return Check(name="platform", level="warn", message=words)
+            text = "macOS: everything but the sandbox; calls that need one are denied"
+            return Check(name="platform", level="warn", message=text)
         case other:
             return Check(name="platform", level="fail", message=f"{other} is not supported yet: use Linux or macOS")
 
@@ -130,8 +130,8 @@ def _platform() -> Check:
 def _sqlite() -> Check:
     if sqlite3.sqlite_version_info >= (3, 37):
         return Check(name="sqlite", level="ok", message=sqlite3.sqlite_version)
-    words = f"{sqlite3.sqlite_version} is too old for the journal (3.37): use a newer Python or system"
-    return Check(name="sqlite", level="fail", message=words)
+    text = f"{sqlite3.sqlite_version} is too old for the journal (3.37): use a newer Python or system"
+    return Check(name="sqlite", level="fail", message=text)
 
 
 def _journal(path: str) -> Check:
@@ -147,8 +147,8 @@ def _journal(path: str) -> Check:
     folder = next(folder for folder in place.parents if folder.exists())
     if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
         return Check(name="journal", level="ok", message=f"{place} will be created by the first run")
-    words = f"{place} cannot be created: {folder} is not writable. Name another with --journal or TREADLE_JOURNAL"
-    return Check(name="journal", level="fail", message=words)
+    text = f"{place} cannot be created: {folder} is not writable. Name another with --journal or TREADLE_JOURNAL"
+    return Check(name="journal", level="fail", message=text)
 
 
 async def _open(path: str) -> str:
@@ -160,10 +160,10 @@ async def _open(path: str) -> str:
 
 def _model(settings: Settings) -> Check:
     if settings.model is None:
-        words = (
+        text = (
             "none by default: name one with -m, TREADLE_MODEL or `model` in your configuration (-m demo always works)"
         )
-        return Check(name="model", level="warn", message=words)
+        return Check(name="model", level="warn", message=text)
     resolve_model(settings.model, base_url=settings.base_url)
     return Check(name="model", level="ok", message=f"{settings.model} ({settings.origins['model']})")
 
@@ -173,8 +173,8 @@ def _keys() -> Check:
     found = [name for name in _KEYS if os.environ.get(name)]
     if found:
         return Check(name="keys", level="ok", message=f"set: {', '.join(found)}")
-    words = f"none set: a vendor's model needs its own, such as {_KEYS[0]}; a server of your own and `demo` need none"
-    return Check(name="keys", level="warn", message=words)
+    text = f"none set: a vendor's model needs its own, such as {_KEYS[0]}; a server of your own and `demo` need none"
+    return Check(name="keys", level="warn", message=text)
 
 
 def _local_servers() -> Iterator[Check]:
@@ -184,13 +184,13 @@ def _local_servers() -> Iterator[Check]:
     for name, models in found.items():
         place = one_line(shown_address(servers[name]))  # a proxy's password may stand before the host
         if models:
-            words = f"{place} serves {_some(models)}: -m {name}:{one_line(models[0])}"
-            yield Check(name=name, level="ok", message=words)
+            text = f"{place} serves {_some(models)}: -m {name}:{one_line(models[0])}"
+            yield Check(name=name, level="ok", message=text)
         else:
             yield Check(name=name, level="warn", message=f"{place} answers, but serves no model yet: load one there")
     if not found:
-        words = f"none of {', '.join(servers)} answers: start one to work without a key, or name its address with --base-url"
-        yield Check(name="servers", level="warn", message=words)
+        text = f"none of {', '.join(servers)} answers: start one to work without a key, or name its address with --base-url"
+        yield Check(name="servers", level="warn", message=text)
 
 
 def _some(models: Sequence[str]) -> str:
@@ -214,8 +214,8 @@ def _sandbox() -> Check:
 def _shell() -> Check:
     if all(map(find_spec, ("tree_sitter", "tree_sitter_bash"))):
         return Check(name="shell", level="ok", message="commands are parsed before rules judge them")
-    words = "tree-sitter and tree-sitter-bash are not installed: every command is asked about. Install Treadle with its extra `shell`"
-    return Check(name="shell", level="warn", message=words)
+    text = "tree-sitter and tree-sitter-bash are not installed: every command is asked about. Install Treadle with its extra `shell`"
+    return Check(name="shell", level="warn", message=text)
 
 
 def _self_check() -> Check:

@@ -103,9 +103,9 @@ def _answers(about: Explanation) -> dict[str, list[str]]:
 
 def _decided(one: Any) -> str:  # Any: one of the calls tried
     """Return the effect, the decision and its rule, where the call came so far."""
-    words = [word for word in (one.effect, one.decision) if word]
+    text = [word for word in (one.effect, one.decision) if word]
     rule = f" by {one_line(one.rule)}" if one.rule else ""
-    return f" [{', '.join(words)}{rule}]" if words else ""
+    return f" [{', '.join(text)}{rule}]" if text else ""
 
 
 def _why(reason: str) -> str:

@@ -75,7 +75,7 @@ async def list_sessions(options: Options, terminal: Terminal) -> int:
 
 
 def _is_filtered(options: Options) -> bool:
-    chosen = (options.words, options.limit, options.tenant, options.parent, options.since)
+    chosen = (options.match, options.limit, options.tenant, options.parent, options.since)
     return bool(options.states) or any(one is not None for one in chosen)
 
 
@@ -85,7 +85,7 @@ def _filter(options: Options) -> SessionFilter:
         phases=tuple(sorted(states)),
         statuses=tuple(status for status in get_args(SessionStatus) if status in states - {"active"}),
         without_deleted=not options.shows_deleted and "deleted" not in states,
-        text=options.words or "",
+        text=options.match or "",
         tenant=options.tenant,
         parent_id=options.parent,
         since=options.since,

@@ -188,11 +188,13 @@ def _print(shown: dict[str, Any], messages: tuple[Message, ...], terminal: Termi
             terminal.titled(f"[{message.role}]", message.text.strip())
         for proposed in message.calls:
             _print_call(calls.get(proposed.id) or _empty(proposed.id, proposed.name), proposed.arguments, terminal)
-        for told in message.results:
-            _print_result(told.call_id, told.content, (calls.get(told.call_id) or {}).get("result") or {}, terminal)
+        for result in message.results:
+            _print_result(
+                result.call_id, result.content, (calls.get(result.call_id) or {}).get("result") or {}, terminal
+            )
     # No message holds these yet, or ever: what ran beside a call that waits, and calls of a response that broke off.
     proposed_ids = {call.id for message in messages for call in message.calls}
-    told_ids = {told.call_id for message in messages for told in message.results}
+    told_ids = {result.call_id for message in messages for result in message.results}
     for call in shown["calls"]:
         if call["id"] not in proposed_ids:
             _print_call(call, call["arguments"], terminal)

@@ -57,16 +57,16 @@ def command(options: Options, terminal: Terminal) -> int:
         for tool in tools:
             _list(tool.name, _effect(tool), tool.description, terminal)
         for one in opened:
-            words = f"unavailable: {one.error}" if one.error else _counted(len(one.tools))
-            _list(one.name, "toolset", words, terminal)
+            parts = f"unavailable: {one.error}" if one.error else _counted(len(one.tools))
+            _list(one.name, "toolset", parts, terminal)
             for tool in one.tools:
                 _list(f"  {tool.name}", _effect(tool), tool.description, terminal)
     return 0
 
 
-def _list(name: str, effect: str, words: str, terminal: Terminal) -> None:
+def _list(name: str, effect: str, parts: str, terminal: Terminal) -> None:
     shown = name[: len(name) - len(name.lstrip())] + shown_name(name.strip())
-    terminal.line(f"{shown:<16} {effect:<12} {one_line(words, 100)}")
+    terminal.line(f"{shown:<16} {effect:<12} {one_line(parts, 100)}")
 
 
 def _counted(number: int) -> str:

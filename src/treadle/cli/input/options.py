@@ -128,7 +128,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The session that a call belongs to."""
     states: list[str] = []
     """Only sessions in one of these states."""
-    words: str | None = None
+    match: str | None = None
     """Only sessions whose task or id holds this."""
     limit: int | None = None
     """At most so many sessions."""

@@ -45,7 +45,7 @@ def add_filters(parser: Flags) -> None:
         "--state", dest="states", action="append", metavar="STATE", choices=_STATES,
         help=f"only sessions in this state: {', '.join(_STATES)}; repeatable",
     )  # fmt: skip
-    parser.flag("--match", dest="words", metavar="TEXT", help="only sessions whose id or task contains this text")
+    parser.flag("--match", metavar="TEXT", help="only sessions whose id or task contains this text")
     parser.flag(
         "--tenant", metavar="NAME", help="only sessions of this tenant (`tenant` of their metadata); '' for none"
     )

@@ -104,8 +104,8 @@ class Progress:
                 for tool, reason in event.refused.items():
                     self._more(f"[toolset] {shown_name(tool)} is not offered: {one_line(reason, 300)}")
             case ToolsetFailed():
-                name, words = shown_name(event.toolset), one_line(event.message, 300)
-                self._more(f"[toolset] {name} is unavailable ({event.phase}): {words}")
+                name, text = shown_name(event.toolset), one_line(event.message, 300)
+                self._more(f"[toolset] {name} is unavailable ({event.phase}): {text}")
             case _:
                 pass
 
@@ -178,8 +178,8 @@ class Progress:
 def _complaint(result: ToolResult) -> str:
     """Return why a call failed; of one that its service refused, in the service's own words."""
     match result.data:
-        case {"error": str(words)} if result.status == "rejected":
-            return words
+        case {"error": str(text)} if result.status == "rejected":
+            return text
         case body if result.status == "rejected" and body is not None:
             return body if isinstance(body, str) else shown_json(body, _PREVIEW)
         case _:

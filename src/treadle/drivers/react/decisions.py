@@ -153,8 +153,8 @@ def _parameters(tools: Sequence[ToolSpec]) -> list[JsonObject]:
     """Return each form of arguments once. Definitions of a tool's own have no place here: its arguments stay free."""
     forms: list[JsonObject] = []
     for spec in tools:
-        words = spec.parameters
-        form: JsonObject = {"type": "object"} if "$defs" in words or "definitions" in words else words
+        schema = spec.parameters
+        form: JsonObject = {"type": "object"} if "$defs" in schema or "definitions" in schema else schema
         if form not in forms:
             forms.append(form)
     return forms

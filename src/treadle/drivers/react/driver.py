@@ -117,8 +117,11 @@ class BoundReActDriver:
                     yield _failed(end, unfit, attempt)
                     return
                 yield _set_aside(end, unfit, attempt)
-                told = (Message(role="assistant", parts=(Text(_said(end) or "{}"),)), user_message(mend(str(unfit))))
-                asked = msgspec.structs.replace(asked, messages=(*asked.messages, *told))
+                correction = (
+                    Message(role="assistant", parts=(Text(_said(end) or "{}"),)),
+                    user_message(mend(str(unfit))),
+                )
+                asked = msgspec.structs.replace(asked, messages=(*asked.messages, *correction))
                 continue
             async for part in self._proposed(decision, end, request):
                 yield part

@@ -58,8 +58,8 @@ def _thought(message: Message) -> str:
 
 
 def _observations(results: Iterable[Result]) -> Iterator[Part]:
-    told = [f"Observation: {'ERROR - ' if result.is_error else ''}{_quoted(result.content)}" for result in results]
-    yield Text("\n".join(told))
+    shown = [f"Observation: {'ERROR - ' if result.is_error else ''}{_quoted(result.content)}" for result in results]
+    yield Text("\n".join(shown))
     for result in results:
         yield from result.media
 

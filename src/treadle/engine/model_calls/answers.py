@@ -111,13 +111,13 @@ def _checked(output: "Typed", text: str, messages: Sequence[Message]) -> Stop | 
     found = output.read(text)
     if not found.violations:
         return Stop(reason=StopReason.COMPLETED, message="The model answered.", output=found.data)
-    told = _corrections(messages)
-    if told < MAX_CORRECTIONS:
+    corrected = _corrections(messages)
+    if corrected < MAX_CORRECTIONS:
         return f"{_UNFIT}{found.message} Answer again with the whole JSON object and nothing else."
     return Stop(
         reason=StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL,
-        message=f"The answer is not in the form that was asked for, after {told} corrections. {found.message}",
-        details={"class": "output_invalid", "attempts": told + 1, "violations": list(found.violations)},
+        message=f"The answer is not in the form that was asked for, after {corrected} corrections. {found.message}",
+        details={"class": "output_invalid", "attempts": corrected + 1, "violations": list(found.violations)},
     )
 
 

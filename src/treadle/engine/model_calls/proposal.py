@@ -190,11 +190,11 @@ class Proposer:
         denied = await self._hooks.after_response(proposal.finished.message)
         if denied is None:
             return proposal
-        words = f"{denied.by} denied the response{refusals.because(denied)}"
-        stop = Stop(reason=StopReason.CANCELLED, message=f"The run stopped for a person: {words}")
+        reason = f"{denied.by} denied the response{refusals.because(denied)}"
+        stop = Stop(reason=StopReason.CANCELLED, message=f"The run stopped for a person: {reason}")
         return msgspec.structs.replace(
             proposal,
-            refusal=proposal.refusal or f"Not executed: {words}",
+            refusal=proposal.refusal or f"Not executed: {reason}",
             stop=proposal.stop or (stop if denied.interrupt else None),
         )
 

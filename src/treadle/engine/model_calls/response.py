@@ -179,13 +179,13 @@ class ResponseCollector:
 
     def _say(self, part: TextDelta | ThinkingDelta) -> bool:
         """Tell a piece of what the model says. Return whether it is the first that somebody hears."""
-        words = encodable(part.text)
+        text = encodable(part.text)
         is_first = self._first_at is None
-        self._said.add(words)
+        self._said.add(text)
         if type(part) is TextDelta:
-            self._delta(ModelDelta(step=self.step, text=words))
+            self._delta(ModelDelta(step=self.step, text=text))
         else:
-            self._delta(ModelDelta(step=self.step, thinking=words))
+            self._delta(ModelDelta(step=self.step, thinking=text))
         return is_first and bool(self._ledger.subscribers)
 
     def _delta(self, delta: ModelDelta) -> None:
@@ -242,12 +242,12 @@ class ResponseCollector:
         estimate. A request that got no response at all counts nothing.
         """
         has_begun = self.has_emitted or isinstance(error, IncompleteStream)
-        told = self._counted if error is None else error.usage
-        if told is None and not has_begun:
+        used = self._counted if error is None else error.usage
+        if used is None and not has_begun:
             return (self._usage, self._cost) if self._turns else (None, None)
         said = [Text("".join(self._said))] if self._said else []
         ours = estimate(self.request, (*said, *self._called))
-        usage = ours if told is None else told
+        usage = ours if used is None else used
         if usage.output_tokens < ours.output_tokens and (said or self._called):  # counted before the model spoke
             usage = msgspec.structs.replace(usage, output_tokens=ours.output_tokens, estimated=True)
         price = self._model.price if error is None or error.price is None else error.price

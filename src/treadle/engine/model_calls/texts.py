@@ -15,8 +15,8 @@ def encodable_part(part: Part) -> Part:
         case ToolCall():
             return encodable_call(part)
         case Text() | Thinking():
-            words = encodable(part.text)
-            return part if words is part.text else msgspec.structs.replace(part, text=words)
+            text = encodable(part.text)
+            return part if text is part.text else msgspec.structs.replace(part, text=text)
         case _:
             return part
 
@@ -37,5 +37,5 @@ def encodable_call(call: ToolCall) -> ToolCall:
     )
 
 
-def _escaped(words: str) -> str:
-    return words.encode("utf-8", "backslashreplace").decode()
+def _escaped(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

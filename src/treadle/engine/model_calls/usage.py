@@ -36,9 +36,9 @@ def estimate(request: ModelRequest, parts: Iterable[Part]) -> Usage:
 
     What is not text counts a fixed number: its bytes would be hundreds of times too many.
     """
-    told = len(request.instructions or "") + _told(request.messages)
-    told += sum(len(spec.description) + len(msgspec.json.encode(spec.parameters)) for spec in request.tools)
-    return Usage(input_tokens=told // 4 + 1, output_tokens=_length(parts) // 4 + 1, estimated=True)
+    sent = len(request.instructions or "") + _told(request.messages)
+    sent += sum(len(spec.description) + len(msgspec.json.encode(spec.parameters)) for spec in request.tools)
+    return Usage(input_tokens=sent // 4 + 1, output_tokens=_length(parts) // 4 + 1, estimated=True)
 
 
 class _Known(NamedTuple):

@@ -37,8 +37,8 @@ def is_turn_or_call_limit(reached: LimitReached) -> bool:
 
 def limit_notice(reached: LimitReached) -> dict[str, Any]:
     """Return the fields that the last result before a limit gains (seed 002)."""
-    words = f"{_WORDS[reached.budget]} limit reached ({reached.limit}). Stopping tool loop."
-    return {"limit_reached": True, "limit_message": words}
+    reason = f"{_WORDS[reached.budget]} limit reached ({reached.limit}). Stopping tool loop."
+    return {"limit_reached": True, "limit_message": reason}
 
 
 def limit_stop(reached: LimitReached) -> Stop:
@@ -131,10 +131,10 @@ def waiting_stop(approvals: Sequence[Approval], suspended: Sequence[CallState] =
 def interrupted_stop(decided: CallDecided | HookActed) -> Stop:
     """Return the end of a run that a decision on one of its calls, or on a whole response, has stopped for a person."""
     if isinstance(decided, HookActed):
-        words = f"{decided.hook} denied the response{f': {decided.reason}' if decided.reason else '.'}"
-        return Stop(reason=StopReason.CANCELLED, message=f"The run stopped for a person: {words}")
-    words = decided.message or decided.reason
-    message = f"The run stopped for a person: {decided.tool} was denied{f': {words}' if words else '.'}"
+        reason = f"{decided.hook} denied the response{f': {decided.reason}' if decided.reason else '.'}"
+        return Stop(reason=StopReason.CANCELLED, message=f"The run stopped for a person: {reason}")
+    reason = decided.message or decided.reason
+    message = f"The run stopped for a person: {decided.tool} was denied{f': {reason}' if reason else '.'}"
     details = {"call_id": decided.call_id, "tool": decided.tool, "rule": decided.rule, "by": decided.by}
     return Stop(reason=StopReason.CANCELLED, message=message, details=details)
 

@@ -122,8 +122,8 @@ def describe(error: BaseException) -> str:
 
 
 def _line(error: BaseException) -> str:
-    words = " ".join(_without_traceback(words_of(error)[:100_000]).split())
-    line = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    text = " ".join(_without_traceback(words_of(error)[:100_000]).split())
+    line = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return line.encode("utf-8", "replace").decode()
 
 
@@ -141,10 +141,10 @@ def words_of(error: BaseException) -> str:
         return ""
 
 
-def _without_traceback(words: str) -> str:
+def _without_traceback(text: str) -> str:
     """Some errors carry another process's traceback as their words: its last line says what happened."""
-    before, mark, after = words.partition("Traceback (most recent call last)")
-    return before + after.strip().rpartition("\n")[2] if mark else words
+    before, mark, after = text.partition("Traceback (most recent call last)")
+    return before + after.strip().rpartition("\n")[2] if mark else text
 
 
 def traceback_of(error: BaseException) -> str | None:
@@ -188,7 +188,7 @@ def _formatted_one(error: BaseException) -> Iterator[str]:
     if error.__traceback__ is not None:
         yield "Traceback (most recent call last):\n"
         yield from traceback.format_tb(error.__traceback__, limit=-_MAX_FRAMES)
-    words = words_of(error)[:LONGEST_WORDS]
+    text = words_of(error)[:LONGEST_WORDS]
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    yield f"{name}: {words}\n" if words else f"{name}\n"
+    yield f"{name}: {text}\n" if text else f"{name}\n"

@@ -201,7 +201,7 @@ class _Trouble(NamedTuple):
     """One guard against calls that keep going wrong."""
 
     guard: str
-    words: str
+    description: str
     reason: StopReason
     classes: frozenset[CallStatus]
     others: frozenset[CallStatus] | None = None
@@ -219,7 +219,7 @@ class _InTrouble(msgspec.Struct, frozen=True, kw_only=True):
         last = {"tool": self.last.name, "class": self.last.status.value}
         return Stop(
             reason=self.trouble.reason,
-            message=f"{self.count} responses in a row {self.trouble.words}.",
+            message=f"{self.count} responses in a row {self.trouble.description}.",
             details={"count": self.count, "limit": limit, **last},
         )
 

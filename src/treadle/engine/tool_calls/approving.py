@@ -129,10 +129,10 @@ def _as_answer(said: Any, by: str) -> Answer | None:
         case "allow" | "deny":
             return Answer(answer=said, by=by)
         case Decision() if said.kind in ("allow", "deny"):
-            words = said.message or said.reason
+            reason = said.message or said.reason
             return Answer(
                 answer="allow" if said.kind == "allow" else "deny",
-                reason=words,
+                reason=reason,
                 arguments=said.arguments,
                 interrupt=said.interrupt,
                 by=by,

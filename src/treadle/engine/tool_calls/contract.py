@@ -137,25 +137,25 @@ class Contract:
 
     async def _refused(self, call: CheckedCall, plain: Plain, code: str | None) -> ToolResult:
         message = f"{call.name} was refused by its service, in the words of `details`. It was not tried again."
-        told, artifact = await self._told(call, plain)
-        result = failed_result(call, CallStatus.REJECTED, message, code=code, details=[told])
-        return await self._shortened(call, result, told, artifact)
+        reported, artifact = await self._told(call, plain)
+        result = failed_result(call, CallStatus.REJECTED, message, code=code, details=[reported])
+        return await self._shortened(call, result, reported, artifact)
 
     async def unfinished(self, call: CheckedCall, error: Unfinished) -> ToolResult:
         """Return the result of a call that ended without a value, and that says itself what became of it."""
         plain = await self._contracts.plain(error.body, text_from=_text_from(self.limit(call)))
-        told, artifact = (None, None) if plain.problem is not None else await self._told(call, plain)
+        reported, artifact = (None, None) if plain.problem is not None else await self._told(call, plain)
         acted = error.may_have_acted
         result = failed_result(
             call,
             error.status,
             error.message,
             code=error.code,
-            details=[] if told is None else [told],
+            details=[] if reported is None else [reported],
             extra={"may_have_acted": acted},
             may_have_acted=acted,
         )
-        return await self._shortened(call, result, told, artifact)
+        return await self._shortened(call, result, reported, artifact)
 
     async def _told(self, call: CheckedCall, plain: Plain) -> tuple[Any, str | None]:
         """Return what a failed call has to say, cut where it is heavy, and the digest of the whole then."""
@@ -165,7 +165,7 @@ class Contract:
         content, digest = await self._bounded(plain, limit // 2)
         return (plain.data, None) if digest is None else (content, digest)
 
-    async def _shortened(self, call: CheckedCall, result: ToolResult, told: Any, digest: str | None) -> ToolResult:
+    async def _shortened(self, call: CheckedCall, result: ToolResult, reported: Any, digest: str | None) -> ToolResult:
         """Return a failed call's result within its bounds.
 
         Args:
@@ -177,14 +177,14 @@ class Contract:
             digest = await self._keep(await _encoded(whole))
         named = None if digest is None else artifact_id(digest)
         content, _ = bound(msgspec.json.decode(whole), whole, limit, artifact=named)
-        return msgspec.structs.replace(result, content=content, data=None if is_long else told, artifact=digest)
+        return msgspec.structs.replace(result, content=content, data=None if is_long else reported, artifact=digest)
 
     async def _violated(
         self, call: CheckedCall, violations: list[JsonObject], shape: str, artifact: str | None
     ) -> ToolResult:
         """The tool broke its own contract: the raw value is kept for operators, hidden from the model (F06)."""
         message = f"{call.name} ran, but its result has an unexpected shape and was withheld. {shape}"
-        told = [{"field": row.get("field", ""), "constraint": row.get("constraint", "")} for row in violations]
+        reported = [{"field": row.get("field", ""), "constraint": row.get("constraint", "")} for row in violations]
         await self._ledger.record(
             ContractViolated(call_id=call.id, tool=call.name, details=tuple(violations), artifact=artifact)
         )
@@ -193,7 +193,7 @@ class Contract:
             call,
             CallStatus.UNEXPECTED_RESULT_SHAPE,
             message,
-            details=told,
+            details=reported,
             may_have_acted=acted,
             extra={"may_have_acted": acted},
         )

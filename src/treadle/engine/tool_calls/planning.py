@@ -307,7 +307,7 @@ class Planner:
     def _stop_repeating(self, plan: Plan, found: "Sequence[_Found]", repetition: Repetition) -> None:
         """End the run: what has started early ends, and nothing else starts."""
         first = next(one for one in found if one.key)
-        words = refusals.repeated_words({one.state.call.name for one in found if one.key}, repetition)
+        message = refusals.repeated_words({one.state.call.name for one in found if one.key}, repetition)
         for one in found:
             if one.early is not None:
                 plan.adopted.append((one.state.call, one.early))
@@ -315,10 +315,10 @@ class Planner:
                 self._route(plan, one, 1, 1)
             else:
                 self._notice_repeat(plan, one, repetition.count)
-                self._refuse_repeat(plan, one, words, repetition.count)
+                self._refuse_repeat(plan, one, message, repetition.count)
         details = {"tool": first.state.call.name, "arguments_digest": first.digest, "count": repetition.count}
         details |= {"responses": repetition.period, "results": "equal" if repetition.has_equal_results else "different"}
-        plan.stop = Stop(reason=StopReason.REPEATED_TOOL_CALL, message=words, details=details)
+        plan.stop = Stop(reason=StopReason.REPEATED_TOOL_CALL, message=message, details=details)
 
     def _refuse_repeat(self, plan: Plan, found: "_Found", message: str, count: int) -> None:
         details = {"tool": found.state.call.name, "arguments_digest": found.digest, "count": count}

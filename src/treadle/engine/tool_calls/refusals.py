@@ -154,8 +154,8 @@ def invalid_arguments(proposed: ToolCall, error: InvalidArguments) -> ToolResult
 
 def unfit(proposed: ToolCall, error: Rejected) -> ToolResult:
     """The tool's own check says no to the arguments, in its own words, before anything was decided."""
-    words = error.body.get("error") if isinstance(error.body, dict) else None
-    message = words if isinstance(words, str) else f"{proposed.name} was refused by its own check: see `details`."
+    reason = error.body.get("error") if isinstance(error.body, dict) else None
+    message = reason if isinstance(reason, str) else f"{proposed.name} was refused by its own check: see `details`."
     return failed_result(proposed, CallStatus.INVALID_ARGUMENTS, message, code=error.code, details=[error.body])
 
 
@@ -195,8 +195,8 @@ def interrupted(state: CallState, tool: str) -> ToolResult:
 
 def because(decision: Decision) -> str:
     """Return why something was denied, as the end of a sentence."""
-    words = decision.message or decision.reason
-    return f": {words}" if words else "."
+    reason = decision.message or decision.reason
+    return f": {reason}" if reason else "."
 
 
 def changed(state: CallState) -> ToolResult:
@@ -295,8 +295,8 @@ def sibling_failed(call: CheckedCall, failed: CheckedCall) -> ToolResult:
 
 def batch_time_over(call: ToolCall | CheckedCall, seconds: float | None) -> ToolResult:
     """The calls of its response have used up the time that they may take together."""
-    words = f"the calls of one response may take {seconds:g} seconds in total, and that time is used up"
-    message = f"Not executed: {words}. Issue the call again, with fewer others."
+    reason = f"the calls of one response may take {seconds:g} seconds in total, and that time is used up"
+    message = f"Not executed: {reason}. Issue the call again, with fewer others."
     return failed_result(call, CallStatus.SKIPPED, message, code="batch_deadline")
 
 

@@ -20,10 +20,10 @@ STORE_FAULTS = (psycopg.Error, *OWN_FAULTS)
 
 def describe(address: Address, fault: Exception) -> JournalError:
     """Return the error to raise for a fault of the journal at an address."""
-    place, words = address.location, _words(address, fault)
+    place, detail = address.location, _words(address, fault)
     match fault:
         case errors.InsufficientPrivilege():
-            text = f"The role may not use the journal {place} ({words}). Grant it what it needs, or name another role."
+            text = f"The role may not use the journal {place} ({detail}). Grant it what it needs, or name another role."
         case errors.ReadOnlySqlTransaction():
             text = f"The journal {place} takes no writes: its server is a standby, or its role may only read."
         case errors.LockNotAvailable():
@@ -31,15 +31,15 @@ def describe(address: Address, fault: Exception) -> JournalError:
         case errors.DiskFull():
             return disk_full(place)
         case errors.UndefinedTable() | errors.UndefinedColumn() | errors.UndefinedObject():
-            text = f"The tables of the journal {place} are not as they were made ({words}). Did another program change them?"
+            text = f"The tables of the journal {place} are not as they were made ({detail}). Did another program change them?"
         case errors.AdminShutdown() | errors.CrashShutdown() | errors.CannotConnectNow():
             return describe_unreachable(address, fault)
         case psycopg.OperationalError() if fault.sqlstate is None:
             return describe_unreachable(address, fault)
         case _ if isinstance(fault, OWN_FAULTS):
-            return not_taken(place, words)
+            return not_taken(place, detail)
         case _:
-            text = f"The journal {place} does not work ({words}). Look into the server's log."
+            text = f"The journal {place} does not work ({detail}). Look into the server's log."
     return JournalError(text)
 
 

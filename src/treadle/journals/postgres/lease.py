@@ -168,7 +168,7 @@ class ServerLeases:
 
         Of many that wait for the end of one lease, one is the heir. The others are told at once.
         """
-        words = msgspec.json.encode(owner).decode()
+        owner_json = msgspec.json.encode(owner).decode()
         seen: Claim | None = None
         beats = 0
         # A little longer than a lease: its end is the server's, and one that was moved on ends a moment later.
@@ -176,7 +176,7 @@ class ServerLeases:
         until = time.monotonic() + patience
         while True:
             heard_at = time.monotonic()
-            claim = await self._acts.claim(session_id, words)
+            claim = await self._acts.claim(session_id, owner_json)
             if claim.epoch is not None:
                 return heard_at, claim.epoch
             if seen is not None and claim.until != seen.until:
@@ -266,8 +266,8 @@ class Heart:
 
     def _complain(self, fault: Exception) -> None:
         if not self._is_away:
-            words = fault if isinstance(fault, JournalError) else describe(self._link.address, fault)
-            logger.warning("The leases on sessions could not be renewed: %s", words)
+            detail = fault if isinstance(fault, JournalError) else describe(self._link.address, fault)
+            logger.warning("The leases on sessions could not be renewed: %s", detail)
         self._is_away = True
 
     def _next(self) -> tuple[ServerLease, ...]:

@@ -173,15 +173,15 @@ def claim(connection: Connection, session_id: str, owner: str, lease_seconds: fl
     Raises:
         UnknownSession: There is no such session.
     """
-    words = {"id": session_id, "owner": owner, "lease": lease_seconds, "wait": wait}
+    parameters = {"id": session_id, "owner": owner, "lease": lease_seconds, "wait": wait}
     claimed = connection.execute(
         f"UPDATE session SET epoch = epoch + 1, owner = %(owner)s, lease_until = {_UNTIL}, heir = NULL "  # noqa: S608 - made of constants
         "WHERE id = %(id)s AND (owner IS NULL OR owner = %(owner)s OR lease_until <= clock_timestamp()) "
         "RETURNING epoch, head, (SELECT sum FROM event WHERE session_id = session.id AND seq = session.head)",
-        words,
+        parameters,
         binary=True,
     )
-    found = connection.execute(_INHERIT, words)
+    found = connection.execute(_INHERIT, parameters)
 
     def outcome() -> Claim:
         if (row := claimed.fetchone()) is not None:
@@ -334,9 +334,9 @@ class Standing(NamedTuple):
 
 def renew(connection: Connection, held: Mapping[str, int], lease_seconds: float) -> dict[str, Standing]:
     """Prolong the leases on sessions with these numbers; return what each is now. One whose row is locked is not prolonged."""
-    words = {"ids": list(held), "epochs": list(held.values()), "lease": lease_seconds}
-    connection.execute(_RENEW, words)
-    found = connection.execute(_STANDING, words)
+    parameters = {"ids": list(held), "epochs": list(held.values()), "lease": lease_seconds}
+    connection.execute(_RENEW, parameters)
+    found = connection.execute(_STANDING, parameters)
     return {session_id: Standing(bool(is_ours), float(seconds)) for session_id, is_ours, seconds in found}
 
 
@@ -367,11 +367,11 @@ def place_of(connection: Connection, session_id: str) -> tuple[int, int]:
 
 def is_stored(connection: Connection, job: Append, epoch: int | None) -> bool:
     """Whether the events of an append are there, each as it is and from this epoch."""
-    words = _words(job, None)
+    parameters = _words(job, None)
     row = connection.execute(
         "SELECT count(*) FROM event JOIN unnest(%(seqs)s::bigint[], %(bodies)s::text[]) AS item(seq, body) USING (seq, body) "
         "WHERE session_id = %(id)s AND epoch = coalesce(%(epoch)s, epoch)",
-        {**words, "epoch": epoch},
+        {**parameters, "epoch": epoch},
     ).fetchone()
     return bool(job.rows) and row == (len(job.rows),)
 

@@ -106,8 +106,8 @@ def _sync(path: Path) -> None:
 
 
 def _failed(path: Path, fault: sqlite3.Error | OSError, copy: Path | None) -> JournalError:
-    words = str(describe(path, fault)) if isinstance(fault, sqlite3.Error) else fault.strerror or str(fault)
+    detail = str(describe(path, fault)) if isinstance(fault, sqlite3.Error) else fault.strerror or str(fault)
     where = "" if copy is None else f" A copy of it is {copy}."
     return JournalError(
-        f"The journal {path} has an older schema and could not be brought to {VERSION}: {words} It was not changed.{where}"
+        f"The journal {path} has an older schema and could not be brought to {VERSION}: {detail} It was not changed.{where}"
     )

@@ -116,8 +116,8 @@ def merged(changes: Iterable[DueChanges | None]) -> DueChanges | None:
 
 def due_changes(session_id: str, events: Iterable[AnyEvent]) -> DueChanges | None:
     """Return what events change in the index of their session; None where they change nothing."""
-    told = [event for event in events if type(event) in _TELLING]
-    return merged(_change(session_id, event) for event in told) if told else None
+    relevant = [event for event in events if type(event) in _TELLING]
+    return merged(_change(session_id, event) for event in relevant) if relevant else None
 
 
 def unknown_row(session_id: str) -> DueRow:

@@ -124,10 +124,10 @@ def _check_row(session_id: str, session: SessionRow, events: Sequence[AnyEvent])
     expected = SessionRow(
         session.head, task_of(events), session.status and (status_of(events) or "active"), events[-1].at
     )
-    for name, stored, told in zip(SessionRow._fields, session, expected, strict=True):
-        if stored != told:
+    for name, stored, reported in zip(SessionRow._fields, session, expected, strict=True):
+        if stored != reported:
             raise JournalError(
-                f"Session {session_id!r} is damaged: its {name} is stored as {shown(stored)}, and its events say {shown(told)}. "
+                f"Session {session_id!r} is damaged: its {name} is stored as {shown(stored)}, and its events say {shown(reported)}. "
                 "Restore the journal from a backup; nothing was changed."
             )
 

@@ -132,6 +132,6 @@ def task_of(events: Sequence[AnyEvent]) -> str:
             shown = task[: 2 * TASK_CHARS]
             if not shown.isprintable():
                 shown = "".join([char if char.isprintable() else " " for char in shown])
-            if words := " ".join(shown.split())[:TASK_CHARS]:
-                return words
+            if text := " ".join(shown.split())[:TASK_CHARS]:
+                return text
     return ""

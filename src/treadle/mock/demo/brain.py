@@ -28,7 +28,7 @@ _MAX_FAILURES = 3
 class _Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """What to do next, and what to say about it."""
 
-    words: str
+    text: str
     calls: Sequence[tuple[str, JsonObject]]
 
 
@@ -41,7 +41,7 @@ def brain(body: JsonObject) -> Turn:
     transcript = read_request(body)
     task = understand(transcript.task)
     proposal = _propose(transcript, task)
-    text = proposal.words if proposal else _answer(transcript, task)
+    text = proposal.text if proposal else _answer(transcript, task)
     calls = tuple(
         call(name, id=f"demo_{transcript.calls_so_far + number}", arguments=arguments)
         for number, (name, arguments) in enumerate(proposal.calls if proposal else (), start=1)
@@ -88,7 +88,7 @@ def _look_around(transcript: Transcript, task: Task) -> _Proposal | None:
     listing: tuple[str, JsonObject] = ("list", {"path": "."})
     wanted = [glob, listing] if task.kind is Kind.SURVEY else [glob] if "glob" in transcript.tools else [listing]
     calls = [(name, arguments) for name, arguments in wanted if name in transcript.tools]
-    return _Proposal(words="First I look which files there are.", calls=calls) if calls else None
+    return _Proposal(text="First I look which files there are.", calls=calls) if calls else None
 
 
 # --- searching --------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def _search(transcript: Transcript, task: Task, findings: Findings) -> _Proposal
         _make_a_mistake(transcript, calls)
     if not calls and not mended:
         return None
-    return _Proposal(words=_searching_words(task, calls, mended, len(left)), calls=[*mended, *calls])
+    return _Proposal(text=_searching_words(task, calls, mended, len(left)), calls=[*mended, *calls])
 
 
 def _arguments(transcript: Transcript, task: Task, tool: str, path: str) -> JsonObject:
@@ -175,7 +175,7 @@ def _closer(transcript: Transcript, findings: Findings) -> _Proposal | None:
     best = max(dict.fromkeys(paths), key=paths.count)
     line = next(match.line for match in findings.matches if match.path == best)
     calls = [("read", {"path": best, "offset": max(1, line - 2), "limit": 6})]
-    return _Proposal(words=f"Most of it is in {best}. I read the lines around line {line}.", calls=calls)
+    return _Proposal(text=f"Most of it is in {best}. I read the lines around line {line}.", calls=calls)
 
 
 # --- reading one file -------------------------------------------------------------------------------------------------
@@ -186,16 +186,16 @@ def _read_named(transcript: Transcript, task: Task) -> _Proposal | None:
     if "read" not in transcript.tools or any(transcript.of("read")):
         return None
     if mended := _mended(transcript):
-        return _Proposal(words="One call broke its schema: I mend it.", calls=mended)
+        return _Proposal(text="One call broke its schema: I mend it.", calls=mended)
     if not transcript.exchanges:
         calls = [("read", {"path": task.file})]
         _make_a_mistake(transcript, calls)
-        return _Proposal(words=f"I read {task.file}.", calls=calls)
+        return _Proposal(text=f"I read {task.file}.", calls=calls)
     name = posixpath.basename(task.file)
     elsewhere: JsonObject = {"pattern": f"**/{name}"}
     if "glob" in transcript.tools and not any(one.name == "glob" for one in transcript.exchanges):
-        return _Proposal(words=f"{task.file} does not exist. I look for {name} elsewhere.", calls=[("glob", elsewhere)])
+        return _Proposal(text=f"{task.file} does not exist. I look for {name} elsewhere.", calls=[("glob", elsewhere)])
     found = next((line for one in transcript.of("glob") for line in one.lines), None)
     if found is None or transcript.has_proposed("read", {"path": found}):
         return None
-    return _Proposal(words=f"There is {found}. I read it.", calls=[("read", {"path": found})])
+    return _Proposal(text=f"There is {found}. I read it.", calls=[("read", {"path": found})])

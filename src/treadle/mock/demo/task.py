@@ -79,11 +79,11 @@ _LANGUAGES = {
 }
 
 
-def understand(words: str) -> Task:
+def understand(message: str) -> Task:
     """Return what a task asks for. `talk` when it is nothing that one does with files."""
-    words = words[:_MAX_CHARS]
-    quoted = [next(filter(None, found)) for found in _QUOTED.findall(words)]
-    plain = _QUOTED.sub(" ", words)
+    message = message[:_MAX_CHARS]
+    quoted = [next(filter(None, found)) for found in _QUOTED.findall(message)]
+    plain = _QUOTED.sub(" ", message)
     known = frozenset(re.findall(r"[a-z]+", plain.lower()))
     file = _file(plain) or next((name for name in quoted if _FILE.fullmatch(name)), "")
     term = _term(plain, [text for text in quoted if text != file], known)

@@ -61,11 +61,11 @@ def items_of(value: Any, where: str, *, most: int | None = None) -> list[Any]:
     if not isinstance(value, list):
         refuse_type(where, "an array of objects", value)
     if not value:
-        words = "Expected an array with minimum length 1, but got an empty array instead."
-        refuse(f"Invalid '{where}': empty array. {words}", where, "empty_array")
+        reason = "Expected an array with minimum length 1, but got an empty array instead."
+        refuse(f"Invalid '{where}': empty array. {reason}", where, "empty_array")
     if most is not None and len(value) > most:
-        words = f"Expected an array with maximum length {most}, but got an array with length {len(value)} instead."
-        refuse(f"Invalid '{where}': array too long. {words}", where, "array_above_max_length")
+        reason = f"Expected an array with maximum length {most}, but got an array with length {len(value)} instead."
+        refuse(f"Invalid '{where}': array too long. {reason}", where, "array_above_max_length")
     return value
 
 
@@ -78,11 +78,11 @@ def text_of(holder: JsonObject, key: str, where: str, *, longest: int | None = N
     if not isinstance(value, str):
         refuse_type(place, "a string", value)
     if not value:
-        words = "Expected a string with minimum length 1, but got an empty string instead."
-        refuse(f"Invalid '{place}': empty string. {words}", place, "empty_string")
+        reason = "Expected a string with minimum length 1, but got an empty string instead."
+        refuse(f"Invalid '{place}': empty string. {reason}", place, "empty_string")
     if longest is not None and len(value) > longest:
-        words = f"Expected a string with maximum length {longest}, but got a string with length {len(value)} instead."
-        refuse(f"Invalid '{place}': string too long. {words}", place, "string_above_max_length")
+        reason = f"Expected a string with maximum length {longest}, but got a string with length {len(value)} instead."
+        refuse(f"Invalid '{place}': string too long. {reason}", place, "string_above_max_length")
     return value
 
 
@@ -90,8 +90,8 @@ def name_of(holder: JsonObject, where: str, *, longest: int) -> str:
     """Return the name of a function."""
     name = text_of(holder, "name", where, longest=longest)
     if not _NAME.fullmatch(name):
-        words = "Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'."
-        refuse(f"Invalid '{where}.name': string does not match pattern. {words}", f"{where}.name", "invalid_value")
+        reason = "Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'."
+        refuse(f"Invalid '{where}.name': string does not match pattern. {reason}", f"{where}.name", "invalid_value")
     return name
 
 
@@ -122,11 +122,11 @@ def check_scalars(body: JsonObject, *, flags: Iterable[str], texts: Iterable[str
         if isinstance(value, bool) or not isinstance(value, int | float):
             refuse_type(key, "a number", value)
         if value < least:
-            words = f"Expected a value >= {least}, but got {value} instead."
-            refuse(f"Invalid '{key}': below minimum value. {words}", key, "below_min_value")
+            reason = f"Expected a value >= {least}, but got {value} instead."
+            refuse(f"Invalid '{key}': below minimum value. {reason}", key, "below_min_value")
         if most is not None and value > most:
-            words = f"Expected a value <= {most}, but got {value} instead."
-            refuse(f"Invalid '{key}': above maximum value. {words}", key, "above_max_value")
+            reason = f"Expected a value <= {most}, but got {value} instead."
+            refuse(f"Invalid '{key}': above maximum value. {reason}", key, "above_max_value")
 
 
 def check_function(function: JsonObject, where: str) -> tuple[str, JsonObject]:
@@ -145,8 +145,8 @@ def check_function(function: JsonObject, where: str) -> tuple[str, JsonObject]:
         kind = json.dumps(schema.get("type"))
         refuse_schema(name, where, f"schema must be a JSON Schema of 'type: \"object\"', got 'type: {kind}'.")
     if schema.keys() & _REFUSED_AT_ROOT:
-        words = "'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level."
-        refuse_schema(name, where, f"schema must have type 'object' and not have {words}")
+        reason = "'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level."
+        refuse_schema(name, where, f"schema must have type 'object' and not have {reason}")
     if not isinstance(function.get("strict"), bool | None):
         refuse_type(f"{where}.strict", "a boolean", function["strict"])
     return name, schema

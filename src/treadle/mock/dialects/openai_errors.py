@@ -11,12 +11,12 @@ def openai_error(
     status: int, error: str | JsonObject, *, param: str | None = None, code: str | None = None
 ) -> JsonObject:
     """Return the vendor's error object: the message in its envelope, or the object as it stands."""
-    words = {"message": error} if isinstance(error, str) else error.get("error", error)
+    body = {"message": error} if isinstance(error, str) else error.get("error", error)
     kind = "server_error" if status >= 500 or status < 400 else _KINDS.get(status, "invalid_request_error")
     return {
         "message": "",
         "type": kind,
         "param": param,
         "code": code,
-        **(words if isinstance(words, dict) else {"message": words}),
+        **(body if isinstance(body, dict) else {"message": body}),
     }

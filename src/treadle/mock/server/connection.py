@@ -180,8 +180,8 @@ def head_of(status: int, headers: Mapping[str, str]) -> bytes:
 
 def _parse_head(head: bytes) -> tuple[str, str, str, dict[str, str]]:
     request_line, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
-    words = request_line.split(" ")
-    if len(words) != 3 or words[2] not in ("HTTP/1.1", "HTTP/1.0") or not words[1].startswith("/"):
+    fields = request_line.split(" ")
+    if len(fields) != 3 or fields[2] not in ("HTTP/1.1", "HTTP/1.0") or not fields[1].startswith("/"):
         raise BadHttp(400, "The request line is malformed.")
     headers: dict[str, str] = {}
     for line in lines:
@@ -189,7 +189,7 @@ def _parse_head(head: bytes) -> tuple[str, str, str, dict[str, str]]:
         if not colon or not name or name != name.strip():
             raise BadHttp(400, "A header line is malformed.")
         headers[name.lower()] = value.strip()
-    return words[0], words[1].partition("?")[0], words[2], headers
+    return fields[0], fields[1].partition("?")[0], fields[2], headers
 
 
 def _chunk_size(line: bytes) -> int:

@@ -143,8 +143,8 @@ def _media(media: Media) -> _Block:
         return {"type": "image", "source": source}
     if media.media_type == "application/pdf" and (source := _source(media)):
         return _document(source, media)
-    if media.media_type.startswith("text/") and (words := _words(media)):
-        return _document({"type": "text", "media_type": "text/plain", "data": words}, media)
+    if media.media_type.startswith("text/") and (text := _words(media)):
+        return _document({"type": "text", "media_type": "text/plain", "data": text}, media)
     return _mention(media)  # the dialect takes no other kind
 
 
@@ -162,10 +162,10 @@ def _source(media: Media) -> _Block | None:
 def _words(media: Media) -> str:
     """Return the text of a text file; nothing where there is none to read."""
     try:
-        words = b64decode(media.base64 or "").decode("utf-8", "replace")
+        text = b64decode(media.base64 or "").decode("utf-8", "replace")
     except ValueError:
         return ""
-    return words if words.strip() else ""
+    return text if text.strip() else ""
 
 
 def _document(source: _Block, media: Media) -> _Block:

@@ -90,15 +90,15 @@ def _node(schema: Any, *, is_top: bool = False) -> JsonObject:
     if "$ref" in schema:
         return _reference(schema["$ref"])
     written: JsonObject = {}
-    told: JsonObject = {}
+    described: JsonObject = {}
     for word, value in schema.items():
         if word in _TOLD and not _is_taken(word, value):
-            told[word] = value
+            described[word] = value
         elif word not in _IGNORED and word not in _CLOSING:
             written |= _word(word, value)
     if "object" in _types(schema):
         written |= _closed(schema, is_top=is_top)
-    return _with_told(written, told)
+    return _with_told(written, described)
 
 
 def _word(word: str, value: Any) -> JsonObject:
@@ -143,12 +143,12 @@ def _reference(target: Any) -> JsonObject:
     return {"$ref": target}
 
 
-def _with_told(written: JsonObject, told: JsonObject) -> JsonObject:
-    if not told:
+def _with_told(written: JsonObject, described: JsonObject) -> JsonObject:
+    if not described:
         return written
-    words = ", ".join(f"{word}: {msgspec.json.encode(told[word]).decode()}" for word in sorted(told))
+    text = ", ".join(f"{word}: {msgspec.json.encode(described[word]).decode()}" for word in sorted(described))
     said = written.get("description")
-    return {**written, "description": f"{said} ({words})" if said else f"({words})"}
+    return {**written, "description": f"{said} ({text})" if said else f"({text})"}
 
 
 def _check_references(schema: JsonObject) -> None:

@@ -107,28 +107,28 @@ class GeminiParts:
         self._whole.append(made)
         return CallReady(made)
 
-    def _add_words(self, words: str, signature: str | None, *, is_thought: bool) -> list[ModelPart]:
-        if not words and signature is None:
+    def _add_words(self, text: str, signature: str | None, *, is_thought: bool) -> list[ModelPart]:
+        if not text and signature is None:
             return []
         self.size += 1
         # A signature belongs to the part that it came on: joined to its neighbours it would prove nothing.
         if signature is not None or is_thought is not self._is_thought:
             self._close_words()
         self._is_thought = is_thought
-        self._words.add(words)
+        self._words.add(text)
         if signature is not None:
             self._close_words(signature)
-        if not words:
+        if not text:
             return []
-        return [ThinkingDelta(words) if is_thought else TextDelta(words)]
+        return [ThinkingDelta(text) if is_thought else TextDelta(text)]
 
     def _close_words(self, signature: str | None = None) -> None:
         if not self._words:
             return
-        words = "".join(self._words)
+        text = "".join(self._words)
         self._words = Pieces()
         self._whole.append(
-            Thinking(text=words, signature=signature) if self._is_thought else Text(words, signature=signature)
+            Thinking(text=text, signature=signature) if self._is_thought else Text(text, signature=signature)
         )
 
 

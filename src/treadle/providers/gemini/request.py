@@ -90,8 +90,10 @@ class GeminiRequests:
         if request.output_schema is None or not self._tells_schema(request):
             return instructions
         schema = to_json(request.output_schema).decode()
-        told = f"When you are done, answer with one JSON value and nothing else. It must fit this JSON Schema: {schema}"
-        return f"{instructions}\n\n{told}".lstrip()
+        instruction = (
+            f"When you are done, answer with one JSON value and nothing else. It must fit this JSON Schema: {schema}"
+        )
+        return f"{instructions}\n\n{instruction}".lstrip()
 
     def _tools_of(self, request: ModelRequest) -> bytes:
         ours = [b'{"functionDeclarations":' + self._tools.of(request.tools).encoded + b"}"] if request.tools else []

@@ -95,8 +95,8 @@ def _with_type(node: JsonObject) -> JsonObject:
 
 def _with_known_format(node: JsonObject) -> JsonObject:
     """Move a format that the vendor does not know into the description, where the model reads it."""
-    told = node.get("format")
-    if not isinstance(told, str) or told in _FORMATS:
+    format_name = node.get("format")
+    if not isinstance(format_name, str) or format_name in _FORMATS:
         return node
-    described = f"{node.get('description', '')} (format: {told})".lstrip()
+    described = f"{node.get('description', '')} (format: {format_name})".lstrip()
     return {word: value for word, value in node.items() if word != "format"} | {"description": described}

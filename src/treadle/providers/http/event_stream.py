@@ -111,7 +111,7 @@ def exception_error(exception: StreamException) -> dict[str, Any]:
     code = str(exception.type)
     status = _STATUSES.get(re.sub("exception$", "", code.casefold()))
     said = (payload.get(name) for name in ("originalMessage", "message", "Message"))
-    message = next((words for words in said if isinstance(words, str) and words.strip()), "")
+    message = next((text for text in said if isinstance(text, str) and text.strip()), "")
     return {"code": code, "message": message, **({} if status is None else {"status_code": status})}
 
 

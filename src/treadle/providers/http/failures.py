@@ -92,7 +92,7 @@ async def read_failure(answer: "Answer", *, key_advice: str) -> ModelError:
     is_key = answer.status in (401, 403) or (answer.status == 400 and _BAD_KEY.search(message) is not None)
     if is_key and not _is_policy(answer.status, code, message):
         return ModelRejected(f"{opening} {key_advice}", status=answer.status)
-    wait = asked_seconds(answer.status, headers=answer.headers, told=_words(body))
+    wait = asked_seconds(answer.status, headers=answer.headers, error_text=_words(body))
     return _classified(answer.status, code, message, opening=opening, wait=wait)
 
 
@@ -115,7 +115,7 @@ def failure_of(
     """
     code, message = _reason_of({"error": error})
     status = _status_of(error) if status is None else status
-    wait = asked_seconds(status, headers=headers or {}, told=_words(to_json(_clipped(error))))
+    wait = asked_seconds(status, headers=headers or {}, error_text=_words(to_json(_clipped(error))))
     return _classified(status, code, message, opening=opening, wait=wait)
 
 
@@ -137,14 +137,14 @@ def excerpt(text: str, *, redact: Callable[[str], str] = str, limit: int = 300) 
 
 
 def _classified(status: int | None, code: str, message: str, *, opening: str, wait: float | None) -> ModelError:
-    words = f"{code} {message}"
+    text = f"{code} {message}"
     if _BROKEN_CALL.search(code):
         return ModelResponseInvalid(f"{opening} The model's call could not be read.", status=status)
     if _is_policy(status, code, message):
         return ModelRefused(f"{opening} The provider's policy forbids it.", status=status)
-    if status == 413 or (status in _OVERFLOW_STATUSES and _OVERFLOW.search(words)):
+    if status == 413 or (status in _OVERFLOW_STATUSES and _OVERFLOW.search(text)):
         return ContextOverflow(f"{opening} The request is longer than the model's context.", status=status)
-    if _OUT_OF_MONEY.search(words) or status == 402:
+    if _OUT_OF_MONEY.search(text) or status == 402:
         return ModelRejected(f"{opening} The account has no credit left: waiting does not help.", status=status)
     if _may_pass(status, code):
         return ModelUnavailable(opening, status=status, retry_after_seconds=wait)

@@ -20,18 +20,18 @@ _NUMBER_AND_UNIT = re.compile(r"([\d.]+)\s*(ms|milli|h|m|s)", re.IGNORECASE)
 _FACTORS = {"ms": 0.001, "milli": 0.001, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
-def asked_seconds(status: int | None, *, headers: Mapping[str, str], told: str) -> float | None:
+def asked_seconds(status: int | None, *, headers: Mapping[str, str], error_text: str) -> float | None:
     """Return how long the provider asks us to wait; None where it does not say.
 
     Args:
         status: Of the answer; None for an error inside a stream.
         headers: They override the text.
-        told: The error as it came: its own words may name a wait, and inside a stream there is no other form.
+        error_text: The error as it came: its own words may name a wait, and inside a stream there is no other form.
     """
     seconds = retry_after_seconds(headers)
-    if seconds is None and (found := _RETRY_DELAY.search(told)):
+    if seconds is None and (found := _RETRY_DELAY.search(error_text)):
         seconds = float(found[1])
-    if seconds is None and status in _ASKING and (found := _TOLD.search(told)):
+    if seconds is None and status in _ASKING and (found := _TOLD.search(error_text)):
         seconds = _seconds_of(found[1])
     if seconds is None and status == 429:
         seconds = _full_again(headers)

@@ -202,9 +202,9 @@ def _fill(slot: CallSlot, fragment: Fragment, name: str, text: str) -> None:
         slot.add(text)
 
 
-def _whole_name(known: str, told: str) -> str:
+def _whole_name(known: str, reported: str) -> str:
     """Join a name that comes in pieces. One that is told again, as far as it goes by then, is not a piece."""
-    return told if told.startswith(known) else known + told
+    return reported if reported.startswith(known) else known + reported
 
 
 def _begins_another(slot: CallSlot, index: int | None, call_id: str, name: str, text: str) -> bool:

@@ -41,8 +41,8 @@ class ChatMessages:
 
     def body(self, head: bytes, messages: Sequence[Message], *, session_id: str) -> bytes:
         """Return the body of a request: its head, the messages and its end. See `EncodedMessages.body`."""
-        told = messages if self._bridge is None else list(_bridged(messages, self._bridge))
-        return self._encoded.body(head, told, session_id=session_id)
+        sent = messages if self._bridge is None else list(_bridged(messages, self._bridge))
+        return self._encoded.body(head, sent, session_id=session_id)
 
     def _encode(self, message: Message) -> bytes:
         match message.role:

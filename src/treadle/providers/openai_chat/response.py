@@ -250,9 +250,9 @@ def _rest(whole: str, streamed: str) -> str:
 
 def _thinking(delta: _Delta) -> str:
     """Return the reasoning. Gateways send the same words in both fields, so the first counts."""
-    for told in (delta.reasoning_content, delta.reasoning):
-        if told and isinstance(told, str):
-            return told
+    for reported in (delta.reasoning_content, delta.reasoning):
+        if reported and isinstance(reported, str):
+            return reported
     if not isinstance(delta.content, list):
         return ""
     nested = [piece.get("thinking") for piece in delta.content if isinstance(piece, dict)]

@@ -43,9 +43,9 @@ def left_to_the_client(items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, 
     A shell's call may be the server's own: then its output stands in the same response.
     """
     known = [(text_or_nothing(item.get("type")), text_or_nothing(item.get("call_id")), item) for item in items]
-    told = {(kind, call_id) for kind, call_id, _ in known}
+    answered = {(kind, call_id) for kind, call_id, _ in known}
     asking = [one for one in known if one[0] in _ANSWERS or one[0] == _COMPUTER]
-    return [item for kind, call_id, item in asking if (f"{kind}_output", call_id) not in told]
+    return [item for kind, call_id, item in asking if (f"{kind}_output", call_id) not in answered]
 
 
 def items_of(message: Message, *, is_own: bool, is_stored: bool) -> Iterator[_Wire]:

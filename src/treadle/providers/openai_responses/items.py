@@ -109,9 +109,9 @@ def is_refusal(value: Mapping[str, Any]) -> bool:
 
 def thinking_text(value: Mapping[str, Any]) -> str:
     """Return the summary of the reasoning, or, from servers that show it, the reasoning itself."""
-    told = [text_or_nothing(piece.get("text")) for piece in _pieces(value, "summary")]
+    summaries = [text_or_nothing(piece.get("text")) for piece in _pieces(value, "summary")]
     shown = [text_or_nothing(piece.get("text")) for piece in _pieces(value, "content")]
-    return "\n\n".join(filter(None, told)) or "".join(shown)
+    return "\n\n".join(filter(None, summaries)) or "".join(shown)
 
 
 def _message_parts(value: _Wire) -> list[Part]:

@@ -214,11 +214,11 @@ class ResponsesResponse(Response):
     def _conclude(self, body: _Body, parts: list[ModelPart], *, status: str | None = None) -> None:
         """Take the end of the response: its status, and the items that no event brought."""
         self._body, self.counted = body, _usage(body.usage)
-        told = self._worst(text_or_nothing(body.status), status)
-        _check_status(told, body)
+        reported = self._worst(text_or_nothing(body.status), status)
+        _check_status(reported, body)
         for slot, item in self._slots.missing([read_item(raw) for raw in body.output or ()]):
             self._close(slot, item, parts)
-        status = self._worst(told, "incomplete" if self._has_half_a_message else None)
+        status = self._worst(reported, "incomplete" if self._has_half_a_message else None)
         self.is_whole = self.is_done = True
         self.is_empty = False
         if status != "completed":
@@ -236,9 +236,9 @@ class ResponsesResponse(Response):
         details = self._body.incomplete_details
         return text_or_nothing(details.get("reason")) or None if isinstance(details, dict) else None
 
-    def _worst(self, *told: str | None) -> str:
+    def _worst(self, *reported: str | None) -> str:
         """Return the status that is furthest from a completion, where body and event contradict each other."""
-        others = [status for status in told if status and status != "completed"]
+        others = [status for status in reported if status and status != "completed"]
         if self._incomplete_reason and not others:
             return "incomplete"
         return next((status for status in others if status in _ENDS), others[0] if others else "completed")

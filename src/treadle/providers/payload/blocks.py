@@ -61,12 +61,12 @@ class ContentBlock(ABC):
             self._arguments.add(piece)
             self._object.feed(piece)
 
-    def say(self, words: str) -> list[ModelPart]:
+    def say(self, text: str) -> list[ModelPart]:
         """Take a piece of what the block says."""
-        if not words:
+        if not text:
             return []
-        self._said.add(words)
-        return self._delta(words)
+        self._said.add(text)
+        return self._delta(text)
 
     def begin(self) -> list[ModelPart]:
         """Take what came with the start."""
@@ -115,12 +115,12 @@ class ContentBlock(ABC):
         """What must travel back with a call."""
         return None
 
-    def _delta(self, words: str) -> list[ModelPart]:
+    def _delta(self, text: str) -> list[ModelPart]:
         match self.kind:
             case "text":
-                return [TextDelta(words)]
+                return [TextDelta(text)]
             case "thinking":
-                return [ThinkingDelta(words)]
+                return [ThinkingDelta(text)]
             case _:
                 return []
 

@@ -51,8 +51,8 @@ def reason_of(error: Rejected | OSError) -> str:
     """Return in one sentence why a file was not read."""
     if isinstance(error, OSError):
         return f"{error.strerror or type(error).__name__}."
-    words = error.body.get("error", error.body) if isinstance(error.body, dict) else error.body
-    return f"{str(words).rstrip('.')}."
+    text = error.body.get("error", error.body) if isinstance(error.body, dict) else error.body
+    return f"{str(text).rstrip('.')}."
 
 
 def _plain(content: bytes) -> str:

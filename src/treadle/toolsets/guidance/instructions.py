@@ -148,8 +148,8 @@ def _above(folder: Path) -> Iterator[Path]:
 
 def _below(folder: Path) -> Iterator[str]:
     """Yield the instruction files of folders below, in order, as far as a look around takes."""
-    waiting, seen, told = deque([("", 0)]), 0, 0
-    while waiting and seen < _MOST_FOLDERS and told < _MOST_NESTED:
+    waiting, seen, shown = deque([("", 0)]), 0, 0
+    while waiting and seen < _MOST_FOLDERS and shown < _MOST_NESTED:
         name, depth = waiting.popleft()
         seen += 1
         try:
@@ -162,7 +162,7 @@ def _below(folder: Path) -> Iterator[str]:
                 if depth < _MOST_DEEP and not one.name.startswith(".") and one.name not in _SKIPPED:
                     waiting.append((f"{name}{one.name}/", depth + 1))
             elif depth and one.name == _NAME and one.is_file(follow_symlinks=False):
-                told += 1
+                shown += 1
                 yield name + one.name
 
 

@@ -84,11 +84,11 @@ def anthropic_events(message: JsonObject, *, pieces: int = 3) -> bytes:
 
 
 def _error(status: int, error: str | JsonObject) -> JsonObject:
-    words = {"message": error} if isinstance(error, str) else error.get("error", error)
+    body = {"message": error} if isinstance(error, str) else error.get("error", error)
     kind = _ERRORS.get(status, "invalid_request_error" if 400 <= status < 500 else "api_error")
     return {
         "type": "error",
-        "error": {"type": kind, "message": "", **(words if isinstance(words, dict) else {"message": words})},
+        "error": {"type": kind, "message": "", **(body if isinstance(body, dict) else {"message": body})},
         "request_id": "req_mock",
     }
 
@@ -98,7 +98,7 @@ def _content(turn: Turn, ids: Iterator[str]) -> list[JsonObject]:
     content: list[JsonObject] = []
     if turn.thinking is not None:
         content.append({"type": "thinking", "thinking": turn.thinking, "signature": _SIGNATURE})
-    content += ({"type": "text", "text": words} for words in (turn.text, turn.refusal) if words)
+    content += ({"type": "text", "text": text} for text in (turn.text, turn.refusal) if text)
     for made in turn.calls:
         call_id = next(ids) if made.id is UNSET else made.id
         named = {} if call_id is None else {"id": call_id}

@@ -98,7 +98,7 @@ def _content(turn: Turn, ids: Iterator[str]) -> list[JsonObject]:
     content: list[JsonObject] = []
     if turn.thinking is not None:
         content.append({"reasoningContent": {"reasoningText": {"text": turn.thinking, "signature": _SIGNATURE}}})
-    content += ({"text": words} for words in (turn.text, turn.refusal) if words)
+    content += ({"text": text} for text in (turn.text, turn.refusal) if text)
     for made in turn.calls:
         call_id = next(ids) if made.id is UNSET else made.id
         named = {} if call_id is None else {"toolUseId": call_id}
@@ -169,8 +169,8 @@ def _block_events(block: JsonObject, pieces: int) -> Iterator[tuple[str, JsonObj
         case {"citationsContent": cited}:
             deltas += ({"text": part} for one in cited["content"] for part in fragments(one["text"], pieces))
             deltas += ({"citation": one} for one in cited["citations"])
-        case {"text": words}:
-            deltas += ({"text": part} for part in ["", *fragments(words, pieces)])
+        case {"text": text}:
+            deltas += ({"text": part} for part in ["", *fragments(text, pieces)])
     yield from (("contentBlockDelta", {"delta": delta}) for delta in deltas)
     yield "contentBlockStop", {}
 

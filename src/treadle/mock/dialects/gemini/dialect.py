@@ -84,25 +84,25 @@ def gemini_dialects() -> list[GenerateContent]:
 
 
 def _error(status: int, error: str | JsonObject) -> JsonObject:
-    words = {"message": error} if isinstance(error, str) else error.get("error", error)
+    body = {"message": error} if isinstance(error, str) else error.get("error", error)
     status = status if status >= 400 else 503
     word = _STATUSES.get(status, "INTERNAL" if status >= 500 else "FAILED_PRECONDITION")
     return {
         "code": status,
         "message": "",
         "status": word,
-        **(words if isinstance(words, dict) else {"message": words}),
+        **(body if isinstance(body, dict) else {"message": body}),
     }
 
 
 def _whole(turn: Turn, head: JsonObject, calls: list[JsonObject]) -> JsonObject:
     if turn.error is not None:
         return {"error": _error(turn.status, turn.error)}
-    words = [
+    texts = [
         *([{"text": turn.thinking, "thought": True}] if turn.thinking else []),
         *({"text": said} for said in (turn.text, turn.refusal) if said),
     ]
-    content: JsonObject = {"role": "model", **({"parts": [*words, *calls]} if words or calls else {})}
+    content: JsonObject = {"role": "model", **({"parts": [*texts, *calls]} if texts or calls else {})}
     return {"candidates": [{"content": content, **_finish(turn), "index": 0}], **head}
 
 

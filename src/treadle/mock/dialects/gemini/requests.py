@@ -223,8 +223,8 @@ def _check_tool_config(config: Any, names: list[str]) -> None:
         return
     if not names:
         _refuse("Function calling config is set without function_declarations.")
-    words = ("mode", "allowedFunctionNames", "streamFunctionCallArguments")
-    named = _named(calling, words, "tool_config.function_calling_config")
+    fields = ("mode", "allowedFunctionNames", "streamFunctionCallArguments")
+    named = _named(calling, fields, "tool_config.function_calling_config")
     mode = named.get("mode", "AUTO")
     if mode not in _MODES:
         _refuse(f"Invalid value at 'tool_config.function_calling_config.mode' (TYPE_ENUM), {json.dumps(mode)}")

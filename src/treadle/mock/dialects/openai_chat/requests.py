@@ -101,8 +101,8 @@ def _check_tools(body: JsonObject) -> list[str]:
         where = f"tools[{index}]"
         name = _tool_name(object_of(tool, where), where)
         if name in names:
-            words = f"Invalid 'tools': the function name '{name}' is used by more than one tool."
-            refuse(words, f"{where}.function.name", "invalid_value")
+            message = f"Invalid 'tools': the function name '{name}' is used by more than one tool."
+            refuse(message, f"{where}.function.name", "invalid_value")
         names.append(name)
     return names
 
@@ -157,8 +157,8 @@ def _check_response_format(body: JsonObject) -> None:
             _NAME.fullmatch(name)
         ):
             if more.get("strict") and (fault := check_strict_schema(schema)) is not None:
-                words = f"Invalid schema for response_format '{name}': {fault}"
-                refuse(words, "response_format.json_schema.schema", "invalid_json_schema")
+                message = f"Invalid schema for response_format '{name}': {fault}"
+                refuse(message, "response_format.json_schema.schema", "invalid_json_schema")
         case _:
             refuse(
                 "Invalid parameter: 'response_format' must be text, json_object, or json_schema with a name and a schema.",

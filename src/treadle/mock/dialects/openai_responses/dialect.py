@@ -234,8 +234,8 @@ def _message(index: int, item: JsonObject, turn: Turn) -> Iterator[_Said]:
         place = {"item_id": item["id"], "output_index": index, "content_index": at}
         kind, key = ("output_text", "text") if part["type"] == "output_text" else ("refusal", "refusal")
         yield _Said("start", {"type": "response.content_part.added", **place, "part": {**part, key: ""}})
-        for words in fragments(part[key], turn.pieces):
-            yield _Said("text", {"type": f"response.{kind}.delta", **place, "delta": words})
+        for delta in fragments(part[key], turn.pieces):
+            yield _Said("text", {"type": f"response.{kind}.delta", **place, "delta": delta})
         yield _Said("start", {"type": f"response.{kind}.done", **place, key: part[key]})
         yield _Said("start", {"type": "response.content_part.done", **place, "part": part})
     yield _Said("start", _done(index, item))

@@ -170,12 +170,12 @@ class _Check:
             _check_shell_output(item, where)
         else:
             _check_output_value(item, where)
-        call_kind, words = _ANSWERS[kind]
+        call_kind, call_name = _ANSWERS[kind]
         key = (call_kind, call_id)
         if key in self._answered:
-            refuse(f"Duplicate tool output found for {words} with call_id {call_id}.", f"{where}.call_id")
+            refuse(f"Duplicate tool output found for {call_name} with call_id {call_id}.", f"{where}.call_id")
         if key not in self._open:
-            refuse(f"No tool call found for {words} output with call_id {call_id}.", "input")
+            refuse(f"No tool call found for {call_name} output with call_id {call_id}.", "input")
         del self._open[key]
         self._answered.add(key)
 

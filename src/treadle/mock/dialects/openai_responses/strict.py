@@ -54,16 +54,16 @@ def _object_faults(schema: dict[str, Any], where: str) -> Iterator[str]:
     if not isinstance(properties, dict):
         yield f"{where}object schema missing properties."
         return
-    told = "'required' is required to be supplied and to be an array including every key in properties."
+    message = "'required' is required to be supplied and to be an array including every key in properties."
     if not isinstance(required, list):
-        yield f"{where}{told}"
+        yield f"{where}{message}"
         return
     for name in properties:
         if name not in required:
-            yield f"{where}{told} Missing '{name}'."
+            yield f"{where}{message} Missing '{name}'."
     for name in required:
         if name not in properties:
-            yield f"{where}{told} Extra required key '{name}' supplied."
+            yield f"{where}{message} Extra required key '{name}' supplied."
 
 
 def _reference_faults(schema: dict[str, Any], root: Any, where: str) -> Iterator[str]:
