@@ -1,4 +1,4 @@
-"""What a tool can give back: a refusal, a passing fault, an image, and a text for people beside the value for the model."""
+"""What a tool can give back: a refusal, a transient error, an image, and a text for people beside the value for the model."""
 
 import asyncio
 import base64

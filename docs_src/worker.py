@@ -38,7 +38,7 @@ async def resume_what_was_left(journal_path: Path) -> list[str]:
                 continue  # a person has not answered yet
             with suppress(
                 SessionHeld, NothingToResume, SessionNotActive
-            ):  # another worker was faster, or it is an agent's tool
+            ):  # another worker came first, or it is an agent's tool
                 result = await AGENTS.resume(journal, info.id)
                 done.append(f"{info.id}: {result.reason}")
     return done

@@ -256,7 +256,7 @@ def test_the_page_of_budgets_has_every_stop_reason_with_its_status_and_exit_code
 
 
 def test_the_page_of_effects_has_every_effect_and_every_status():
-    effects, _, statuses = page("effects.md").partition("## What a call can come to")
+    effects, _, statuses = page("effects.md").partition("## How a call can end")
 
     assert [names_in(row[0])[0] for row in rows_of(effects)] == list(Effect)
     assert [names_in(row[0])[0] for row in rows_of(statuses)] == list(CallStatus)

@@ -42,7 +42,7 @@ def test_help_shows_a_sentence_for_each_field_of_a_public_struct(struct):
 def test_documentation_is_whole_and_in_order():
     documented = inspect.getdoc(RunFinished) or ""
 
-    assert documented.startswith("A run has ended for good.\n\nAttributes:\n    session_id: ")
+    assert documented.startswith("A run has ended.\n\nAttributes:\n    session_id: ")
     assert "\n    reason: The stop reason, such as `completed`.\n    status: " in documented
     assert (inspect.getdoc(Budget) or "").startswith("The ten limits of one run.")
 

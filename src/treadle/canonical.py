@@ -114,7 +114,7 @@ MAX_SCHEMA_VALUES = 100_000
 def find_unencodable(value: Any, *, max_depth: int = 200, max_values: int | None = None) -> str | None:
     """Say what keeps a value from being plain JSON, and where; None when nothing does.
 
-    Finds what encoders change in silence: NaN and infinities, sets, bytes, lone surrogates, cycles, keys that are not text.
+    Finds what encoders change silently: NaN and infinities, sets, bytes, lone surrogates, cycles, keys that are not text.
 
     Args:
         max_depth: Levels of nesting; a value that contains itself has too many.

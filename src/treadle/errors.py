@@ -38,7 +38,7 @@ TreadleError
 │   └── ModelResponseInvalid    an answer that is not the protocol (HTML, empty, too large)
 └── (about one call)
     ├── Rejected                the service says no; its body reaches the model
-    ├── Transient               a passing fault; may be retried unless the tool is unsafe
+    ├── Transient               a transient error; may be retried unless the tool is unsafe
     ├── InvalidJson             the arguments are not valid JSON; says where
     └── InvalidArguments        the arguments do not fit; carries every violation
 """
@@ -269,7 +269,7 @@ class ModelError(TreadleError):
 
 
 class ModelUnavailable(ModelError):
-    """A passing fault: rate limit, overload, server error, refused or lost connection, a stall."""
+    """A transient error: rate limit, overload, server error, refused or lost connection, a stall."""
 
     may_retry = True
 
@@ -316,7 +316,7 @@ class Rejected(TreadleError):
 
 
 class Transient(TreadleError):
-    """Raised by a tool for a passing fault. Retried for every effect but `unsafe`.
+    """Raised by a tool for a transient error. Retried for every effect but `unsafe`.
 
     Args:
         retry_after_seconds: What the service asked us to wait, or None. Too long a wait is reported to the model instead.

@@ -223,7 +223,7 @@ def test_a_folder_of_binary_files_gives_nothing_but_their_number(tmp_path):
 @pytest.mark.parametrize(
     ("folder", "told"),
     [
-        ("", "The tool listed only some of the files; the search covered them all the same."),
+        ("", "The tool listed only some of the files; the search covered them anyway."),
         ("old/", "There are more files than the tool listed; those are not searched."),
     ],
     ids=["the whole folder searched", "the listed folders searched"],

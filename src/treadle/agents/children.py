@@ -201,7 +201,7 @@ def _leave(life: Lifecycle) -> None:
 
 
 async def _outcome(host: Host, child: Session, name: str, *, is_cut: bool) -> Any:
-    """Return the child's answer, or raise what became of it."""
+    """Return the child's answer, or raise what happened to it."""
     run = child.state.run
     if run is not None and run.phase == "paused":
         approvals = child.state.pending_approvals()

@@ -181,7 +181,7 @@ class GoalWork:
                     self.checks.append(event)
                     self._is_reached, self._steps = event.passed, event.step
                 case ModelStarted() if event.act is None:
-                    self._is_reached = False  # it continued all the same, and may have changed what was found
+                    self._is_reached = False  # it continued anyway, and may have changed what was found
                 case _:
                     pass
         self._deeds = len(self.session.state.deeds.done)

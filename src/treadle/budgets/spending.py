@@ -210,7 +210,7 @@ class Meter:
     @explained
     def reached(self, spent: Spent) -> LimitReached | None:
         """Return the first limit, here or above, that leaves no room for another model call, or None."""
-        # A limit of 0 calls still leaves room for an answer, until something is called all the same.
+        # A limit of 0 calls still leaves room for an answer, until something is called anyway.
         has_called = bool(spent.tool_calls or spent.uncovered_calls)
         for meter, total in self._tree(spent):
             counts = (

@@ -1,4 +1,4 @@
-"""Consent: the policy that the person's rules make, and what becomes of a question that nobody is there to answer.
+"""Consent: the policy that the person's rules make, and what happens to a question that nobody is there to answer.
 
 It asks nobody: consent itself is given with `treadle approve`.
 """

@@ -127,7 +127,7 @@ def _ids_for(calls: Sequence[ToolCall], taken: set[str], repairs: list[str]) -> 
 
 
 def _with_ids(message: Message, others: Mapping[str, str]) -> Message:
-    """Return the message with these ids of its calls, or of its results, in the place of theirs."""
+    """Return the message with these ids of its calls, or of its results, in place of theirs."""
     return (
         msgspec.structs.replace(message, parts=tuple(_with_id(part, others) for part in message.parts))
         if others

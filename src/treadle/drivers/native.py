@@ -59,7 +59,7 @@ def _without_leak(end: ModelEnd) -> ModelEnd:
     if canonical is None or canonical not in [_canonical(call.arguments or "{}") for call in _calls(end)]:
         return end
     # Beside reasoning, what a text carries may tie both together, and a provider refuses the one without the other. By itself it
-    # is only a mark: Responses gives every message its id, and leaks all the same.
+    # is only a mark: Responses gives every message its id, and leaks anyway.
     is_marked = any(isinstance(part, Text) and part.signature is not None for part in end.parts)
     if is_marked and any(isinstance(part, Thinking) for part in end.parts):
         return end

@@ -11,7 +11,7 @@ __all__ = ["ScriptedDriver"]
 
 
 class ScriptedDriver:
-    """Plays a script in the place of the agent's model; policies, budgets and the journal are the real ones.
+    """Plays a script in place of the agent's model; policies, budgets and the journal are the real ones.
 
     Example:
         Agent("demo", driver=ScriptedDriver(ScriptedModel([call("look"), text("Nothing.")])))

@@ -260,7 +260,7 @@ def _added(instruction: str) -> MessageAdded:
 
 
 def _result_of(answer: Any, shown: ToolResult, result: ToolResult, hook: Hook) -> ToolResult | None:
-    """Return the result that a hook has put in the place of a call's own; None where its answer is not a result."""
+    """Return the result that a hook has put in place of a call's own; None where its answer is not a result."""
     try:
         if answer is shown and shown.data == result.data:
             return result

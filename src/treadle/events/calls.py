@@ -132,7 +132,7 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval.requeste
     scope: str = "call"
     """What an answer covers where it names no scope: this one call."""
     rules: tuple[str, ...] = ()
-    """Rules that would allow just this call without a question. An answer may take them, for the session or for good. Empty where none is
+    """Rules that would allow just this call without a question. An answer may take them, for the session or permanently. Empty where none is
     proven to match, and for shells, interpreters, wrappers, protected files and calls that a rule asks about."""
     path: tuple[str, ...] = ()
     """Names of the agents down to the one that asks, where a session keeps the request of one that carries out its calls."""

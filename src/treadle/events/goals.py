@@ -8,7 +8,7 @@ __all__ = ["GoalChecked", "GoalSet"]
 
 
 class GoalSet(Event, frozen=True, kw_only=True, tag="goal.set"):
-    """A session has got a goal. Its objective stays the same for good."""
+    """A session has got a goal. Its objective never changes."""
 
     digest: str
     """Of the whole goal: another goal has another."""

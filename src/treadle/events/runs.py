@@ -83,7 +83,7 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
 
 
 class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):
-    """A run has ended for good."""
+    """A run has ended."""
 
     reason: str
     """The stop reason, such as `completed`."""

@@ -1,4 +1,4 @@
-"""What people do to a session, and what becomes of its store."""
+"""What people do to a session, and what happens to its store."""
 
 from typing import Any, ClassVar, Literal, TypeAlias
 

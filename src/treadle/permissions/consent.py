@@ -100,7 +100,7 @@ def answer_in_doubt(state: CallState, call: CheckedCall, session_id: str) -> Lit
 
 
 def ruled(decision: Decision, approval: Approval) -> Decision:
-    """Return a person's decision in the place of the policy's. It cannot lift what the policy forbids, nor its sandbox."""
+    """Return a person's decision in place of the policy's. It cannot lift what the policy forbids, nor its sandbox."""
     answer = approval.answer
     assert answer is not None
     is_lower = decision.kind in (DecisionKind.SANDBOX, DecisionKind.DRAFT)
@@ -211,7 +211,7 @@ def _is_about_doubt(approval: Approval | None) -> bool:
 
 
 def asked_instead(decision: Decision, question: Decision) -> Decision:
-    """Return the question in the place of a decision that lets the call run. Consent to it lifts nothing else of the decision."""
+    """Return the question in place of a decision that lets the call run. Consent to it lifts nothing else of the decision."""
     is_boxed = decision.kind == DecisionKind.SANDBOX or decision.consent == "sandbox"
     return msgspec.structs.replace(
         question,
@@ -254,7 +254,7 @@ def was_reported_twice(state: CallState) -> bool:
 
 
 def unfit_edit(message: str) -> Decision:
-    """The arguments that a person had put in the place of the model's do not fit.
+    """The arguments that a person had put in place of the model's do not fit.
 
     Args:
         message: Why not.

@@ -30,7 +30,7 @@ _PATHS = frozenset(
 
 
 def with_protection(decision: Decision, call: CheckedCall, facts: JsonObject) -> Decision:
-    """Return a question in the place of a decision that lets a protected file be written.
+    """Return a question in place of a decision that lets a protected file be written.
 
     Args:
         facts: What tools have remembered in the session.

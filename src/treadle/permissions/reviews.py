@@ -82,7 +82,7 @@ def _said_by(call: CheckedCall, facts: JsonObject) -> Review:
     try:
         said = call.tool.review(copied(call.arguments), copied(facts))
         return msgspec.convert(msgspec.to_builtins(said), Review) if isinstance(said, Review) else Review()
-    except Exception:  # noqa: BLE001 - the author's function: a person is asked all the same, with the arguments
+    except Exception:  # noqa: BLE001 - the author's function: a person is asked anyway, with the arguments
         return Review()
 
 

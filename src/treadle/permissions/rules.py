@@ -154,7 +154,7 @@ class Subjects:
         return other
 
     def widen(self, key: str, subject: Subject) -> None:
-        """Put a subject with more names in the place of the one that an argument names."""
+        """Put a subject with more names in place of the one that an argument names."""
         self._widened[key] = subject
 
     def of(self, key: str) -> Subject | type[Unresolved] | None:

@@ -1,4 +1,4 @@
-"""The ports to what a model is shown: compilers, and compactors, which make it shorter for good."""
+"""The ports to what a model is shown: compilers, and compactors, which make it shorter permanently."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Literal, Protocol
@@ -52,7 +52,7 @@ class Compiler(Protocol):
 
 
 class Compaction(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """Something shorter in place of some messages, for good. Recorded as `context.compacted`."""
+    """Something shorter in place of some messages, permanently. Recorded as `context.compacted`."""
 
     tier: str
     """Which way it was made shorter, such as `results` or `summary`."""

@@ -32,7 +32,7 @@ class SessionInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
     id: str
     """Id of the session."""
     phase: str
-    """What became of its last run: active (none yet), running, paused, stopped, completed, failed; queued where a submitted
+    """What happened to its last run: active (none yet), running, paused, stopped, completed, failed; queued where a submitted
     task waits for a worker; or deleted."""
     head: int
     """Number of its last event."""
@@ -59,7 +59,7 @@ class SessionFilter(msgspec.Struct, Documented, frozen=True, kw_only=True, metac
     """Which sessions a list names: those for which every condition that is set holds."""
 
     phases: tuple[str, ...] = ()
-    """What became of the last run. Where `statuses` are given too, either is enough."""
+    """What happened to the last run. Where `statuses` are given too, either is enough."""
     statuses: tuple[SessionStatus, ...] = ()
     """What people have made of the session."""
     without_deleted: bool = False

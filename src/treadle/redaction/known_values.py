@@ -131,7 +131,7 @@ def _holds(text: str, secret: str) -> bool:
 
 
 def _replaced_in(content: AnyStr, pattern: re.Pattern[AnyStr], mark: AnyStr, *, longest: int) -> Iterator[AnyStr]:
-    """Yield the content in pieces, with the mark in the place of each secret.
+    """Yield the content in pieces, with the mark in place of each secret.
 
     Args:
         longest: Length of the longest secret.

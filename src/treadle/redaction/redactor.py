@@ -33,7 +33,7 @@ class Redactor:
 
     Args:
         patterns: Forms of one's own: literal text with `*` for any number of letters, digits and `_-./+=~`.
-        is_on: Whether forms and fields are looked for. Values in use (`remember`) are hidden all the same.
+        is_on: Whether forms and fields are looked for. Values in use (`remember`) are hidden anyway.
 
     Raises:
         ConfigurationError: A pattern is invalid.
@@ -67,12 +67,12 @@ class Redactor:
 
     @explained
     def text(self, text: str) -> str:
-        """Return a text with `[redacted]` in the place of each secret."""
+        """Return a text with `[redacted]` in place of each secret."""
         return self._hidden(text, mark)
 
     @checked
     def pieces(self, text: str) -> Iterator[str]:
-        """Return a text in pieces, with `[redacted]` in the place of each secret. For one that takes long to be joined."""
+        """Return a text in pieces, with `[redacted]` in place of each secret. For one that takes long to be joined."""
         text = self._without_own(text)
         return hidden_in_pieces(text, mark) if self._is_on else iter((text,))
 

@@ -34,7 +34,7 @@ class SessionFault(msgspec.Struct, Documented, frozen=True, kw_only=True):
 async def check_sessions(journal: Journal) -> tuple[SessionFault, ...]:
     """Read every session of a journal, and return where the list of sessions or the index of what is due differs from it.
 
-    A session that changes while it is read is read once more. The checksums of events are compared as well.
+    A session that changes while it is read is read again. The checksums of events are compared as well.
 
     Raises:
         JournalError: The journal cannot be listed.

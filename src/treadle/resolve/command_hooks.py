@@ -254,7 +254,7 @@ def _answered(said: JsonObject, stdout: str, context: HookContext) -> HookAnswer
 
 
 def _on_call(more: JsonObject, reason: str, context: HookContext) -> HookAnswer:
-    """Return what is said of a call. An `allow` says nothing: it may change arguments, and rules decide on what becomes of them."""
+    """Return what is said of a call. An `allow` says nothing: it may change arguments, and rules decide on what happens to them."""
     changed = more.get("updatedInput")
     arguments = own_input(context.tool, changed) if isinstance(changed, dict) else None
     match more.get("permissionDecision"):

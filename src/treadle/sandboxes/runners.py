@@ -45,7 +45,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Confined:
-    """What both sandboxes share: limits, control groups, the launcher, and what becomes of its failures."""
+    """What both sandboxes share: limits, control groups, the launcher, and what happens to its failures."""
 
     name = ""
 

@@ -1,4 +1,4 @@
-"""Answering: whether an answer to a request for consent is valid, and what became of a request that has been answered."""
+"""Answering: whether an answer to a request for consent is valid, and what happened to a request that has been answered."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -51,7 +51,7 @@ def check_scope(scope: object, approval: Approval, *, answer: str, arguments: ob
 async def why_not_waiting(
     journal: Journal, state: SessionState, approval_id: str, *, waiting: Sequence[Approval]
 ) -> str:
-    """Say what became of a request: who answered it first, or that there is none by that id."""
+    """Say what happened to a request: who answered it first, or that there is none by that id."""
     inbox = await inbox_of(journal, state)
     for message in inbox:
         if isinstance(message, LeftAnswer) and message.approval_id == approval_id:

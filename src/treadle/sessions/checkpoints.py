@@ -37,7 +37,7 @@ __all__ = [
 _EVENTS_A_TURN = 200
 
 _UNTOUCHED = frozenset({CallStatus.REJECTED, CallStatus.CANCELLED, CallStatus.SKIPPED})
-"""What became of a call that surely changed nothing."""
+"""What happened to a call that surely changed nothing."""
 
 
 class EffectRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class EffectRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rewind(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a rewind. It hides messages from the model, and undoes nothing."""
+    """What happened to a rewind. It hides messages from the model, and undoes nothing."""
 
     session_id: str
     to: int

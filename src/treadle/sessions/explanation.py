@@ -280,7 +280,7 @@ class Explanation(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_de
     status: str
     """What people have made of the session."""
     state: str
-    """What became of its last run."""
+    """What happened to its last run."""
     parent_id: str | None
     """The session that it was forked from; None for a session that is not a fork."""
     parent_seq: int | None

@@ -113,7 +113,7 @@ def check_here(state: SessionState, journal: Journal) -> None:
 
 
 async def move(ledger: Ledger, to: str, *, by: str, reason: str) -> Parcel:
-    """Close the session for good here, durably, and return everything of it for the place where it continues.
+    """Close the session permanently here, durably, and return everything of it for the place where it continues.
 
     A session that was moved there already is only packed again: whatever broke off in between can be repeated.
     """

@@ -156,11 +156,11 @@ class Session(SteeredSession):
         """Close the session here, durably, and return it as lines of JSON, for `import_session` at the place where it continues.
 
         From then on nothing begins, is answered or is cancelled here: `SessionMoved` names the place. What waited here, also a
-        cancellation, goes along. `change(status="active", take_back=True)` takes the session back, where it has not continued there.
+        cancellation, is moved too. `change(status="active", take_back=True)` takes the session back, where it has not continued there.
         Import the lines at one place only: each import continues by itself.
 
         Args:
-            to: Where it continues, for people: no secrets. Given once more for the same place, the lines are made again.
+            to: Where it continues, for people: no secrets. Given again for the same place, the lines are made again.
 
         Raises:
             SessionHeld: A run is under way.

@@ -131,7 +131,7 @@ def _pass() -> None:
     """Notice a lost lease or a message, and continue: an append without the lease is refused."""
 
 
-# --- what becomes of a call that goes no further
+# --- what happens to a call that goes no further
 
 
 def unknown_outcome(call: ToolCall | CheckedCall) -> ToolResult:

@@ -244,7 +244,7 @@ class SteeredSession(HeldSession):
         """Have what the model is shown made shorter before its next request, however short it is.
 
         From this or any other process, also while a run is under way. The agent's own compactor does it; for an agent without
-        one, old results are cleared, and where that does not help, the model writes a summary. What became of it is recorded:
+        one, old results are cleared, and where that does not help, the model writes a summary. What happened to it is recorded:
         `context.compacted`, or `context.compaction_skipped` where nothing could be made shorter.
 
         Args:

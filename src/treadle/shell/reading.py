@@ -242,7 +242,7 @@ class _Reader:
                 self._word(child)
 
     def _heredoc(self, node: Any, *, depth: int) -> None:
-        """Read a here-document: text that is given to a command. It ends where bash ends it, which is looked at here once more."""
+        """Read a here-document: text that is given to a command. It ends where bash ends it, which is looked at here again."""
         self._heredocs += 1
         start = body = end = None
         for child in node.children:

@@ -144,7 +144,7 @@ class ChildState(msgspec.Struct, Documented, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended for good."""
+        """Whether it has ended and cannot be resumed."""
         return self.status not in ("running", "paused")
 
 

@@ -118,7 +118,7 @@ class Standing:
 
     @property
     def phase(self) -> str:
-        """What became of its last run, for lists: `active` before its first run, then its last run's phase.
+        """What happened to its last run, for lists: `active` before its first run, then its last run's phase.
 
         `queued` where a task waits for a worker; `deleted` where the session was deleted.
         """

@@ -13,7 +13,7 @@ __all__ = ["Suspended"]
 class Suspended(Exception):
     """Raised by a tool whose call waits for something outside. Its run pauses, and `resume` starts the call again.
 
-    The call keeps its idempotency key. It was not lost with its process, so nobody has to ask what became of it.
+    The call keeps its idempotency key. It was not lost with its process, so nobody has to ask what happened to it.
 
     Args:
         waits_for: What it waits for, in words for people.

@@ -57,10 +57,10 @@ class Decision(msgspec.Struct, Documented, frozen=True, kw_only=True):
     mode: str = ""
     """The session's mode when it was decided. The runtime fills it in."""
     arguments: dict[str, Any] | None = None
-    """Arguments in the place of the model's, whole; None to leave them. They are validated and decided on like the model's own,
+    """Arguments in place of the model's, whole; None to leave them. They are validated and decided on like the model's own,
     and the model is told of them with the result."""
     message: str = ""
-    """Words for the model: in the place of the reason where the call is denied, else beside its result."""
+    """Words for the model: in place of the reason where the call is denied, else beside its result."""
     interrupt: bool = False
     """Whether the run stops for a person. The call is denied then, and the others of its response do not start."""
     consent: Literal["allow", "sandbox"] = "allow"
@@ -109,7 +109,7 @@ class Answer(msgspec.Struct, Documented, frozen=True, kw_only=True):
     reason: str = ""
     """Why; the model reads it where the call is denied."""
     arguments: dict[str, Any] | None = None
-    """With `allow`: arguments in the place of those that were asked about. They are validated, and the model is told of them."""
+    """With `allow`: arguments in place of those that were asked about. They are validated, and the model is told of them."""
     interrupt: bool = False
     """With `deny`: whether the run stops."""
     scope: Literal["call", "session", "rule"] = "call"

@@ -1,4 +1,4 @@
-"""Effects: what a call does to the world, what kind of harm it may do, and what became of it."""
+"""Effects: what a call does to the world, what kind of harm it may do, and what happened to it."""
 
 from enum import StrEnum
 
@@ -79,7 +79,7 @@ def effect_from(effect: object) -> Effect:
 
 
 class CallStatus(StrEnum):
-    """What became of one call. All but `ok` are errors to the model."""
+    """What happened to one call. All but `ok` are errors to the model."""
 
     OK = "ok"
     """The tool's value, checked against its output contract."""

@@ -150,7 +150,7 @@ _PUBLIC = frozenset({".env.example", ".env.sample", ".env.template", ".env.dist"
 _WORDS = re.compile(r"[^\s;|&<>()=,:]+")
 _QUOTES = str.maketrans("", "", "'\"\\")
 _EXPANDED = re.compile(r"\$\([^()]*\)|\$\{[^{}]*\}|\$\w+|`[^`]*`(?=\w)")
-"""What the shell may put in the place of nothing."""
+"""What the shell may put in place of nothing."""
 _EXPANSIONS = frozenset("*?[{$`")
 
 

@@ -87,7 +87,7 @@ def _says_nothing(value: object) -> bool:
 
 
 class Unfinished(Exception):
-    """Raised by a tool whose call ended without a value and that knows what became of it, as a run of its own does.
+    """Raised by a tool whose call ended without a value and that knows what happened to it, as a run of its own does.
 
     Args:
         message: One sentence for the model.
@@ -469,7 +469,7 @@ class ToolResult(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_def
     name: str
     """Name of the tool."""
     status: CallStatus
-    """What became of the call, such as `ok`, `denied` or `timeout`."""
+    """What happened to the call, such as `ok`, `denied` or `timeout`."""
     content: str
     """What the model is shown: bounded text, JSON where the value is not text."""
     data: Any = None

@@ -29,7 +29,7 @@ class ProgramApprover:
     Args:
         command: The program and its arguments; no shell reads them.
         timeout: Seconds after which it has said nothing.
-        otherwise: What becomes of a call where the program says nothing, fails or does not exist: `pause` leaves it to a person.
+        otherwise: What happens to a call where the program says nothing, fails or does not exist: `pause` leaves it to a person.
 
     Raises:
         ConfigurationError: The command or `otherwise` is invalid.

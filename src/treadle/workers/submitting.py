@@ -1,4 +1,4 @@
-"""Submitting a task for whichever worker has its agent, and waiting for what became of it. Runs nothing itself."""
+"""Submitting a task for whichever worker has its agent, and waiting for what happened to it. Runs nothing itself."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,7 @@ __all__ = ["TaskResult", "follow", "result", "shared_journal", "submit"]
 
 
 class TaskResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """What became of a submitted task, as its session's journal says."""
+    """What happened to a submitted task, as its session's journal says."""
 
     session_id: str
     """The session that carried it out."""

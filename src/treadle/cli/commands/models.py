@@ -25,7 +25,7 @@ def command(options: Options, terminal: Terminal) -> int:
 
 
 def _rows(name: str | None) -> dict[str, ModelFacts]:
-    """Return the facts by model. A name that is not known has a row all the same, which says so."""
+    """Return the facts by model. A name that is not known has a row anyway, which says so."""
     vendor, _, model = (name or "").partition(":")
     if model:
         return {f"{vendor}:{model}": known_facts(f"{vendor}:{model}")}

@@ -89,7 +89,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     on_limit: OnLimit | None = None
     """At a turn or call limit: ask the model for a summary, or only report."""
     on_approval: OnApproval | None = None
-    """What becomes of a call that needs a person."""
+    """What happens to a call that needs a person."""
     approval_seconds: float | None = None
     """How long a person may take to answer; 7 days without it."""
     budget: dict[str, Any] = {}

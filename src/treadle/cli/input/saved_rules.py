@@ -1,4 +1,4 @@
-"""Saved rules: what a person has allowed for good in a folder, kept in a file of theirs outside of it. Decides nothing."""
+"""Saved rules: what a person has allowed permanently in a folder, kept in a file of theirs outside of it. Decides nothing."""
 
 import json
 import os

@@ -48,7 +48,7 @@ def _add_task_flags(parser: Flags) -> None:
     """Add what belongs to one task."""
     parser.flag(
         "-a", "--attach", dest="attached", action="append", metavar="FILE",
-        help="a file that goes along with the task: text, a picture, a PDF, a sound; repeatable",
+        help="a file that is sent with the task: text, a picture, a PDF, a sound; repeatable",
     )  # fmt: skip
     parser.flag(
         "-c", "--continue", "--last", dest="is_last", action="store_true", help="continue the session that changed last"

@@ -25,7 +25,7 @@ class Desk(Protocol):
     drawing: Drawing
 
     def fill(self, text: str) -> None:
-        """Put a text into the input line, in the place of what stands there."""
+        """Put a text into the input line, in place of what stands there."""
         ...
 
     def put(self, drawn: str) -> None: ...

@@ -219,7 +219,7 @@ class Screen:
             self.refresh()
 
     def fill(self, text: str) -> None:
-        """Put a text into the input line, in the place of what stands there."""
+        """Put a text into the input line, in place of what stands there."""
         self.buffer.text = text
         self.buffer.cursor_position = len(text)
 
@@ -254,7 +254,7 @@ class Screen:
     # --- what is shown
 
     def put(self, drawn: str) -> None:
-        """Show lines above the input line, for good."""
+        """Show lines above the input line, permanently."""
         self._put(drawn)
 
     def _put(self, drawn: str) -> None:

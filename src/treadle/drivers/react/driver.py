@@ -175,7 +175,7 @@ class BoundReActDriver:
     async def _reworded(
         self, model: Model, decision: ReActDecision, request: ModelRequest, draft: ModelEnd
     ) -> AsyncGenerator[ModelPart, None]:
-        """Ask once more, for the answer itself. Where that fails, the draft is the answer."""
+        """Ask again, for the answer itself. Where that fails, the draft is the answer."""
         drafted = Message(role="assistant", parts=(Text(decision.answer_text),))
         asked = msgspec.structs.replace(
             request,

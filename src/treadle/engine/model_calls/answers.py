@@ -1,4 +1,4 @@
-"""Answers: what becomes of a response that calls nothing: the end of the run, or a word on what it lacks.
+"""Answers: what happens to a response that calls nothing: the end of the run, or a word on what it lacks.
 
 Counts in the transcript, so that a resumed run continues with the same counts. Asks no model and records nothing.
 """

@@ -30,7 +30,7 @@ class Requests:
     """Makes the requests of one run.
 
     Args:
-        compacting: What makes requests shorter for good.
+        compacting: What makes requests shorter permanently.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Batches: the calls of one step, what is found of each, and what becomes of it. Values only."""
+"""Batches: the calls of one step, what is found of each, and what happens to it. Values only."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -109,7 +109,7 @@ Checked: TypeAlias = Decided | Refused
 
 
 class Plan(msgspec.Struct, kw_only=True):
-    """What becomes of each call of the batch, in call order."""
+    """What happens to each call of the batch, in call order."""
 
     finisher: Finisher
     events: list[AnyEvent] = msgspec.field(default_factory=list)

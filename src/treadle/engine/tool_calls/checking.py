@@ -95,7 +95,7 @@ class Checker:
         """Return the decided call, or why it can never run. Never raises for what the model wrote.
 
         Args:
-            edited: Arguments that an approver put in the place of the model's; checked like any others.
+            edited: Arguments that an approver put in place of the model's; checked like any others.
             recorded: What was decided on the call before a pause or a crash: a policy's change of its arguments stays the same.
             otherwise: What the call means where no tool has its name; None to refuse it.
         """
@@ -131,7 +131,7 @@ class Checker:
     async def _judge(
         self, call: CheckedCall, word: Decision | None, recorded: Decision | None, place: "_Place"
     ) -> tuple[Decision, CheckedCall]:
-        """Ask the policies, and again about arguments that one puts in the place of the model's, until all leave them.
+        """Ask the policies, and again about arguments that one puts in place of the model's, until all leave them.
 
         Each answer can only tighten those before it: nobody allows a call by changing what somebody else has decided on.
 
@@ -160,7 +160,7 @@ class Checker:
         return _UNSETTLED, call
 
     async def _draft(self, decision: Decision, call: CheckedCall, place: "_Place") -> tuple[Decision, CheckedCall]:
-        """Put the tool that prepares in the place of the one that commits. What is decided on that one by itself holds beside."""
+        """Put the tool that prepares in place of the one that commits. What is decided on that one by itself holds beside."""
         name = call.tool.draft
         tool = None if name is None else self._offering.current.find(name)
         if name is None or tool is None:
@@ -304,7 +304,7 @@ class _Unfit(Exception):
 
 
 def _edited(proposed: ToolCall, arguments: JsonObject) -> ToolCall:
-    """Put an approver's arguments in the place of the model's."""
+    """Put an approver's arguments in place of the model's."""
     if (problem := find_unencodable(arguments)) is not None:
         raise _Unfit(
             refusals.invalid_arguments(

@@ -142,7 +142,7 @@ class Contract:
         return await self._shortened(call, result, reported, artifact)
 
     async def unfinished(self, call: CheckedCall, error: Unfinished) -> ToolResult:
-        """Return the result of a call that ended without a value, and that says itself what became of it."""
+        """Return the result of a call that ended without a value, and that says itself what happened to it."""
         plain = await self._contracts.plain(error.body, text_from=_text_from(self.limit(call)))
         reported, artifact = (None, None) if plain.problem is not None else await self._told(call, plain)
         acted = error.may_have_acted

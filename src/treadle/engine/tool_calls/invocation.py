@@ -283,7 +283,7 @@ class Invoker:
             raise
         if not is_done and one.call.tool.resumes:
             await _end_of(one)
-            is_done = not future.cancelled()  # it was told to stop, and says itself what became of it
+            is_done = not future.cancelled()  # it was told to stop, and says itself what happened to it
         if not is_done and one.call.tool.interrupt == "block" and self._interrupt.is_patient:
             one.context.cancelled = True
             left = (seconds or 0.0) - (clock.monotonic() - begun)
@@ -363,7 +363,7 @@ def _task(call: CheckedCall, context: CallContext, running: Awaitable[Any]) -> _
 
 
 async def _in_sandbox(runner: Runner, form: Callable[[JsonObject], Command], arguments: JsonObject) -> Any:
-    """Run the command that a tool names for a call in the place of its function."""
+    """Run the command that a tool names for a call in place of its function."""
     try:
         return msgspec.to_builtins(await runner.run(form(arguments)))
     except SandboxUnavailable as error:  # nothing was run

@@ -1,4 +1,4 @@
-"""Planning: what becomes of each call of a batch: refused, denied, asked about, adopted, or ready to run.
+"""Planning: what happens to each call of a batch: refused, denied, asked about, adopted, or ready to run.
 
 Reads answers that persons gave; starts nothing. All calls of a response are looked at before anything becomes of one.
 """
@@ -198,7 +198,7 @@ class Planner:
         return asked
 
     async def _edited(self, asked: Decided, arguments: JsonObject, state: CallState, batch: Batch) -> Checked | None:
-        """Return the call with the arguments that a person has put in the place of the model's."""
+        """Return the call with the arguments that a person has put in place of the model's."""
         edited = await self._checked(state, batch, edited=arguments)
         if isinstance(edited, Refused):
             return _asked_instead(asked, consent.unfit_edit(edited.result.message or ""))
@@ -381,7 +381,7 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _ruled(decided: Decided, state: CallState) -> Decided:
-    """Put a person's word in the place of the policy's. It cannot lift what the policy forbids."""
+    """Put a person's word in place of the policy's. It cannot lift what the policy forbids."""
     approval = state.approval
     assert approval is not None
     return msgspec.structs.replace(decided, decision=consent.ruled(decided.decision, approval))

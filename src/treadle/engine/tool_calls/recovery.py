@@ -1,4 +1,4 @@
-"""Recovery: what becomes of a call that had started when the run broke off, by its effect (design section 1).
+"""Recovery: what happens to a call that had started when the run broke off, by its effect (design section 1).
 
 Not a second pipeline: a call that may run again goes back into the batch, and is planned like any other.
 """
@@ -64,7 +64,7 @@ class Recovery:
             await self._ledger.record(finisher.finished(abandoned(state)))
             return False
         if decided is not None and (state.suspended is not None or decided.call.tool.resumes):
-            return True  # it continues where it stopped: nobody has to ask what became of it
+            return True  # it continues where it stopped: nobody has to ask what happened to it
         if decided is None:  # the tool is gone or forbidden now, or its arguments mean another call: never run that
             await self._doubt(state)
             await self._tell(state, finisher)

@@ -1,6 +1,6 @@
 """Refusals: what the model is told of a call that does not run. From values to sentences and results; refuses nothing itself.
 
-A call that had started before a process died is not a refused one: `unstarted` says what became of it instead.
+A call that had started before a process died is not a refused one: `unstarted` says what happened to it instead.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,4 +1,4 @@
-"""What one journal holds in a PostgreSQL store: its sessions' numbers, checksums, and what became of its appends.
+"""What one journal holds in a PostgreSQL store: its sessions' numbers, checksums, and what happened to its appends.
 
 Several journals of a process share one writer and its connection. What each of them may write is its own. Runs on the
 writer's thread only, but for `deferred`.

@@ -12,7 +12,7 @@ __all__ = ["PostgresReader"]
 
 
 class PostgresReader:
-    """Serves jobs that read; once more where the connection was lost meanwhile."""
+    """Serves jobs that read; again where the connection was lost meanwhile."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

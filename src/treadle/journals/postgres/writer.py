@@ -4,7 +4,7 @@ Durability: with `synchronous_commit = on` COMMIT returns once the server's log 
 so also what was committed before without. With `off` the server may lose the last such commits when it crashes itself,
 always from the end. kill -9 of this process loses neither.
 
-A connection may be lost after COMMIT was sent and before its answer came. Everything is then done once more, and what turns
+A connection may be lost after COMMIT was sent and before its answer came. Everything is then done again, and what turns
 out to be stored already has succeeded.
 """
 
@@ -71,7 +71,7 @@ class PostgresWriter:
     def _recover(self, job: Job[Any], whole: Append) -> None:
         """Store what the server has lost in a crash of its own, and what follows it."""
         logger.warning(
-            "The server of the journal %s lost the last events of session %s in a crash; they are stored once more",
+            "The server of the journal %s lost the last events of session %s in a crash; they are stored again",
             self._link.address.location,
             whole.session_id,
         )

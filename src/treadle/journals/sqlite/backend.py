@@ -154,7 +154,7 @@ class SqliteBackend(TableBackend[sqlite3.Connection]):
         return await self._write(act)
 
     def _give_back(self, session_id: str, epoch: int) -> None:
-        with suppress(JournalError):  # closed meanwhile: the lock is free all the same, and that is what counts
+        with suppress(JournalError):  # closed meanwhile: the lock is free anyway, and that is what counts
             act = partial(self._writer.give_back, session_id=session_id, epoch=epoch)
             self._writing.submit(Job(act, is_aside=True))
 

@@ -141,7 +141,7 @@ def _check_single(path: Path) -> None:
 
 
 def _check_writable(path: Path) -> None:
-    # SQLite opens what it may not write as read-only, in silence, and would fail at the first event.
+    # SQLite opens what it may not write as read-only, silently, and would fail at the first event.
     for needed in (path, path.parent):
         if not os.access(needed, os.W_OK):
             raise JournalError(

@@ -170,7 +170,7 @@ class Leases:
                 )
                 self._heart.keep(lease)
                 return lease
-            lock.drop()  # another one was faster: look again, and find it alive
+            lock.drop()  # another one came first: look again, and find it alive
 
     def is_held(self, session_id: str, epoch: int) -> bool:
         """Whether the holder of this number has its lock. Does not wait for its counter to move.

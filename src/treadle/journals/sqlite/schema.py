@@ -71,7 +71,7 @@ _FIRST = (
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
 
-# What people have made of a session is not what became of its last run, which is in `state`.
+# What people have made of a session is not what happened to its last run, which is in `state`.
 _SECOND = ("ALTER TABLE session ADD COLUMN status TEXT NOT NULL DEFAULT 'active'",)
 
 # Checksums are chained over a session's events; a file's own name tells it from another one in its place.

@@ -138,7 +138,7 @@ class Backend(ABC):
         """Return when every append so far has been tried. Raises nothing for those that failed."""
 
     def check(self, session_id: str) -> None:  # noqa: B027 - as above
-        """Raise what became of a deferred append of this session, if it failed."""
+        """Raise what happened to a deferred append of this session, if it failed."""
 
     def report(self) -> None:  # noqa: B027 - as above
         """Raise, once, that deferred appends have failed.

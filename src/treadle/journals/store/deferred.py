@@ -1,4 +1,4 @@
-"""What became of appends that nobody waited for, so that it is told once and nothing follows one that failed. Stores nothing."""
+"""What happened to appends that nobody waited for, so that it is told once and nothing follows one that failed. Stores nothing."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ class Deferred:
         self._unreported: dict[str, TreadleError] = {}
 
     def check(self, session_id: str) -> None:
-        """Tell the caller what became of a deferred append of this session, if it failed."""
+        """Tell the caller what happened to a deferred append of this session, if it failed."""
         if session_id in self._refused:
             self._unreported.pop(session_id, None)
             self.refuse(session_id)

@@ -54,7 +54,7 @@ async def opened(journal: _J) -> _J:
 class StoreJournal(Generic[_B]):
     """The `Journal` port over the primitives of a store.
 
-    An append whose task is cancelled is stored all the same. After a deferred append has failed, appends of its session
+    An append whose task is cancelled is stored anyway. After a deferred append has failed, appends of its session
     are refused until `create` names the session again: whoever opens it continues from what is stored.
 
     Example:
@@ -206,7 +206,7 @@ class StoreJournal(Generic[_B]):
         """Store what is pending and let go of the store. May be called twice.
 
         Raises:
-            JournalError: A deferred append had failed. The store is closed all the same.
+            JournalError: A deferred append had failed. The store is closed anyway.
         """
         self._is_closed = True
         self._bells.ring_all()

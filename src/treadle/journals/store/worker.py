@@ -25,7 +25,7 @@ class Job(Generic[_T]):
         future: Where somebody waits, or None when nobody does.
         session_id: The session that it appends to, or empty.
         is_durable: Whether it must survive a power cut before its future is told.
-        is_aside: Whether nobody asks what became of it, now or later.
+        is_aside: Whether nobody asks what happened to it, now or later.
         owner: Told of a failure, where several journals share the thread.
     """
 
@@ -228,7 +228,7 @@ def _tell(jobs: Sequence[Job[Any]]) -> None:
 def _settle(jobs: Sequence[Job[Any]]) -> None:
     for job in jobs:
         assert job.future is not None
-        if job.future.done():  # the waiting task was cancelled; what it asked for is stored all the same
+        if job.future.done():  # the waiting task was cancelled; what it asked for is stored anyway
             continue
         if job.error is not None:
             job.future.set_exception(job.error)

@@ -99,7 +99,7 @@ def _left(transcript: Transcript, findings: Findings) -> str:
     elif transcript.must_stop and not findings.targets:
         parts.append("I had not even seen which files there are. Resume with a larger limit to continue.")
     if findings.more_files and "." in findings.searched:
-        parts.append("The tool listed only some of the files; the search covered them all the same.")
+        parts.append("The tool listed only some of the files; the search covered them anyway.")
     elif findings.more_files:
         parts.append("There are more files than the tool listed; those are not searched.")
     return " ".join(parts)

@@ -122,7 +122,7 @@ def _arguments(transcript: Transcript, task: Task, tool: str, path: str) -> Json
 
 
 def _make_a_mistake(transcript: Transcript, calls: list[tuple[str, JsonObject]]) -> None:
-    """Break the schema of one call, once: the demonstration is to show what becomes of it."""
+    """Break the schema of one call, once: the demonstration is to show what happens to it."""
     at = min(_MISTAKE_AT, len(calls) - 1)
     name, arguments = calls[at]
     for field, wrong in (("max_matches", "200"), ("limit", "2000")):

@@ -23,7 +23,7 @@ _TOLD = frozenset(
         *("maxItems", "maxLength", "minItems", "minLength", "pattern", "uniqueItems"),
     }
 )
-"""Limits that the gate enforces all the same."""
+"""Limits that the gate enforces anyway."""
 _CLOSING = frozenset({"$defs", "additionalProperties", "properties", "required"})
 """What makes an object, written together."""
 _IGNORED = frozenset({"$comment", "$id", "$schema", "default", "deprecated", "discriminator", "examples"})

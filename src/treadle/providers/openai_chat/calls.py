@@ -52,7 +52,7 @@ class CallSlot:
         self.pieces = Pieces()
         self.end = ObjectEnd()
         self.is_begun_again = False
-        """Whether its id and name came once more after its end, so that further arguments repeat it."""
+        """Whether its id and name came again after its end, so that further arguments repeat it."""
 
     @property
     def given_id(self) -> str:

@@ -178,7 +178,7 @@ class ChatResponse(Response):
             self.is_whole = True
 
     def _take_message(self, message: _Delta, parts: list[ModelPart]) -> None:
-        """Take a whole message. After others it reports once more what they said, and only what is new in it counts."""
+        """Take a whole message. After others it reports again what they said, and only what is new in it counts."""
         if self._has_begun:
             message.content = _rest(_said(message), "".join(self._text))
             message.refusal = bool(message.refusal)

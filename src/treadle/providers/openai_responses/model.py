@@ -27,7 +27,7 @@ class OpenAIResponses:
 
     By default the server keeps nothing: each request carries all items, the model's own reasoning among them, sealed. With the option
     `state="server"` the server keeps the responses, and each request carries what is new; where the server has forgotten,
-    the same request goes out once more with all items.
+    the same request goes out again with all items.
 
     Example:
         OpenAIResponses("gpt-5-mini", api_key="...", options={"reasoning": {"effort": "low"}})

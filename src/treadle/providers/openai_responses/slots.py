@@ -1,6 +1,6 @@
 """Responses, inward: the output items of one response, put together from events. Knows nothing of the rest of the answer.
 
-Servers repeat themselves: an item comes at a second index, or once more in the final output under a new id. And proxies give two
+Servers repeat themselves: an item comes at a second index, or again in the final output under a new id. And proxies give two
 items one index. So the index says where an item continues, and its own ids say which one it is.
 """
 

@@ -1,7 +1,7 @@
 """Lenient: read the JSON that servers really send. Marks what is not text, mends no JSON, and knows no dialect.
 
 JSON that holds damage (broken UTF-8, control characters, half a surrogate pair) is read a second time, with a character of private use in the
-place of each damage. What was read gets its damage back, in the form of `characters.py`: what it was part of decides what becomes of
+place of each damage. What was read gets its damage back, in the form of `characters.py`: what it was part of decides what happens to
 it. Arguments stay damaged, and so invalid; text is mended.
 """
 
@@ -146,7 +146,7 @@ def _mended_part(part: Part) -> Part:
 
 
 def _with_stand_ins(data: bytes) -> bytes:
-    """Put a character of private use in the place of what is not Unicode in the strings of a JSON text."""
+    """Put a character of private use in place of what is not Unicode in the strings of a JSON text."""
     text = data.decode("utf-8", "surrogateescape")
     return _STRINGS.sub(lambda string: _DAMAGE.sub(_stand_in, string[0]), text).encode("utf-8", "surrogateescape")
 

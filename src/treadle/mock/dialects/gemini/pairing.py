@@ -15,7 +15,7 @@ from treadle.tools import JsonObject
 __all__ = ["STAND_IN_SIGNATURES", "check_gemini_history"]
 
 STAND_IN_SIGNATURES = frozenset({"skip_thought_signature_validator", "context_engineering_is_the_way_to_go"})
-"""What the vendor takes in the place of a signature."""
+"""What the vendor takes in place of a signature."""
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
 _ROLES = ("user", "model", "function")
