@@ -62,7 +62,7 @@ class LeftAnswer(InboxMessage, frozen=True, kw_only=True, tag="answer"):
 
 
 class LeftMessage(InboxMessage, frozen=True, kw_only=True, tag="message"):
-    """Words for the model."""
+    """The message for the model."""
 
     text: str = ""
     """The text."""

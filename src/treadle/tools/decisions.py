@@ -60,7 +60,7 @@ class Decision(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Arguments in place of the model's, whole; None to leave them. They are validated and decided on like the model's own,
     and the model is told of them with the result."""
     message: str = ""
-    """Words for the model: in place of the reason where the call is denied, else beside its result."""
+    """What the model is told: it replaces the reason of a denied call, and is added to the result of any other."""
     interrupt: bool = False
     """Whether the run stops for a person. The call is denied then, and the others of its response do not start."""
     consent: Literal["allow", "sandbox"] = "allow"

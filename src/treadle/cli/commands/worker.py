@@ -45,7 +45,7 @@ async def _work(worker: Worker, settings: Settings, terminal: Terminal) -> int:
 
     def on_signal(number: int) -> None:
         terminal.say(
-            f"treadle: {signal.Signals(number).name} received: the worker takes nothing new. Once more ends it at once."
+            f"treadle: {signal.Signals(number).name} received: the worker takes nothing new. A second signal ends it at once."
         )
         for known in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(known)
