@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from treadle.errors import Rejected
-from treadle.fields import checked
+from treadle.fields import Documented, checked
 from treadle.toolsets.files.root import Root, spelled
 from treadle.toolsets.guidance.documents import Document, read_document, reason_of
 
@@ -40,7 +40,7 @@ _UNTRUSTED = (
 )
 
 
-class GuidanceFile(msgspec.Struct, frozen=True, kw_only=True):
+class GuidanceFile(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """One instruction file that was read."""
 
     path: str
@@ -54,7 +54,7 @@ class GuidanceFile(msgspec.Struct, frozen=True, kw_only=True):
     """Whether only its beginning was taken."""
 
 
-class FolderInstructions(msgspec.Struct, frozen=True, kw_only=True):
+class FolderInstructions(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """What the instruction files of a folder say."""
 
     text: str = ""

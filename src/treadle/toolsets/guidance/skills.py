@@ -13,7 +13,7 @@ from treadle.canonical import find_unencodable
 from treadle.concurrency.threads import Threads
 from treadle.errors import ConfigurationError, Rejected
 from treadle.errors import shown as shown_value
-from treadle.fields import checked
+from treadle.fields import Documented, checked
 from treadle.tools import JsonObject, Tool, ToolContext
 from treadle.toolsets.files.root import Root, shown, spelled
 from treadle.toolsets.guidance.documents import read_document, reason_of
@@ -38,7 +38,7 @@ _QUOTED = re.compile(r"""(?:'(?P<single>(?:[^']|'')*)'|(?P<double>"(?:[^"\\]|\\.
 _threads = Threads()
 
 
-class Skill(msgspec.Struct, frozen=True, kw_only=True):
+class Skill(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """One skill, as it is listed: its text is read when the model asks for it."""
 
     name: str
@@ -51,7 +51,7 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
     """Of its SKILL.md."""
 
 
-class SkillsFound(msgspec.Struct, frozen=True, kw_only=True):
+class SkillsFound(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """The skills of one or more folders."""
 
     skills: tuple[Skill, ...] = ()
