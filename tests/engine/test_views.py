@@ -396,7 +396,7 @@ async def test_a_deadline_that_has_passed_is_named() -> None:
     assert (result.reason, result.report()["budget"]) == ("budget_exceeded", "max_wall_time_seconds")
     assert result.message == "The run's deadline, 2001-09-09T01:46:40+00:00, has passed."
     assert result.next_step == "Give a later deadline to continue."
-    assert result.next_safe_action == "Ask the user whether to continue with a later deadline."
+    assert result.next_safe_action == "Continue with a later deadline, once the person who gave the task agrees."
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
         if self.reason is StopReason.INPUT_REQUIRED:
             action = f"{action} {self.message}"
         if self._has_met_deadline:
-            action = "Ask the user whether to continue with a later deadline."
+            action = "Continue with a later deadline, once the person who gave the task agrees."
         return self._after_doubts(action)
 
     @property

@@ -219,7 +219,7 @@ class JournalDispatcher:
         if not self._pile:
             await asyncio.sleep(min(took * (_SHARE - 1), SWEEP_SECONDS))
 
-    # --- what became of a delivery
+    # --- what happened to a delivery
 
     def _ended(self, work: Work, *, is_done: bool, waits: bool) -> None:
         self._running.pop(work.session_id, None)

@@ -210,7 +210,7 @@ class Limits:
 
     @asynccontextmanager
     async def _counting(self, session_id: str) -> AsyncIterator[tuple[_Counts, float]]:
-        """Give what all workers have counted, and store what becomes of it. One worker at a time."""
+        """Give what all workers have counted, and store what happens to it. One worker at a time."""
         async with self._asking.setdefault(session_id, asyncio.Lock()):
             while (lease := await self._taken(session_id)) is None:  # noqa: ASYNC110 - other processes tell nobody
                 await asyncio.sleep(_TURN_SECONDS)

@@ -122,7 +122,7 @@ class PgQueuerDispatcher:
 
         Raises:
             ConfigurationError: A value is invalid.
-            JournalError: The database cannot be reached. What waits in the journal is found all the same.
+            JournalError: The database cannot be reached. What waits in the journal is found anyway.
         """
         for name, value in (("session_id", session_id), ("tenant", tenant)):
             if find_unencodable(value) is not None:
@@ -213,7 +213,7 @@ class PgQueuerDispatcher:
         return self._waiting.total()
 
     async def _give_back(self, job: Any, *, is_done: bool, waits: bool = False) -> None:
-        """Say what became of a job. A failure is harmless: it is delivered again, and there is nothing to do any more."""
+        """Say what happened to a job. A failure is harmless: it is delivered again, and there is nothing to do any more."""
         self._held.pop(job.id, None)
         if waits and job.entrypoint != _CONTINUES:
             self._resting[job.entrypoint] = asyncio.get_running_loop().time() + POLL_SECONDS
@@ -228,7 +228,7 @@ class PgQueuerDispatcher:
         try:
             await self._asked(say)
         except JournalError as error:
-            logger.info("The queue was not told what became of a session: %s It delivers the session again.", error)
+            logger.info("The queue was not told what happened to a session: %s It delivers the session again.", error)
 
     # --- the connection
 

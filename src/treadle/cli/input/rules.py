@@ -52,7 +52,7 @@ def all_rules(
     Args:
         given: The flags.
         layers: The configuration files that count.
-        saved: What a person has allowed for good in this folder.
+        saved: What a person has allowed permanently in this folder.
         saved_in: The file that holds it.
 
     Raises:

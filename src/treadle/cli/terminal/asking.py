@@ -19,7 +19,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     answer: Literal["allow", "deny"]
     reason: str = ""
     arguments: dict[str, Any] | None = None
-    """In the place of the model's."""
+    """In place of the model's."""
     rules: tuple[str, ...] = ()
     """The rules that allow such calls from now on; empty for this one call."""
     scope: Scope = "once"

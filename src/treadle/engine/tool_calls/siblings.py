@@ -79,7 +79,7 @@ class Siblings:
             del self._reads[call.id]
 
     def may_cut(self, call: CheckedCall) -> bool:
-        """Whether the call may be cut off when a sibling fails: a read may, what acts ends by itself, so that nobody need doubt it."""
+        """Whether the call may be cut off when a sibling fails: a read may; a call with an effect runs to its end, so that its outcome is known."""
         return self._policy == "on_unsafe_error" and call.effect.is_read
 
 

@@ -43,7 +43,7 @@ _DAMAGE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u(?P<half>[dD][89a-fA-F][0-9a-fA-F]{2})|[^\x00-\x1f])"
     "|[\x00-\x1f]|[\udc80-\udcff]"
 )
-# In the place of damage stand characters of the last private area: 2,048 for the halves, 256 for bytes and control characters. One that
+# In place of damage stand characters of the last private area: 2,048 for the halves, 256 for bytes and control characters. One that
 # a server really sends in a damaged text is read as damage, and never the other way round.
 _FIRST_HALF = 0x10E000
 _FIRST_BYTE = 0x10E800

@@ -50,7 +50,7 @@ class Program:
         """Its exit code, once it has ended."""
 
     def ended(self) -> str:
-        """Return in one sentence what became of it."""
+        """Return in one sentence what happened to it."""
         if self.problem is not None:
             return self.problem
         if self.code is None:
@@ -82,7 +82,7 @@ async def stdio(
     """Start a server and connect to it. Left, it is ended with all that it has started.
 
     Args:
-        program: Told what becomes of the process.
+        program: Told what happens to the process.
         on_end: Called once the server says nothing more.
 
     Raises:
@@ -199,7 +199,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 async def _has_ended(process: asyncio.subprocess.Process, seconds: float) -> bool:
-    # `process.wait()` also waits for pipes that a grandchild may hold for ever: then its group is ended all the same.
+    # `process.wait()` also waits for pipes that a grandchild may hold for ever: then its group is ended anyway.
     ended = asyncio.ensure_future(process.wait())
     try:
         await asyncio.wait({ended}, timeout=seconds)
