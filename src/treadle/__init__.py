@@ -159,6 +159,7 @@ if TYPE_CHECKING:
     from treadle.toolsets.mcp.toolset import mcp_server as mcp_server
     from treadle.toolsets.on_demand import OnDemand as OnDemand
     from treadle.toolsets.operations import operation as operation
+    from treadle.toolsets.planning import exit_plan_tool as exit_plan_tool
     from treadle.toolsets.reshaped import Filtered as Filtered
     from treadle.toolsets.reshaped import Prefixed as Prefixed
     from treadle.toolsets.reshaped import Renamed as Renamed
@@ -308,6 +309,7 @@ _HOMES = {
     "allow": "permissions.policies",
     "artifact_tool": "toolsets.artifacts",
     "ask_user_tool": "toolsets.asking",
+    "exit_plan_tool": "toolsets.planning",
     "ask": "permissions.policies",
     "can_use_tool": "permissions.callbacks",
     "check_tools": "agents.contracts",

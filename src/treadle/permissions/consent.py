@@ -192,7 +192,7 @@ def request(
         rule=decision.rule,
         reason=decision.reason,
         replaces="" if replaced is None else replaced.replaces or replaced.id,
-        approval_type=_KINDS.get(decision.rule, "tool_call"),
+        approval_type=_KINDS.get(decision.rule, "plan" if call.tool.ends_plan else "tool_call"),
         action=shown.action,
         target=shown.target,
         risk=call.risk,

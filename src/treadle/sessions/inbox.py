@@ -30,7 +30,7 @@ from treadle.state import (
     applies_to,
     resolution_message,
 )
-from treadle.tools import MODES, Decision
+from treadle.tools import DEFAULT_MODE, MODES, Decision, Mode
 
 __all__ = ["Inbox", "answer_events"]
 
@@ -159,13 +159,17 @@ class Inbox:
             case LeftInput() if (given := _given(message, state.open.get(message.call_id))) is not None:
                 return [given]
             case LeftAnswer():
-                return answer_events(message, state.pending_approvals())
+                return answer_events(message, state.pending_approvals(), mode=state.mode)
             case _:
                 return []
 
 
-def answer_events(message: LeftAnswer, waiting: Sequence[Approval]) -> list[AnyEvent]:
-    """Return the answer, and the rules that it takes. Those of a call of another session are for that session to record."""
+def answer_events(message: LeftAnswer, waiting: Sequence[Approval], *, mode: Mode | None = None) -> list[AnyEvent]:
+    """Return the answer, and what follows from it. That of a call of another session is for that session to record.
+
+    Args:
+        mode: The session's mode, where a person answers: allowing a plan ends the mode `plan`.
+    """
     approval = next((one for one in waiting if answer_id(one) == message.id), None)
     if approval is None:
         return []
@@ -182,6 +186,9 @@ def answer_events(message: LeftAnswer, waiting: Sequence[Approval]) -> list[AnyE
         scope=scope,
         expires_at=approval.expires_at if message.answer == "allow" and scope == "call" else None,
     )
+    if approval.approval_type == "plan" and message.answer == "allow" and mode == "plan":
+        changed = ModeChanged(mode=DEFAULT_MODE, before=mode, by=message.approved_by, message_id=f"{message.id}_mode")
+        return [answered, changed]
     if scope == "call":
         return [answered]
     granted = RulesGranted(

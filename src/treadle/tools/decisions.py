@@ -12,7 +12,7 @@ __all__ = ["DEFAULT_MODE", "MODES", "Answer", "ApprovalType", "Decision", "Decis
 Mode: TypeAlias = Literal["plan", "ask", "accept-edits", "deny-unlisted", "bypass"]
 """How much a session lets happen without a question. A person changes it, also while a run is under way."""
 
-ApprovalType: TypeAlias = Literal["tool_call", "in_doubt", "possible_repetition", "unfit_edit"]
+ApprovalType: TypeAlias = Literal["tool_call", "in_doubt", "possible_repetition", "unfit_edit", "plan"]
 """What a person is asked: see `events.ApprovalRequested`."""
 
 MODES: tuple[Mode, ...] = get_args(Mode)

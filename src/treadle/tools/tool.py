@@ -202,6 +202,8 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     """The tool that prepares what this one commits, with the same arguments. A decision `draft` runs that in its place."""
     requires_approval: bool | Callable[[Any], bool] = False
     """Whether a person must allow each call though a policy allows it; a function of the CheckedCall, which asks if it raises."""
+    ends_plan: bool = False
+    """Whether its calls propose a plan: a person is asked about each, and a plan that is allowed ends the mode `plan`."""
     result_limit: int | None = None
     """Characters of a result that the model is shown, where that is less than the budget's."""
     visible: bool | Callable[[Any], bool] = True
