@@ -137,8 +137,7 @@ class Subject(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=N
     resolve: Callable[[str], Sequence[str]] | None = None
     """Returns the canonical names of another path, for rules that name a link."""
     among: FileNames | None = None
-    """The folder of files that it is one of: it knows which names in rules are links, or other names of the same file. With it, many
-    rules are judged quickly; without it, each is resolved at each call."""
+    """The folder of files that it is one of: it knows which names in rules are links, so that many rules are judged quickly."""
 
 
 _SHAPES = {"$ref", "anyOf", "oneOf", "allOf"}
@@ -182,7 +181,6 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     """What a call touches, such as {"file:/a": "write"}: calls on different things may run side by side. `*` stands for anything."""
     check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None
     """Asked whether a call of unknown outcome was done: `Done(value)`, `NotDone` or `Unknown`. It needs a `timeout`.
-
     A plain value that is neither empty nor false stands for `Done(value)`; None, False, 0, "", [] and {} are not an answer.
     """
     key: Callable[[JsonObject], Any] | None = None
