@@ -418,3 +418,42 @@ async def test_a_decision_on_a_call_copies_no_session_so_that_long_runs_cost_no_
 
     assert result.completed
     assert copies == 0
+
+
+class SchemaVandal:
+    """A policy that changes the schemas of the tool whose call it decides."""
+
+    def __init__(self) -> None:
+        self.refused: list[str] = []
+
+    def decide(self, call: CheckedCall, session: SessionView) -> Decision:
+        for change in (
+            call.tool.parameters.clear,
+            lambda: call.tool.parameters["properties"].update(n={}),
+            lambda: call.tool.parameters["required"].append("m"),
+            (call.tool.output_schema or {}).clear,
+        ):
+            with pytest.raises(TypeError, match="read-only") as refused:
+                change()
+            self.refused.append(str(refused.value))
+        return Decision(kind="allow")  # type: ignore[arg-type]  # a plain word
+
+
+@pytest.mark.row("H21")
+async def test_the_schemas_of_a_tool_refuse_every_change() -> None:
+    given: JsonObject = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    tool = msgspec.structs.replace(
+        read(lambda arguments, ctx: 1, "count", parameters=given), output_schema={"type": "integer"}
+    )
+    policy = SchemaVandal()
+    model = ScriptedModel([call("count", n=1), call("count", n="x"), text("Done.")])
+
+    result = await Agent(model, tools=[tool], policy=policy).run("go")
+
+    assert len(policy.refused) == 4
+    assert [str(one.status) for one in result.tool_calls] == ["ok", "invalid_arguments"]
+    given.clear()  # what was handed in belongs to whoever handed it in
+    assert tool.parameters == {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    own = copy.deepcopy(tool.parameters)
+    own["properties"]["n"] = {}
+    assert [request.tools[0].parameters for request in model.requests] == [tool.parameters] * 3
