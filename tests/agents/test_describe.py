@@ -95,6 +95,7 @@ CHANGES: dict[str, Any] = {
     "tool_choice": "none",
     "history": "current",
     "guards": Guards(repeats=7),
+    "required": ["read_artifact"],
     "on_limit": "report",
     "cancel_siblings": "on_unsafe_error",
     "max_depth": 1,

@@ -76,7 +76,7 @@ def test_a_payment_in_doubt_is_found_looked_into_and_ended_with_the_receipt(bank
     assert (doubt["session_id"], doubt["call_id"], doubt["tool"]) == ("s", "p", "pay")
     assert 'pay(invoice="7")' in listed.stdout
     assert "treadle resolve" in listed.stderr
-    assert "1 call is in doubt" in bank("approvals", code=0).stderr
+    assert "1 call has an unknown outcome" in bank("approvals", code=0).stderr
     assert "1 IN DOUBT" in bank("sessions", code=0).stdout
     assert [one["in_doubt"] for one in bank.json("sessions", "--json", "--state", "in-doubt")] == [1]
 

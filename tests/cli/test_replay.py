@@ -36,7 +36,7 @@ def test_an_exported_file_is_shown_and_what_is_not_one_is_refused(paying: Any):
 
     assert paying("replay", "s.jsonl", "--speed", "1000", code=0).stdout == "It is done.\n"
     (paying.folder / "s.jsonl").write_text("nothing\n")
-    assert "is no exported session" in paying("replay", "s.jsonl", code=2).stderr
+    assert "is not an exported session" in paying("replay", "s.jsonl", code=2).stderr
     assert "cannot be read" in paying("replay", "none.jsonl", code=2).stderr
     assert "Name one" in paying("replay", code=2).stderr
 

@@ -46,6 +46,43 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.row("P07")
+@pytest.mark.parametrize(
+    ("command", "becomes"),
+    [
+        *(
+            (line, "denied")
+            for line in ("git diff", "git diff main", "git diff a.txt", "git log -p", "git log --patch -3", "git show")
+        ),
+        *(
+            (line, "denied")
+            for line in ("git show main", "git show main:secrets/key", "git cat-file -p main:secrets/key")
+        ),
+        *(
+            (line, "denied")
+            for line in ("git cat-file -p abc", "git grep x main", "git whatchanged -p", "git stash show -p")
+        ),
+        *(
+            (line, "ran")
+            for line in (
+                "git log",
+                "git log --oneline -3",
+                "git log --stat",
+                "git diff -- a.txt",
+                "git log -p -- a.txt",
+            )
+        ),
+        *(
+            (line, "ran")
+            for line in ("git show main:a.txt", "git cat-file -p main:a.txt", "git grep x -- a.txt", "git status")
+        ),
+    ],
+)
+async def test_what_git_shows_of_the_whole_folder_is_denied_with_a_part_of_it(root: Path, command: str, becomes: str):
+    assert await outcome(command, root, rules=["shell(git:*)"], denied=["read(path=secrets/**)"]) == becomes
+    assert await outcome(command, root, rules=["shell(git:*)"]) == "ran"
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -217,6 +217,7 @@ class Agent(Generic[Deps, Output]):
         Raises:
             ConfigurationError: The model's name, key or price is missing or wrong.
         """
+        require_type("budget", budget, Budget)
         spec = msgspec.structs.replace(self._whole(), single_turn=True)
         return await Run(
             Lifecycle(spec, self.model, memory_session, task=checked_task(task), deps=deps, budget=budget)

@@ -140,6 +140,9 @@ def load_subagents(*paths: str | Path) -> tuple[Subagent, ...]:
     Example:
         subagents = load_subagents(".treadle/agents")
 
+    Args:
+        paths: Files, or folders whose files are read.
+
     Raises:
         ConfigurationError: A path does not exist or cannot be read, a folder holds no definition, a definition is invalid, or
             two have one name.

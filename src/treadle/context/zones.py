@@ -26,7 +26,7 @@ class Zones:
         """Return the hash of the stable zone, and which parts of the beginning have changed since the last request.
 
         Args:
-            shortened: How often what the model sees was made shorter for good: then its messages are expected to change.
+            shortened: How often what the model sees was made shorter permanently: then its messages are expected to change.
             known: The hash of the last request of an earlier process; empty where there is none.
         """
         last, self._last = self._last, request

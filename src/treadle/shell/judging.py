@@ -239,6 +239,10 @@ def _has_option(argument: str, wanted: frozenset[str]) -> bool:
 
 def _names_a_path(arguments: Sequence[str], known: Program) -> bool:
     """Whether a program that goes through folders is surely told where to begin: else it begins where it is."""
+    if known.revisions:
+        after = [*arguments[arguments.index("--") + 1 :]] if "--" in arguments else []
+        operands_ = [one for one in arguments if not one.startswith("-")]
+        return bool(after) or (bool(operands_) and all(":" in one[1:] for one in operands_))
     if known.style == "words":  # find: its paths stand before its expression
         first = next((argument for argument in arguments if argument not in ("-H", "-L", "-P")), "-")
         return not first.startswith(("-", "(", "!", ","))

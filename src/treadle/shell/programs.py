@@ -40,6 +40,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """Options whose value is text and no path: `-n`, `--format`."""
     recursive: frozenset[str] | None = frozenset()
     """Options with which it goes through whole folders, and where no path is given through the one it is in; None if it always does."""
+    revisions: bool = False
+    """Whether an operand may be a revision, so that only what follows `--` or a colon surely is a path: `git diff main`."""
     flags: frozenset[str] = frozenset()
     """Of one that may go through folders: its options without a value. What follows another option may be its value, and no path."""
     folder: Literal["itself", "children", "tree"] = "tree"
@@ -135,17 +137,25 @@ def _grep() -> Program:
 
 
 _DIFF = "--output --ext-diff --textconv --show-signature --help -O"
+_PATCH = """
+    -p -u -U -c -m -L --patch --unified --cc --dd --remerge-diff --diff-merges --binary --patch-with-stat --patch-with-raw
+""".split()
+"""Options with which git shows what stands in files, beside who changed them when."""
 _GIT_READERS = {
     "blame": _reader("--contents --textconv --help --ignore-revs-file -S"),
-    "cat-file": _reader("--textconv --filters --help", operands="text"),
+    "cat-file": _reader("--textconv --filters --help", recursive=None, revisions=True),
     "count-objects": _reader("--help"),
     "describe": _reader("--help", operands="text"),
-    "diff": _reader(_DIFF, folder="tree"),
+    "diff": _reader(_DIFF, recursive=None, revisions=True),
     "for-each-ref": _reader("--shell --perl --python --tcl --help", operands="text"),
     "grep": _searcher(
-        "-O --open-files-in-pager --ext-grep --textconv --help -f", operands="first_text", texts="-e", flags=_GREP_FLAGS
+        "-O --open-files-in-pager --ext-grep --textconv --help -f",
+        operands="first_text",
+        texts="-e",
+        flags=_GREP_FLAGS,
+        revisions=True,
     ),
-    "log": _reader(_DIFF, folder="tree"),
+    "log": _reader(_DIFF, folder="tree", recursive=_PATCH, revisions=True),
     "ls-files": _reader("--help -X --exclude-from"),
     "ls-tree": _reader("--help"),
     "merge-base": _reader("--help", operands="text"),
@@ -153,13 +163,14 @@ _GIT_READERS = {
     "rev-list": _reader("--help --use-bitmap-index"),
     "rev-parse": _reader("--help --parseopt --sq-quote"),
     "shortlog": _reader(_DIFF),
-    "show": _reader(_DIFF, folder="tree"),
+    "show": _reader(_DIFF, recursive=None, revisions=True),
     "status": _reader("--help"),
     "version": _reader("--help"),
-    "whatchanged": _reader(_DIFF, folder="tree"),
+    "whatchanged": _reader(_DIFF, folder="tree", recursive=_PATCH, revisions=True),
 }
 _GIT_WRITERS = {
-    **dict.fromkeys("add checkout mv reset restore rm switch stash".split(), _program("--pathspec-from-file --help")),
+    **dict.fromkeys("add checkout mv reset restore rm switch".split(), _program("--pathspec-from-file --help")),
+    "stash": _program("--pathspec-from-file --help", recursive=["-p", "--patch"], revisions=True),
     **dict.fromkeys(
         "branch tag notes reflog worktree symbolic-ref update-ref".split(), _program("--edit-description -e --help -F")
     ),

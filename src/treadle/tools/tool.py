@@ -163,8 +163,7 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     run: Run
     """Called as run(arguments, ctx). A coroutine function, or a function that runs in a thread."""
     aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Other names that models give to parameters, such as {"file_path": "path"}: read as the parameter, also in objects of a list.
-    The schema names the parameter alone."""
+    """Other names that models give to parameters, such as {"file_path": "path"}: read as the parameter, also in objects of a list."""
     output_schema: JsonObject | None = None
     """JSON Schema of the result; None to accept any JSON value."""
     error_schema: JsonObject | None = None
@@ -273,7 +272,6 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
         for word in ("parameters", "output_schema", "error_schema"):
             if (problem := find_unencodable(getattr(self, word), max_values=MAX_SCHEMA_VALUES)) is not None:
                 raise ToolDefinitionError(f"Tool {self.name!r}: {word} cannot be a JSON Schema: {problem}.")
-            # Policies and hooks see the tool: what one of them does to a schema must change nothing.
             msgspec.structs.force_setattr(self, word, read_only(getattr(self, word)))
 
     def _check_words(self) -> None:

@@ -94,4 +94,4 @@ async def _of_file(path: Path) -> Sequence[AnyEvent]:
         try:
             return await journal.read(await import_session(journal, content.splitlines()))
         except TreadleError as exc:
-            raise UsageError(f"{path} is no exported session: {exc}") from exc
+            raise UsageError(f"{path} is not an exported session: {exc}") from exc

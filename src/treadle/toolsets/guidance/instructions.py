@@ -50,6 +50,7 @@ class GuidanceFile(msgspec.Struct, Documented, frozen=True, kw_only=True):
     digest: str
     """Of what was read."""
     chars: int
+    """Its length in characters, as far as it was taken."""
     is_cut: bool = False
     """Whether only its beginning was taken."""
 
