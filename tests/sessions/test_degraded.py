@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from session_tools import look_tool, pay_tool, payer
 
-from treadle import Agent, ConfigurationError, JournalError, Tool, ToolContext, allow, open_session
+from treadle import Agent, ConfigurationError, JournalError, Suspended, Tool, ToolContext, allow, open_session
 from treadle.events import AnyEvent, JournalDegraded
 from treadle.journals.degrading import DegradingJournal
 from treadle.journals.memory import MemoryJournal
@@ -260,3 +260,33 @@ async def test_an_action_of_a_tools_own_is_denied_where_its_decision_cannot_be_s
 
     assert [decided for decided, _ in heard] == [kind]
     assert (heard[0][1] == "journal unavailable") is (kind == "deny")
+
+
+@pytest.mark.row("Q05", "R05")
+async def test_a_suspended_call_that_acts_does_not_continue_when_that_cannot_be_stored() -> None:
+    sent: list[Any] = []
+
+    async def form(arguments: JsonObject, ctx: ToolContext) -> str:
+        if not ctx.inputs:
+            raise Suspended("a number")
+        sent.append(ctx.inputs[0])
+        return "sent"
+
+    store = Switchable()
+    log = Log(store, ("tool.input", True))
+    tool = Tool(name="form", description="Send.", parameters={"type": "object"}, effect="unsafe", run=form)
+
+    def agent(*turns: Any, **options: Any) -> Agent:
+        return Agent(ScriptedModel(turns), tools=[tool], policy=allow("form"), **options)
+
+    async with open_session(wrapped(store), id="s", on_store_failure="degrade") as session:
+        await agent(call("form", id="a")).run("Send it.", session=session)
+        await session.input("a", 7)
+        lost = await agent(text("Later."), subscribers=[log]).resume(session)
+        assert lost.degraded
+        assert sent == []
+    store.is_off = False
+
+    async with open_session(store, id="s") as session:  # as another process finds it
+        done = await agent(text("Sent.")).resume(session)
+        assert (done.text, sent) == ("Sent.", [7])

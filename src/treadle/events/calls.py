@@ -250,6 +250,8 @@ class ToolResumed(Event, frozen=True, kw_only=True, tag="tool.resumed"):
     """Name of the tool."""
     key: str = ""
     """The idempotency key of the call."""
+    effect: Effect = Effect.UNSAFE
+    """What the call does to the world from here on; `read` where the tool records by itself what it does."""
 
 
 class ChildStarted(Event, frozen=True, kw_only=True, tag="child.started"):

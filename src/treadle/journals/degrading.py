@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import suppress
 
 from treadle.errors import IntentNotStored, JournalError, SessionConflict
-from treadle.events import ActionDecided, AnyEvent, JournalDegraded, ToolStarted
+from treadle.events import ActionDecided, AnyEvent, JournalDegraded, ToolResumed, ToolStarted
 from treadle.fields import checked
 from treadle.journals.store.blobs import digest_of
 from treadle.ports import (
@@ -302,7 +302,7 @@ def _is_intent(events: Sequence[AnyEvent]) -> bool:
 
 
 def _may_change_the_world(event: AnyEvent) -> bool:
-    """Whether a call that acts starts with this event, or a tool may carry out an action of its own after it."""
+    """Whether a call that acts starts or continues with this event, or a tool may carry out an action of its own after it."""
     if isinstance(event, ActionDecided):
         return event.decision == "allow" and (event.effect is None or not event.effect.is_read)
-    return isinstance(event, ToolStarted) and not event.effect.is_read
+    return isinstance(event, ToolStarted | ToolResumed) and not event.effect.is_read

@@ -28,7 +28,7 @@ from treadle.sessions.ledger import Ledger
 from treadle.sessions.settling import abandoned, end_children, may_have_acted, unknown_outcome
 from treadle.state import CallState, Suspended
 from treadle.stops import Stop, StopReason
-from treadle.tools import CheckedCall, ToolResult
+from treadle.tools import CheckedCall, Effect, ToolResult
 
 __all__ = ["Execution"]
 
@@ -215,7 +215,7 @@ class Execution:
         except IntentNotStored:
             acting = [call for call in calls if not call.effect.is_read]
             reads = [call for call in calls if call.effect.is_read]
-            answers = [self._finisher.finished(refusals.not_storable(call)) for call in acting]
+            answers = [self._finisher.finished(self._left_open(call) or refusals.not_storable(call)) for call in acting]
             await self._ledger.record(*before, *(self._started(call) for call in reads), *answers)
             calls = reads
         held.keep(len(calls))
@@ -224,7 +224,8 @@ class Execution:
     def _started(self, call: CheckedCall) -> ToolStarted | ToolResumed:
         state = self._ledger.state.open.get(call.id)
         if state is not None and state.started is not None and (state.suspended is not None or call.tool.resumes):
-            return ToolResumed(call_id=call.id, tool=call.name, key=call.key)
+            effect = Effect.READ if call.tool.resumes else call.effect
+            return ToolResumed(call_id=call.id, tool=call.name, key=call.key, effect=effect)
         return self._finisher.started(call, sandbox=self._invoker.sandbox)
 
     async def _carry_out(self, call: CheckedCall, slot: Held) -> None:
