@@ -3,7 +3,7 @@
 import enum
 import hashlib
 import math
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
@@ -20,7 +20,6 @@ __all__ = [
     "execution_id",
     "find_unencodable",
     "idempotency_key",
-    "read_only",
     "text_key",
 ]
 
@@ -212,39 +211,3 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def read_only(value: Any) -> Any:  # Any: a JSON value
-    """Return a JSON value that refuses every change; one that was made so before is returned as it is."""
-    if isinstance(value, _ReadOnlyDict | _ReadOnlyList):
-        return value
-    if isinstance(value, dict):
-        return _ReadOnlyDict({key: read_only(one) for key, one in value.items()})
-    return _ReadOnlyList([read_only(one) for one in value]) if isinstance(value, list) else value
-
-
-class _ReadOnlyDict(dict[str, Any]):
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("This value is read-only. Change a copy of it: copy.deepcopy(value).")
-
-    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
-
-    def __deepcopy__(self, memo: object) -> Any:  # Any: a JSON value
-        return copied(self)
-
-    def __reduce__(self) -> Any:
-        return dict, (copied(self),)
-
-
-class _ReadOnlyList(list[Any]):
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("This value is read-only. Change a copy of it: copy.deepcopy(value).")
-
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse
-    pop = remove = reverse = sort = _refuse
-
-    def __deepcopy__(self, memo: object) -> Any:  # Any: a JSON value
-        return copied(self)
-
-    def __reduce__(self) -> Any:
-        return list, (copied(self),)

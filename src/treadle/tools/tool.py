@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from treadle.canonical import MAX_SCHEMA_VALUES, find_unencodable, read_only
+from treadle.canonical import MAX_SCHEMA_VALUES, find_unencodable
 from treadle.errors import ConfigurationError, ToolDefinitionError, shown
 from treadle.fields import Documented, NamedOptions, explained
 from treadle.messages import Media, ToolCall
@@ -272,7 +272,6 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
         for word in ("parameters", "output_schema", "error_schema"):
             if (problem := find_unencodable(getattr(self, word), max_values=MAX_SCHEMA_VALUES)) is not None:
                 raise ToolDefinitionError(f"Tool {self.name!r}: {word} cannot be a JSON Schema: {problem}.")
-            msgspec.structs.force_setattr(self, word, read_only(getattr(self, word)))
 
     def _check_words(self) -> None:
         if not callable(self.effect) and not (isinstance(self.effect, str) and self.effect in set(Effect)):
