@@ -1,4 +1,4 @@
-# One entry for people and machines. `make help` lists the words.
+# One entry for people and machines. `make help` lists the targets.
 # A fresh machine needs make and Python 3.11 or newer; everything else goes into .venv.
 
 PYTHON ?= python3
@@ -6,14 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.set-up
-NOT_INSTALLED = echo "pip could not install what Treadle needs: is the package index reachable from here? Its own words stand above." >&2; exit 1;
+NOT_INSTALLED = echo "pip could not install what Treadle needs: is the package index reachable from here? See pip's own message above." >&2; exit 1;
 
-# Whether `make test` measures branch coverage, and the percentage of src/treadle below which it fails then. CI measures it.
+# Whether `make test` measures branch coverage, and the percentage of src/treadle below which it fails then.
 COVERAGE ?=
 COVERAGE_MIN ?= 95
 # Processes that run the tests. Many tests wait for limits and for other processes, so three keep two cores busy.
 WORKERS ?= 3
-# Words for pytest, such as TESTS="tests/journals -k lease".
+# Options for pytest, such as TESTS="tests/journals -k lease".
 TESTS ?=
 # Options and names for `make bench-rivals`, such as RIVALS="--quick langgraph".
 RIVALS ?=
@@ -35,7 +35,7 @@ DEMO_CALLS := 8
 .DELETE_ON_ERROR:
 
 .PHONY: help
-help:  ## List these words
+help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
@@ -44,9 +44,9 @@ setup: $(STAMP)  ## Make .venv and install the project with what its development
 # What a person needs to run it: the project, its dependencies and the terminal's, and no tool of a developer.
 $(RUNTIME): pyproject.toml
 	@command -v $(PYTHON) >/dev/null 2>&1 || { \
-	  echo "Treadle needs Python 3.11 or newer, and $(PYTHON) was not found: install it, or say make PYTHON=/path/to/python3." >&2; exit 1; }
+	  echo "Treadle needs Python 3.11 or newer, and $(PYTHON) was not found: install it, or run \`make PYTHON=/path/to/python3\`." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "Treadle needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1): say make PYTHON=python3.11 or newer." >&2; exit 1; }
+	  echo "Treadle needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1): run \`make PYTHON=python3.11\`, or a newer one." >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo "This Python has no venv module with pip: install it (on Debian and Ubuntu: apt-get install python3-venv)." >&2; exit 1; }
 	@[ -x $(BIN)/python ] && $(BIN)/python -c 'import pip' 2>/dev/null || { \
@@ -91,8 +91,9 @@ docs: $(STAMP)  ## Put the samples into the pages, and build the site with its r
 	@echo "Open build/site/index.html. For machines: build/site/llms.txt and build/site/llms-full.txt."
 
 .PHONY: picture
-picture: $(RUNTIME)  ## Draw the demo anew for the README, as docs/demo.svg
+picture: $(STAMP)  ## Draw the pictures of the README anew, and record a new user's path as docs/walk.cast
 	$(BIN)/python scripts/picture.py
+	$(BIN)/python scripts/walk.py
 
 .PHONY: test
 test: lint  ## Lint, then run every test; COVERAGE=yes measures branch coverage too, which takes half as long again
@@ -135,6 +136,6 @@ mutate: $(STAMP)  ## Draw MUTANTS wrong changes of the engine by SEED; fail when
 	PYTHONPATH=tests $(BIN)/python -m mutations --sample $(MUTANTS) --seed $(SEED) $(MUTATE)
 
 .PHONY: clean
-clean:  ## Remove all that these words made
+clean:  ## Remove everything that these targets make
 	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

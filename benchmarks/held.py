@@ -179,7 +179,22 @@ def _tree(depth: int) -> Any:
     return [_tree(depth - 1) for _ in range(10)] if depth else 1
 
 
+def _report(rows: int) -> Any:
+    import pydantic
+
+    class Row(pydantic.BaseModel):
+        number: int
+        name: str = "x"
+
+    class Report(pydantic.BaseModel):
+        title: str = "all"
+        rows: list[Row]
+
+    return Report(rows=[Row(number=number) for number in range(rows)])
+
+
 RESULTS: dict[str, Callable[[], Any]] = {
+    "a model of 500,000 rows": lambda: _report(500_000),
     "a million integers": lambda: list(range(1_000_000)),
     "a million objects": lambda: [{"a": 1} for _ in range(1_000_000)],
     "a tree of a million": lambda: _tree(6),
@@ -207,8 +222,9 @@ TYPES: dict[str, Any] = {
 
 async def _return(watch: Watch, result: str, _: str) -> str:
     from treadle import Agent, Budget, Rejected, Tool
+    from treadle.messages import Media
     from treadle.testing import ScriptedModel, call, text
-    from treadle.tools import Media, ToolOutput
+    from treadle.tools import ToolOutput
 
     made, is_typed = [RESULTS[result.removesuffix(_TYPED)]()], result.endswith(_TYPED)
 

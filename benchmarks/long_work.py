@@ -1,7 +1,8 @@
-"""Work that lasts: a long run over a small window, and a tree of agents, both killed again and again. Prints what came of it.
+"""Work that lasts: a long run over a small window, a tree of agents, and a goal whose model lies, killed again and again.
 
     python benchmarks/long_work.py steps --steps 1000 --kills 50
     python benchmarks/long_work.py tree --kills 200
+    python benchmarks/long_work.py goal --steps 100 --kills 50
 
 Each life is a process of its own, killed with SIGKILL at a random moment and started again, until the work is done. What was done to
 the world stands in a file that the processes append to. Exit code 1 when anything was lost, done twice, or left out of a request.
@@ -29,19 +30,23 @@ from treadle import (
     Budget,
     ClearResults,
     Done,
+    Goal,
     Guards,
     Handoff,
     NotDone,
     NothingToResume,
     RunResult,
+    StopRules,
     Subagent,
     Tiers,
     Tool,
     ToolContext,
     ask,
     open_session,
+    run_goal,
     subagent_tool,
 )
+from treadle.events import ContextCompacted
 from treadle.journals.sqlite import SqliteJournal
 from treadle.messages import Finish, Text, ToolCall, Usage
 from treadle.ports import ModelEnd, ModelPart, ModelRequest
@@ -187,6 +192,50 @@ def tree(world: Path) -> Agent:
     return Agent(top, tools=tools, policy=ask("pay"), budget=Budget(max_model_turns=26))
 
 
+class Liar:
+    """A model that numbers one shelf after the other, and claims before each that all of it is done."""
+
+    name = "liar"
+    price = None
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
+        await asyncio.sleep(0.002)
+        usage = Usage(input_tokens=100, output_tokens=10)
+        given = [json.loads(call.arguments)["shelf"] for one in request.messages for call in one.calls]
+        number = max(given, default=0) + 1
+        was_denied = "is not reached" in request.messages[-1].text
+        if number > self._steps or not was_denied:
+            yield ModelEnd(parts=(Text("All shelves are numbered."),), finish=Finish.STOP, usage=usage)
+        else:
+            call = ToolCall(id=f"c{number}", name="number", arguments=json.dumps({"shelf": number}))
+            yield ModelEnd(parts=(call,), finish=Finish.CALLS, usage=usage)
+
+
+async def reach(words: argparse.Namespace) -> None:
+    """Begin or continue the work on a goal, and write down what is said of it once it has ended."""
+    folder = Path(words.folder)
+    goal = Goal(
+        objective="All shelves of the tea shop have numbers",
+        done_condition=f"the file world has {words.steps} lines",
+        validation=f"test $(cat world | wc -l) -ge {words.steps}",
+        budget=Budget(max_model_turns=None, max_tool_calls=None, max_wall_time_seconds=None),
+        checkpoint_every=7,
+        plan=["Number the first shelf"],
+        stop_rules=StopRules(unchanged_checks=1_000),
+    )
+    agent = Agent(
+        Liar(words.steps), tools=[acting(folder / "world", "number", "shelf")], guards=Guards(budget_warning=None)
+    )
+    async with open_session(SqliteJournal(str(folder / "a.db"), lease_seconds=words.lease), id="work") as session:
+        result = await run_goal(agent, goal, session=session, root=folder)
+    lies = sum(not one.passed and one.trigger == "claim" for one in result.checks)
+    report = {"reason": result.status, "lies": lies, "lines": len(lines_of(folder / "world"))}
+    (folder / "report").write_text(json.dumps(report))
+
+
 def shelves(world: Path, log: Path, steps: int) -> Agent:
     budget = Budget(max_model_turns=None, max_tool_calls=None, max_input_tokens=None, max_wall_time_seconds=None)
     return Agent(
@@ -214,7 +263,7 @@ async def live(words: argparse.Namespace) -> None:
             result = await agent.resume(session)
         events = await session.events()
         report = {} if result is None else result.report()
-        report["compactions"] = sum(event.type == "context.compacted" for event in events)
+        report["compactions"] = Counter(event.tier for event in events if isinstance(event, ContextCompacted))
     (folder / "report").write_text(json.dumps(report))
 
 
@@ -255,6 +304,10 @@ def told(words: argparse.Namespace, folder: Path, kills: int, seconds: float) ->
     twice = [name for name, count in done.items() if count > 1]
     print(f"{kills} kills in {seconds:.0f} s; acts {len(done)}, twice {len(twice)}, {report.get('reason', 'ended')}")
     faults = [f"done twice: {twice}"] * bool(twice)
+    if words.what == "goal":
+        print(f"{report['lies']} false claims, reported as {report['reason']} at {report['lines']} of {words.steps}")
+        is_true = report["reason"] == "completed" and report["lines"] == words.steps
+        return faults + [f"a false end: {report}"] * (not is_true)
     if words.what == "tree":
         wanted = {str((10 * middle + leaf) * 10 + n) for middle in (1, 2, 3) for leaf in (1, 2, 3) for n in (1, 2)}
         asked = {line.split()[0]: line.split(maxsplit=1)[1] for line in (folder / "asked").read_text().splitlines()}
@@ -266,9 +319,10 @@ def told(words: argparse.Namespace, folder: Path, kills: int, seconds: float) ->
     spans = [after["at"] - before["at"] for before, after in itertools.pairwise(rows) if not after["is_first"]]
     tenth = max(len(spans) // 10, 1)
     early, late = (1000 * statistics.median(part) for part in (spans[:tenth], spans[-tenth:]))
-    print(
-        f"requests {len(rows)}, largest {max(sizes):,} bytes; prefix kept {kept:.1%}; {report['compactions']} compactions"
+    tiers = ", ".join(
+        f"{count} of tier {tier} ({count / words.steps:.1%})" for tier, count in report["compactions"].items()
     )
+    print(f"requests {len(rows)}, largest {max(sizes):,} bytes; prefix kept {kept:.1%}; compactions: {tiers}")
     print(
         f"a step: {early:.1f} ms in the first tenth, {late:.1f} ms in the last; memory {rows[-1]['memory']} MB at the end"
     )
@@ -279,7 +333,7 @@ def told(words: argparse.Namespace, folder: Path, kills: int, seconds: float) ->
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("steps", "tree"))
+    parser.add_argument("what", choices=("steps", "tree", "goal"))
     parser.add_argument("--steps", type=int, default=1000, help="calls of the long run (1000)")
     parser.add_argument("--kills", type=int, default=0, help="how often to kill, at most (0)")
     parser.add_argument(
@@ -291,7 +345,7 @@ def main() -> int:
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     words = parser.parse_args()
     if words.folder:
-        asyncio.run(live(words))
+        asyncio.run(reach(words) if words.what == "goal" else live(words))
         return 0
     with tempfile.TemporaryDirectory(prefix="treadle-long-") as folder:
         faults = told(words, Path(folder), *work(words, Path(folder)))

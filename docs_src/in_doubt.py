@@ -20,7 +20,7 @@ async def pay(arguments: JsonObject, ctx: ToolContext) -> str:
     with BANK.open("a") as bank:
         bank.write(f"{ctx.idempotency_key}\n")
     if len(sys.argv) > 1:
-        os.kill(os.getpid(), signal.SIGKILL)  # paid, and nobody was told
+        os.kill(os.getpid(), signal.SIGKILL)  # paid, and nothing was recorded
     return "paid"
 
 

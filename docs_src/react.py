@@ -26,7 +26,9 @@ async def main() -> None:
         print(f"{message.role}: {message.text}")
     assert [call.status for call in result.tool_calls] == ["ok"]
     assert all(request.tools == () for request in model.requests)
-    assert len(model.requests) == 3  # the second answer was no decision: the model was told, and mended it
+    assert (
+        len(model.requests) == 3
+    )  # the second answer was not a decision: its error was reported to the model, which corrected it
 
 
 asyncio.run(main())

@@ -21,10 +21,9 @@ async def find_order(customer: str) -> str:
 
 
 @tool(effect="unsafe")
-async def refund(order: str, ctx: ToolContext) -> str:
+async def refund(order: str, ctx: ToolContext[Shop]) -> str:
     """Refund an order."""
-    shop: Shop = ctx.deps
-    shop.refunded.append(order)
+    ctx.deps.refunded.append(order)
     return "refunded"
 
 
@@ -44,9 +43,10 @@ async def main(journal: Path) -> None:
     async with open_session(journal, id="ticket-9") as session:
         result = await agent.run("Refund Ada's last order", session=session, deps=shop)
 
-        for approval in result.approvals:  # a person looks at tool and arguments, perhaps days later
-            await session.answer(approval.id, "allow", by="bo")
-        result = await agent.resume(session, deps=shop)
+        while result.approvals:  # none where the model needed no refund, more than once where it needs several
+            for approval in result.approvals:  # a person looks at tool and arguments, perhaps days later
+                await session.answer(approval.id, "allow", by="bo")
+            result = await agent.resume(session, deps=shop)
 
     print(result.text, shop.refunded)
     assert shop.refunded == ["order-17"]

@@ -14,7 +14,7 @@ from mkdocs.structure.pages import Page
 
 from manual.texts import reference, written_out
 
-__all__ = ["on_files", "on_nav", "on_page_markdown", "on_post_build"]
+__all__ = ["on_files", "on_nav", "on_page_content", "on_page_markdown", "on_post_build"]
 
 _MADE: dict[str, str] = {}
 _ORDER: list[Page] = []
@@ -25,6 +25,9 @@ _REPOSITORY = re.compile(r"\[(?P<text>[^\]]+)\]\(\.\./(?P<path>[^)]+)\)")
 
 
 _CODE = re.compile(r"`[^`\n]+`")
+
+# Short code in running text, such as a flag, which a browser would break at its hyphens. 30 characters fit on a phone.
+_SHORT_CODE = re.compile(r"<code>(?P<text>(?:[^<>&]|&\w+;){1,30})</code>")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -45,6 +48,10 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     if page.file.src_uri in _MADE:
         return markdown
     return _REPOSITORY.sub(r"\g<text> (`\g<path>`)", _with_plain_bars(markdown))
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    return _SHORT_CODE.sub(r'<code class="short">\g<text></code>', html)
 
 
 def _with_plain_bars(markdown: str) -> str:

@@ -229,6 +229,8 @@ class _Reader:
         self._segment += 1
         self._requested = self._promised = None
         self._unkept.clear()
+        for call in self._calls.values():
+            call.promised_attempt = 0  # by a process that died: what it announced it could not keep
 
     def _run_finished(self, event: RunFinished) -> None:
         if open_calls := self._open():
@@ -244,7 +246,7 @@ class _Reader:
         waiting = [
             call_id
             for call_id, call in self._open().items()
-            if not call.is_suspended and (call.approval is None or call.is_early)
+            if not call.is_suspended and (call.approval is None or call.segment == self._segment)
         ]
         if waiting:
             self._broken(event, f"leaves calls that nobody is asked about: {sorted(waiting)}")
@@ -344,7 +346,6 @@ class _Reader:
         if call.starts:
             self._started_again(event, call)
         call.starts.append(event)
-        call.promised_attempt = 0  # of a process that died: the call begins anew
         call.segment, call.may_repeat, call.approval, call.resolution = self._segment, False, None, None
 
     def _started_again(self, event: ToolStarted, call: _Call) -> None:

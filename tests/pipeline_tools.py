@@ -1,24 +1,27 @@
 """What the tests of the pipeline share: raw tools, gates that prove overlap, and readers of events. Patches nothing."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from treadle import Agent, RunResult, Tool, ToolContext, open_session
+from treadle import Agent, CheckedCall, RunResult, Tool, ToolCall, ToolContext, open_session, tool
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
-from treadle.ports import Journal
-from treadle.testing import FakeClock, FixedRandomness, ScriptedModel, text
+from treadle.ports import Journal, ModelRequest
+from treadle.testing import FakeClock, FixedRandomness, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
 __all__ = [
     "ANYTHING",
     "Recorder",
     "act",
+    "checked_call",
     "content",
     "on_fake_clock",
+    "paying",
     "raising",
     "read",
     "results",
@@ -45,6 +48,36 @@ def act(run: Callable[..., Any], name: str = "act", **words: Any) -> Tool:
     """Make an unsafe tool that needs no consent."""
     words = {"effect": "unsafe", "permission": "allow", **words}
     return tool_of(run, name, **words)
+
+
+def checked_call(tool: Tool, **arguments: Any) -> CheckedCall:
+    """Return a call of a tool as the checks leave it."""
+    return CheckedCall(
+        call=ToolCall(id="c", name=tool.name, arguments="{}"),
+        tool=tool,
+        arguments=arguments,
+        values=arguments,
+        effect=tool.effect_of(arguments),
+        position=0,
+        digest="",
+        key="",
+    )
+
+
+def paying(done: Counter[str]) -> Callable[[], Agent]:
+    """Return what makes agents that pay what their task names, once, and count it."""
+
+    @tool(effect="unsafe", permission="allow")
+    async def pay(invoice: str) -> str:
+        """Pay."""
+        done[invoice] += 1
+        return "paid"
+
+    def answer(request: ModelRequest) -> Any:
+        task = request.messages[0].text
+        return text("paid") if request.messages[-1].role == "tool" else call("pay", invoice=task)
+
+    return lambda: Agent(ScriptedModel([answer]), tools=[pay])
 
 
 def raising(error: BaseException) -> Callable[..., Any]:

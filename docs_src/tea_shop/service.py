@@ -51,7 +51,10 @@ class Service:
         async with open_journal(self.journal) as journal:
             async for event in journal.follow(request.match_info["customer"], after=seen):
                 head = f"id: {event.seq}\nevent: {event.type}\ndata: "
-                await response.write(head.encode() + encode_event(event) + b"\n\n")
+                try:
+                    await response.write(head.encode() + encode_event(event) + b"\n\n")
+                except ConnectionResetError:
+                    break  # the client went away; the run continues
         return response
 
     async def resume_forever(self, app: web.Application) -> AsyncIterator[None]:

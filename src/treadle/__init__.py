@@ -157,6 +157,7 @@ if TYPE_CHECKING:
     from treadle.toolsets.mcp.files import mcp_servers as mcp_servers
     from treadle.toolsets.mcp.toolset import McpTools as McpTools
     from treadle.toolsets.mcp.toolset import mcp_server as mcp_server
+    from treadle.toolsets.notes import notes_tools as notes_tools
     from treadle.toolsets.on_demand import OnDemand as OnDemand
     from treadle.toolsets.operations import operation as operation
     from treadle.toolsets.planning import exit_plan_tool as exit_plan_tool
@@ -169,8 +170,10 @@ if TYPE_CHECKING:
     from treadle.toolsets.shared import Shared as Shared
     from treadle.toolsets.shell.background import ShellTools as ShellTools
     from treadle.toolsets.shell.tool import shell_tool as shell_tool
+    from treadle.toolsets.todos import todo_tool as todo_tool
     from treadle.workers.carrying import AgentMaker as AgentMaker
     from treadle.workers.limits import Limit as Limit
+    from treadle.workers.logs import SessionLogFilter as SessionLogFilter
     from treadle.workers.presence import WorkerInfo as WorkerInfo
     from treadle.workers.presence import list_workers as list_workers
     from treadle.workers.queued import PgQueuerDispatcher as PgQueuerDispatcher
@@ -267,6 +270,7 @@ _HOMES = {
     "AgentMaker": "workers.carrying",
     "Limit": "workers.limits",
     "PgQueuerDispatcher": "workers.queued",
+    "SessionLogFilter": "workers.logs",
     "TaskResult": "workers.submitting",
     "Worker": "workers.worker",
     "WorkerInfo": "workers.presence",
@@ -310,6 +314,8 @@ _HOMES = {
     "artifact_tool": "toolsets.artifacts",
     "ask_user_tool": "toolsets.asking",
     "exit_plan_tool": "toolsets.planning",
+    "notes_tools": "toolsets.notes",
+    "todo_tool": "toolsets.todos",
     "ask": "permissions.policies",
     "can_use_tool": "permissions.callbacks",
     "check_tools": "agents.contracts",

@@ -35,7 +35,7 @@ TreadleError
 │   ├── ModelRejected           the provider says no (other 4xx)
 │   ├── ContextOverflow         the request does not fit the model's context
 │   ├── BudgetUsedUp            a request beside the run's steps, for which its budget leaves no room
-│   └── ModelResponseInvalid    an answer that is not the protocol (HTML, empty, too large)
+│   └── ModelResponseInvalid    an answer that does not follow the protocol (HTML, empty, too large)
 └── (about one call)
     ├── Rejected                the service says no; its body reaches the model
     ├── Transient               a transient error; may be retried unless the tool is unsafe

@@ -275,6 +275,9 @@ def exit_code(reason: StopReason, signal: int | None = None, *, is_in_doubt: boo
         reason: Why the run ended.
         signal: The number of the signal that cancelled it, or None.
         is_in_doubt: Whether a call of the session is in doubt: a completed run ends with a code of its own then.
+
+    Raises:
+        ConfigurationError: The reason is unknown.
     """
     check_kind("reason", reason, str, "a stop reason, such as StopReason.COMPLETED")
     if reason not in set(StopReason):

@@ -171,7 +171,7 @@ def test_the_command_says_the_same_in_every_process(treadle_program: list[str], 
         said.append(ended.stdout)
     assert said[0] == said[1]
     described = json.loads(said[0])
-    assert [tool["name"] for tool in described["tools"]] == ["stock"]
+    assert [tool["name"] for tool in described["tools"]] == ["read_artifact", "stock"]
     assert "stock(product=cup)" in json.dumps(described["policy"])
     lines = subprocess.run(
         [*treadle_program, "describe", "-m", "demo", "--tools", "shop.py"],

@@ -113,6 +113,13 @@ def test_a_goal_that_lacks_a_part_is_refused_by_its_name(tmp_path: Path, part: s
         ("objective", "Make the code better and so on"),
         ("done_condition", "When it is TBD by somebody"),
         ("done_condition", "done"),
+        ("objective", "x y z"),
+        ("objective", "Tidy up the code"),
+        ("objective", "Handle all open issues"),
+        ("objective", "Do what is needed"),
+        ("objective", "Keep going until everything works"),
+        ("objective", "Improve the quality of the code"),
+        ("done_condition", "The parser works correctly"),
         ("objective", "  "),
         ("plan", []),
         ("checkpoint_every", 0),
@@ -133,11 +140,44 @@ def test_a_vague_or_empty_part_is_refused(part: str, words: Any) -> None:
         "Migrate the database; write the newsletter",
         "- mend the parser\n- mend the lexer",
         "Mend the parser. Then publish the release notes.",
+        "Migrate the database and afterwards notify the users",
+        "Ship the release & notify the users",
+        "Fix bug 12 / fix bug 13",
+        "All tests pass and the docs are complete",
+        "1) mend the parser 2) mend the lexer",
+        "Mend the parser\nMend the lexer",
     ],
 )
 def test_two_objectives_are_refused(words: str) -> None:
     with pytest.raises(ConfigurationError, match="more than one objective"):
         goal(objective=words)
+
+
+@pytest.mark.row("G07")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "The file out.txt exists and is valid JSON",
+        "The file exists and its content is valid",
+        "All tests of the parser and the lexer pass",
+        "Rename get_user to find_user in src/, tests/ and docs/",
+        "The ratio read/write is above 3",
+        "Every invoice of May/June is paid",
+        "Coverage of src/parser.py is above 90 %",
+    ],
+)
+def test_one_objective_in_more_words_is_one(words: str) -> None:
+    assert goal(objective=words).objective == words
+
+
+@pytest.mark.row("G05")
+async def test_a_validation_whose_first_program_fails_has_failed_whatever_the_last_one_says(tmp_path: Path) -> None:
+    work = goal(validation="grep -r ready out.txt | tail -n 5", stop_rules=StopRules(false_claims=2))
+
+    result = await run_goal(Agent(ScriptedModel([text("All is done.")])), work, root=tmp_path)
+
+    assert result.status == "blocked"
+    assert [one.passed for one in result.checks] == [False, False]
 
 
 @pytest.mark.row("G05")

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -168,7 +169,6 @@ async def test_leaving_the_stream_early_by_an_exception_ends_the_run() -> None:
 async def test_a_run_that_has_not_begun_says_what_to_do_first() -> None:
     run = Agent(ScriptedModel([text("done")])).stream("go")
 
-    run.cancel()  # there is nothing to cancel
     with pytest.raises(RuntimeError, match="has not ended"):
         _ = run.result
     with pytest.raises(RuntimeError, match="Enter the run first"):
@@ -179,15 +179,35 @@ async def test_a_run_that_has_not_begun_says_what_to_do_first() -> None:
     assert (await run.finish()).text == "done"
 
 
-async def test_a_run_that_is_cancelled_before_it_has_a_session_leaves_nothing_behind() -> None:
+@pytest.mark.row("H08")
+@pytest.mark.parametrize("turns", [None, 0, 1, 2, 3])
+async def test_a_run_that_is_cancelled_before_its_session_is_open_ends_as_cancelled(
+    turns: int | None, tmp_path: Path
+) -> None:
+    """None: before it has begun; else after so many turns of the event loop."""
     model = ScriptedModel([text("never")])
-    with pytest.raises(asyncio.CancelledError):
-        async with Agent(model).stream("go") as run:
+    async with open_session(tmp_path / "j.db") as session:
+        run = Agent(model).stream("go", session=session)
+        if turns is None:
             run.cancel()
-            async for _ in run:
-                pass
+        async with run:
+            for _ in range(turns or 0):
+                await asyncio.sleep(0)
+            run.cancel()
+        types_of = types(await session.events())
 
-    assert model.requests == []
+    assert (run.result.reason, model.requests) == ("cancelled", [])
+    assert types_of == ["run.started", "message.added", "run.finished"]
+
+
+async def test_a_caller_that_leaves_before_the_session_is_open_leaves_nothing_behind() -> None:
+    model = ScriptedModel([text("never")])
+    async with open_session("memory:") as session:
+        with pytest.raises(ValueError, match="mine"):
+            async with Agent(model).stream("go", session=session):
+                raise ValueError("mine")
+
+        assert (model.requests, list(await session.events())) == ([], [])
 
 
 async def test_a_resume_without_a_budget_goes_on_with_the_one_that_the_run_was_given() -> None:
@@ -289,6 +309,7 @@ def _unsafe() -> Tool:
 def test_ctrl_c_in_run_sync_cancels_the_run_and_comes_through() -> None:
     child = (
         "import os, signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # also where these tests run with it ignored\n"
         "from treadle import Agent, Tool\n"
         "from treadle.testing import Gate, ScriptedModel, call\n"
         "async def run(arguments, ctx):\n"
@@ -310,6 +331,7 @@ def test_ctrl_c_ends_a_run_sync_whatever_the_caller_has_come_to() -> None:
     """The signal comes at the first event, while the caller may not wait yet: no run continues behind its back."""
     child = (
         "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # also where these tests run with it ignored\n"
         "from treadle import Agent, Tool\n"
         "from treadle.testing import Gate, ScriptedModel, call\n"
         "async def run(arguments, ctx):\n"

@@ -90,7 +90,7 @@ def test_a_list_that_says_something_else_than_the_events_is_found(treadle: Any) 
     path = treadle.folder / "j.db"
     asyncio.run(fill(path))
     well = treadle("sessions", "check", "--journal", "j.db", code=0)
-    assert "5 sessions looked at: the list agrees with the events." in well.stderr
+    assert "5 sessions checked: the list agrees with the events." in well.stderr
 
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE session SET state = 'paused' WHERE id = 'one'")

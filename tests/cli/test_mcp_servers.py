@@ -146,3 +146,64 @@ def test_a_broken_file_of_a_folder_is_reported_and_the_run_goes_on(
 )
 def test_what_is_wrong_with_a_command_is_told(treadle: Any, arguments: tuple[str, ...], words: str):
     assert words in treadle(*arguments, code=2).stderr
+
+
+def table(folder: Path, *arguments: str, more: str = "") -> str:
+    """Return a server as a table of a configuration."""
+    words = json.dumps(["-S", "-E", str(RAW), str(folder), *arguments])
+    return f"[mcp.servers.raw]\ncommand = {json.dumps(sys.executable)}\nargs = {words}\n{more}"
+
+
+@pytest.mark.row("E-MCP-CONFIG")
+def test_a_server_of_the_persons_configuration_is_used(treadle: Any, project: Path):
+    (project / ".mcp.json").unlink()
+    treadle.home.mkdir(exist_ok=True)
+    config = treadle.home / "config.toml"
+    config.write_text(table(project, more='effects = {echo = "read"}\ntimeout = 9.5\nenv = {TOKEN = "${HOME}"}\n'))
+
+    (listed,) = treadle.json("mcp", "--json", code=0)
+    assert (listed["state"], listed["origin"]) == ("own", str(config))
+    assert str(config) in treadle("mcp", code=0).stdout
+    assert run(treadle)[0]
+
+
+@pytest.mark.row("E-MCP-CONFIG")
+def test_a_server_of_a_projects_configuration_waits_for_the_person(treadle: Any, project: Path):
+    (project / ".mcp.json").unlink()
+    config = project / ".treadle" / "config.toml"
+    config.parent.mkdir()
+    config.write_text(table(project))
+
+    ran, words = run(treadle)
+    assert not ran
+    assert "not used before you approve them: raw" in words
+    treadle("trust", "approve", code=0)  # the folder's rules are another matter
+    assert not run(treadle)[0]
+    treadle("mcp", "approve", "raw", code=0)
+    assert run(treadle)[0]
+
+    config.write_text(table(project, "hostile"))
+    assert treadle.json("mcp", "--json", code=0)[0]["state"] == "changed"
+    assert not run(treadle)[0]
+
+
+@pytest.mark.row("E-MCP-CONFIG")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[mcp.server.a]\ncommand = 'x'", "Did you mean servers?"),
+        ("[mcp.servers.a]\ncomand = 'x'", "Did you mean command?"),
+        ("[mcp.servers.a]\nargs = ['x']", "needs either 'command'"),
+        ("[mcp.servers.a]\ncommand = 'x'\nurl = 'http://127.0.0.1:9'", "needs either 'command'"),
+        ("[mcp.servers]\na = 'x'", "must be a table"),
+        ("[mcp.servers.a]\ncommand = 'x'\ntrusted = true", "cannot set 'trusted'"),
+    ],
+)
+def test_a_wrong_server_of_a_configuration_is_reported_with_its_line(treadle: Any, text: str, words: str):
+    config = treadle.folder / ".treadle" / "config.toml"
+    config.parent.mkdir()
+    config.write_text(text)
+
+    failed = treadle("mcp", code=2).stderr
+    assert words in failed
+    assert ".treadle/config.toml, line" in failed

@@ -128,6 +128,9 @@ def test_what_no_rule_can_vouch_for_is_allowed_once_only(treadle):
     assert approval["rules"] == []
     for scope in ("session", "rule"):
         assert "can be allowed once only" in treadle("approve", approval["id"], "--scope", scope, code=2).stderr
-    assert "leave out --deny" in treadle("approve", approval["id"], "--scope", "rule", "--deny", code=2).stderr
+    assert (
+        "cannot be combined with --deny"
+        in treadle("approve", approval["id"], "--scope", "rule", "--deny", code=2).stderr
+    )
     assert json.loads(treadle("permissions", "--json", code=0).stdout) == []
     assert "--scope" not in treadle("approvals", code=0).stdout

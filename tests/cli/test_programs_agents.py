@@ -40,7 +40,7 @@ async def pay(amount: int) -> str:
 def test_an_answer_says_that_the_program_continues_the_run(waiting):
     approved = waiting("approve", "--last", "--by", "bo", code=0)
 
-    assert "Its program resumes the run: the agent clerk is not known here." in approved.stderr
+    assert "Resume the run in the program that has the agent clerk: it is not known here." in approved.stderr
     assert "treadle resume" not in approved.stderr
 
 

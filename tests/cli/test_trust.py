@@ -1,4 +1,4 @@
-"""Trust of folders: what a folder brings along counts once a person has approved its content."""
+"""Trust of folders: what comes with a folder counts once a person has approved its content."""
 
 import json
 import sys

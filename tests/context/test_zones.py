@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from loop_tools import ANYTHING, echo_tool
-from treadle import Agent, Budget, ClearResults, CurrentTrace, Tool, WholeHistory, Window, open_session
+from treadle import Agent, Budget, ClearResults, CurrentTrace, Tool, WholeHistory, Window, open_session, resolve_model
 from treadle.events import ModelStarted
 from treadle.messages import Usage
-from treadle.testing import ScriptedModel, call, text
+from treadle.testing import MockProvider, ScriptedModel, call, text
 
 
 async def started(session: Any) -> list[ModelStarted]:
@@ -83,3 +83,23 @@ async def test_the_report_has_the_share_that_came_from_the_cache() -> None:
     usage = Usage(input_tokens=100, cached_input_tokens=80, output_tokens=1)
     model = ScriptedModel([text("Done.", usage=usage)])
     assert (await Agent(model, compiler=CurrentTrace()).run("Go")).report()["cached_share"] == 0.8
+
+
+@pytest.mark.row("C12")
+async def test_requests_of_one_session_name_one_key_of_the_cache_and_an_option_replaces_or_removes_it() -> None:
+    async def keys(session_id: str, **options: Any) -> list[Any]:
+        async with MockProvider([call("echo", n=1), text("One."), text("Two.")]) as mock:
+            model = resolve_model("openai:m", base_url=mock.base_url, api_key="k", options=options)
+            async with open_session("memory:", id=session_id) as session:
+                agent = Agent(model, tools=[echo_tool()])
+                await agent.run("Go", session=session)
+                await agent.run("Go on", session=session)
+            return [request.body.get("prompt_cache_key") for request in mock.requests]
+
+    first, other = await keys("customer-ada"), await keys("customer-bo")
+    assert len(set(first)) == 1
+    assert len(first[0]) == 32
+    assert "ada" not in first[0]
+    assert set(first).isdisjoint(other)
+    assert await keys("a", prompt_cache_key="mine") == ["mine"] * 3
+    assert await keys("a", prompt_cache_key=None) == [None] * 3

@@ -52,6 +52,16 @@ def test_the_site_asks_no_other_host_for_anything(site):
 
 
 @pytest.mark.row("M-SITE")
+def test_a_flag_in_running_text_is_not_broken_at_its_hyphens(site):
+    page = (site / "approvals.html").read_text()
+    styles = (site / "assets" / "site.css").read_text()
+
+    assert '<code class="short">--approval-seconds N</code>' in page
+    assert re.search(r"code\.short \{\s*white-space: nowrap;", styles)
+    assert "<code>treadle approve ID</code>" not in page
+
+
+@pytest.mark.row("M-SITE")
 def test_search_finds_every_public_name(site):
     index = json.loads((site / "search" / "search_index.json").read_text())
     titles = " ".join(entry["title"] for entry in index["docs"])

@@ -428,6 +428,39 @@ async def test_a_final_inference_that_fails_is_recorded_and_leaves_the_draft() -
     assert [(one.error, one.status, one.retry_in_seconds) for one in failed] == [("ModelRejected", 400, None)]
 
 
+@pytest.mark.row("D11", "H21")
+@pytest.mark.parametrize(
+    ("turn", "error"),
+    [
+        (Turn(text=""), "ModelResponseInvalid"),
+        (Turn(text=" \n"), "ModelResponseInvalid"),
+        (Turn(calls=(call("echo", x=1),)), "ModelResponseInvalid"),
+        (Turn(text="Half a", finish="length"), "ModelResponseInvalid"),
+        (Turn(text="Half a", finish="abort"), "IncompleteStream"),
+        (Turn(text="Half a sentence.", cut="mid-text"), "IncompleteStream"),
+    ],
+)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_final_inference_that_is_no_answer_leaves_the_draft(turn: Turn, error: str, stream: bool) -> None:
+    async with MockProvider([answer("draft"), turn]) as mock:
+        driver = ReActDriver(final_via_inference=True)
+        result = await Agent(chat(mock, stream=stream), tools=[echo_tool()], driver=driver).run("go")
+    failed = [event for event in await result.session.events() if event.type == "model.failed"]
+
+    assert (result.text, result.completed, len(mock.requests)) == ("draft", True, 2)
+    assert [(one.error, one.retry_in_seconds) for one in failed] == [(error, None)]
+    assert result.spent.model_turns == 2
+
+
+@pytest.mark.row("D11")
+async def test_a_final_inference_that_the_model_refuses_is_a_refusal() -> None:
+    model = ScriptedModel([answer("draft"), Turn(refusal="I do not say that.")])
+
+    result = await Agent(model, driver=ReActDriver(final_via_inference=True)).run("go")
+
+    assert (result.reason, result.completed) == ("refused", False)
+
+
 @pytest.mark.row("D11")
 async def test_another_model_may_word_the_answer_at_its_own_price() -> None:
     usage = Usage(input_tokens=1_000_000)

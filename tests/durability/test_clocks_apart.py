@@ -83,7 +83,7 @@ async def test_a_clock_that_jumps_inside_an_act_causes_no_second_one(
     clock.write_text("+0")
     job = Job(
         journal=place, port=outside.port, out=str(tmp_path / "out"),
-        check="service", timeout=2.0, lease_seconds=2.0 if dies else PATIENT, gate=str(pipe),
+        check="service", timeout=2.0, lease_seconds=6.0 if dies else PATIENT, gate=str(pipe),
     )  # fmt: skip
     async with children(**faked(FAKETIME_TIMESTAMP_FILE=str(clock), FAKETIME_NO_CACHE="1")) as mother:
         running = asyncio.create_task(mother.run(job, on_start=pids.append))

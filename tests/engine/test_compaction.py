@@ -31,7 +31,7 @@ from treadle import (
     resolve_model,
     with_fallback,
 )
-from treadle.errors import BudgetUsedUp, ContextOverflow, ModelUnavailable
+from treadle.errors import BudgetUsedUp, ContextOverflow, ModelRejected, ModelUnavailable
 from treadle.events import (
     AnyEvent,
     CompactionAsked,
@@ -306,7 +306,7 @@ async def test_a_summary_whose_model_fails_ends_no_run_that_could_go_on() -> Non
         def is_due(self, need: RequestNeed, tokens: int) -> bool:
             return need.step == 5
 
-    model = ScriptedModel([*looks(4), ContextOverflow("the summary is too long too"), text("done")])
+    model = ScriptedModel([*looks(4), ModelRejected("no summary today", status=400), text("done")])
 
     result = await Agent(model, tools=[look()], compactor=AtFive(keep=1)).run("Go")
 

@@ -8,22 +8,28 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipeline_tools import Recorder, act, content, on_fake_clock, read, run_calls, statuses, tool_of, types
+from pipeline_tools import (
+    Recorder,
+    act,
+    checked_call,
+    content,
+    on_fake_clock,
+    read,
+    run_calls,
+    statuses,
+    tool_of,
+    types,
+)
 from treadle import Agent, Budget, Command, Decision, ProcessResult, Tool
 from treadle.engine.rules.scheduling import claims_alone, conflicts
 from treadle.events import AnyEvent
-from treadle.messages import ToolCall
 from treadle.testing import Gate, ScriptedModel, Turn, call, text
 from treadle.tools import CheckedCall
 
 
 def checked(effect: str, resources: dict[str, str] | None) -> CheckedCall:
     named: Callable[..., Any] | None = None if resources is None else lambda _: resources
-    tool = tool_of(Recorder(), "t", effect=effect, resources=named)
-    return CheckedCall(
-        call=ToolCall(id="c", name="t", arguments="{}"), tool=tool, arguments={}, values={}, effect=tool.effect_of({}),
-        position=0, digest="", key="",
-    )  # fmt: skip
+    return checked_call(tool_of(Recorder(), "t", effect=effect, resources=named))
 
 
 @pytest.mark.parametrize(

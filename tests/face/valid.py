@@ -5,6 +5,7 @@ import contextlib
 import enum
 import inspect
 import itertools
+import logging
 import sys
 import types
 import typing
@@ -136,6 +137,7 @@ _TYPES: dict[Any, Any] = {
     BaseException: ValueError("x"),
     Exception: ValueError("x"),
     Path: Path("x"),
+    logging.LogRecord: logging.LogRecord("shop", logging.INFO, "shop.py", 1, "x", None, None),
 }
 
 
@@ -280,7 +282,7 @@ _GOAL: dict[str, Any] = {
     "done_condition": "pytest ends with exit code 0",
     "validation": "true",
     "checkpoint_every": 10,
-    "plan": ("Read the failing tests", "Mend the parser"),
+    "plan": ("Read the failing tests", "Fix the parser"),
 }
 
 

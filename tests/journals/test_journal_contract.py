@@ -94,7 +94,7 @@ async def test_an_append_that_does_not_follow_the_head_writes_nothing(journal: J
     await journal.create("s")
     await journal.append("s", notes(1, 2), state="running", durable=True)
 
-    with pytest.raises(SessionConflict, match="stands at event 2"):
+    with pytest.raises(SessionConflict, match="is at event 2"):
         await journal.append("s", notes(first, first + 1), state="failed", durable=True)
 
     assert await journal.read("s") == notes(1, 2)

@@ -195,7 +195,7 @@ async def test_another_writer_in_the_place_of_a_lost_answer_fences(server: Postg
         async with opened(url) as other:
             await other.append("s", [note(1, "theirs")], state="running", durable=True)
         proxy.cuts_left = 1
-        with pytest.raises(SessionConflict, match="stands at event 1"):
+        with pytest.raises(SessionConflict, match="is at event 1"):
             await journal.append("s", [note(1, "ours")], state="running", durable=True)
     assert await stored(url) == (note(1, "theirs"),)
 
@@ -307,7 +307,7 @@ async def test_what_cannot_be_stored_fails_alone_in_a_group(url: str):
         await plugged
 
         assert [type(outcome) for outcome in outcomes] == [type(None), *[JournalError] * 4, type(None)]
-        assert all("cannot take this" in str(outcome) for outcome in outcomes[1:5])
+        assert all("cannot store this" in str(outcome) for outcome in outcomes[1:5])
         assert await journal.read("s") == notes(1, 1)
         assert await journal.read("other") == notes(1, 2)
 
@@ -322,7 +322,7 @@ async def test_two_journals_on_one_schema_fence_each_other(url: str):
         with pytest.raises(SessionConflict):
             await two.append("s", notes(1, 1), state="running", durable=True)
         await two.append("s", notes(3, 3), state="running", durable=True)
-        with pytest.raises(SessionConflict, match="stands at event 3"):
+        with pytest.raises(SessionConflict, match="is at event 3"):
             await one.append("s", notes(3, 3), state="running", durable=True)
         assert await one.read("s") == notes(1, 3)
 
@@ -367,10 +367,10 @@ async def test_after_a_deferred_append_failed_nothing_follows_until_the_session_
                 await journal.append("s", notes(seq, seq), state="running", durable=False)
         await plugged
 
-        with pytest.raises(JournalError, match=r"could not be stored.*stands at event 1"):
+        with pytest.raises(JournalError, match=r"could not be stored.*is at event 1"):
             await journal.flush()
         await journal.flush()  # told once
-        with pytest.raises(SessionConflict, match="stands at event 1"):
+        with pytest.raises(SessionConflict, match="is at event 1"):
             await journal.append("s", notes(2, 2), state="running", durable=False)
         await journal.append("other", notes(1, 1), state="running", durable=True)
         assert await journal.read("s") == notes(1, 1)

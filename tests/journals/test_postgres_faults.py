@@ -20,16 +20,22 @@ ADDRESS = Address(parameters={}, location="postgresql://db/agents", secrets=("hu
         (errors.ReadOnlySqlTransaction("read-only"), "takes no writes"),
         (errors.LockNotAvailable("lock"), "Another program keeps the journal"),
         (errors.DiskFull("no space"), "is full. Free some space"),
-        (errors.UndefinedTable("no such table"), "Did another program change them?"),
-        (errors.UndefinedColumn("no such column"), "Did another program change them?"),
-        (errors.UndefinedObject("no such object"), "Did another program change them?"),
+        (errors.UndefinedTable("no such table"), "Restore them from a backup, or find out which program changed them."),
+        (
+            errors.UndefinedColumn("no such column"),
+            "Restore them from a backup, or find out which program changed them.",
+        ),
+        (
+            errors.UndefinedObject("no such object"),
+            "Restore them from a backup, or find out which program changed them.",
+        ),
         (errors.AdminShutdown("shut down"), "cannot be reached"),
         (errors.CrashShutdown("crashed"), "cannot be reached"),
         (errors.CannotConnectNow("starting"), "cannot be reached"),
         (psycopg.OperationalError("connection lost"), "cannot be reached"),
-        (errors.DataError("bad text"), "cannot take this (bad text). Nothing of it was written."),
-        (UnicodeError("surrogate"), "cannot take this (surrogate)"),
-        (errors.OutOfMemory("out of memory"), "Look into the server's log."),
+        (errors.DataError("bad text"), "cannot store this (bad text). Nothing was written."),
+        (UnicodeError("surrogate"), "cannot store this (surrogate)"),
+        (errors.OutOfMemory("out of memory"), "Check the server's log."),
     ],
 )
 def test_a_fault_says_which_journal_and_what_to_do(fault: Exception, words: str) -> None:

@@ -369,10 +369,10 @@ async def test_after_a_deferred_append_failed_nothing_follows_until_the_session_
     await journal.append("s", notes(5, 5), state="running", durable=False)
     await journal.append("s", notes(2, 2), state="running", durable=False)
 
-    with pytest.raises(JournalError, match=r"could not be stored.*stands at event 1"):
+    with pytest.raises(JournalError, match=r"could not be stored.*is at event 1"):
         await journal.flush()
     await journal.flush()  # told once
-    with pytest.raises(SessionConflict, match="stands at event 1"):
+    with pytest.raises(SessionConflict, match="is at event 1"):
         await journal.append("s", notes(2, 2), state="running", durable=False)
     await journal.append("other", notes(1, 1), state="running", durable=True)
     assert await journal.read("s") == notes(1, 1)
@@ -648,7 +648,7 @@ def test_a_read_only_file_is_told_before_the_first_event_and_can_be_read(open_fo
     (said,) = run_child("open_as_nobody", path, "writing")
     (read,) = run_child("open_as_nobody", path, "read_only")
 
-    assert said == f"The journal {path} cannot be written: {path} is read-only. Change its rights or name another."
+    assert said == f"The journal {path} cannot be written: {path} is read-only. Change its permissions or name another."
     assert read == "opened 3"
     assert names(open_folder) == [path.name]
 

@@ -105,7 +105,7 @@ def _tried(counts: Counter[str]) -> int:
 
 
 def _drawn(options: argparse.Namespace) -> list[Mutant]:
-    """Return the mutants to try, in random order: each file has its share, and a few in any case."""
+    """Return the mutants to try, in random order: each file has its share, and a chance of a few in any case."""
     chance = random.Random(options.seed)
     by_file = [mutants_of(file) for file in FILES if options.only in str(file)]
     if options.again:
@@ -116,7 +116,7 @@ def _drawn(options: argparse.Namespace) -> list[Mutant]:
     for mutants in by_file:
         share = max(_LEAST_OF_A_FILE, round(options.sample * len(mutants) / total))
         drawn += chance.sample(mutants, min(len(mutants), share))
-    return chance.sample(drawn, len(drawn))
+    return chance.sample(drawn, min(len(drawn), options.sample))
 
 
 def main(arguments: Sequence[str]) -> int:

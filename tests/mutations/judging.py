@@ -18,7 +18,7 @@ from mutations.mutants import Mutant, Unfit, apply
 from mutations.reach import Reach, run_test
 from simulator.life import live
 
-__all__ = ["Judge", "Verdict"]
+__all__ = ["Judge", "Verdict", "within"]
 
 _PASSED, _FAILED, _UNFIT = 10, 11, 12
 _NO_TEST = 2**31
@@ -57,8 +57,9 @@ class Judge:
     def judge(self, mutant: Mutant) -> tuple[Verdict, str]:
         """Return what became of a mutant, and which tests say so."""
         known = [test for test in self._reach.tests_of(mutant.path, mutant.lines) if test in self._items]
-        first = self._within(known, self._budget)
-        more = self._within(known[len(first) :], self._budget * _MORE)
+        first = within(known, self._budget, self._reach.seconds)
+        others = [test for test in known if test not in set(first)]
+        more = within(others, self._budget * _MORE, self._reach.seconds)
         for tests in (first, more) if more else (first,):
             verdict = self._tried(mutant, [self._items[test] for test in tests], self._limit(tests))
             if verdict is not Verdict.SURVIVED:
@@ -85,15 +86,15 @@ class Judge:
             case _:
                 return Verdict.KILLED  # a simulated life, which the machine's load does not change, or the process died
 
-    def _within(self, tests: Sequence[str], seconds: float) -> list[str]:
-        """Return the first tests, as many as take so long together, and one in any case."""
-        chosen: list[str] = []
-        for test in tests:
-            seconds -= self._reach.seconds[test]
-            if chosen and seconds < 0:
-                break
+
+def within(tests: Sequence[str], seconds: float, takes: Mapping[str, float]) -> list[str]:
+    """Return the first tests that take so long together, and one in any case. A slow one keeps no quick one away."""
+    chosen: list[str] = []
+    for test in tests:
+        if takes[test] <= seconds:
             chosen.append(test)
-        return chosen
+            seconds -= takes[test]
+    return chosen or list(tests[:1])
 
 
 def _try(mutant: Mutant, tests: Sequence[pytest.Item]) -> tuple[int, int]:

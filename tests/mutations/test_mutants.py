@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from mutations.equivalents import equivalents
+from mutations.judging import within
 from mutations.mutants import Unfit, apply, mutants_of
 from mutations.targets import FILES, PROJECT
 
@@ -95,6 +96,15 @@ def test_a_change_of_code_that_nobody_holds_is_unfit(tmp_path: Path) -> None:
         apply(mutants_of(path)[0])
 
 
+def test_a_slow_test_does_not_keep_the_quick_ones_behind_it_from_judging() -> None:
+    takes = {"quick": 1.0, "slow": 50.0, "other": 2.0, "third": 2.5}
+
+    assert within(["quick", "slow", "other", "third"], 5.0, takes) == ["quick", "other"]
+    assert within(["slow", "quick"], 5.0, takes) == ["quick"]
+    assert within(["slow"], 5.0, takes) == ["slow"]
+    assert within([], 5.0, takes) == []
+
+
 def test_every_listed_equivalent_is_still_a_change_of_the_code_and_has_a_reason() -> None:
     """An entry whose code has changed excuses nothing: it is removed, or judged anew."""
     possible = {mutant.key for path in FILES for mutant in mutants_of(path)}
@@ -103,7 +113,7 @@ def test_every_listed_equivalent_is_still_a_change_of_the_code_and_has_a_reason(
 
 
 def test_the_tool_finds_what_a_test_notices_and_what_none_does(tmp_path: Path) -> None:
-    options = f"--only sessions/inbox.py --sample 1 --tests sessions/test_inbox.py --folder {tmp_path}"
+    options = f"--only sessions/inbox.py --sample 3 --tests sessions/test_inbox.py --folder {tmp_path}"
     done = subprocess.run(
         [sys.executable, "-m", "mutations", *options.split()],
         cwd=PROJECT,

@@ -361,4 +361,4 @@ except ConfigurationError as exc:
         [sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ), timeout=60
     )
     assert ran.returncode == 0, ran.stderr
-    assert "pip install 'treadle[otel]'" in ran.stdout
+    assert "pip install '.[otel]' in the project's folder" in ran.stdout

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle import Tool, ToolCall, deny, file_tools, shell_tool
+from pipeline_tools import checked_call
+from treadle import deny, file_tools, shell_tool
 from treadle.permissions.lines import judged
 from treadle.permissions.policies import NamedPolicy
 from treadle.resolve import memory_session
-from treadle.tools import CheckedCall
 from treadle.toolsets.files.root import Root
 from treadle.toolsets.files.watching import Watched
 
@@ -30,19 +30,6 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def calling(tool: Tool, **arguments: Any) -> CheckedCall:
-    return CheckedCall(
-        call=ToolCall(id="c", name=tool.name, arguments="{}"),
-        tool=tool,
-        arguments=arguments,
-        values=arguments,
-        effect=tool.effect_of(arguments),
-        position=0,
-        digest="",
-        key="",
-    )
-
-
 class Asked:
     """One policy, asked again and again about calls in one folder."""
 
@@ -51,7 +38,7 @@ class Asked:
         self.policy = policy
 
     async def __call__(self, tool: str, **arguments: Any) -> str | None:
-        decision = self.policy.decide(calling(self.tools[tool], **arguments), await memory_session())
+        decision = self.policy.decide(checked_call(self.tools[tool], **arguments), await memory_session())
         return None if decision is None else str(decision.kind)
 
 
@@ -228,11 +215,11 @@ async def test_the_lookup_finds_exactly_the_rules_that_mean_a_call(data, tmp_pat
     call = data.draw(
         st.sampled_from(
             [
-                calling(tools["read"], path=path),
-                calling(tools["list"], path=path),
-                calling(tools["grep"], pattern="x", path=path),
-                calling(tools["shell"], command=f"cat {path}"),
-                calling(tools["shell"], command="grep -r x ."),
+                checked_call(tools["read"], path=path),
+                checked_call(tools["list"], path=path),
+                checked_call(tools["grep"], pattern="x", path=path),
+                checked_call(tools["shell"], command=f"cat {path}"),
+                checked_call(tools["shell"], command="grep -r x ."),
             ]
         )
     )

@@ -1,11 +1,17 @@
 """Out of plan mode: the model proposes a plan, and only a person's consent to this very plan lets anything be changed."""
 
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from treadle import Agent, allow, exit_plan_tool, open_session, tool
+from treadle import Agent, Answer, Decision, Hook, allow, exit_plan_tool, mcp_server, open_session, shell_tool, tool
 from treadle.testing import ScriptedModel, call, text
+
+RAW = Path(__file__).parents[1] / "toolsets" / "mcp_raw_server.py"
 
 
 @pytest.fixture
@@ -46,6 +52,9 @@ async def test_a_plan_that_a_person_allows_ends_plan_mode_and_is_carried_out(cha
 
         assert result.completed
         assert (acted, session.mode) == (["it"], "ask")
+        plan = session.state.facts.values["plan"]
+        assert (plan["text"], plan["state"]) == ("1. Change it.", "allowed")
+        assert plan["version"] in session.messages[-4].results[0].content
 
 
 @pytest.mark.row("P20")
@@ -84,6 +93,205 @@ async def test_no_policy_and_no_approver_of_the_program_ends_plan_mode(change, a
         else {"approver": lambda request: "allow", "policy": allow("change")}
     )
     planning = agent(change, call("exit_plan", plan="All."), call("change", what="it"), **everything)
+    async with open_session("memory:") as session:
+        await session.set_mode("plan")
+        await planning.run("Change it", session=session)
+
+        assert (acted, session.mode) == ([], "plan")
+
+
+@pytest.mark.row("P20")
+async def test_plan_mode_survives_a_restart_and_its_plan_is_allowed_by_another_process(tmp_path, change, acted):
+    place = tmp_path / "a.db"
+    turns = (call("change", what="early"), call("exit_plan", plan="One."), call("change", what="it"))
+    async with open_session(place, id="s") as session:
+        await session.set_mode("plan")
+        await agent(change, *turns, policy=allow("change")).run("Change it", session=session)
+    async with open_session(place, id="s") as session:
+        assert session.mode == "plan"
+        (asked,) = await session.approvals()
+        await session.answer(asked.id, "allow", by="ada")
+    async with open_session(place, id="s") as session:
+        assert acted == []
+        result = await agent(change, call("change", what="it"), policy=allow("change")).resume(session)
+
+        assert (result.completed, acted, session.mode) == (True, ["it"], "ask")
+
+
+@pytest.mark.row("P20")
+async def test_an_agent_as_a_tool_changes_nothing_in_plan_mode(change, acted):
+    child = Agent(ScriptedModel([call("change", what="it"), text("Denied.")]), tools=[change], policy=allow("*"))
+    for effect in ("read", "unsafe"):
+        helper = child.as_tool("helper", "Do it.", effect=effect)
+        lead = Agent(ScriptedModel([call("helper", task="go"), text("Done.")]), tools=[helper], policy=allow("*"))
+        async with open_session("memory:") as session:
+            await session.set_mode("plan")
+            await lead.run("Change it", session=session)
+            assert (acted, session.mode) == ([], "plan")
+
+
+@pytest.mark.row("P20")
+async def test_a_child_cannot_end_the_plan_mode_of_its_parent(change, acted):
+    child = agent(change, call("exit_plan", plan="All."), call("change", what="it"), policy=allow("change"))
+    helper = child.as_tool("helper", "Do it.", effect="read")
+    lead = Agent(ScriptedModel([call("helper", task="go"), text("Done.")]), tools=[helper], policy=allow("*"))
+    async with open_session("memory:") as session:
+        await session.set_mode("plan")
+        await lead.run("Change it", session=session)
+
+        assert (acted, session.mode) == ([], "plan")
+
+
+@pytest.mark.row("P20")
+async def test_a_tool_of_a_server_that_says_that_it_only_reads_is_held_back(tmp_path):
+    server = mcp_server("raw", [sys.executable, "-S", "-E", str(RAW), str(tmp_path), ""])
+    lead = Agent(ScriptedModel([call("mcp__raw__echo", text="x"), text("Done.")]), tools=[server], policy=allow("*"))
+    async with open_session("memory:") as session:
+        await session.set_mode("plan")
+        result = await lead.run("Go", session=session)
+
+    assert [one.status for one in result.tool_calls] == ["denied"]
+
+
+@pytest.mark.row("P20")
+async def test_no_hook_loosens_plan_mode(change, acted):
+    class Loosens:
+        def before(self, call):
+            return Decision(kind="allow", reason="I say so.")
+
+        def after(self, call, result):
+            return result
+
+    async def nothing(context):
+        return None
+
+    planning = agent(
+        change, call("change", what="it"), call("exit_plan", plan="All."), call("change", what="it"),
+        policy=allow("*"), interceptors=[Loosens()], hooks=[Hook(at="before_tool", run=nothing)],
+    )  # fmt: skip
+    async with open_session("memory:") as session:
+        await session.set_mode("plan")
+        paused = await planning.run("Change it", session=session)
+
+        assert (acted, session.mode) == ([], "plan")
+        assert [one.approval_type for one in paused.approvals] == ["plan"]
+
+
+@pytest.mark.row("P20")
+async def test_consent_from_before_plan_mode_lets_nothing_run_in_it(change, acted):
+    planning = agent(change, call("change", what="it"))
+    async with open_session("memory:") as session:
+        paused = await planning.run("Change it", session=session)
+        await session.set_mode("plan")
+        await session.answer(paused.approvals[0].id, "allow")
+        result = await planning.resume(session)
+
+        assert (acted, session.mode) == ([], "plan")
+        assert [one.status for one in result.tool_calls] == ["denied"]
+
+
+@pytest.mark.row("P20")
+async def test_consent_to_a_plan_with_invalid_edits_ends_nothing(change, acted):
+    planning = agent(change, call("exit_plan", plan="One."), call("change", what="it"), policy=allow("change"))
+    async with open_session("memory:") as session:
+        await session.set_mode("plan")
+        (asked,) = (await planning.run("Change it", session=session)).approvals
+        await session.answer(asked.id, "allow", arguments={"plan": ""})
+        paused = await planning.resume(session)
+
+        assert (acted, session.mode, len(paused.approvals)) == ([], "plan", 1)
+
+
+@pytest.mark.row("P20")
+async def test_a_plan_that_a_person_has_edited_is_what_is_allowed(change, acted):
+    model = ScriptedModel([call("exit_plan", plan="One."), call("change", what="it"), text("Done.")])
+    planning = Agent(model, tools=[change, exit_plan_tool()], policy=allow("change"))
+    async with open_session("memory:") as session:
+        await session.set_mode("plan")
+        (asked,) = (await planning.run("Change it", session=session)).approvals
+        await session.answer(asked.id, "allow", arguments={"plan": "Two."})
+        await planning.resume(session)
+
+        assert (acted, session.mode) == (["it"], "ask")
+        assert "Two." in model.requests[1].messages[-1].results[0].content
+
+
+@pytest.mark.row("P20")
+@pytest.mark.parametrize(
+    "command", ["touch x", "ls > x", "ls | tee x", "A=1 ls", "git status; touch x", "find . -delete"]
+)
+async def test_a_line_of_shell_that_may_act_is_held_back_in_plan_mode(tmp_path, command):
+    lead = Agent(
+        ScriptedModel([call("shell", command=command), text("Done.")]), tools=[shell_tool(tmp_path)], policy=allow("*")
+    )
+    async with open_session("memory:") as session:
+        await session.set_mode("plan")
+        result = await lead.run("Go", session=session)
+
+    assert [one.status for one in result.tool_calls] == ["denied"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.row("P20")
+async def test_the_consent_to_one_plan_does_not_end_a_later_plan_mode(change, acted):
+    turns = (call("exit_plan", plan="One."), text("Done."), call("exit_plan", plan="One."), call("change", what="it"))
+    planning = agent(change, *turns, policy=allow("change"))
+    async with open_session("memory:") as session:
+        await session.set_mode("plan")
+        (asked,) = (await planning.run("Plan", session=session)).approvals
+        await session.answer(asked.id, "allow")
+        await planning.resume(session)
+        await session.set_mode("plan")
+        again = await planning.run("Again", session=session)
+
+        assert (acted, session.mode, len(again.approvals)) == ([], "plan", 1)
+
+
+@pytest.mark.row("P20")
+async def test_a_call_that_a_restart_would_run_again_is_held_back_in_plan_mode(tmp_path):
+    killed = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", DIES, str(tmp_path)], capture_output=True, timeout=120, check=False
+    )
+    assert killed.returncode == 9, killed.stderr
+    acted: list[str] = []
+
+    @tool(effect="idempotent")
+    async def change(what: str) -> str:
+        """Change something."""
+        acted.append(what)
+        return "changed"
+
+    async with open_session(tmp_path / "a.db", id="s") as session:
+        await session.set_mode("plan")
+        await Agent(ScriptedModel([text("Done.")]), tools=[change], policy=allow("change")).resume(session)
+        assert (acted, session.mode) == ([], "plan")
+
+
+DIES = """
+import asyncio, os, sys
+from treadle import Agent, allow, open_session, tool
+from treadle.testing import ScriptedModel, call
+
+@tool(effect="idempotent")
+async def change(what: str) -> str:
+    "Change something."
+    os._exit(9)
+
+async def main():
+    async with open_session(sys.argv[1] + "/a.db", id="s") as session:
+        await Agent(ScriptedModel([call("change", what="it")]), tools=[change], policy=allow("change")).run("Go", session=session)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.row("P20")
+@pytest.mark.parametrize("arguments", [None, {"plan": "Edited."}])
+async def test_an_approver_that_signs_as_a_person_ends_no_plan_mode(change, acted, arguments):
+    approver = lambda request: Answer(answer="allow", by="ada", arguments=arguments)
+    planning = agent(
+        change, call("exit_plan", plan="All."), call("change", what="it"), policy=allow("change"), approver=approver
+    )
     async with open_session("memory:") as session:
         await session.set_mode("plan")
         await planning.run("Change it", session=session)

@@ -224,3 +224,68 @@ def test_the_folder_that_holds_the_root_does_not_count():
 )
 def test_a_line_that_mentions_nothing_protected_is_not_hinted_at(text):
     assert not may_name_protected(text)
+
+
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf .", "rm -rf ./", "rm -r d/..", "rm --recursive .", "/bin/rm -fR .", "cd d && rm -rf ..", "mv . x", "mv d/sub x", "rm -rf d/sub",
+        "rm -rf d", "find . -delete", "find . -name config -delete", "find -delete", "git clean -fdx", "git -C . clean -fdx",
+        "rsync -a --delete src/ .", "rsync -a --delete-after src/ ./", "chmod -R 777 .", "chown -R me .", "cp -r d/sub x", "sudo rm -rf .",
+        "bash -c 'rm -rf .'", "true; rm -rf .", "rm -rf *", "rm -rf d*", "mv d* x", "chmod -R 777 [d]", "tar xf a.tar", "tar -zxvf a.tgz",
+        "tar --extract -f a.tar", "tar -xf a.tar -C d/sub", "tar -xf a.tar --directory=d/sub", "unzip -o a.zip", "unzip a.zip -d d/sub",
+        "patch -p1 < a.diff", "cpio -id < a.cpio", "7z x a.7z -od/sub", "cd d/sub && tar xf ../../a.tar",
+    ],
+)  # fmt: skip
+async def test_a_folder_is_not_taken_away_with_the_protected_files_in_it(tmp_path, command):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "config").write_text("old")
+    (tmp_path / "d" / "sub").mkdir(parents=True)
+    (tmp_path / "d" / "sub" / ".env").write_text("KEY=1")
+
+    for mode in MODES:
+        found = await outcome(call("shell", command=command), [shell_tool(tmp_path)], mode=mode, policy=allow("shell"))
+        assert found == "protected file", mode
+    assert (tmp_path / ".git" / "config").read_text() == "old"
+    assert (tmp_path / "d" / "sub" / ".env").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf build",
+        "mv build out",
+        "cp -r build out",
+        "chmod -R u+w build",
+        "find build -delete",
+        "rm a.txt",
+        "rm -rf b*",
+        "tar cf a.tar build",
+        "tar -tf a.tar; true",
+        "tar -xf a.tar -C build; true",
+        "unzip -l a.zip; true",
+        "unzip a.zip -d build; true",
+    ],
+)
+async def test_folders_without_protected_files_are_taken_away(tmp_path, command):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "a.py").write_text("x")
+    (tmp_path / "a.txt").write_text("x")
+
+    assert (
+        await outcome(call("shell", command=command), [shell_tool(tmp_path)], mode="bypass", policy=allow("shell"))
+        == "ok"
+    )
+
+
+@pytest.mark.parametrize("command", ["rm -rf d", "rm -rf d*", "mv d x", "tar xf a.tar -C d"])
+async def test_a_folder_with_more_in_it_than_is_looked_at_is_asked_about(tmp_path, command):
+    for number in range(60):
+        (tmp_path / "d" / f"p{number}").mkdir(parents=True)
+        for other in range(100):
+            (tmp_path / "d" / f"p{number}" / f"f{other}").touch()
+
+    found = await outcome(call("shell", command=command), [shell_tool(tmp_path)], mode="bypass", policy=allow("shell"))
+    assert found == "protected file"

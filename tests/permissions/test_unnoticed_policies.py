@@ -4,23 +4,12 @@ from typing import Any
 
 import pytest
 
-from pipeline_tools import Recorder, act, run_calls, statuses, types
+from pipeline_tools import Recorder, act, checked_call, run_calls, statuses, types
 from treadle import Decision, allow, can_use_tool, deny, first_of, shell_tool
-from treadle.messages import ToolCall
 from treadle.permissions.policies import UNDECIDED
 from treadle.testing import call
-from treadle.tools import CheckedCall
 
-CALL = CheckedCall(
-    call=ToolCall(id="c", name="act", arguments="{}"),
-    tool=act(Recorder()),
-    arguments={},
-    values={},
-    effect=act(Recorder()).effect_of({}),
-    position=0,
-    digest="",
-    key="",
-)
+CALL = checked_call(act(Recorder()))
 
 
 class Says:

@@ -763,7 +763,7 @@ async def test_an_option_is_a_field_and_none_takes_one_away() -> None:
         ({"temperature": object()}, "not plain JSON"),
         ({"server_tools": {"type": "web_search_20250305"}}, "server_tools must be a list of objects"),
         ({"server_tools": [{"name": "grep", "input_schema": {}}]}, "server_tools holds a function"),
-        ({"tools": []}, "may not set tools"),
+        ({"tools": []}, "must not contain tools"),
         ({"server_tools": ["web_search"]}, "server_tools must be a list of objects"),
         ({"cache_control": True}, "cache_control of an Anthropic model must be an object"),
         ({"thinking": True}, "thinking of an Anthropic model must be an object"),

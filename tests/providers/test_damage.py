@@ -1,4 +1,4 @@
-"""Damage: bytes that are not UTF-8, control characters and half surrogates. Text is mended; arguments never are."""
+"""Damage: bytes that are not UTF-8, control characters and half surrogates. Text is repaired; arguments never are."""
 
 import json
 
@@ -15,7 +15,7 @@ from treadle.messages import Text, ToolCall
 from treadle.ports import CallReady, ModelEnd, ModelRequest
 from treadle.testing import ScriptedModel
 from treadle.validation import NotJson, parse_arguments
-from treadle.validation.characters import damaged_json, is_damaged, joined, mended
+from treadle.validation.characters import damaged_json, is_damaged, joined, repaired
 
 MARK = "DAMAGE"
 """Stands for the damage in a stream that is still text."""
@@ -284,10 +284,10 @@ strange = st.text(alphabet=st.characters(exclude_categories=()), max_size=20)
 @given(strange)
 @settings(max_examples=300)
 def test_what_is_mended_can_be_stored_and_what_is_text_stays_as_it_is(words):
-    assert not is_damaged(mended(words))
-    assert isinstance(mended(words).encode(), bytes)
+    assert not is_damaged(repaired(words))
+    assert isinstance(repaired(words).encode(), bytes)
     if not is_damaged(words):
-        assert joined(words) == mended(words) == damaged_json(words) == words
+        assert joined(words) == repaired(words) == damaged_json(words) == words
 
 
 @pytest.mark.row("N03")

@@ -572,6 +572,18 @@ def test_encoded_messages_are_dropped_with_their_messages(count):
     assert model._requests._messages._encoded._bodies == {}
 
 
+def test_a_short_session_keeps_its_bytes_once():
+    """Its last body holds them: those of each message beside it would be the same again, for every session under way."""
+    model = OpenAIChat("m", api_key=None)
+    messages = (user_message("a task"), assistant(Text("on")), user_message("more"))
+
+    bodies = [model._requests.body(ModelRequest(messages=messages[:length])) for length in (1, 3)]
+
+    encoded = model._requests._messages._encoded
+    assert encoded._known == {}
+    assert [body.whole for body in encoded._bodies.values()] == bodies[1:]
+
+
 def test_a_session_is_sent_as_if_it_were_sent_for_the_first_time():
     """A long one's last body is extended where it only grew; whatever else became of it, the bytes are those of a new model."""
     old, empty, more = [user_message(f"{number}") for number in range(40)], tool(), user_message("more")
@@ -1218,3 +1230,12 @@ async def test_recorded_answers_are_read_as_a_simple_reader_reads_them(recording
 async def test_http_at_its_oddest_is_a_model_error(script):
     with pytest.raises(ModelError):
         await ask(script)
+
+
+@pytest.mark.row("PF24")
+async def test_a_stream_that_ends_with_done_and_no_finish_reason_is_complete_and_one_that_breaks_off_is_not():
+    half = chunk(content="Half")
+
+    assert (await end_of(answer(half + DONE))).parts == (Text(text="Half"),)
+    with pytest.raises(IncompleteStream):
+        await end_of(answer(half))

@@ -17,6 +17,7 @@ from treadle.errors import ConfigurationError, SandboxUnavailable
 from treadle.sandboxes import launcher
 from treadle.sandboxes.confinement import Confinement
 from treadle.sandboxes.runners import Bubblewrap, Landlock, find_sandbox
+from treadle.sandboxes.starting import FAILED, MARKS, started
 from treadle.tools import Command, ProcessResult
 
 PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
@@ -329,3 +330,19 @@ def test_it_holds_for_another_user_too(kind: Kind, tmp_path: Path):
     assert shadow[0] != 0
     assert not (tmp_path / "evil").exists(), outside
     assert "all" not in forks[1]
+
+
+@pytest.mark.parametrize("plan", [{}, {"by": "the launcher"}])
+def test_a_program_does_not_start_without_its_limits_or_its_control_group(tmp_path: Path, plan: dict[str, object]):
+    program = ("sh", "-c", "ulimit -t; ulimit -Ht; ulimit -c; touch ran")
+    limited = started(plan, program, {"CPU": 7, "FSIZE": 4096}, [])
+    done = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout.split() == ["7", "8", "0"]
+    (tmp_path / "ran").unlink()
+
+    lost = started(plan, program, {"CPU": 7}, [str(tmp_path / "no-group")])
+    done = subprocess.run(lost, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+
+    assert (done.returncode, done.stdout) == (FAILED, "")
+    assert done.stderr.startswith(MARKS)
+    assert list(tmp_path.iterdir()) == []

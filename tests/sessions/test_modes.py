@@ -12,6 +12,7 @@ from pipeline_tools import Recorder, act, content, read, statuses, tool_of, type
 from treadle import Agent, ConfigurationError, Decision, allow, ask, deny, open_session
 from treadle.errors import SessionNotActive
 from treadle.journals.memory import MemoryJournal
+from treadle.sessions.session import Session
 from treadle.testing import Gate, ScriptedModel, Turn, call, text
 from treadle.tools import MODES
 
@@ -243,3 +244,91 @@ async def test_a_policy_that_interrupts_in_the_new_mode_stops_the_run() -> None:
 
     assert (result.reason, recorder.runs) == ("cancelled", 0)
     assert statuses(result) == ["ok", "denied"]
+
+
+class ChangesBehind(MemoryJournal):
+    """A store in which a change of mode is stored right behind an event of one type, of the call `a`."""
+
+    def __init__(self, behind: str) -> None:
+        super().__init__()
+        self.behind = behind
+        self.session: Session | None = None
+        self.queued = asyncio.Event()
+
+    async def append(self, session_id: str, events: Any, **words: Any) -> None:
+        if any((event.type, event.call_id) == (self.behind, "a") for event in events):
+            assert self.session is not None
+            await self.session.set_mode("plan")
+            await self.queued.wait()
+            await passes()
+        if any(event.type == "mode.changed" for event in events):
+            await passes()
+        await super().append(session_id, events, **words)
+
+    async def inbox(self, session_id: str) -> Any:
+        left = await super().inbox(session_id)
+        if left:
+            self.queued.set()
+        return left
+
+
+async def passes() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def run_with_a_change_behind(event: str, turn: Any, *tools: Any) -> Any:
+    journal = ChangesBehind(event)
+    async with open_session(journal, id="s") as session:
+        journal.session = session
+        agent = Agent(ScriptedModel([turn, text("Done.")]), tools=list(tools), policy=allow("*"))
+        result = await asyncio.wait_for(agent.run("go", session=session), 30)
+        await check_session(session)
+        return result
+
+
+@pytest.mark.row("R-MODE")
+async def test_no_call_starts_by_the_mode_before_while_its_change_is_being_stored() -> None:
+    recorder = Recorder()
+    tools = [act(Recorder(), "send", permission=None), act(recorder, "pay", permission=None)]
+    result = await run_with_a_change_behind("tool.finished", [call("send", id="a"), call("pay", id="b")], *tools)
+
+    assert (statuses(result), recorder.runs) == (["ok", "denied"], 0)
+
+
+@pytest.mark.row("R-MODE")
+async def test_no_action_is_decided_by_the_mode_before_while_its_change_is_being_stored() -> None:
+    decisions = []
+
+    async def asks(arguments: Any, ctx: Any) -> str:
+        decisions.append(await ctx.decide("pay", {}))
+        return "asked"
+
+    await run_with_a_change_behind("tool.started", [call("asks", id="a")], read(asks, "asks"))
+
+    assert [(one.kind, one.mode) for one in decisions] == [("deny", "plan")]
+
+
+@pytest.mark.row("R-MODE")
+async def test_no_call_starts_early_by_the_mode_before_while_its_change_is_being_stored() -> None:
+    gate, first, second = Gate(), Recorder(), Recorder()
+    turn = Turn(calls=(call("look", id="a"), call("see", id="b")), gate=gate, hold_after_call=1)
+
+    class OnlyInAskMode:
+        def decide(self, call: Any, session: Any) -> Decision:
+            return Decision(kind="allow" if session.mode == "ask" or call.name == "look" else "deny")
+
+    journal = ChangesBehind("tool.started")
+    async with open_session(journal, id="s") as session:
+        journal.session = session
+        tools = [read(first, "look"), read(second, "see")]
+        agent = Agent(
+            ScriptedModel([turn, text("Done.")]),
+            tools=tools,
+            policy=OnlyInAskMode(),
+            subscribers=[lambda event: gate.open() if event.type == "mode.changed" else None],
+        )
+        result = await asyncio.wait_for(agent.run("go", session=session), 30)
+        await check_session(session)
+
+    assert (statuses(result), first.runs, second.runs) == (["ok", "denied"], 1, 0)

@@ -34,7 +34,7 @@ from treadle.state.adding_up import add_up
 from treadle.state.doubts import resolution_message
 from treadle.state.inbox import LeftAnswer
 from treadle.testing import ScriptedModel, call, text
-from treadle.validation.characters import joined, mended
+from treadle.validation.characters import joined, repaired
 
 # --- records are whole
 
@@ -198,7 +198,7 @@ async def test_what_was_asked_beside_the_steps_is_explained_with_all_that_it_use
 def test_the_bytes_of_a_character_that_came_one_by_one_are_that_character(character: str) -> None:
     halves = "".join("\udfff" + chr(0xDC00 + byte) for byte in character.encode())
 
-    assert joined(f"a{halves}b") == mended(f"a{halves}b") == f"a{character}b"
+    assert joined(f"a{halves}b") == repaired(f"a{halves}b") == f"a{character}b"
 
 
 def test_a_compaction_is_stored_with_words_that_every_journal_can_hold() -> None:

@@ -1,10 +1,13 @@
 """Variants of attacks, in quoting, nesting, encoding and spelling: none is allowed, whatever its form."""
 
+import base64
+import os
 import random
 
 import pytest
 
-from treadle import CheckedCall, ToolCall, allow, deny, first_of, shell_tool, writing_tools
+from pipeline_tools import checked_call
+from treadle import allow, deny, first_of, shell_tool, writing_tools
 from treadle.permissions.policies import decide
 from treadle.permissions.protection import with_protection
 from treadle.resolve import memory_session
@@ -13,19 +16,6 @@ pytest.importorskip("tree_sitter_bash")
 
 SEEDS = range(12)
 TRIES = 60
-
-
-def checked(tool, **arguments) -> CheckedCall:
-    return CheckedCall(
-        call=ToolCall(id="c", name=tool.name, arguments="{}"),
-        tool=tool,
-        arguments=arguments,
-        values=arguments,
-        effect=tool.effect_of(arguments),
-        position=0,
-        digest="",
-        key="",
-    )
 
 
 def quoted(word: str, rng: random.Random) -> str:
@@ -68,7 +58,7 @@ async def test_no_variant_of_a_denied_command_is_allowed(tmp_path, seed):
         line = " ".join([quoted(program, rng), *(quoted(one, rng) for one in ("-rf", "x"))])
         for _ in range(rng.randrange(3)):
             line = nested(line, rng)
-        decided = await decide(policy, checked(tool, command=line), session)
+        decided = await decide(policy, checked_call(tool, command=line), session)
         assert decided.kind in ("deny", "ask"), line
 
 
@@ -114,7 +104,7 @@ async def test_no_variant_of_a_denied_path_is_allowed(tmp_path, seed):
         line = rng.choice(readers).format(quoted(rng.choice(paths), rng))
         for _ in range(rng.randrange(2)):
             line = nested(line, rng)
-        decided = await decide(policy, checked(tool, command=line), session)
+        decided = await decide(policy, checked_call(tool, command=line), session)
         assert decided.kind in ("deny", "ask"), line
 
 
@@ -135,29 +125,134 @@ async def test_no_variant_of_an_allowed_prefix_lets_another_command_in(tmp_path,
             line = nested(line, rng)
         if line.startswith('echo "') and line.endswith("| sh"):
             continue
-        decided = await decide(policy, checked(tool, command=line), session)
+        decided = await decide(policy, checked_call(tool, command=line), session)
         assert decided.kind in ("deny", "ask"), line
 
 
 @pytest.mark.row("D-VARIANTS", "D-PROTECTED")
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [*SEEDS, *map(int, filter(None, os.environ.get("TREADLE_VARIANTS", "").split(",")))])
 async def test_no_variant_of_a_protected_path_is_written(tmp_path, seed):
     (tmp_path / "d").mkdir()
     (tmp_path / "l").symlink_to(".git")
-    rng, session = random.Random(seed), await memory_session()
+    (tmp_path / "d" / "up").symlink_to("../.git")
+    session = await memory_session()
     write, shell = writing_tools(tmp_path)[0], shell_tool(tmp_path)
 
-    for _ in range(TRIES):
+    for number in range(TRIES):
+        # Each try draws from its own numbers, and never for the folder's name: what is tried is the same wherever the test runs.
+        rng = random.Random(1_000_000 * seed + number)
         name = rng.choice(
-            (".git/hooks/pre-commit", ".git/config", ".treadle/config.toml", ".bashrc", ".envrc", "a.pth", "l/config")
+            (".git/hooks/pre-commit", ".git/config", ".treadle/config.toml", ".bashrc", ".envrc", "a.pth", *LINKS)
         )
-        name = "".join(one.upper() if rng.random() < 0.3 and not name.startswith("l/") else one for one in name)
-        path = rng.choice(("", "./", "d/../", "d/.././", f"{tmp_path}/", "//./"[2:])) + name
+        name = "".join(one.upper() if rng.random() < 0.3 and name not in LINKS else one for one in name)
+        before = rng.choice(("", "./", "d/../", "d/.././", f"{tmp_path}/", ".//"))
+        spelled = expanding(name, rng) if rng.random() < 0.4 else quoted(name, rng)
         for call in (
-            checked(write, path=path, content="x"),
-            checked(shell, command=nested(f"touch {quoted(path, rng)}", rng)),
-            checked(shell, command=f"echo x > {path}"),
+            checked_call(write, path=before + name, content="x"),
+            checked_call(shell, command=nested(f"touch {before}{spelled}", rng)),
+            checked_call(shell, command=f"echo x > {before}{name}"),
+            checked_call(shell, command=f"echo x > {before}{expanding(name, rng)}"),
         ):
             decided = await decide(allow("*"), call, session)
             held = with_protection(decided, call, session.state.facts.values)
             assert held.kind == "ask", call.arguments
+
+
+LINKS = ("l/config", "d/up/config", "d/up/hooks/x")
+
+
+def expanding(name: str, rng: random.Random) -> str:
+    """Spell a name so that the shell has to expand it."""
+    at = rng.randrange(len(name) + 1)
+    head, tail = name[:at], name[at:]
+    first, slash, rest = name.partition("/")
+    forms = (
+        *(f"{head}{nothing}{tail}" for nothing in NOTHING),
+        f"$PWD/{name}",
+        f"{{x,{name}}}",
+        f"{{{head},x}}{tail}",
+        f"{first[:-1]}?{slash}{rest}" if slash else f"$(printf %s {name})",
+        f"{first}*{slash}{rest}" if slash else f"`printf %s {name}`",
+        f"{first[:-1]}[{first[-1]}]{slash}{rest}" if slash else f"${{X:-{name}}}",
+        f"$(echo {base64.b64encode(name.encode()).decode()} | base64 -d)",
+        f"$(printf '{octal(name)}')",
+        f"${{X:-{head}}}{tail}",
+    )
+    return rng.choice(forms)
+
+
+def octal(text: str) -> str:
+    return "".join(f"\\{ord(one):03o}" for one in text)
+
+
+NOTHING = (
+    "$(:)",
+    "`:`",
+    "$@",
+    "$*",
+    "${x:-}",
+    "${x}",
+    "$x",
+    '"$x"',
+    "''",
+    '""',
+    "$''",
+    '$""',
+    "${x#y}",
+    "$(true)",
+    "${@}",
+    "\\\n",
+    '"\\\n"',
+)
+"""What a shell takes away."""
+
+
+@pytest.mark.row("D-VARIANTS", "D-PROTECTED")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "X=$(echo LmdpdC9jb25maWc= | base64 -d); touch $X", "echo l/config | xargs touch", "echo bC9jb25maWc= | base64 -d | xargs touch",
+        'eval "touch $X"', "sh -c 'touch l$(:)/config'", "sh <<'E'\ntouch l$(:)/config\nE", "echo 'touch l$(:)/config' | sh",
+        "cd d; A=1 touch up/config", "cd d && touch u*/config", "A=1 env -C d touch up/config", "env -C d touch up/config",
+        "A=1; cd d; cd e; touch up2/config", 'f() { touch "$1"; }; f x', "for f in l/*; do echo x > $f; done", "touch ~+/l/config",
+        'read X < d/name; touch "$X"', "cp x {d/up,o}/config", "shopt -s dotglob; touch */config", "touch */config", "touch d/*/config",
+        "printf x > $(printf l)/config", "bash -s < d/name", "base64 -d < d/name | sh", "tee l$IFS/config", "trap 'touch $X' EXIT",
+        "find d -maxdepth 0 -exec sh -c 'touch $0/up/config' {} \\;", "while read x; do touch $x; done < d/name", "touch \\\nl/config",
+        "touch l\\\n/config", 'touch "l\\\n/config"', 'cd "$(printf .g)it" && touch config', "pushd d; A=1 touch up/config",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("policy", ["*", "shell"])
+async def test_what_a_line_writes_is_never_left_to_what_the_shell_makes_of_a_word(tmp_path, line, policy):
+    (tmp_path / "d" / "e").mkdir(parents=True)
+    (tmp_path / "l").symlink_to(".git")
+    (tmp_path / "d" / "up").symlink_to("../.git")
+    (tmp_path / "d" / "e" / "up2").symlink_to("../../.git")
+    (tmp_path / ".git").mkdir()
+    session = await memory_session()
+
+    call = checked_call(shell_tool(tmp_path), command=line)
+    held = with_protection(await decide(allow(policy), call, session), call, session.state.facts.values)
+
+    assert (held.kind, held.rule) == ("ask", "protected file")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "for f in *.py; do wc -l $f; done", "echo $HOME", "echo done: $?", "rm -rf build/*", "mkdir -p src/{a,b}", "touch x-{1,2}",
+        'git commit -m "$(cat d/message)"', "cat d/* | sort > out", "if test -f x; then touch y; fi", "ls *.py && touch y", "A=1 touch y",
+        "awk '{print $1}' d/name > out", "sed -i 's/^x$/y/' d/name", "printf '%s' \"$HOME\"", "cp d/*.py build/", "(cd d && touch y)", "touch '$X'",
+        "cat <<'E' > y\n$X\nE",
+    ],
+)  # fmt: skip
+async def test_a_line_whose_written_files_are_clear_is_not_asked_about(tmp_path, line):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "name").write_text("x")
+    (tmp_path / "d" / "a.py").write_text("x")
+    (tmp_path / ".git").mkdir()
+    session = await memory_session()
+
+    call = checked_call(shell_tool(tmp_path), command=line)
+    held = with_protection(await decide(allow("*"), call, session), call, session.state.facts.values)
+
+    assert held.kind == "allow", held.reason

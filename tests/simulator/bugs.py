@@ -28,7 +28,7 @@ class Bug(NamedTuple):
 
 
 BUGS = (
-    Bug("an intent is not synced before its call acts", "engine/tool_calls/execution.py", "durable=_acts(calls))", "durable=False)"),
+    Bug("an intent is not synced before its call acts", "engine/tool_calls/execution.py", "durable=_acts(calls),", "durable=False,"),
     Bug(
         "a call in doubt runs again and nobody is asked",
         "engine/tool_calls/recovery.py",

@@ -30,6 +30,8 @@ __all__ = ["People"]
 DAY = 86_400.0
 PATIENCE_SECONDS = 4 * 3600.0
 """After so long a run is taken for one that never ends."""
+_STRETCHES_TO_REST = 24
+"""So often a session continues in the end: an agent called by an agent may ask a person at each of its steps."""
 
 
 class People:
@@ -102,7 +104,7 @@ class People:
         life.calm()
         await life.pause(120.0)
         for session_id in self._sessions:
-            for _ in range(6):
+            for _ in range(_STRETCHES_TO_REST):
                 process = life.new_process()
                 task = process.spawn(self._settle(process, session_id))
                 life.timeline.call_later(PATIENCE_SECONDS, self._lose_patience, process)

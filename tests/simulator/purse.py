@@ -91,8 +91,7 @@ class Purse:
         account.closes.clear()
         if account.is_live or self._life.is_degraded:
             self._take_back(process, event.run_id or "", account)
-        if event.budget is not None:
-            account.limits = budget_from(event.budget)
+        account.limits = _limits_of(process, event)
         account.is_live = True
         self._at[process.name] = account
 
@@ -162,6 +161,16 @@ class Purse:
         limit = account.limits.max_tool_calls
         if limit is not None and len(account.calls) > limit and account.is_judged and not _began_before(process, place):
             self._life.judge.blame(f"{len(account.calls)} calls were sent in a run with max_tool_calls={limit}")
+
+
+def _limits_of(process: "Process", event: RunStarted | RunResumed) -> Budget:
+    """Return the limits that hold for a run: its last ones. A process may have stored them and died before it told anybody."""
+    stored = process.store.shelves[event.session_id].events
+    of_run = (
+        one for one in reversed(stored) if isinstance(one, RunStarted | RunResumed) and one.run_id == event.run_id
+    )
+    given = (one.budget for one in (event, *of_run) if one.budget is not None)
+    return budget_from(next(given, {}))
 
 
 def _began_before(process: "Process", place: tuple[str, str]) -> bool:

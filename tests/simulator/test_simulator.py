@@ -15,6 +15,8 @@ from simulator.plan import PAIRS
 
 LIVES = 10_000
 CHUNKS = 8
+FOUND = (6004994, 6017032, 6027127, 6039039, 6550043, 6556865)
+"""Seeds beyond the ten thousand that broke a promise, or that were judged wrongly, at some time."""
 TESTS = Path(__file__).resolve().parent.parent
 
 
@@ -44,6 +46,12 @@ def test_ten_thousand_lives_break_no_promise(number: int):
 
     assert lives["lives"] == LIVES // CHUNKS
     assert [f"seed {seed}: {sentence}" for seed, sentence in lives["violations"]] == []
+
+
+@pytest.mark.row("H22")
+@pytest.mark.parametrize("seed", FOUND)
+def test_a_life_that_once_broke_a_promise_breaks_none(seed: int):
+    assert simulate("--first", str(seed), "--lives", "1")["violations"] == []
 
 
 @pytest.mark.row("H22")

@@ -193,3 +193,34 @@ async def test_it_asks_unless_its_host_is_allowed(site: Any):
     for rule in ("fetch(127.0.0.1)", "fetch(127.*)"):
         denied = await agent(first_of(deny(rule), allow("*"))).run("go")
         assert [one.status for one in denied.tool_calls] == ["denied"]
+
+
+SPELLINGS = (
+    "127.0.0.1", "127.1", "2130706433", "0x7f.0.0.1", "0x7F000001", "0177.0.0.1", "127.0.0.1.", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]",
+    "\uff11\uff12\uff17.0.0.1", "127\u30020\u30020\u30021",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("spelled", SPELLINGS)
+@pytest.mark.parametrize(
+    "rule", ["fetch(host=127.0.0.1)", "fetch(host=127.1)", "fetch(host=2130706433)", "WebFetch(domain:127.0.0.1.)"]
+)
+async def test_a_rule_on_a_host_holds_for_each_spelling_of_it(spelled: str, rule: str):
+    tool = fetch_tool(allowed_networks=["127.0.0.0/8"])
+    script = ScriptedModel([call("fetch", url=f"http://{spelled}:1/"), text("Done.")])
+
+    result = await Agent(script, tools=[tool], policy=first_of(deny(rule), allow("fetch"))).run("Go")
+
+    assert [one.status for one in result.tool_calls] == ["denied"]
+
+
+@pytest.mark.parametrize("host", ["Example.COM", "example.com.", "EXAMPLE.com", "\uff45xample.com"])
+@pytest.mark.parametrize(
+    "rule", ["fetch(host=Example.com)", "fetch(host=*.COM)", "WebFetch(domain:EXAMPLE.com)", "fetch(host=example.com.)"]
+)
+async def test_letters_and_dots_do_not_hide_a_host_from_its_rule(host: str, rule: str):
+    script = ScriptedModel([call("fetch", url=f"http://{host}/"), text("Done.")])
+
+    result = await Agent(script, tools=[fetch_tool()], policy=first_of(deny(rule), allow("fetch"))).run("Go")
+
+    assert [one.status for one in result.tool_calls] == ["denied"]

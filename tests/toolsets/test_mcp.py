@@ -170,6 +170,25 @@ async def test_a_question_of_the_server_waits_for_a_person_and_the_answer_reache
     assert json.loads(results(result)[0].content) == {"action": "accept", "content": {"size": 12}}
 
 
+async def test_a_person_knows_before_the_answer_what_the_first_call_of_a_tool_that_acts_came_to(folder):
+    async with open_session(folder / "journal.db") as session:
+        result, _ = await run(raw(folder), call("mcp__raw__ask", id="c1"), session=session)
+
+    assert result.message.count("Your answer calls the tool again") == 1
+    assert '{"action": "cancel"}' in result.message.partition("ended the first call with:")[2]
+
+
+async def test_a_question_of_a_read_or_of_the_newest_version_says_nothing_of_a_first_call(folder):
+    reads = raw(folder, effects={"ask": "read"})
+    result, _ = await run(reads, call("mcp__raw__ask", id="c1"))
+    assert result.reason == "input_required"
+    assert "again" not in result.message
+
+    result, _ = await run(raw(folder, "modern"), call("mcp__raw__ask"))
+    assert result.reason == "input_required"
+    assert "again" not in result.message
+
+
 async def test_a_question_of_the_server_is_put_to_the_function_that_asks(folder):
     asked = []
 

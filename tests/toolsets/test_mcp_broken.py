@@ -27,7 +27,7 @@ async def failure_of(server) -> str:
 
 
 async def test_a_server_that_never_introduces_itself_is_given_up(folder):
-    assert "did not introduce itself within 1 seconds" in await failure_of(raw(folder, "mute", connect_seconds=1))
+    assert "did not answer `initialize` within 1 seconds" in await failure_of(raw(folder, "mute", connect_seconds=1))
 
 
 async def test_a_server_that_crashes_at_the_start_is_reported_with_its_last_words(folder):

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from pipeline_tools import paying
 from treadle import Agent, ConfigurationError, JournalError, open_journal, open_session, tool
 from treadle.ports import Dispatcher
 from treadle.testing import ScriptedModel, call, text
@@ -41,23 +42,9 @@ async def taken(dispatcher: Dispatcher) -> str:
 
 async def test_workers_share_the_tasks_of_a_queue_and_each_is_carried_out_once(postgres_url: str) -> None:
     done: Counter[str] = Counter()
-
-    @tool(effect="unsafe", permission="allow")
-    async def pay(invoice: str) -> str:
-        """Pay."""
-        done[invoice] += 1
-        return "paid"
-
-    def paying() -> Agent:
-        def answer(request: Any) -> Any:
-            task = request.messages[0].text
-            return text("paid") if request.messages[-1].role == "tool" else call("pay", invoice=task)
-
-        return Agent(ScriptedModel([answer]), tools=[pay])
-
     async with (
-        working(postgres_url, paying, name="one", concurrency=3),
-        working(postgres_url, paying, name="two", concurrency=3),
+        working(postgres_url, paying(done), name="one", concurrency=3),
+        working(postgres_url, paying(done), name="two", concurrency=3),
     ):
         ids = [await submit(postgres_url, "clerk", f"invoice {n}", tenant=f"t{n % 3}") for n in range(12)]
         answers = [await result(postgres_url, session_id, timeout=60) for session_id in ids]

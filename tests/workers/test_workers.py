@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pipeline_tools import paying
 from treadle import (
     Agent,
     Budget,
@@ -91,19 +92,7 @@ async def test_the_same_key_twice_is_one_session_of_a_tenant(address: str) -> No
 async def test_many_workers_share_the_tasks_and_each_is_carried_out_once(address: str) -> None:
     done: Counter[str] = Counter()
 
-    @tool(effect="unsafe", permission="allow")
-    async def pay(invoice: str) -> str:
-        """Pay."""
-        done[invoice] += 1
-        return "paid"
-
-    def make() -> Agent:
-        def answer(request: Any) -> Any:
-            task = request.messages[0].text
-            return text("paid") if request.messages[-1].role == "tool" else call("pay", invoice=task)
-
-        return Agent(ScriptedModel([answer]), tools=[pay])
-
+    make = paying(done)
     ids = [await submit(address, "clerk", f"invoice {n}") for n in range(30)]
     async with (
         working(address, {"clerk": make}, name="one", concurrency=3),

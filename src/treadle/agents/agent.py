@@ -344,7 +344,7 @@ class Agent(Generic[Deps, Output]):
 
         parameters = {
             "type": "object",
-            "properties": {"task": {"type": "string", "minLength": 1, "description": "The whole task, in words."}},
+            "properties": {"task": {"type": "string", "minLength": 1, "description": "The whole task, as text."}},
             "required": ["task"],
             "additionalProperties": False,
         }
@@ -381,7 +381,7 @@ class Agent(Generic[Deps, Output]):
     def describe(self) -> dict[str, Any]:
         """Return the agent as it was built, as one JSON object: model, tools with their schemas, policy, limits, guards, hooks.
 
-        Equal agents have equal descriptions, in every process. Functions and objects of your own are told by module and name.
+        Equal agents have equal descriptions, in every process. Functions and objects of your own are named by module and name.
         Secrets are redacted; keys, headers and addresses of the model are left out.
 
         Raises:

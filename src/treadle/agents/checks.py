@@ -213,7 +213,7 @@ def require_type(option: str, value: object, kind: type) -> None:
 
 
 def _require(option: str, value: object, method: str) -> None:
-    # A port is whatever has its methods: told here, and not by an AttributeError in the middle of a run.
+    # A port is whatever has its methods: reported here, and not by an AttributeError in the middle of a run.
     if not callable(getattr(value, method, None)):
         raise ConfigurationError(f"{option} must have the method {method}(); got {shown(value)}.")
 

@@ -189,7 +189,7 @@ def _broken_functions(tool: Tool, arguments: JsonObject) -> Iterator[tuple[str, 
         except Exception as problem:  # noqa: BLE001 - a stranger's function: whatever it raises is what is reported
             yield (
                 word,
-                f"`{word}` of these arguments raises {type(problem).__name__}: {problem}. So {closed[word]}. Mend the function.",
+                f"`{word}` of these arguments raises {type(problem).__name__}: {problem}. So {closed[word]}. Fix the function.",
             )
 
 
@@ -219,7 +219,7 @@ def _check_result(tool: Tool, example: ToolExample, contracts: Contracts) -> Ite
     for row in contracts.drift(tool, value)[:_MOST_ROWS]:
         yield (
             str(row.get("field", "")),
-            f"The recorded result no longer fits `output_schema`: {_said(row)}. Mend the tool, or record the example again.",
+            f"The recorded result no longer fits `output_schema`: {_said(row)}. Fix the tool, or record the example again.",
         )
     limit, length = tool.result_limit, len(_text_of(value))
     if limit is not None and length > limit:
@@ -270,7 +270,7 @@ async def _run_again(tool: Tool, where: str, example: ToolExample) -> list[ToolF
     now = _returned(result)
     if example.has_result and now != example.result:
         return found(
-            f"It returned {shown(now)} now; recorded is {shown(example.result)}. Mend the tool, or record the example again."
+            f"It returned {shown(now)} now; recorded is {shown(example.result)}. Fix the tool, or record the example again."
         )
     return []
 

@@ -44,7 +44,7 @@ class Subagent(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=
     description: str
     """What it is good for. The caller's model reads this."""
     instructions: str
-    """What it is told to be and do."""
+    """Its system prompt: what it is and does."""
     tools: tuple[str, ...] | None = None
     """Names of the tools that it has of those of its caller; None for all of them. It never has others."""
     deny: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Subagent(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=
         for name in ("description", "instructions"):
             value = getattr(self, name)
             if not isinstance(value, str) or not value.strip():
-                raise ConfigurationError(f"The subagent {self.name!r} needs a {name} in words; got {shown(value)}.")
+                raise ConfigurationError(f"The subagent {self.name!r} needs a {name}, as a string; got {shown(value)}.")
         for name in ("tools", "deny"):
             msgspec.structs.force_setattr(self, name, self._names(name, getattr(self, name)))
         if self.effect not in ("read", "unsafe"):
@@ -258,7 +258,7 @@ def _yaml() -> ModuleType:
         import yaml  # type: ignore[import-untyped]  # noqa: PLC0415
     except ImportError:
         raise ConfigurationError(
-            "Definitions as Markdown and YAML need PyYAML: pip install 'treadle[agents]', or write them as JSON."
+            "Definitions as Markdown and YAML need PyYAML: pip install '.[agents]' in the project's folder, or write them as JSON."
         ) from None
     module: ModuleType = yaml
     return module

@@ -27,7 +27,7 @@ _DERIVED = {"fingerprint", "index", "policies_above"}
 def description_of(about: AgentSpec, model: Model) -> dict[str, Any]:
     """Return everything that an agent was built from: equal agents have equal descriptions, in every process.
 
-    A function or an object of a program's own is told by its module and name. Secrets are redacted, and a model's key, headers
+    A function or an object of a program's own is described by its module and name. Secrets are redacted, and a model's key, headers
     and address are left out.
     """
     parts = {"model": _model(model), **_fields(about, 0)}

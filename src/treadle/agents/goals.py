@@ -64,7 +64,7 @@ class GoalResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
         found = (
             "was not run"
             if last is None
-            else f"said no, with exit code {last.exit_code}"
+            else f"failed with exit code {last.exit_code}"
             if not last.passed
             else "passed"
         )
@@ -236,7 +236,7 @@ class GoalWork:
             return None
         return (
             f"The objective is not reached: {self.goal.validation} does not pass (exit code {check.exit_code}). "
-            f"It says:\n{check.output or '(nothing)'}\nGo on."
+            f"Its output:\n{check.output or '(nothing)'}\nContinue."
         )
 
     async def _check(self, trigger: str, step: int) -> GoalChecked:
@@ -343,7 +343,11 @@ async def _command_passes(goal: Goal, root: str | Path) -> Any:
     """Run the goal's command. One that cannot be started, or does not end in time, has not passed."""
     try:
         ran = await run_process(
-            ["bash", "-c", goal.validation], cwd=root, timeout=goal.validation_seconds, max_bytes=20_000
+            # pipefail: `pytest | tail` would pass whatever pytest says.
+            ["bash", "-o", "pipefail", "-c", goal.validation],
+            cwd=root,
+            timeout=goal.validation_seconds,
+            max_bytes=20_000,
         )
     except (OSError, TreadleError) as error:
         return _Ran(passed=False, code=None, output=f"The validation could not be run: {error}")

@@ -18,21 +18,36 @@ __all__ = ["Goal", "StopRules", "load_goal"]
 _LEAST_WORDS = 3
 _VAGUE = re.compile(
     r"\b(something|stuff|things|somehow|whatever|etc|tbd|todo|tba|various|misc|as needed|if possible|and so on|"
-    r"better|nicer|improve everything|clean ?up everything|make progress|backlog)\b|\?\?|^\s*\W*\s*$",
+    r"better|nicer|improve everything|clean ?up everything|make progress|backlog|good enough|keep going|"
+    r"what(?:ever)? (?:is|seems) (?:needed|necessary|right)|everything (?:is|works|that)|"
+    r"works? (?:well|fine|properly|correctly|as expected)|"
+    r"(?:improve|optimi[sz]e|enhance) (?:the )?(?:overall )?(?:quality|performance|code|codebase|project|app|application|system)|"
+    r"(?:tidy|clean)(?:ing)? ?up (?:the |this |our |my )?(?:code|codebase|project|repo|repository)|"
+    r"(?:handle|work on|work through|fix|address|resolve|deal with|take care of|do) (?:all|every|any)(?: of)?(?: the)?"
+    r"(?: open| remaining| known| other)? (?:issues?|bugs?|tickets?|problems?|tasks?))\b|\?\?|^\s*\W*\s*$",
     re.IGNORECASE,
 )
 _VERBS = (
     "add analyse analyze archive book build change check clean close collect compare convert correct create delete deploy "
-    "describe design document draft email ensure extend extract file find fix implement import improve install integrate "
-    "investigate list measure mend merge migrate move open optimise optimize order organise organize pay plan port prepare "
+    "deliver describe design document draft email ensure extend extract file find fix implement import improve install integrate "
+    "inform investigate list measure mend merge migrate move notify open optimise optimize order organise organize pay plan port prepare "
     "publish redesign reduce refactor release remove rename replace report research resolve review rewrite run schedule send "
-    "set sort split summarise summarize switch test train translate update upgrade verify write"
+    "set ship sort split start stop summarise summarize switch test train translate tidy update upgrade verify write"
 )
+_NEXT = r"(?:\band\b|\bthen\b|[;,&+/]|\balso\b|\bplus\b|\bas well as\b|\bafterwards\b|\bbefore that\b)"
 _SECOND = re.compile(
-    rf"(?:\band\b|\bthen\b|;|,|\balso\b|\bplus\b|\bas well as\b)\s+(?:also\s+|then\s+)?(?:{'|'.join(_VERBS.split())})\b",
+    rf"{_NEXT}(?:\s+(?:also|then|afterwards|later|finally|after that))*,?\s+(?:{'|'.join(_VERBS.split())})\b",
+    re.IGNORECASE,
+)
+_STATE = r"(?:is|are|has|have|pass|passes|exists?|works?|returns?|says?|holds?|runs?|builds?|succeeds?|reads|shows?)"
+_SECOND_CLAUSE = re.compile(
+    rf"\b{_STATE}\b.*(?:\band\b|;|&)\s+(?!(?:it|its|they|their|that|this|which|nothing)\b)(?:[\w.'-]+\s+){{1,4}}?{_STATE}\b",
     re.IGNORECASE,
 )
 _LIST_LINE = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+\S", re.MULTILINE)
+_NUMBERED = re.compile(r"(?:^|\s)\(?(\d+|[a-d])[.)]\s+\S")
+_VERB_LINE = re.compile(rf"^\s*(?:{'|'.join(_VERBS.split())})\b", re.IGNORECASE | re.MULTILINE)
+_WORD = re.compile(r"\w{2,}")
 _SENTENCE = re.compile(r"[.!?](?:\s+)(?=[A-Z])")
 
 
@@ -63,7 +78,7 @@ class Goal(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=Name
             validation="pytest -q tests/parser",
             budget=Budget(max_model_turns=200, max_total_cost=5),
             checkpoint_every=10,
-            plan=["Read the failing tests", "Mend the parser"],
+            plan=["Read the failing tests", "Fix the parser"],
             stop_rules=StopRules(false_claims=5),
         )
 
@@ -76,7 +91,7 @@ class Goal(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=Name
     done_condition: str
     """When it is reached, in words that can be checked."""
     validation: str
-    """The command that checks it: exit code 0 means reached. Run by bash in the root folder, with the person's rights."""
+    """The command that checks it: exit code 0 means reached. Run by bash in the root folder, with the person's permissions."""
     budget: Budget
     """What it may use, over all resumes."""
     checkpoint_every: int
@@ -112,7 +127,7 @@ class Goal(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=Name
 
     @property
     def task(self) -> str:
-        """What the model is told."""
+        """What the model reads."""
         lines = [
             f"Reach this objective: {self.objective}",
             f"It is reached when: {self.done_condition}",
@@ -175,7 +190,7 @@ def _faults_of(goal: Goal) -> Iterator[str]:
         value: object = getattr(goal, name)
         if not isinstance(value, str) or not value.strip():
             yield f"It has no {name}."
-        elif name != "validation" and (len(value.split()) < _LEAST_WORDS or _VAGUE.search(value)):
+        elif name != "validation" and (len(_WORD.findall(value)) < _LEAST_WORDS or _VAGUE.search(value)):
             yield f"Its {name} is vague: {shown(value)}. Say what will be different, so that a stranger can check it."
     if _is_several(str(goal.objective)):
         yield f"It has more than one objective: {shown(goal.objective)}. Give each a goal of its own."
@@ -203,4 +218,7 @@ def _is_positive(value: object) -> bool:
 def _is_several(objective: str) -> bool:
     if len(_LIST_LINE.findall(objective)) > 1 or len([one for one in objective.split("\n\n") if one.strip()]) > 1:
         return True
-    return bool(_SECOND.search(objective)) or len(_SENTENCE.findall(objective.strip())) > 0
+    if len(_NUMBERED.findall(objective)) > 1 or len(_VERB_LINE.findall(objective)) > 1:
+        return True
+    is_joined = _SECOND.search(objective) or _SECOND_CLAUSE.search(objective)
+    return bool(is_joined) or len(_SENTENCE.findall(objective.strip())) > 0

@@ -9,7 +9,7 @@ from typing import Generic, Self
 import msgspec
 
 from treadle.agents.checks import checked_subscribers
-from treadle.agents.spoken import Spoken
+from treadle.agents.unshown import Unshown
 from treadle.canonical import find_unencodable
 from treadle.engine.interrupts import wait_until_recorded
 from treadle.engine.lifecycle import Lifecycle
@@ -56,7 +56,11 @@ class Run(Generic[Output]):
 
     @property
     def result(self) -> RunResult[Output]:
-        """How the run ended. Only there once it has."""
+        """How the run ended.
+
+        Raises:
+            RuntimeError: The run has not ended: go through its events, or await `finish()`.
+        """
         if self._life.result is None:
             raise RuntimeError("The run has not ended: go through its events, or await run.finish().")
         return self._life.result
@@ -84,7 +88,7 @@ class Run(Generic[Output]):
             await self.finish()
         else:
             assert self._running is not None
-            self.cancel()
+            self._life.abandon()
             await wait_until_recorded(self._running, known=error)
 
     async def __aiter__(self) -> AsyncIterator[AnyEvent]:
@@ -116,9 +120,9 @@ class Run(Generic[Output]):
                 async for piece in run.text():
                     print(piece, end="", flush=True)
         """
-        spoken = Spoken()
+        unshown = Unshown()
         async for event in self:
-            if isinstance(event, ModelStarted | ModelDelta | ModelFinished) and (piece := spoken.new_in(event)):
+            if isinstance(event, ModelStarted | ModelDelta | ModelFinished) and (piece := unshown.new_in(event)):
                 yield piece
 
     async def _has_more(self) -> bool:
@@ -173,7 +177,7 @@ class Run(Generic[Output]):
     def cancel(self) -> None:
         """Stop the run: what is under way is cut, every open call gets its result, and the run's result says `cancelled`.
 
-        As long as its session is being opened, there is nothing to record: then the run raises CancelledError.
+        A run that has not begun, or whose session is still being opened, ends so at its first instant: no model is asked.
         """
         self._life.cancel()
 
@@ -226,7 +230,7 @@ def _step_of(session: Session) -> Step | None:
         return None
     last = next((at for at in reversed(range(len(messages))) if messages[at].role != "user"), 0)
     results = messages[last] if messages[last].role == "tool" else None
-    spoken = messages[last - 1] if results is not None else messages[last]
-    if spoken.role != "assistant":
+    message = messages[last - 1] if results is not None else messages[last]
+    if message.role != "assistant":
         return None
-    return Step(number=run.steps, message=spoken, results=results, messages=messages, usage=run.spent.usage)
+    return Step(number=run.steps, message=message, results=results, messages=messages, usage=run.spent.usage)

@@ -57,7 +57,7 @@ def subagent_tool(
             "type": "object",
             "properties": {
                 "agent": {"type": "string", "enum": list(known), "description": "Which of the agents."},
-                "task": {"type": "string", "minLength": 1, "description": "The whole task, in words."},
+                "task": {"type": "string", "minLength": 1, "description": "The whole task, as text."},
             },
             "required": ["agent", "task"],
             "additionalProperties": False,

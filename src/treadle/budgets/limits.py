@@ -148,7 +148,9 @@ class Guards(msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unkno
 
 def _check_finish_reasons(expected: object) -> None:
     if not isinstance(expected, tuple | list) or not all(isinstance(word, str) and word for word in expected):
-        raise ConfigurationError(f"Guard finish_reasons must be words such as ('recitation',); got {shown(expected)}.")
+        raise ConfigurationError(
+            f"Guard finish_reasons must be strings such as ('recitation',); got {shown(expected)}."
+        )
 
 
 Deadline: TypeAlias = datetime | float

@@ -1,5 +1,6 @@
 """What runs have used, and the meter that compares it with their budgets, in a tree of runs that call each other. Reads no clock."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal, InvalidOperation
 
@@ -135,6 +136,7 @@ class Meter:
         self.limits = {name: limit for name in _TOTALS if (limit := getattr(budget, name)) is not None}
         if budget.max_total_cost is not None:
             self.limits["max_total_cost"] = as_decimal(budget.max_total_cost)
+        self._ends = tuple(self.limits.get(name, math.inf) for name in _TOTALS)
         self.spent = spent
         self.above = above
         self.charged = charged
@@ -143,7 +145,7 @@ class Meter:
         self._reserved: Spent | None = None  # the total once the last model call is recorded
         self._is_under_way = False  # whether that is an estimate
         self.waiting: list[Callable[[], None]] = [] if above is None else above.waiting
-        """Who is to be told of a change of the reserves: one list for the whole tree."""
+        """Who is notified of a change of the reserves: one list for the whole tree."""
         if above is not None:
             above.drawing.append(self)
 
@@ -212,7 +214,7 @@ class Meter:
         """Return the first limit, here or above, that leaves no room for another model call, or None."""
         # A limit of 0 calls still leaves room for an answer, until something is called anyway.
         has_called = bool(spent.tool_calls or spent.uncovered_calls)
-        for meter, total in self._tree(spent):
+        for meter, total in self._pressed(spent):
             counts = (
                 ("max_model_turns", total.model_turns),
                 ("max_tool_calls", total.tool_calls if has_called else None),
@@ -261,7 +263,7 @@ class Meter:
     @explained
     def exhausted(self, spent: Spent) -> LimitReached | None:
         """Return the first spent limit but turns and calls: those leave room for the closing request."""
-        for meter, total in self._tree(spent):
+        for meter, total in self._pressed(spent):
             if (found := meter.first_reached(_consumption(total))) is not None:
                 return found
         return None
@@ -269,7 +271,7 @@ class Meter:
     @explained
     def limit_after(self, spent: Spent) -> LimitReached | None:
         """Return the turn or call limit that this arrives at, or None."""
-        for meter, total in self._tree(spent):
+        for meter, total in self._pressed(spent):
             counts = (("max_tool_calls", total.tool_calls), ("max_model_turns", total.model_turns))
             if (found := meter.first_reached(counts)) is not None:
                 return found
@@ -319,6 +321,20 @@ class Meter:
         if self.above is None and not self.drawing:
             return ((self, spent),)
         return self._walk(spent)
+
+    def _pressed(self, spent: Spent) -> "Iterable[tuple[Meter, Spent]]":
+        """Return the same, without a meter that stands alone and none of whose limits is reached: most of them, at most times."""
+        if self.above is None and not self.drawing and self._has_room_left(spent):
+            return ()
+        return self._tree(spent)
+
+    def _has_room_left(self, spent: Spent) -> bool:
+        turns, calls, seconds, given, written, cost = self._ends
+        usage = spent.usage
+        is_within = spent.model_turns < turns and spent.tool_calls < calls and spent.wall_seconds < seconds
+        if not is_within or usage.input_tokens >= given or usage.output_tokens >= written:
+            return False
+        return spent.cost is None or spent.cost < cost
 
     def _walk(self, spent: Spent) -> "Iterator[tuple[Meter, Spent]]":
         meter: Meter | None = self

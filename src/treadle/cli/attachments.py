@@ -1,4 +1,4 @@
-"""Mentions: what `@file` in a message brings along, and what `-a FILE` attaches to a task."""
+"""Mentions: what `@file` in a message attaches, and what `-a FILE` attaches to a task."""
 
 import base64
 import mimetypes

@@ -5,8 +5,11 @@ It asks nobody: consent itself is given with `treadle approve`.
 
 import inspect
 
+import msgspec
+
 from treadle import (
     CheckedCall,
+    Confinement,
     Decision,
     Run,
     Session,
@@ -21,7 +24,7 @@ from treadle.cli.input.settings import Settings
 from treadle.events import AnyEvent, CallDecided
 from treadle.ports import Policy, SessionView
 
-__all__ = ["StopAtDenial", "interactive_policy", "policy_of"]
+__all__ = ["StopAtDenial", "confinement_of", "interactive_policy", "policy_of"]
 
 _FAIL = "--on-approval fail"
 _REFUSAL = "It needs a person's approval, and nobody can be asked here."
@@ -29,14 +32,38 @@ _REFUSAL = "It needs a person's approval, and nobody can be asked here."
 
 def policy_of(settings: Settings) -> Policy | None:
     """Return the policy of the rules: a denial wins over a permission; None where there are no rules."""
-    policy = scoped(*rule_sets(settings.rules, "allow", "ask", "deny")) if settings.rules else None
+    ruled = scoped(*rule_sets(settings.rules, "allow", "ask", "deny")) if settings.rules else None
+    policy = ruled if settings.sandbox == "off" else Confined(ruled)
     return policy if settings.on_approval == "pause" else Unattended(policy, f"--on-approval {settings.on_approval}")
 
 
 def interactive_policy(settings: Settings, grants: Policy) -> Policy:
     """Return the policy of a conversation: what a person allows while it continues stands behind all denials and questions."""
     stricter, looser = rule_sets(settings.rules, "ask", "deny"), rule_sets(settings.rules, "allow")
-    return first_of(scoped(*stricter), grants, scoped(*looser))
+    policy = first_of(scoped(*stricter), grants, scoped(*looser))
+    return policy if settings.sandbox == "off" else Confined(policy)
+
+
+def confinement_of(settings: Settings) -> Confinement:
+    """Return what commands may reach in the sandbox: the folder, and the network where the person says so."""
+    return Confinement(writable=(str(settings.root.resolve()),), network=settings.sandbox == "network")
+
+
+class Confined:
+    """Sends each call that can be confined into the sandbox, whoever allows it: a rule, a person, or the effect's default."""
+
+    def __init__(self, policy: Policy | None) -> None:
+        self._policy = policy
+
+    async def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
+        answer = self._policy.decide(call, session) if self._policy else None
+        decision = await answer if inspect.isawaitable(answer) else answer
+        if call.tool.sandbox is None:
+            return decision
+        made = decision or default_decision(call, session)
+        if made.kind == "allow":
+            return msgspec.structs.replace(made, kind="sandbox")
+        return msgspec.structs.replace(made, consent="sandbox") if made.kind == "ask" else made
 
 
 class Unattended:

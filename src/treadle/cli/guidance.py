@@ -29,9 +29,9 @@ class Guidance(msgspec.Struct, frozen=True, kw_only=True):
     own: tuple[str, ...] = ()
     """Names of the skills that are the person's own."""
     digest: str = ""
-    """Of what the folder brings along; empty where it brings nothing."""
+    """Of what comes with the folder; empty where it brings nothing."""
     is_trusted: bool = False
-    """Whether the person has approved what the folder brings along, as it is now."""
+    """Whether the person has approved what comes with the folder, as it is now."""
     notes: tuple[str, ...] = ()
 
     @property

@@ -6,12 +6,17 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from treadle import Redactor, TreadleError
+from treadle import TreadleError
 from treadle.cli.exits import EXIT_USAGE, code_of
 from treadle.cli.input.options import Options, help_text, parse
-from treadle.cli.output.terminal import Terminal, open_terminal
 from treadle.cli.output.text import one_line
+from treadle.cli.telemetry import traced
+
+if TYPE_CHECKING:  # help and version need no terminal, and nothing redacted
+    from treadle import Redactor
+    from treadle.cli.output.terminal import Terminal
 
 __all__ = ["main"]
 
@@ -23,9 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.exit(main(["run", "-m", "demo", "Find TODO"]))
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given and _is_interactive():
-        given = ["chat"]
+    if _is_interactive() and (not given or _begins_with_option(given)):
+        given = ["chat", *given]
     if not given:
+        from treadle.cli.output.terminal import open_terminal  # noqa: PLC0415 - as below
+
         with open_terminal() as terminal:
             terminal.say_lines(help_text().rstrip().split("\n"))
         return EXIT_USAGE
@@ -36,8 +43,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = exc
     except SystemExit as exc:  # argparse has printed help or the version
         return exc.code if isinstance(exc.code, int) else EXIT_USAGE
+    from treadle.cli.output.terminal import open_terminal  # noqa: PLC0415 - loads all of redaction, which help does without
+
     with open_terminal() as terminal:
         return _guarded(options, terminal)
+
+
+def _begins_with_option(given: Sequence[str]) -> bool:
+    """Whether a person means a conversation: `treadle -m demo`."""
+    return given[0].startswith("-") and given[0] not in ("-h", "--help", "--version")
 
 
 def _is_interactive() -> bool:
@@ -48,7 +62,7 @@ def _is_interactive() -> bool:
         return False
 
 
-def _guarded(options: Options | TreadleError, terminal: Terminal) -> int:
+def _guarded(options: Options | TreadleError, terminal: "Terminal") -> int:
     is_debugged = os.environ.get("TREADLE_DEBUG") == "1"
     try:
         if isinstance(options, TreadleError):
@@ -74,7 +88,7 @@ def _guarded(options: Options | TreadleError, terminal: Terminal) -> int:
 
 
 @contextmanager
-def _logs_shown(terminal: Terminal, *, is_debugged: bool) -> Iterator[None]:
+def _logs_shown(terminal: "Terminal", *, is_debugged: bool) -> Iterator[None]:
     """Show the logs of operators, redacted as all else is. A warning is shown once, however many readers come across its cause."""
     import logging  # noqa: PLC0415 - help and version do without
 
@@ -95,7 +109,7 @@ def _logs_shown(terminal: Terminal, *, is_debugged: bool) -> Iterator[None]:
         logging.getLogger().removeHandler(handler)
 
 
-def _told(code: int, terminal: Terminal) -> int:
+def _told(code: int, terminal: "Terminal") -> int:
     """An answer that nobody could receive is a failure, whatever the run came to."""
     if terminal.fault is None:
         return code
@@ -105,8 +119,9 @@ def _told(code: int, terminal: Terminal) -> int:
     return code or 1
 
 
-def _redactor(options: Options) -> Redactor:
+def _redactor(options: Options) -> "Redactor":
     """Return what takes secrets out of all that is written, as the person's configuration says."""
+    from treadle import Redactor  # noqa: PLC0415 - as above
     from treadle.cli.input.settings import settings_of  # noqa: PLC0415 - reads TOML, which help and version need not load
 
     addresses = {"base_url": options.base_url or "", "journal": options.journal or ""}
@@ -119,12 +134,13 @@ def _redactor(options: Options) -> Redactor:
     )
 
 
-def _command(options: Options, terminal: Terminal) -> int:
+def _command(options: Options, terminal: "Terminal") -> int:
     terminal.is_quiet = options.is_quiet
     terminal.is_verbose = options.is_verbose and not options.is_quiet
     terminal.redactor = _redactor(options)
     module = import_module(f"treadle.cli.commands.{options.command}")
-    code: int = module.command(options, terminal)
+    with traced(options.command, os.environ, terminal.progress):
+        code: int = module.command(options, terminal)
     return code
 
 

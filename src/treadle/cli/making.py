@@ -5,16 +5,30 @@ from typing import Any
 
 import msgspec
 
-from treadle import Agent, Budget, ClearResults, Handoff, Session, Tiers, Tool, Toolset, command_hooks, resolve_model
-from treadle.cli.consent import policy_of
+from treadle import (
+    Agent,
+    Budget,
+    ClearResults,
+    Handoff,
+    Session,
+    Tiers,
+    Tool,
+    Toolset,
+    artifact_tool,
+    command_hooks,
+    find_sandbox,
+    resolve_model,
+)
+from treadle.cli.consent import confinement_of, policy_of
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import guidance_of, skill_tools
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings
 from treadle.cli.input.values import instructions_of, schema_of
 from treadle.cli.origins import absolute_model
+from treadle.cli.telemetry import telemetry
 from treadle.cli.tool_sources import load_tools
-from treadle.ports import Compactor, Policy
+from treadle.ports import Compactor, Driver, Policy, SessionView
 
 __all__ = ["make_agent", "resumed_budget"]
 
@@ -28,14 +42,16 @@ def make_agent(
     compactor: Compactor | None = None,
     instructions: str | None = None,
     options: Options | None = None,
+    driver: Driver | None = None,
 ) -> Agent:
-    """Put the agent together and check all of it: what is wrong is told before a session is opened or a model asked.
+    """Put the agent together and check all of it: what is wrong is reported before a session is opened or a model asked.
 
     Args:
         tools: None for those of the settings.
         policy: None for that of the settings' rules.
         instructions: Where the person gives none.
         options: What the person gave for the model: its options, instructions, and the form of the answer.
+        driver: None for the model's own.
 
     Raises:
         ConfigurationError: The model, its key, a tool or a rule is wrong.
@@ -58,14 +74,17 @@ def make_agent(
             facts=settings.facts,
             options=given.model_options,
         ),
-        tools=chosen if has_own else (*chosen, *skill_tools(guidance)),
+        tools=(*chosen, *_reading_on(chosen), *(() if has_own else skill_tools(guidance))),
         policy=policy_of(settings) if policy is None else policy,
+        sandbox=None if settings.sandbox == "off" else find_sandbox(confinement_of(settings)),
         hooks=[hook for file in settings.hooks for hook in command_hooks(file, folder=settings.root)],
         compactor=compactor or Tiers(ClearResults(), Handoff()),
         instructions=_instructions(
-            instructions if given.system is None else instructions_of(given.system), guidance.instructions.text
+            instructions if settings.system is None else instructions_of(settings.system), guidance.instructions.text
         ),
         output=None if given.schema is None else schema_of(given.schema),
+        driver=driver,
+        subscribers=telemetry(),
         budget=settings.budget,
         profile=settings.profile,
         guards=settings.guards,
@@ -74,6 +93,17 @@ def make_agent(
     )
     agent.check()
     return agent
+
+
+def _reading_on(chosen: Sequence[Tool | Toolset]) -> tuple[Tool, ...]:
+    """Return the tool that reads on in results that were shortened, offered once the session has one: their marks name it."""
+    if any(one.name == "read_artifact" for one in chosen):
+        return ()
+    return (msgspec.structs.replace(artifact_tool(), visible=_has_artifacts),)
+
+
+def _has_artifacts(session: SessionView) -> bool:
+    return bool(session.state.artifacts)
 
 
 def _instructions(own: str | None, folder: str) -> str | None:

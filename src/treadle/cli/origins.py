@@ -12,8 +12,10 @@ from treadle.cli.guidance import guidance_of
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import absolute, names_file, shown_address
 from treadle.cli.input.settings import Settings, ToolSource
+from treadle.cli.input.values import instructions_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
+from treadle.cli.telemetry import trace_headers
 
 __all__ = ["absolute_model", "check_agent", "origin_of", "program_of", "restored", "tell_other_folder"]
 
@@ -28,11 +30,13 @@ def origin_of(settings: Settings, model: str | None, options: Options | None = N
     address = settings.base_url
     is_shown = address is not None and shown_address(address) == address
     given = {
-        "system": None if options is None else options.system,
+        "system": None if settings.system is None else instructions_of(settings.system),
+        "sandbox": None if settings.sandbox == "off" else settings.sandbox,
         "schema": None if options is None or options.schema is None else absolute(options.schema),
         "model_options": None if options is None else options.model_options or None,
         "bare": True if settings.is_bare else None,
         "guidance": guidance_of(settings).record or None,
+        "trace": trace_headers() or None,
     }
     return {
         **{name: value for name, value in given.items() if value is not None},
@@ -74,19 +78,27 @@ def restored(options: Options, session: Session, terminal: Terminal) -> Options:
         tools=options.tools or _tools(origin, session.id),
         model=options.model or origin.get("model"),
         base_url=options.base_url or origin.get("base_url"),
-        system=options.system if options.system is not None else origin.get("system"),
+        system=options.system if options.system is not None else _literal(origin.get("system")),
+        sandbox=options.sandbox or origin.get("sandbox"),
         schema=options.schema or origin.get("schema"),
         model_options=options.model_options or origin.get("model_options") or {},
         is_bare=options.is_bare or bool(origin.get("bare")),
         profile=options.profile or origin.get("profile"),
         config=options.config or _config(origin, session.id),
-        remembered=tuple(name for name in ("profile", "config") if getattr(options, name) is None and origin.get(name)),
+        remembered=tuple(
+            name for name in ("profile", "config", "sandbox") if getattr(options, name) is None and origin.get(name)
+        ),
     )
     if origin.get("has_secret_address") and options.base_url is None:
         terminal.say(
             f"treadle: session {session.id} ran with an address that holds a secret, which is not stored. Give it with --base-url."
         )
     return found
+
+
+def _literal(text: str | None) -> str | None:
+    """Return stored instructions so that they are never taken for the name of a file: a session that was imported may say anything."""
+    return f"\n{text}" if text is not None and text.startswith("@") else text
 
 
 def program_of(session: Session) -> str:

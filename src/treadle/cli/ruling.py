@@ -1,4 +1,4 @@
-"""Ruling: what a rule covers, in words, and what the rules make of one call. Runs no tool."""
+"""Ruling: what a rule covers, as a sentence, and what the rules make of one call. Runs no tool."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ _KINDS = ("allow", "ask", "deny", "sandbox", "draft")
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
-    """What would become of a call."""
+    """What would happen to a call."""
 
     decision: str
     """`allow`, `ask`, `deny`, `sandbox` or `draft`; `invalid` for a call that can never run."""
@@ -38,7 +38,7 @@ def arguments_of(tool: Tool, given: str | None) -> dict[str, Any]:
     """Return the arguments of a call: one JSON object, or the text of the tool's first required parameter.
 
     Raises:
-        UsageError: They cannot be told.
+        UsageError: They cannot be determined.
     """
     if given is None:
         return {}
@@ -55,7 +55,7 @@ def arguments_of(tool: Tool, given: str | None) -> dict[str, Any]:
 
 
 async def ruling_of(tool: Tool, arguments: dict[str, Any], *, policy: Policy | None, mode: Mode) -> Ruling:
-    """Return what would become of a call, by the way that calls go in a run: only the tool's own function is left out.
+    """Return what would happen to a call, by the way that calls go in a run: only the tool's own function is left out.
 
     Hooks are not asked: they are programs.
     """
@@ -68,7 +68,7 @@ async def ruling_of(tool: Tool, arguments: dict[str, Any], *, policy: Policy | N
     async with open_session("memory:") as session:
         if mode != "ask":
             await session.set_mode(mode)
-        result = await agent.run("What would become of this call?", session=session)
+        result = await agent.run("What would happen to this call?", session=session)
     decided = next((one for one in events if isinstance(one, CallDecided)), None)
     asked = next((one for one in events if isinstance(one, ApprovalRequested)), None)
     if decided is None or decided.decision not in _KINDS:

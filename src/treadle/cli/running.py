@@ -1,4 +1,4 @@
-"""Running: one run from its first event to its exit code, with signals, progress, output and the last words."""
+"""Running: one run from its first event to its exit code, with signals, progress, output and the closing lines."""
 
 import asyncio
 import logging
@@ -18,6 +18,7 @@ from treadle.cli.exits import EXIT_NOT_STORED, exit_code
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal, same_world
 from treadle.cli.input.settings import Settings
+from treadle.cli.output.notifying import Notifier
 from treadle.cli.output.progress import Progress
 from treadle.cli.output.screens import Screen, screen_for
 from treadle.cli.output.terminal import Terminal
@@ -28,7 +29,7 @@ __all__ = ["carry_out", "quiet_logs"]
 
 _AN_HOUR = 3600
 _MAX_DENIED = 5
-"""Denials that are told one by one."""
+"""Denials that are listed one by one."""
 
 
 async def carry_out(
@@ -40,6 +41,7 @@ async def carry_out(
         TreadleError: What the run raised.
     """
     progress, screen = Progress(terminal), screen_for(options, terminal)
+    notifier = Notifier(settings.notify, settings.notify_after_seconds, terminal.err, time.monotonic)
     for state in session.state.open.values():
         progress.know_open(state.call, state.decision)
     run.subscribe(progress.on_any_event, children=True)
@@ -55,6 +57,7 @@ async def carry_out(
             return exit_code(StopReason.CANCELLED, signals.received)
     report = result.report()
     screen.conclude(report)
+    notifier.notify("a call waits for you" if result.approvals else f"the run has ended ({result.reason})")
     _last_words(result, report, options, terminal)
     if result.unstored:
         terminal.say(_not_stored(result, session))

@@ -8,10 +8,12 @@ from treadle import JournalError, Session, UnknownApproval, open_journal, open_s
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import journal_file
+from treadle.cli.input.settings import Settings
 from treadle.events import ApprovalRequested, RunStarted
 from treadle.ports import Journal, SessionInfo
 
 __all__ = [
+    "apply_mode",
     "find_approval",
     "find_session",
     "is_there",
@@ -22,6 +24,13 @@ __all__ = [
     "opened_session",
     "person",
 ]
+
+
+async def apply_mode(session: Session, settings: Settings, options: Options) -> None:
+    """Set the mode of a session: of a new one as the settings say, of another one where it was asked for now."""
+    is_wanted = settings.is_mode_asked or session.state.run is None
+    if is_wanted and session.mode != settings.mode:
+        await session.set_mode(settings.mode, by=person(options))
 
 
 @asynccontextmanager
@@ -95,7 +104,7 @@ def one_of(given: str, ids: Iterable[str], what: str, where: str) -> str:
     if not matches:
         raise UsageError(f"There is no {what} {given!r:.80} {where}.")
     shown = ", ".join(matches[:5]) + (", ..." if len(matches) > 5 else "")
-    raise UsageError(f"{len(matches)} ids begin with {given!r:.80}: {shown}. Write more of the id.")
+    raise UsageError(f"{len(matches)} ids begin with {given!r:.80}: {shown}. Give more characters of the id.")
 
 
 def named(options: Options) -> str | None:
@@ -123,7 +132,7 @@ async def find_approval(journal: Journal, given: str | None) -> tuple[str, str]:
         UsageError: There is none, or the beginning is that of several.
     """
     waiting = await journal.approvals()
-    where = f"waits in the journal {journal.location}. `treadle approvals` lists what does"
+    where = f"waits in the journal {journal.location}. `treadle approvals` lists those that do"
     if given is None:
         if not waiting:
             raise UsageError(f"No approval {where}.")

@@ -16,11 +16,16 @@ from treadle import (
     Tool,
     Toolset,
     TreadleError,
+    artifact_tool,
+    ask_user_tool,
+    exit_plan_tool,
     fetch_tool,
     file_tools,
     load_subagents,
+    notes_tools,
     shell_tool,
     subagent_tool,
+    todo_tool,
     writing_tools,
 )
 from treadle.cli.exits import UsageError
@@ -51,8 +56,10 @@ def load_tools(settings: Settings, *, may_write: bool = False) -> tuple[Tool | T
     spawning: list[Tool | Toolset] = [_subagents(definitions)] if definitions else []
     if not others:
         return (*(acting if may_write else reading), *spawning, *_servers(settings))
-    own: dict[str, Tool | Toolset] = {tool.name: tool for tool in (*acting, fetch_tool())}
+    telling = (artifact_tool(), ask_user_tool(), exit_plan_tool(), todo_tool())
+    own: dict[str, Tool | Toolset] = {tool.name: tool for tool in (*acting, fetch_tool(), *telling)}
     own["background"] = ShellTools(settings.root)
+    own["notes"] = notes_tools(Path(settings.root) / "agent-notes")
     # By identity: one tool may be named twice, two tools of one name are a conflict.
     found: dict[int, Tool | Toolset] = {}
     for source in others:
@@ -65,7 +72,7 @@ def load_tools(settings: Settings, *, may_write: bool = False) -> tuple[Tool | T
 
 
 def _servers(settings: Settings) -> list[McpTools]:
-    """Return the toolsets of the MCP servers that are used. One whose entry is wrong is told with its file."""
+    """Return the toolsets of the MCP servers that are used. One whose entry is wrong is reported with its file."""
     return [tools_of(one, settings.root) for one in settings.mcp if one.is_used]
 
 

@@ -27,7 +27,7 @@ _graveyard: list[Any] = []
 
 
 def watch(one: Forked) -> None:
-    """Have an object told in each fork, for as long as it lives."""
+    """Have an object notified in each fork, for as long as it lives."""
     _watched.add(one)
 
 

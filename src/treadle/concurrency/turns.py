@@ -26,7 +26,7 @@ async def in_turns(slices: Iterable[_T]) -> list[_T]:
 
 
 class LettingGo:
-    """Frees what a very large value holds in slices, when it is told to let go: to free a million objects at once holds up all threads.
+    """Frees what a very large value holds in slices, when it is asked to release it: to free a million objects at once holds up all threads.
 
     So whoever looks at a large value keeps a part of what it holds in each of many tuples, which are dropped one after the other when
     the value itself is gone. Where somebody else still holds the value, nothing happens but that. Full collections of garbage are put

@@ -3,13 +3,16 @@
 None of them parts a call from its result, and the last exchanges stay as they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 from treadle.context.compilers import estimated_tokens, exchanges_of
 from treadle.context.shortening import clipped, shares
-from treadle.errors import ConfigurationError, shown
+from treadle.errors import ConfigurationError, ContextOverflow, shown
 from treadle.fields import checked, explained
-from treadle.messages import Message, Result, ToolCall, user_message
+from treadle.messages import Media, Message, Result, ToolCall, user_message
 from treadle.ports import Compactable, Compaction, Compactor, RequestNeed
 
 __all__ = [
@@ -21,7 +24,9 @@ __all__ = [
     "checked_share",
     "end_of_old",
     "is_over",
+    "plan_and_todos",
     "summary_of",
+    "task_within",
     "transcript",
 ]
 
@@ -32,9 +37,12 @@ _CLEARED = "[Old result of {tool} cleared to save room. It is kept as artifact {
 _WORTH_CHARS = 200
 _ANSWER_TOKENS = 20_000
 _SPARE_TOKENS = 13_000
-_LEAST_SAVED = 5
+_LEAST_SAVED = 3
 """One part in so many of a request is saved at least: a prefix that changes is cached no more."""
 _CHARS_PER_TOKEN = 3
+_FACTS_CHARS = 8_000
+_MAX_HALVINGS = 3
+"""So often a request for a summary is made shorter because the provider has refused the one before as too long."""
 
 _SUMMARY = (
     "Another model continues with this work and sees nothing of it but your summary and the latest messages. Write down the "
@@ -109,8 +117,11 @@ class Summarize:
         end = end_of_old(context, self._keep)
         if not (text := await summary_of(context, end, instructions=self._instructions)):
             return None
+        if kept := plan_and_todos(context.session.state.facts.values):
+            text = f"{text}\n\n## Plan and todos (recorded)\n{kept}"
         message = user_message(f"Summary of the work so far, in place of its messages:\n\n{text}")
-        return Compaction(tier="summary", begin=KEPT_BEFORE, end=end, messages=(message,), summary=text)
+        messages = (message, *task_within(context, end))
+        return Compaction(tier="summary", begin=KEPT_BEFORE, end=end, messages=messages, summary=text)
 
 
 class Tiers:
@@ -169,25 +180,51 @@ def end_of_old(context: Compactable, keep: int) -> int:
 
 
 async def summary_of(context: Compactable, end: int, *, instructions: str) -> str | None:
-    """Have the run's own model sum up the messages before `end`. None where there is too little to sum up."""
+    """Have the run's own model sum up the messages before `end`. None where there is too little to sum up.
+
+    A request that is refused as too long is made again with half of the words, three times at most.
+    """
     if end - KEPT_BEFORE < 2:
         return None
-    asked = user_message(transcript(context, context.messages[:end]))
-    return (await context.ask([asked], instructions=instructions)).strip()
+    halvings = 0
+    while True:
+        asked = user_message(transcript(context, context.messages[:end], halvings=halvings))
+        try:
+            return (await context.ask([asked], instructions=instructions)).strip()
+        except ContextOverflow:
+            halvings += 1
+            if halvings > _MAX_HALVINGS:
+                raise
+
+
+def task_within(context: Compactable, end: int) -> tuple[Message, ...]:
+    """Return the message that the run under way began with, where no other message shown after the compaction is that one."""
+    run, messages = context.session.state.run, context.session.messages
+    if run is None or run.first_message >= len(messages):
+        return ()
+    task = messages[run.first_message]
+    is_shown = task in context.messages[:KEPT_BEFORE] or task in context.messages[end:]
+    return () if is_shown or task.role != "user" or not task.parts else (task,)
+
+
+def plan_and_todos(facts: Mapping[str, Any]) -> str:
+    """Return what tools keep of plans, goals and todos, as it stands. A compaction must not lose it."""
+    kept = {name: facts[name] for name in ("goal", "plan", "todos") if name in facts}
+    return clipped(msgspec.json.encode(kept).decode(), _FACTS_CHARS) if kept else ""
 
 
 def _is_worth(part: Result) -> bool:
     return bool(part.media) or len(part.content) > _WORTH_CHARS
 
 
-def transcript(context: Compactable, messages: Sequence[Message]) -> str:
+def transcript(context: Compactable, messages: Sequence[Message], *, halvings: int = 0) -> str:
     """Return messages as one text that fits into a request of its own, the longest cut first.
 
     A model that is to sum up calls must not take them for its own.
     """
     need = context.need
     tokens = context.tokens // 2 if need.reason == "overflow" else context.tokens
-    tokens = tokens if need.window is None else min(tokens, _room(need.window))
+    tokens = (tokens if need.window is None else min(tokens, _room(need.window))) >> halvings
     texts = [f"[{message.role}] {_words_of(message)}" for message in messages]
     rooms = shares([len(text) for text in texts], max(tokens * _CHARS_PER_TOKEN, 1_000))
     return "\n\n".join(clipped(text, room) for text, room in zip(texts, rooms, strict=True))
@@ -195,9 +232,14 @@ def transcript(context: Compactable, messages: Sequence[Message]) -> str:
 
 def _words_of(message: Message) -> str:
     lines = [message.text] if message.text else []
+    lines += [_media(part) for part in message.parts if isinstance(part, Media)]
     lines += [f"calls {part.name}({part.arguments})" for part in message.parts if isinstance(part, ToolCall)]
-    lines += [f"{part.name} returned: {part.content}" for part in message.results]
+    lines += [" ".join((f"{part.name} returned: {part.content}", *map(_media, part.media))) for part in message.results]
     return "\n".join(lines)
+
+
+def _media(part: Media) -> str:
+    return f"[{part.media_type} {part.name or 'without a name'}]"
 
 
 def checked_keep(keep: object) -> int:

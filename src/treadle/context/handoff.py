@@ -10,10 +10,21 @@ from typing import Any
 
 import msgspec
 
-from treadle.context.compaction import KEPT_BEFORE, checked_keep, checked_share, end_of_old, is_over, summary_of
+from treadle.context.compaction import (
+    KEPT_BEFORE,
+    checked_keep,
+    checked_share,
+    end_of_old,
+    is_over,
+    plan_and_todos,
+    summary_of,
+    task_within,
+    transcript,
+)
 from treadle.context.shortening import clipped
+from treadle.errors import ContextOverflow, ModelRejected
 from treadle.fields import checked, explained
-from treadle.messages import user_message
+from treadle.messages import Media, user_message
 from treadle.ports import Compactable, Compaction, RequestNeed, SessionView
 from treadle.state import CallState, Deed
 
@@ -89,10 +100,28 @@ class Handoff:
     async def compact(self, context: Compactable) -> Compaction | None:
         """Return the handoff; None where there is too little to hand off."""
         end = end_of_old(context, self._keep)
-        if (summary := await summary_of(context, end, instructions=self._instructions)) is None:
+        if not (summary := await self._summary(context, end)):
             return None
         text = _written(context.session, summary)
-        return Compaction(tier="handoff", begin=KEPT_BEFORE, end=end, messages=(user_message(text),), summary=text)
+        # The objective has the words of the task, and not what else is in it, such as a picture.
+        task = [one for one in task_within(context, end) if any(isinstance(part, Media) for part in one.parts)]
+        return Compaction(
+            tier="handoff", begin=KEPT_BEFORE, end=end, messages=(user_message(text), *task), summary=text
+        )
+
+    async def _summary(self, context: Compactable, end: int) -> str | None:
+        """Return what the model writes. After an overflow the work must not end with it: then its last messages, cut, will do."""
+        is_last_resort = context.need.reason == "overflow"
+        try:
+            summary = await summary_of(context, end, instructions=self._instructions)
+        except (ContextOverflow, ModelRejected):
+            if not is_last_resort:
+                raise
+            summary = ""
+        if summary or summary is None or not is_last_resort:
+            return summary
+        quoted = clipped(transcript(context, context.messages[KEPT_BEFORE:end]), _WORDS_CHARS).replace("\n", "\n> ")
+        return f"The model wrote no handoff. This is what is left of its messages:\n> {quoted}"
 
 
 def _written(session: SessionView, summary: str) -> str:
@@ -134,7 +163,7 @@ def _recorded(session: SessionView) -> dict[str, str]:
         ),
         "Changed artifacts": _lines(_call(deed.tool, deed.arguments) for deed in done),
         "Open calls": _lines(map(_open, state.open.values())),
-        "Plan and todos": _facts(state.facts.values),
+        "Plan and todos": plan_and_todos(state.facts.values),
         "Budget": _spent(session),
         "Do not redo": _lines([_undone(deed) for deed in unsure] + [_once(deed) for deed in done if not deed.repeats]),
     }
@@ -169,12 +198,6 @@ def _once(deed: Deed) -> str:
 
 def _undone(deed: Deed) -> str:
     return f"{deed.status}, check before you repeat it: {_call(deed.tool, deed.arguments)}"
-
-
-def _facts(facts: Mapping[str, Any]) -> str:
-    """Return what tools keep of plans, goals and todos, as it stands."""
-    kept = {name: facts[name] for name in ("goal", "plan", "todos") if name in facts}
-    return clipped(msgspec.json.encode(kept).decode(), _WORDS_CHARS) if kept else ""
 
 
 def _spent(session: SessionView) -> str:

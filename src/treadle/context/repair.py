@@ -84,15 +84,15 @@ def _healed(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str
     taken: set[str] = set()
     for index, message in enumerate(messages):
         if message.role == "tool":
-            continue  # each result is placed behind its call, below
-        spoken = _without_repeated_calls(message, repairs)
-        if not spoken.parts:
+            continue  # each result is placed after its call, below
+        unrepeated = _without_repeated_calls(message, repairs)
+        if not unrepeated.parts:
             repairs.append(f"message {index + 1} was empty and is left out")
             continue
-        ids = _ids_for(spoken.calls, taken, repairs)
-        healed.append(_with_ids(spoken, ids))
-        if spoken.calls:
-            healed.append(_with_ids(_results_for(spoken.calls, index, messages, used, repairs), ids))
+        ids = _ids_for(unrepeated.calls, taken, repairs)
+        healed.append(_with_ids(unrepeated, ids))
+        if unrepeated.calls:
+            healed.append(_with_ids(_results_for(unrepeated.calls, index, messages, used, repairs), ids))
     repairs.extend(_orphans(messages, used))
     if not repairs:
         repairs.append("results were brought together and into the order of their calls")

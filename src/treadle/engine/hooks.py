@@ -96,7 +96,7 @@ class Hooks:
         return strictest, call.call if proposed == call.call else proposed
 
     async def after_tool(self, call: CheckedCall, result: ToolResult) -> ToolResult:
-        """Let hooks change what is told of a call. They cannot change which call it was, nor what a journal holds."""
+        """Let hooks change what is reported of a call. They cannot change which call it was, nor what a journal holds."""
         for hook in self._at(Moment.AFTER_TOOL, call.name):
             shown = msgspec.structs.replace(result, data=copied(result.data))
             context = self._context(
@@ -271,5 +271,5 @@ def _result_of(answer: Any, shown: ToolResult, result: ToolResult, hook: Hook) -
     except BaseException as error:
         pass_interrupts(error)
         # The call has happened: its result must reach the model whatever a hook does.
-        logger.exception("%s answered with no result after %s; its own stands", hook.title, result.name)
+        logger.exception("%s returned no valid result after %s; the original result is kept", hook.title, result.name)
         return None

@@ -187,7 +187,7 @@ async def wait_until_recorded(work: "asyncio.Future[Any]", *, known: BaseExcepti
     """Wait until interrupted work has recorded its results; a second cancellation does not lose them (TF10).
 
     Args:
-        known: The error that the caller is told already: where the work raised this very one, it is not logged.
+        known: The error that the caller gets anyway: where the work raised this very one, it is not logged.
     """
     while not work.done():
         try:

@@ -36,7 +36,7 @@ logger = redacted_logger(__name__)
 
 _ROUNDING_SECONDS = 0.001
 _AFTER_CALLER_SECONDS = 1.0
-"""How much longer a child may take than its caller, which cuts it at its own limit: that one end is told, and told once."""
+"""How much longer a child may take than its caller, which cuts it at its own limit: that end is reported once."""
 
 
 class Lifecycle:
@@ -114,7 +114,7 @@ class Lifecycle:
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            self.cancel()
+            self.abandon()
             await wait_until_recorded(running)
             raise
 
@@ -160,18 +160,21 @@ class Lifecycle:
     # --- its end, asked for from outside
 
     def cancel(self) -> None:
-        """End the run as `cancelled`. As long as its session is being opened, there is nothing to record: its task is cancelled."""
+        """End the run as `cancelled`, with its end recorded: as soon as its session is open, where that is not yet so."""
         self._patience.hurry()
-        if self._interrupt is not None:
-            self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message="The run was cancelled."))
-        elif self._running is not None:
+        self.stop(Stop(reason=StopReason.CANCELLED, message="The run was cancelled."))
+
+    def abandon(self) -> None:
+        """End the run whose caller goes away. As long as its session is being opened, its task is cancelled: nothing is recorded."""
+        self.cancel()
+        if self._interrupt is None and self._running is not None:
             self._running.cancel()
 
     def stop(self, stop: Stop) -> None:
         """End the run for this reason, as soon as there is anything to end; the first reason stays."""
         self._wanted = self._wanted or stop
         if self._interrupt is not None:
-            self._interrupt.trip(self._wanted)
+            self._interrupt.trip(stop)
 
     def nudge(self) -> None:
         """Have the run look into its inbox after its step.
@@ -402,7 +405,7 @@ async def _ask_on(session: Session) -> None:
 
 
 def _resolutions(session: Session) -> list[MessageAdded]:
-    """Return what the model must be told of calls that it was told to be of unknown outcome.
+    """Return what the model must be told of calls that were reported to it as of unknown outcome.
 
     Invariant: nothing comes between calls and their results, so where calls are open, the inbox tells the model after them.
     """

@@ -22,7 +22,7 @@ from treadle.ports import OpenToolset, SessionView, Toolset, ToolsetContext, Too
 from treadle.redaction import redacted_logger, shown_error
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.views import ReadOnlyView
-from treadle.tooling.toolbox import Contracts, Offer, is_visible, spec_of
+from treadle.tooling.toolbox import Contracts, Offer, fix, is_visible, spec_of
 from treadle.tools import CallStatus, JsonObject, Tool, ToolContext, Unfinished
 
 __all__ = ["Offering"]
@@ -240,6 +240,7 @@ class Offering:
         owner = self._owners.get(tool.name, source.name)
         if owner != source.name and any(one.name == owner for one in self._sources):
             return f"In this session {tool.name!r} is a tool of toolset {owner!r}. {rename}"
+        fix(tool)
         before = self._listed.get(tool.name)
         if before is not None and (before[0] is tool or self.contracts.inherit(tool, before[0])):
             return None

@@ -35,7 +35,7 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
     stop: Stop
     """Why the run ended."""
     text: str
-    """The answer, or the last words before an abnormal stop."""
+    """The answer, or the last text before an abnormal stop."""
     output: Output | None = None
     """The structured answer, in the agent's output type, or the payload of a tool that ended the run; None without one."""
     profile: str | None = None
@@ -57,7 +57,7 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
     in_doubt: tuple[Doubt, ...] = ()
     """Calls of the session that may have acted, whose outcome nobody knows, and that no person has resolved."""
     running_on: tuple[str, ...] = ()
-    """Ids of calls that were given up and still ran when the run ended: a thread can be told to stop, not stopped."""
+    """Ids of calls that were given up and still ran when the run ended: a thread can be asked to stop, not stopped."""
     messages: tuple[Message, ...] = ()
     """The whole transcript of the session."""
     degraded: bool = False

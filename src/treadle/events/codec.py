@@ -140,6 +140,9 @@ def encode_event(event: Event) -> bytes:
     Example:
         async for event in run:
             yield b"id: %d\ndata: %s\n\n" % (event.seq, encode_event(event))
+
+    Raises:
+        ConfigurationError: It is not an Event.
     """
     if not isinstance(event, Event):
         raise ConfigurationError(f"event must be an Event of treadle.events; got {shown(event)}.")
@@ -163,6 +166,7 @@ def decode_event(body: bytes | str) -> AnyEvent:
 
     Raises:
         JournalError: It is not an event that this version knows.
+        ConfigurationError: It is neither bytes nor a string.
     """
     event: AnyEvent
     try:
@@ -172,7 +176,7 @@ def decode_event(body: bytes | str) -> AnyEvent:
             value = decode_slowly(body if isinstance(body, str) else body.decode())
             event = msgspec.convert(value, AnyEvent)
     except TypeError:
-        raise ConfigurationError(f"body must be bytes or a text; got {shown(body)}.") from None
+        raise ConfigurationError(f"body must be bytes or a string; got {shown(body)}.") from None
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
         raise JournalError(f"That is not an event of this version: {exc}.") from exc
     return event

@@ -109,7 +109,7 @@ class DecisionRejected(Event, frozen=True, kw_only=True, tag="decision.rejected"
     attempt: int = 1
     """Number of the attempt, from 1."""
     message: str = ""
-    """What the model is told."""
+    """What the model reads."""
     usage: Usage | None = None
     """What the response used; None for the step's last one, which `model.finished` counts."""
     cost: str | None = None

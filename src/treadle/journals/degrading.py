@@ -148,7 +148,7 @@ class DegradingJournal:
             on_event(event)
 
     async def flush(self) -> None:
-        """Store what waits, if the store is back. What cannot be stored continues waiting, and has been told of."""
+        """Store what waits, if the store is back. What cannot be stored continues waiting, and has been reported."""
         for session_id, tail in self._tails.items():
             async with tail.order:
                 if tail.is_degraded:
@@ -208,7 +208,7 @@ class DegradingJournal:
         return kept if kept is not None else await self._journal.blob(digest)
 
     async def close(self) -> None:
-        """Store what waits, and close the store, whatever becomes of that. What is lost with this process is told to operators.
+        """Store what waits, and close the store, whether that succeeds or not. What is lost with this process is reported to operators.
 
         Raises:
             SessionConflict: Another process has continued with a session of which events wait here.

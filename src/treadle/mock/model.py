@@ -199,7 +199,9 @@ def _failure(turn: Turn) -> ModelError | None:
         return ModelUnavailable("The connection was closed before an answer came.")
     if turn.status < 400 and turn.error is None:
         return (
-            None if turn.body is None else ModelResponseInvalid("The answer is not the protocol.", status=turn.status)
+            None
+            if turn.body is None
+            else ModelResponseInvalid("The answer does not follow the protocol.", status=turn.status)
         )
     error = turn.error if turn.error is not None else f"The model answered with status {turn.status}."
     return failure_of(

@@ -6,7 +6,7 @@ A script is a JSON list of turns. Every key of a turn is optional:
     calls             list of {"name", "arguments", "id"}; arguments an object, or a raw string that need not be JSON;
                       id null to send none, absent for call_1, call_2, ...
     thinking          reasoning, sent before the text
-    refusal           the words of a refusal
+    refusal           the text of a refusal
     finish            stop, tool_calls, length, content_filter, or any other word; "" to send none
     usage             {"input_tokens", "output_tokens", "cached_input_tokens", "cache_written_tokens", "reasoning_tokens"}, or
                       the vendor's names (prompt_tokens, completion_tokens); null to send none

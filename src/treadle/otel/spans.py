@@ -3,6 +3,7 @@
 import contextvars
 import json
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Spans", "Working"]
 
 _MOST_RUNS = 10_000
-"""Runs of which no end was told, because their process was stopped in the middle: the oldest is forgotten."""
+"""Runs whose end was not reported, because their process was stopped in the middle: the oldest is forgotten."""
 _MOST_EARLIER = 2_000
 _MOST_CHARS = 16_000
 
@@ -89,11 +90,19 @@ class Spans:
             },
         )
         before = self._runs.pop((event.session_id, event.run_id), None)
-        if before is not None:  # its end was never told
+        if before is not None:  # its end was never reported
             self._close(before, "interrupted")
         self._runs[event.session_id, event.run_id] = Working(span, shared)
         while len(self._runs) > _MOST_RUNS:
             self._close(self._runs.popitem(last=False)[1], "interrupted")
+
+    def link_earlier(self, run_id: str, headers: Mapping[str, str]) -> None:
+        """Have the run's next span link to one of another process. What this process knows of the run itself is closer."""
+        found = trace.get_current_span(
+            propagate.extract(dict(headers), context=otel_context.Context())
+        ).get_span_context()
+        if found.is_valid:
+            self._earlier.setdefault(run_id, Link(found))
 
     def note_task(self, event: MessageAdded) -> None:
         """Add the task to the run's span, where content is wanted."""

@@ -3,7 +3,7 @@
 import contextvars
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from treadle import ConfigurationError, Redactor
@@ -76,7 +76,7 @@ class Telemetry:
             from treadle.otel.spans import Spans  # noqa: PLC0415 - as above
         except ModuleNotFoundError as exc:
             raise ConfigurationError(
-                "Telemetry needs the package opentelemetry-api. Install it: pip install 'treadle[otel]'"
+                "Telemetry needs the package opentelemetry-api. Install it: pip install '.[otel]' in the project's folder"
             ) from exc
         self._meters: Meters = Meters(meter_provider)
         self._spans: Spans = Spans(tracer_provider, redactor=Redactor.for_environment(os.environ) if content else None)
@@ -100,11 +100,26 @@ class Telemetry:
             self._failed(exc)
             return None
 
+    def link(self, run_id: str, headers: Mapping[str, str]) -> None:
+        """Have the next span of a run link to an earlier one of another process, named by its W3C headers. Invalid ones are passed over.
+
+        Example:
+            telemetry.link(session.state.run.id, {"traceparent": stored})
+
+        Args:
+            run_id: The run that is resumed.
+            headers: `traceparent`, and perhaps `tracestate`.
+        """
+        try:
+            self._spans.link_earlier(run_id, headers)
+        except Exception as exc:  # noqa: BLE001 - as above
+            self._failed(exc)
+
     def _failed(self, error: Exception) -> None:
         if not self._has_failed:
             self._has_failed = True
             words = Redactor().text(f"{type(error).__name__}: {error}")
-            logger.warning("A span or metric could not be made; runs are not touched by it. %s", words)
+            logger.warning("A span or metric could not be made; runs are not affected. %s", words)
 
     def _act_of(self, event: AnyEvent) -> Callable[[], Any] | None:  # noqa: C901, PLR0911 - one line for each event
         spans, meters = self._spans, self._meters

@@ -7,7 +7,7 @@ import msgspec
 from treadle.permissions.lines import FILE_TOOLS, JudgedLine, pattern_of
 from treadle.permissions.names import Linked, NameIndex
 from treadle.permissions.rules import Rule, Subjects, as_text, beginnings, spellings
-from treadle.shell.judging import program_name
+from treadle.shell.programs import program_name
 from treadle.shell.rules import FOREIGN_NAMES, CommandPattern
 from treadle.tools import CheckedCall, Subject
 

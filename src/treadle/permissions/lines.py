@@ -1,8 +1,11 @@
 """Lines of shell before the rules: what each simple command of a call would start and touch. Holds no rule and decides nothing."""
 
+import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from glob import escape
+from itertools import islice, product
 from typing import Literal
 
 import msgspec
@@ -12,6 +15,7 @@ from treadle.errors import ConfigurationError
 from treadle.shell.judging import analyse
 from treadle.shell.parsed import Doubt, Line, Touched
 from treadle.shell.rules import CommandPattern
+from treadle.shell.sweeping import swept
 from treadle.tools import CheckedCall, JsonObject, Place, ShellLine, Subject
 
 __all__ = ["FILE_TOOLS", "JudgedLine", "Reached", "judged", "pattern_of"]
@@ -25,8 +29,14 @@ FILE_TOOLS = frozenset(name for names in _ACCESS.values() for name in names)
 
 
 _WORDS = re.compile(r"[^\s;|&<>()=,:]+")
+_WILD = re.compile(r"[*?\[]")
 _QUOTES = str.maketrans("", "", "'\"\\")
-_MAX_WORDS = 100
+_MAX_WORDS = 500
+_MAX_LOOKED_AT = 2000
+_MAX_FOLDERS = 6
+_MAX_SWEPT = 10_000
+_MOVES = ("cd", "pushd", "popd", "-C", "--chdir", "--cwd", "--directory", "--wd", "-D", "chroot")
+"""How words begin that may change the folder that the others are relative to."""
 
 
 class Reached(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +62,12 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the line itself writes a file, by a redirection."""
     mentioned: tuple[tuple[str, ...], ...] = ()
     """Of a line that cannot be decided: the canonical names of each of its words, as if it were a path."""
+    unknown: tuple[Doubt, ...] = ()
+    """Words that may name anything that a command writes."""
+    swept: tuple[tuple[str, ...], ...] = ()
+    """The canonical names of what lies in folders that a command takes away or changes as a whole, two levels deep."""
+    unseen: str = ""
+    """Such a folder, or a pattern that names some, with more in it than is looked at; empty where there is none."""
 
     @property
     def is_certain(self) -> bool:
@@ -93,13 +109,73 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
         return JudgedLine(line=Line(source="", doubts=(doubt,)), reached=(), redirects=False)
     line = _analysed(given.text)
     reached = tuple(_reached(one, given) for one in line.touched)
-    words = () if line.is_decided else tuple(dict.fromkeys(_WORDS.findall(given.text.translate(_QUOTES))))
+    mentioned, unknown = _mentioned(line, given)
+    below, unseen = _swept(line, given)
     return JudgedLine(
         line=line,
         reached=reached,
         redirects=any(one.writes for one in line.redirections),
-        mentioned=tuple(_names(given.look(word)) for word in words[:_MAX_WORDS] if "\0" not in word),
+        mentioned=mentioned,
+        unknown=unknown,
+        swept=below,
+        unseen=unseen,
     )
+
+
+def _swept(line: Line, given: ShellLine) -> tuple[tuple[tuple[str, ...], ...], str]:
+    """Return the names below the folders that a line takes away or changes, and one that holds too much to look at each."""
+    named = [posixpath.join(at, word) for one in line.invocations for word in swept(one) for at in one.folders]
+    if not named or given.expand is None:
+        return (), ""
+    wild = [word for word in named if _WILD.search(word)]
+    matched, unseen = _expanded(wild, given.expand)
+    folders = [one for one in dict.fromkeys([*named, *matched]) if "\0" not in one and given.look(one).is_folder]
+    patterns = [posixpath.join(escape(one), below) for one in folders for below in ("*", ".*", "*/*", "*/.*")]
+    found, too_large = _expanded(patterns, given.expand)
+    names = tuple(dict.fromkeys(_names(given.look(name)) for name in found[:_MAX_SWEPT] if "*" not in name))
+    return names, unseen or too_large or (found[_MAX_SWEPT] if len(found) > _MAX_SWEPT else "")
+
+
+def _expanded(patterns: Sequence[str], expand: Callable[[str], Sequence[str] | None]) -> tuple[list[str], str]:
+    """Return what patterns match together, and the first that matches too much to say; looks at a bounded number of both."""
+    found: list[str] = []
+    for pattern in patterns:
+        matched = None if len(found) > _MAX_SWEPT else expand(pattern)
+        if matched is None:
+            return found, pattern
+        found += matched
+    return found, ""
+
+
+def _mentioned(line: Line, given: ShellLine) -> tuple[tuple[tuple[str, ...], ...], tuple[Doubt, ...]]:
+    """Return the canonical names of what an undecided line names, and the words that may name anything."""
+    if line.is_decided:
+        return (), ()
+    words = [word for word in dict.fromkeys(_WORDS.findall(given.text.translate(_QUOTES))) if "\0" not in word]
+    places = [given.look(word) for word in words[:_MAX_WORDS]]
+    folders = _folders(words, places)
+    names = [posixpath.join(*pair) for pair in islice(product(folders, words), _MAX_LOOKED_AT)]
+    unknown = list(line.unknown)
+    for folder, pattern in islice(product(["", *folders], line.patterns), _MAX_WORDS):
+        found = None if given.expand is None else given.expand(posixpath.join(escape(folder), pattern))
+        names += found or ()
+        if found is None:
+            unknown.append(Doubt(reason="Which files this pattern matches is not known.", text=pattern))
+    if max(len(words), len(line.patterns) * (1 + len(folders))) > _MAX_WORDS or len(names) > _MAX_LOOKED_AT:
+        unknown.append(Doubt(reason="The line names too much to look at each.", text=line.source[:80]))
+    places += [given.look(name) for name in names[:_MAX_LOOKED_AT]]
+    return tuple(dict.fromkeys(map(_names, places))), tuple(unknown)
+
+
+def _folders(words: Sequence[str], places: Sequence[Place]) -> list[str]:
+    """Return the folders that a line may be in after it has changed its own."""
+    if not any(word.startswith(_MOVES) for word in words):
+        return []
+    named = [word for word, place in zip(words, places, strict=False) if place.is_folder and word not in (".", "/")]
+    found = [""]
+    for folder in named[:_MAX_FOLDERS]:
+        found += [posixpath.join(one, folder) for one in found]
+    return found[1:]
 
 
 def pattern_of(text: str) -> CommandPattern | None:

@@ -184,6 +184,9 @@ def first_of(*policies: Policy) -> FirstOf:
 
     Example:
         Agent(model, policy=first_of(deny("rm"), allow("fs_*")))
+
+    Raises:
+        ConfigurationError: One of them is not a policy.
     """
     for one in policies:
         if not callable(getattr(one, "decide", None)):  # a port is whatever has its methods

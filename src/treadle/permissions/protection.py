@@ -3,7 +3,7 @@
 import msgspec
 
 from treadle.canonical import copied
-from treadle.permissions.lines import judged
+from treadle.permissions.lines import JudgedLine, judged
 from treadle.tools import CheckedCall, Decision, DecisionKind, JsonObject, Subject
 from treadle.tools.protected import is_protected, may_name_protected
 
@@ -56,18 +56,30 @@ def _protected(call: CheckedCall, facts: JsonObject) -> str | None:
     """Return what of a call is protected, in words; None where nothing is."""
     line = judged(call, facts)
     if line is not None:
-        written = (one.subject for one in line.reached if one.access == "write")
-        found = next((one for one in written if is_protected(one.names)), None)
-        if found is not None:
-            return f"The line may write the protected file {found.names[0]}"
-        is_hinted = not line.is_decided and (
-            may_name_protected(line.line.source) or any(map(is_protected, line.mentioned))
-        )
-        return "The line names a protected file, and nobody can say what it does with it" if is_hinted else None
+        return _protected_in(line)
     for subject in _subjects(call):
         if is_protected(subject.names):
             return f"{subject.names[0]} is protected"
     return None
+
+
+def _protected_in(line: JudgedLine) -> str | None:
+    """Return what of a line of shell is protected, in words; None where nothing is."""
+    written = (one.subject for one in line.reached if one.access == "write")
+    found = next((one for one in written if is_protected(one.names)), None)
+    if found is not None:
+        return f"The line may write the protected file {found.names[0]}"
+    inside = next((names for names in line.swept if is_protected(names)), None)
+    if inside is not None:
+        return f"The line changes or takes away a folder with the protected file {inside[0]}"
+    if line.unseen:
+        return f"The line changes or takes away more than can be looked through for protected files: {line.unseen}"
+    if line.is_decided:
+        return None
+    if may_name_protected(line.line.source) or any(map(is_protected, line.mentioned)):
+        return "The line names a protected file, and nobody can say what it does with it"
+    unknown = next((one.text for one in line.unknown), "")
+    return f"The line may write a protected file: nobody can say what {unknown!r} becomes" if unknown else None
 
 
 def _subjects(call: CheckedCall) -> list[Subject]:

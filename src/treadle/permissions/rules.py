@@ -20,8 +20,9 @@ from treadle.permissions.globs import (
     resolved_globs,
 )
 from treadle.permissions.lines import FILE_TOOLS, JudgedLine, pattern_of
-from treadle.shell.rules import FOREIGN_NAMES, CommandPattern
+from treadle.shell.rules import FOREIGN_NAMES, CommandPattern, own_path, own_tool
 from treadle.tools import CheckedCall, Subject
+from treadle.tools.hosts import canonical_host_glob
 
 __all__ = ["Rule", "Subjects", "Unresolved", "as_text", "beginnings", "spellings"]
 
@@ -54,20 +55,26 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(f"Rule {text!r} is invalid: write `tool`, or `tool(key=glob)`.")
         tool, pattern = match["tool"].strip(), match["pattern"]
         if pattern is None or pattern == "*":
-            return Rule(text=text, tool=tool)
+            return Rule(text=text, tool=own_tool(tool))
         key, sign, glob = pattern.partition("=")
         if sign and key.strip().isidentifier():
-            return Rule(text=text, tool=tool, key=key.strip(), glob=glob)
+            is_host = key.strip() == "host" and FOREIGN_NAMES.get(tool, tool) == "fetch"
+            if key.strip() == "path" and FOREIGN_NAMES.get(tool, tool) in FILE_TOOLS:
+                own_path(text, "", glob.strip())
+            return Rule(text=text, tool=tool, key=key.strip(), glob=canonical_host_glob(glob) if is_host else glob)
         if not pattern.strip() or tool not in _PATTERNED:
             raise ConfigurationError(
                 f"Rule {text!r} is invalid: for {tool!r}, write `{tool}` or `{tool}(key=glob)`, such as `{tool}(path=src/*)`."
             )
         own = FOREIGN_NAMES.get(tool, tool)
         if own == "fetch":
-            return Rule(text=text, tool=tool, key="host", glob=pattern.strip().removeprefix("domain:").lower())
+            return Rule(
+                text=text, tool=tool, key="host", glob=canonical_host_glob(pattern.strip().removeprefix("domain:"))
+            )
         if own == "shell":
             CommandPattern.parse(pattern)
-        return Rule(text=text, tool=tool, pattern=pattern.strip())
+            return Rule(text=text, tool=tool, pattern=pattern.strip())
+        return Rule(text=text, tool=tool, pattern=own_path(text, tool, pattern.strip()))
 
     @property
     def covers(self) -> str:

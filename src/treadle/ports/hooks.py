@@ -40,7 +40,7 @@ _DENYING = (Moment.SESSION_START, Moment.PROMPT, Moment.BEFORE_REQUEST, Moment.A
 
 
 class HookContext(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """What a hook is told."""
+    """What a hook gets."""
 
     at: Moment
     """The moment."""

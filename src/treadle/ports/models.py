@@ -46,7 +46,7 @@ class Pricing(Protocol):
 
 
 class ToolSpec(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """What a model is told of one tool."""
+    """What a model reads about one tool."""
 
     name: str
     """Name of the tool."""
@@ -178,7 +178,7 @@ def tell_counted(cut: BaseException, usage: Usage | None) -> None:
 
 @explained
 def told_counted(cut: BaseException) -> Usage | None:
-    """Return what the server of a response that was cut off had counted; None where nobody told."""
+    """Return what the server of a response that was cut off had counted; None where it reported nothing."""
     usage = vars(cut).get(_COUNTED)
     return usage if isinstance(usage, Usage) else None
 
@@ -196,7 +196,7 @@ class ResponseSetAside(msgspec.Struct, Documented, frozen=True, kw_only=True, ta
     reason: Literal["extraction", "validation", "reworded"]
     """Its decision could not be read, or not be accepted; or it is an answer that another inference words."""
     message: str = ""
-    """What the model is told of a decision that was not accepted."""
+    """What the model reads about a decision that was not accepted."""
     parts: tuple[Part, ...] = ()
     """Everything that the model said, in order."""
     usage: Usage | None = None

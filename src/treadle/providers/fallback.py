@@ -113,7 +113,7 @@ class FallbackModel:
                 return model, breaker
         if is_open_elsewhere:
             raise ModelUnavailable(
-                f"{made_for} was shut while its request was made, which the models behind it may not take. It is made anew.",
+                f"{made_for} became unavailable while its request was built, and the request may not fit the models after it. It is built again.",
                 retry_after_seconds=0,
             )
         soonest = min(breaker.seconds_until_trial(now) for _, breaker in self._breakers)

@@ -1,4 +1,4 @@
-"""Forms: how secrets look that nobody told us of, such as `ghp_...`, a private key, or a field `password=...`.
+"""Forms: how secrets look that were not named to us, such as `ghp_...`, a private key, or a field `password=...`.
 
 Work is linear in the text: every repetition has a bound, and none can begin anew at each character.
 """

@@ -1,4 +1,4 @@
-"""Hooks as commands: a program is told of a moment as JSON on its standard input, and answers on its standard output.
+"""Hooks as commands: a program gets a moment as JSON on its standard input, and answers on its standard output.
 
 The form is Claude Code's, so that hooks which people have written for it work: `foreign_words.py` has the names. Such a hook may tighten,
 change and add. What it allows is not heard: rules and people decide.
@@ -51,7 +51,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
 def command_hooks(
     settings: Mapping[str, Any] | str | Path, *, folder: str | Path = ".", fails: Literal["open", "closed"] = "open"
 ) -> tuple[Hook, ...]:
-    """Return the hooks of settings in the form of Claude Code's `settings.json`. Programs run with your rights: read them before.
+    """Return the hooks of settings in the form of Claude Code's `settings.json`. Programs run with your permissions: read them before.
 
     Example:
         Agent(model, tools=tools, hooks=command_hooks(".claude/settings.json"))

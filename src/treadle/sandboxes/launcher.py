@@ -1,20 +1,19 @@
-"""The launcher: limits this process as told, then becomes the program. A program of its own, which imports nothing of Treadle.
+"""The launcher: limits this process as its arguments say, then becomes the program. A program of its own, which imports nothing of Treadle.
 
-Started as `python -I -S launcher.py PLAN PROGRAM ARGUMENT...`, where PLAN is JSON. It exists because limits must be set between fork
+Started as `python -I -S launcher.py PLAN PROGRAM ARGUMENT...`, where PLAN is `marshal` in hexadecimal
+(its modules take longer to import than all else takes that is done here). It exists because limits must be set between fork
 and exec, and a fork of a process with threads must not run Python for that (`preexec_fn`). What cannot be set ends it with status
 125 and one line, so that a program never runs with less than was asked for.
 """
 
 import ctypes
-import json
+import marshal
 import os
-import platform
 import resource
 import struct
 import sys
-from pathlib import Path
 
-__all__ = ["FAILED", "MARK", "landlock_abi", "main"]
+__all__ = ["FAILED", "MARK", "landlock_abi", "limited", "main"]
 
 FAILED = 125
 """The exit status of a launcher that could not set a limit."""
@@ -24,7 +23,7 @@ MARK = "treadle-launcher: "
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls of Landlock: the same on every architecture
 _READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read_file, read_dir
-_FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # rights that a single file can have
+_FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # access rights that a single file can have
 _ABI_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
 _NET_ABI, _SCOPE_ABI = 4, 6
 
@@ -48,7 +47,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def main() -> None:
     """Limit this process, and become the program."""
-    plan, program = json.loads(sys.argv[1]), sys.argv[2:]
+    plan, program = marshal.loads(bytes.fromhex(sys.argv[1])), sys.argv[2:]  # noqa: S302 - written by our own process
     try:
         _join_groups(plan.get("groups", []))
         _limit(plan.get("limits", {}))
@@ -80,18 +79,23 @@ def _failure(what: str) -> OSError:
 
 def _join_groups(folders: list[str]) -> None:
     for folder in folders:
-        Path(folder, "cgroup.procs").write_text(str(os.getpid()))
+        with open(f"{folder}/cgroup.procs", "w") as procs:  # noqa: PTH123 - pathlib takes longer to import than all the rest
+            procs.write(str(os.getpid()))
 
 
 def _limit(limits: dict[str, int]) -> None:
     for name, value in limits.items():
         number = getattr(resource, f"RLIMIT_{name}")
-        hard = resource.getrlimit(number)[1]
-        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        # At the soft limit of time comes a signal that says why, a second later the one that nobody can ignore.
-        last = most if name != "CPU" else most + 1 if hard == resource.RLIM_INFINITY else min(most + 1, hard)
-        resource.setrlimit(number, (most, last))
+        resource.setrlimit(number, limited(name, value, resource.getrlimit(number)[1]))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def limited(name: str, value: int, hard: int) -> tuple[int, int]:
+    """Return the soft and the hard limit to set, which are never above the hard one that holds."""
+    most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    # At the soft limit of time comes a signal that says why, a second later the one that nobody can ignore.
+    last = most if name != "CPU" else most + 1 if hard == resource.RLIM_INFINITY else min(most + 1, hard)
+    return most, last
 
 
 def _confine_files(plan: dict[str, list[str]]) -> None:
@@ -130,7 +134,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 def _filter_calls(*, has_network: bool) -> None:
     """Install a filter of system calls: no sockets but pairs, no namespaces, no tracing, no mounts, and nothing that walks around these."""
-    machine = platform.machine()
+    machine = os.uname().machine
     if machine not in _ARCHITECTURES:
         raise OSError(f"no filter of system calls is known for {machine}")
     architecture, numbers = _ARCHITECTURES[machine]

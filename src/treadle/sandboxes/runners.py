@@ -1,6 +1,5 @@
 """The sandboxes: bubblewrap, and Landlock with a filter of system calls. Each runs a command confined, or not at all."""
 
-import json
 import os
 import shlex
 import shutil
@@ -19,14 +18,12 @@ from treadle.sandboxes import groups, launcher
 from treadle.sandboxes.confinement import Confinement
 from treadle.sandboxes.processes import clean_environment, run_process
 from treadle.sandboxes.refusing import Places, refusals
+from treadle.sandboxes.starting import FAILED, MARKS, started
 from treadle.tools import Command, Detached, ProcessResult, Runner
 
 __all__ = ["Bubblewrap", "Landlock", "find_sandbox"]
 
-_LAUNCHER = str(Path(launcher.__file__).resolve())
 _TMP, _HOME = "/tmp", "/tmp/home"  # noqa: S108 - the program's own, which nobody else sees
-_SYSTEM_PYTHON = "/usr/bin/python3"
-"""Starts the launcher where our own Python is closed to the user that we have become since we started."""
 _HANDED_DOWN = ("LANG", "LANGUAGE", "TERM", "TZ")
 _NAMESPACES = shlex.split(
     "--die-with-parent --new-session --unshare-user --uid 1000 --gid 1000 --unshare-pid --unshare-ipc --unshare-uts "
@@ -38,10 +35,12 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """What is started for a confined command: the launcher with its plan, the sandbox's own program, the command."""
 
-    plan: dict[str, object]
+    limits: dict[str, int]
     program: tuple[str, ...]
     cwd: str
     env: dict[str, str]
+    plan: dict[str, object] = {}
+    """What the launcher has to do beside the limits."""
 
 
 class _Confined:
@@ -170,8 +169,8 @@ class Bubblewrap(_Confined):
         found += ["--chdir", _folder(command, places), "--clearenv"]
         for name, value in _environment(command, places, home=_HOME, temporary=_TMP).items():
             found += ["--setenv", name, value]
-        plan: dict[str, object] = {"limits": _limits(about)}
-        return Launch(plan=plan, program=(*found, "--", *command.arguments), cwd="/", env={"PATH": os.defpath})
+        program = (*found, "--", *command.arguments)
+        return Launch(limits=_limits(about), program=program, cwd="/", env={"PATH": os.defpath})
 
 
 class Landlock(_Confined):
@@ -210,7 +209,8 @@ class Landlock(_Confined):
         landlock = {"readable": readable, "writable": places.writable, "devices": _DEVICES, "network": about.network}
         home = places.writable[0] if places.writable else "/"
         return Launch(
-            plan={"limits": _limits(about), "landlock": landlock},
+            plan={"landlock": landlock},
+            limits=_limits(about),
             program=command.arguments,
             cwd=_folder(command, places),
             env=_environment(command, places, home=home, temporary=home),
@@ -286,14 +286,12 @@ def _limits(about: Confinement) -> dict[str, int]:
 
 
 def _arguments(launch: Launch, joined: dict[str, str]) -> list[str]:
-    plan = json.dumps({**launch.plan, "groups": list(joined.values())})
-    python = sys.executable if os.access(sys.executable, os.X_OK) else _SYSTEM_PYTHON
-    return [python, "-I", "-S", _LAUNCHER, plan, *launch.program]
+    return started(launch.plan, launch.program, launch.limits, list(joined.values()))
 
 
 def _raise_for(exit_code: int, stderr: str) -> None:
     """Raise for a command that was not started, because it could not be confined."""
-    if exit_code == launcher.FAILED and stderr.startswith(launcher.MARK):
-        raise OSError(stderr.removeprefix(launcher.MARK).strip())
+    if exit_code in (1, FAILED) and stderr.startswith(MARKS):
+        raise OSError(stderr.removeprefix(MARKS[0]).strip())
     if exit_code == 1 and stderr.startswith("bwrap: ") and "execvp" not in stderr:
         raise OSError(stderr.strip())

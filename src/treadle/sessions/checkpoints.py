@@ -195,6 +195,7 @@ def effects_after(events: Iterable[AnyEvent], seq: int) -> tuple[EffectRecord, .
         match event:
             case ToolStarted(call_id=str(call_id)) if not event.effect.is_read:
                 started[call_id] = event
+                found_out.pop(call_id, None)  # it runs again: what was said was of the start before
             case ToolFinished(call_id=str(call_id)):
                 results[call_id] = event.result
             case ToolResolved(call_id=str(call_id), outcome="done" | "not_done"):

@@ -32,7 +32,7 @@ from treadle.state import (
 )
 from treadle.tools import DEFAULT_MODE, MODES, Decision, Mode
 
-__all__ = ["Inbox", "answer_events"]
+__all__ = ["Inbox", "answer_events", "plan_ended"]
 
 Prompt: TypeAlias = Callable[[Message, str], Awaitable[tuple[Decision | None, list[AnyEvent]]]]
 
@@ -186,9 +186,8 @@ def answer_events(message: LeftAnswer, waiting: Sequence[Approval], *, mode: Mod
         scope=scope,
         expires_at=approval.expires_at if message.answer == "allow" and scope == "call" else None,
     )
-    if approval.approval_type == "plan" and message.answer == "allow" and mode == "plan":
-        changed = ModeChanged(mode=DEFAULT_MODE, before=mode, by=message.approved_by, message_id=f"{message.id}_mode")
-        return [answered, changed]
+    if approval.approval_type == "plan" and message.answer == "allow" and message.arguments is None and mode == "plan":
+        return [answered, *plan_ended(message.approved_by, message.id)]
     if scope == "call":
         return [answered]
     granted = RulesGranted(
@@ -199,6 +198,20 @@ def answer_events(message: LeftAnswer, waiting: Sequence[Approval], *, mode: Mod
         approval_id=approval.id,
     )
     return [answered, granted]
+
+
+def plan_ended(by: str, answer: str) -> list[AnyEvent]:
+    """Return the change of mode that a person's consent to a plan makes. None for a program's.
+
+    An edited plan is allowed once its arguments have been found valid: until then the request may have to wait again.
+
+    Args:
+        by: Who has allowed it.
+        answer: The id of the answer.
+    """
+    if by.startswith(("approver:", "policy:")):
+        return []
+    return [ModeChanged(mode=DEFAULT_MODE, before="plan", by=by, message_id=f"{answer}_mode")]
 
 
 def _given(message: LeftInput, call: CallState | None) -> ToolInput | None:

@@ -5,7 +5,7 @@ It decides nothing: what to record is the loop's and the pipeline's business.
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -71,16 +71,24 @@ class Ledger:
         """Return the time by the store's clock: consent is asked for and given on several machines."""
         return self.clock.now() + self.store_ahead_seconds
 
-    async def record(self, *events: AnyEvent, durable: bool = False) -> None:
+    async def record(self, *events: AnyEvent, durable: bool = False, holds: Callable[[], bool] | None = None) -> bool:
         """Append events as one commit; all of them or none. With `durable` they survive a power cut.
 
+        Args:
+            holds: Asked when it is their turn: whether they may still be recorded, although others have been since.
+
+        Returns:
+            Whether they were recorded.
+
         Raises:
-            JournalError: The store failed; nothing was folded and nobody was told.
+            JournalError: The store failed; nothing was folded and nobody was notified.
             SessionConflict: Another process has written to this session.
         """
         async with self._order:
             if self._is_torn:
                 await self._mend()
+            if holds is not None and not holds():
+                return False
             stamped = self._stamp(events, after=self.state.head)
             try:
                 await self.journal.append(self.state.id, stamped, state=self._phase_after(stamped), durable=durable)
@@ -91,6 +99,7 @@ class Ledger:
         if self.subscribers:
             for event in stamped:
                 self._tell(event)
+        return True
 
     def _apply(self, events: Sequence[AnyEvent]) -> None:
         """Fold stored events, and raise Python's auditing event `treadle.recorded` for whoever watches the process."""

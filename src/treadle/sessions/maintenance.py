@@ -63,12 +63,20 @@ def check_there(state: SessionState) -> None:
         raise SessionNotActive(f"Session {state.id!r} has been deleted.")
 
 
-def check_resumable(state: SessionState) -> None:
+def check_resumable(state: SessionState, journal: Journal) -> None:
     """Raise NoRunYet or RunCompleted unless a run was paused, stopped or broke off."""
     if state.run is None:
-        raise NoRunYet(f"Session {state.id!r} has no run yet. Start one with a task.")
+        raise NoRunYet(f"Session {state.id!r} has no run yet. To begin one: {_new_task(state, journal)}.")
     if state.run.phase == "completed":
-        raise RunCompleted(f"The last run of session {state.id!r} is completed. Give it a new task instead.")
+        raise RunCompleted(
+            f"The last run of session {state.id!r} is completed. To give it a new task: {_new_task(state, journal)}."
+        )
+
+
+def _new_task(state: SessionState, journal: Journal) -> str:
+    """Return the two ways to begin a run in the session, of which the command works from any folder."""
+    command = f"treadle run --session {shlex.quote(state.id)} --journal {shlex.quote(journal.location)} TASK"
+    return f"`{command}`, or agent.run(task, session=session)"
 
 
 def check_no_task(state: SessionState) -> None:

@@ -104,13 +104,14 @@ class Session(SteeredSession):
         Args:
             status: A run begins in an `active` session only; `deleted` is for ever.
             metadata: Keys with new values, None for a key that goes; other keys stay.
-            if_head: Change only a session that still stands at this event (`session.state.head`).
+            if_head: Change only a session that is still at this event (`session.state.head`).
             take_back: The session was moved, and you know that it has not continued there and will not: else its calls act twice.
 
         Raises:
             SessionMoved: The session continues elsewhere, and `take_back` is not given.
-            SessionConflict: The session has moved on from `if_head`; nothing was written.
+            SessionConflict: The session is not at `if_head` any more; nothing was written.
             SessionHeld: A run is under way.
+            ConfigurationError: The status is unknown, or the metadata cannot be stored.
         """
         if status is not None and not (isinstance(status, str) and status in get_args(SessionStatus)):
             raise ConfigurationError(f"A session's status is one of {get_args(SessionStatus)}; got {shown(status)}.")
@@ -145,6 +146,9 @@ class Session(SteeredSession):
 
         Args:
             redactor: Takes the secrets out, for lines that other people read. A session with an open call cannot be imported then.
+
+        Raises:
+            ConfigurationError: The redactor is not a Redactor.
         """
         if redactor is not None and not isinstance(redactor, Redactor):
             raise ConfigurationError(f"redactor is a Redactor, or None for exact lines; got {shown(redactor)}.")
@@ -166,6 +170,7 @@ class Session(SteeredSession):
             SessionHeld: A run is under way.
             SessionMoved: It was moved elsewhere already.
             NoSuchPoint: Another session carries out a call of it, and a move does not carry that session. Resume or cancel it first.
+            ConfigurationError: The destination is empty, or an option cannot be stored.
         """
         for option, text in (("to", to), ("by", by), ("reason", reason)):
             maintenance.check_text(option, text)
@@ -182,7 +187,7 @@ class Session(SteeredSession):
 
     def check_resumable(self) -> None:
         """Raise NoRunYet or RunCompleted unless a run was paused, stopped or broke off."""
-        maintenance.check_resumable(self.state)
+        maintenance.check_resumable(self.state, self.journal)
 
     def check_active(self) -> None:
         """Raise SessionNotActive unless a run may begin: people may have suspended, closed or deleted the session."""

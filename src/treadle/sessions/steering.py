@@ -67,7 +67,11 @@ class SteeredSession(HeldSession):
         return self.approvals()
 
     def events(self, after: int = 0) -> SessionEvents:
-        """Return its events with a number above `after`: await it, or iterate with `async for`."""
+        """Return its events with a number above `after`: await it, or iterate with `async for`.
+
+        Raises:
+            ConfigurationError: `after` is not a whole number.
+        """
         if not isinstance(after, int):
             raise ConfigurationError(f"after is the number of an event, 0 for all events; got {shown(after)}.")
         return SessionEvents(self.journal, self.id, after)
@@ -155,7 +159,7 @@ class SteeredSession(HeldSession):
     async def resolve(
         self, call_id: str, outcome: "Done | type[NotDone | Unknown]", *, reason: str = "", by: str = "person"
     ) -> None:
-        """Say how a call in doubt ended, with the receipt in hand. The model is told with its next request.
+        """Say how a call in doubt ended, with the receipt in hand. The model reads it with its next request.
 
         Before a `resume`, `Done(value)` becomes the call's result, and after `NotDone` the call may run, decided anew. Where the
         model has been told already that the outcome is unknown, it gets a message.

@@ -1,11 +1,11 @@
 """Views: what policies, compilers, tools and `visible=` are shown of a session. Reads; whatever is done to it changes nothing."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
-from treadle.canonical import copied
+from treadle.canonical import copied, read_only
 from treadle.events import RulesGranted
 from treadle.messages import Message, Opaque, Part, Thinking
 from treadle.ports import RequestNeed, SessionView
@@ -143,49 +143,14 @@ def _is(one: object, other: object) -> bool:
 
 
 def _fixed(message: Message) -> Message:
-    parts = message.parts
-    if not any(isinstance(part, Opaque | Thinking) and part.payload is not None for part in parts):
-        return message
-    return msgspec.structs.replace(message, parts=tuple([_fixed_part(part) for part in parts]))
+    fixed = tuple([_fixed_part(part) for part in message.parts])
+    return message if all(map(_is, fixed, message.parts)) else msgspec.structs.replace(message, parts=fixed)
 
 
 def _fixed_part(part: Part) -> Part:
     if isinstance(part, Opaque | Thinking) and isinstance(part.payload, dict | list):
-        return msgspec.structs.replace(part, payload=_read_only(part.payload))
+        return msgspec.structs.replace(part, payload=read_only(part.payload))
     return part
-
-
-class _ReadOnlyDict(dict[str, Any]):
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("The messages of a session are read-only. Copy the value first: copy.deepcopy(value).")
-
-    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
-
-    def __deepcopy__(self, memo: object) -> Any:  # Any: a JSON value
-        return copied(self)
-
-    def __reduce__(self) -> Any:
-        return dict, (copied(self),)
-
-
-class _ReadOnlyList(list[Any]):
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("The messages of a session are read-only. Copy the value first: copy.deepcopy(value).")
-
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse
-    pop = remove = reverse = sort = _refuse
-
-    def __deepcopy__(self, memo: object) -> Any:  # Any: a JSON value
-        return copied(self)
-
-    def __reduce__(self) -> Any:
-        return list, (copied(self),)
-
-
-def _read_only(value: Any) -> Any:  # Any: a JSON value
-    if isinstance(value, dict):
-        return _ReadOnlyDict({key: _read_only(one) for key, one in value.items()})
-    return _ReadOnlyList([_read_only(one) for one in value]) if isinstance(value, list) else value
 
 
 def _copy_of(state: SessionState, messages: Sequence[Message]) -> SessionState:
@@ -204,7 +169,7 @@ def _own(value: Any) -> Any:  # Any: whatever a state holds
     if kind is dict:
         return {key: _own(one) for key, one in value.items()}
     if kind is list:
-        return value.copy() if value and type(value[0]) in _FROZEN else [_own(one) for one in value]
+        return value.copy() if set(map(type, value)) <= _FROZEN else [_own(one) for one in value]
     if kind is tuple:
         own = tuple([_own(one) for one in value])
         return value if all(map(_is, own, value)) else own

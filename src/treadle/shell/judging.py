@@ -8,18 +8,20 @@ from itertools import islice
 
 from treadle.shell.hiding import hides
 from treadle.shell.parsed import Doubt, Invocation, Line, Redirection, Touched
-from treadle.shell.programs import INTERPRETERS, PROGRAMS, SUBCOMMANDS, WRAPPERS, Program
+from treadle.shell.programs import INTERPRETERS, PROGRAMS, SUBCOMMANDS, WRAPPERS, Program, program_name
 from treadle.shell.reading import MAX_COMMANDS, read
 
-__all__ = ["analyse", "program_name", "reads_only"]
+__all__ = ["analyse", "reads_only"]
 
 _MAX_INNER = 3
 """How deep lines within lines (`sh -c "sh -c '...'"`) are looked into for what they start."""
 _JOINING = "=:,@"
 """Signs that may join a path to something."""
 _MAX_TAILS = 32
+_MOVES = ("-C", "-D", "--chdir", "--cwd", "--directory", "--wd", "--work-tree", "--prefix")
+"""Options with which programs go to another folder first."""
+_MAX_FOLDERS = 16
 _UNKNOWN = Program()
-_VERSION = re.compile(r"[-.]?\d+(\.\d+)*$")
 _ASSIGNMENT = re.compile(r"^\w+=")
 
 
@@ -47,19 +49,13 @@ def reads_only(line: Line) -> bool:
     return all(not one.risks and not one.via and _known(one)[1].reads_only for one in line.invocations)
 
 
-def program_name(word: str) -> str:
-    """Return a program's plain name: no folder and no version (`/usr/bin/python3.11` is `python`)."""
-    name = posixpath.basename(word)
-    return (_VERSION.sub("", name) or name).lower()
-
-
 def _judged(line: Line, *, depth: int) -> Line:
     invocations: list[Invocation] = []
     within: list[Touched] = []
     doubts = list(line.doubts)
     for one in line.invocations:
         judged = Invocation(
-            words=one.words, text=one.text, via=one.via, folders=one.folders, risks=(*one.risks, *_risks(one))
+            words=one.words, text=one.text, via=one.via, folders=_folders(one), risks=(*one.risks, *_risks(one))
         )
         inner, reached = _inner(judged, depth=depth) if judged.risks else ([], [])
         invocations += [judged, *inner]
@@ -88,6 +84,8 @@ def _judged(line: Line, *, depth: int) -> Line:
         touched=tuple(dict.fromkeys(touched)),
         doubts=tuple(doubts),
         hidden=tuple(hidden),
+        patterns=line.patterns,
+        unknown=line.unknown,
     )
 
 
@@ -218,6 +216,20 @@ def _paths(one: Invocation) -> list[Touched]:
         for text, argument, reads in named
         for at in one.folders
     ]
+
+
+def _folders(one: Invocation) -> tuple[str, ...]:
+    """Return the folders that the paths of a command may be relative to: also those that an option such as `-C` names."""
+    found, words = list(one.folders), one.words
+    for at, word in enumerate(words):
+        option = next((option for option in _MOVES if word.startswith(option)), None)
+        if option is None or at == 0:
+            continue
+        values = [word.removeprefix(option).lstrip("="), *words[at + 1 : at + 2]]
+        found += [
+            _join(base, value) for base in tuple(found) for value in values if value and len(found) < _MAX_FOLDERS
+        ]
+    return tuple(dict.fromkeys(found))
 
 
 def _changes_settings(one: Invocation) -> bool:

@@ -89,6 +89,10 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
     hidden: tuple[Doubt, ...] = ()
     """Which commands may start others that `invocations` does not list: a shell that reads its input, `eval`, `xargs`, inline programs."""
+    patterns: tuple[str, ...] = ()
+    """Words that become names of files by wildcards or braces, of commands that may write: `l*/config`."""
+    unknown: tuple[Doubt, ...] = ()
+    """Words that may become anything once the shell expands them, of commands that may write: `$X`, `l$(:)/config`."""
 
     @property
     def is_decided(self) -> bool:

@@ -4,6 +4,8 @@ A program that is not here is not known: a person may allow it by name, and ever
 The lists of options come from the programs' own manuals; they forbid what a rule such as `git log:*` would otherwise let in.
 """
 
+import posixpath
+import re
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -20,7 +22,16 @@ __all__ = [
     "TEXT_PROGRAMS",
     "WRAPPERS",
     "Program",
+    "program_name",
 ]
+
+_VERSION = re.compile(r"[-.]?\d+(\.\d+)*$")
+
+
+def program_name(word: str) -> str:
+    """Return a program's plain name: no folder and no version (`/usr/bin/python3.11` is `python`)."""
+    name = posixpath.basename(word)
+    return (_VERSION.sub("", name) or name).lower()
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):

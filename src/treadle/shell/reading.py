@@ -10,6 +10,7 @@ import shlex
 import unicodedata
 from typing import Any
 
+from treadle.shell.expanding import expanded_words
 from treadle.shell.parsed import Doubt, Invocation, Line, Redirection
 
 __all__ = ["MAX_CHARACTERS", "MAX_COMMANDS", "read"]
@@ -35,6 +36,8 @@ _RESERVED = frozenset(
 )
 _NO_FILES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin"})
 
+_ADJACENT = "Two words without a blank between them are not analysed."
+_DISAGREEMENT = "Two readers do not agree on this word."
 _MISSING = (
     "Commands cannot be analysed: the packages tree-sitter and tree-sitter-bash are not installed. "
     "Install Treadle with its extra `shell`."
@@ -51,20 +54,30 @@ def read(source: str) -> Line:
     """
     problem = _unreadable(source)
     if problem is not None:
-        return Line(source=source, doubts=(Doubt(reason=problem, text=_short(source)),))
+        return _unread(source, problem)
     parser = _parser()
     if parser is None:
-        return Line(source=source, doubts=(Doubt(reason=_MISSING, text=_short(source)),))
+        return _unread(source, _MISSING)
     root = parser.parse(source.encode()).root_node
     reader = _Reader(source)
     reader.look_for_gaps(root)
+    gaps = tuple(reader.doubts)
     reader.statement(root, depth=0)
+    expanded = expanded_words(root, source.encode(), parser.parse)
+    unclear = (one for one in reader.doubts if one.reason in (_DISAGREEMENT, _ADJACENT))
     return Line(
         source=source,
         invocations=tuple(reader.invocations),
         redirections=tuple(reader.redirections),
         doubts=tuple(reader.doubts),
+        patterns=expanded.patterns,
+        unknown=(*gaps, *unclear, *expanded.unknown),
     )
+
+
+def _unread(source: str, problem: str) -> Line:
+    doubts = (Doubt(reason=problem, text=_short(source)),)
+    return Line(source=source, doubts=doubts, unknown=doubts)
 
 
 def _unreadable(source: str) -> str | None:
@@ -178,7 +191,7 @@ class _Reader:
         last = -1
         for child in node.children:
             if child.start_byte == last:
-                self._doubt("Two words without a blank between them are not analysed.", self._text(node))
+                self._doubt(_ADJACENT, self._text(node))
             last = child.end_byte
             if child.type == "variable_assignment":
                 self._doubt("A variable that is set for a command can change what it runs.", self._text(child))
@@ -291,7 +304,7 @@ class _Reader:
         except ValueError:
             second = []
         if second != [value]:
-            self._doubt("Two readers do not agree on this word.", text)
+            self._doubt(_DISAGREEMENT, text)
             return None
         return value
 

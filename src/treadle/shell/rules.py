@@ -1,16 +1,16 @@
 """Rules on commands: `git log:*` by prefix, `git status` exactly. Says whether one covers a command; decides nothing."""
 
 import fnmatch
+import re
 import shlex
 
 import msgspec
 
 from treadle.errors import ConfigurationError
-from treadle.shell.judging import program_name
 from treadle.shell.parsed import Invocation, Line
-from treadle.shell.programs import SUBCOMMANDS
+from treadle.shell.programs import SUBCOMMANDS, program_name
 
-__all__ = ["FOREIGN_NAMES", "CommandPattern", "suggested"]
+__all__ = ["FOREIGN_NAMES", "CommandPattern", "own_path", "own_tool", "suggested"]
 
 FOREIGN_NAMES = {
     "Bash": "shell", "Edit": "edit", "Glob": "glob", "Grep": "grep", "LS": "list", "MultiEdit": "edit", "Read": "read", "WebFetch": "fetch",
@@ -18,6 +18,7 @@ FOREIGN_NAMES = {
 }  # fmt: skip
 """The names of Claude Code's tools, so that rules which people have written for it are understood."""
 
+_SERVER = re.compile(r"mcp__(?:(?!__)[^*?\[])+")
 _SAME = {"r": "recursive", "R": "recursive", "f": "force", "v": "verbose", "n": "dry-run", "a": "all"}
 """Short options that a rule which forbids finds in their long form too."""
 
@@ -86,9 +87,14 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         wanted, given = _parted(self.words[1:]), _parted(_without_settings(one))
         if not all(any(_is_same(option, other) for other in given[0]) for option in wanted[0]):
             return False
-        operands = given[1][: len(wanted[1])] if self.is_prefix else given[1]
-        has_options = self.is_prefix or len(wanted[0]) >= len(given[0])
-        return has_options and len(operands) == len(wanted[1]) and all(map(fnmatch.fnmatchcase, operands, wanted[1]))
+        is_prefix = self.is_prefix or self.words[-1].endswith("*")
+        if "*" in wanted[1]:  # a star by itself stands for any number of words
+            text = " ".join([*wanted[1], "*"]) if is_prefix else " ".join(wanted[1])
+            return fnmatch.fnmatchcase(" ".join([*given[1], ""] if is_prefix else given[1]), text)
+        if not is_prefix and len(wanted[0]) < len(given[0]):
+            return False
+        operands = given[1][: len(wanted[1])] if is_prefix else given[1]
+        return len(operands) == len(wanted[1]) and all(map(fnmatch.fnmatchcase, operands, wanted[1]))
 
 
 def suggested(line: Line) -> tuple[str, ...]:
@@ -102,6 +108,30 @@ def suggested(line: Line) -> tuple[str, ...]:
     proven = [CommandPattern.parse(pattern) for pattern in patterns]
     is_covered = all(any(one.allows(invocation) for one in proven) for invocation in line.invocations)
     return patterns if is_covered else ()
+
+
+def own_tool(tool: str) -> str:
+    """Return the tools that a rule means: `mcp__server` is every tool of that server."""
+    return f"{tool}__*" if _SERVER.fullmatch(tool) else tool
+
+
+def own_path(text: str, tool: str, glob: str) -> str:
+    """Return the path of a rule as ours say it. One that is read in two ways is refused, with what to write.
+
+    Args:
+        tool: The tool as the rule names it. Claude Code reads `/x` as a path below the folder of its settings, and `//x` as one from `/`.
+    """
+    if glob.startswith("~"):
+        raise ConfigurationError(f"Rule {text!r} is invalid: `~` is not expanded. Write the path from `/`.")
+    if tool not in FOREIGN_NAMES or not glob.startswith("/"):
+        return glob
+    if glob.startswith("//"):
+        return f"/{glob.lstrip('/')}"
+    own, plain = FOREIGN_NAMES[tool], glob.lstrip("/")
+    raise ConfigurationError(
+        f"Rule {text!r} is invalid: to Claude Code it names a path below the folder of its settings. "
+        f"Write `{own}({plain})` for that, or `{own}({glob})` for the path from `/`."
+    )
 
 
 def _pattern(one: Invocation) -> str:

@@ -3,6 +3,7 @@
 import msgspec
 
 from treadle.budgets import Spent
+from treadle.canonical import read_only
 from treadle.errors import ConfigurationError
 from treadle.events import (
     ApprovalAnswered,
@@ -110,7 +111,11 @@ class CallState(msgspec.Struct, Documented, kw_only=True):
     """How it ended, as a person has said since it last started."""
 
     def doubt(self, session_id: str) -> Doubt:
-        """Return what a person must know of the call to find out how it ended. It must have started."""
+        """Return what a person must know of the call to find out how it ended.
+
+        Raises:
+            ConfigurationError: The call has not started.
+        """
         if self.started is None:
             raise ConfigurationError(f"The call {self.call.id!r} has not started: it cannot be in doubt.")
         decided = None if self.decision is None else self.decision.arguments
@@ -186,7 +191,7 @@ def approval_of(event: ApprovalRequested, session_id: str, root_id: str, path: t
         session_id=session_id,
         call_id=event.call_id or "",
         tool=event.tool,
-        arguments=event.arguments,
+        arguments=read_only(event.arguments),
         digest=event.digest,
         effect=event.effect,
         requested_at=event.at,

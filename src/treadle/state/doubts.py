@@ -75,13 +75,13 @@ def is_equal(doubt: Doubt, call: CheckedCall) -> bool:
 
 
 def resolution_id(resolved: ToolResolved) -> str:
-    """Return the id of the message that tells the model of a resolution: it is told once."""
+    """Return the id of the message that reports a resolution to the model: it is sent once."""
     return f"resolved:{resolved.call_id}:{resolved.seq}"
 
 
 @explained
 def resolution_message(resolved: ToolResolved) -> MessageAdded:
-    """Return what the model is told of a call of which it was told that the outcome is unknown."""
+    """Return what the model reads about a call whose outcome was reported to it as unknown."""
     call = f"Call {resolved.call_id} of {resolved.tool}, whose outcome was unknown,"
     value = msgspec.json.encode(resolved.value).decode()
     shown = value if len(value) <= _SHOWN_CHARS else f"{value[:_SHOWN_CHARS]}..."

@@ -73,7 +73,11 @@ class SessionState(Standing):
     __slots__ = ()
 
     def apply(self, event: AnyEvent) -> None:
-        """Add one event. Events that change nothing here are passed over, so that new ones can be added."""
+        """Add one event. Events that change nothing here are passed over, so that new ones can be added.
+
+        Raises:
+            ConfigurationError: It is not an Event.
+        """
         try:
             self.head = event.seq
         except AttributeError:

@@ -45,7 +45,7 @@ class FaultyJournal:
         journal: The journal that does the work.
         fail_at: The operation that fails, counted from 1; 0 for none.
         error: What it raises; None for a JournalError.
-        when: `before` the operation, which does not happen, or `after` it, when it has happened and nobody is told.
+        when: `before` the operation, which does not happen, or `after` it, when it has happened and the caller gets the error anyway.
     """
 
     @checked

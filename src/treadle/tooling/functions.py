@@ -1,4 +1,4 @@
-"""Functions: from a typed Python function to what a model is told of it, from JSON to its values, and to the call."""
+"""Functions: from a typed Python function to what a model reads of it, from JSON to its values, and to the call."""
 
 import inspect
 import re

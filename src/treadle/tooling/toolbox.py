@@ -4,23 +4,25 @@ import asyncio
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
+from msgspec.structs import force_setattr, replace
 
-from treadle.canonical import find_unencodable
+from treadle.canonical import find_unencodable, read_only
 from treadle.concurrency.turns import Keep, in_turns
 from treadle.errors import InvalidArguments, InvalidJson, ToolDefinitionError, ToolNameConflict
 from treadle.ports import SessionView, ToolSpec
 from treadle.redaction import redacted_logger
-from treadle.tools import Effect, JsonObject, Tool
+from treadle.tools import Effect, JsonObject, Tool, ToolExample
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from treadle.validation import Schema, Walk
 
-__all__ = ["PARALLEL_HINT", "Contracts", "Offer", "Plain", "Source", "Toolbox", "is_visible", "spec_of"]
+__all__ = ["PARALLEL_HINT", "Contracts", "Offer", "Plain", "Source", "Toolbox", "fix", "is_visible", "spec_of"]
 
 PARALLEL_HINT = "This call is independent and may be issued in parallel with others."
 """What the descriptions of tools that only read say to the model (seed 000: it nudges towards batches)."""
@@ -271,6 +273,7 @@ class Toolbox:
         for tool in tools:
             if tool.name in self._tools:
                 raise ToolNameConflict(f"Two tools are named {tool.name!r}. Rename one of them.")
+            fix(tool)
             self._tools[tool.name] = tool
         self._offers: dict[tuple[str, ...], Offer] = {}
         self._is_fixed = all(tool.visible is True for tool in self._tools.values())
@@ -313,6 +316,21 @@ class Toolbox:
             self.contracts.compile(tool)
 
 
+def fix(tool: Tool) -> None:
+    """Make a tool's schemas, examples and aliases read-only: an agent has it now, and whoever is shown it changes nothing."""
+    for kind in _KINDS:
+        force_setattr(tool, kind, read_only(getattr(tool, kind)))
+    force_setattr(tool, "examples", tuple(map(_fixed_example, tool.examples)))
+    if not isinstance(tool.aliases, MappingProxyType):
+        force_setattr(tool, "aliases", MappingProxyType(dict(tool.aliases)))
+
+
+def _fixed_example(example: JsonObject | ToolExample) -> Any:  # Any: the same of either kind
+    if not isinstance(example, ToolExample):
+        return read_only(example)
+    return replace(example, arguments=read_only(example.arguments), result=read_only(example.result))
+
+
 def is_visible(tool: Tool, session: SessionView) -> bool:
     """Whether a tool is offered now. One that cannot say so is not."""
     if not callable(tool.visible):
@@ -327,7 +345,7 @@ def is_visible(tool: Tool, session: SessionView) -> bool:
 
 
 def spec_of(tool: Tool, *, has_hints: bool) -> ToolSpec:
-    """Return what a model is told of a tool."""
+    """Return what a model reads about a tool."""
     description = tool.description
     if has_hints and tool.effect == Effect.READ and "parallel" not in description.lower():
         description = f"{description}\n\n{PARALLEL_HINT}".strip()

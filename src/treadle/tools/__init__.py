@@ -24,18 +24,13 @@ from treadle.tools.decisions import (
 )
 from treadle.tools.effects import CallStatus, Effect, Risk
 from treadle.tools.examples import ToolExample
+from treadle.tools.outputs import Done, NotDone, ToolOutput, Unfinished, Unknown, answer_of_check
 from treadle.tools.tool import (
     CheckedCall,
-    Done,
-    NotDone,
     Permission,
     Subject,
     Tool,
-    ToolOutput,
     ToolResult,
-    Unfinished,
-    Unknown,
-    answer_of_check,
     business_key,
 )
 from treadle.tools.watches import FileNames, NameWatch

@@ -1,6 +1,6 @@
 """Commands: a program to run, how it ended, and who runs it. What a tool hands to a sandbox. Values and one port."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -57,7 +57,7 @@ class ProcessResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
     timed_out: bool = False
     """Whether it was ended because its time was over."""
     refused: tuple[Refusal, ...] = ()
-    """What its sandbox kept from it, as far as that can be told. Empty where it failed by itself."""
+    """What its sandbox kept from it, as far as that is known. Empty where it failed by itself."""
 
 
 class Place(msgspec.Struct, Documented, frozen=True, kw_only=True):
@@ -82,6 +82,9 @@ class ShellLine(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Says what a path in a rule stands for, relative to the root folder."""
     files: FileNames | None = None
     """The root folder: it knows which names in rules are links, or other names of one file."""
+    expand: Callable[[str], Sequence[str] | None] | None = None
+    """Returns the names that a pattern of the shell matches, relative to the folder in which the line starts; None where there are too many
+    to look at. Without it, a pattern may match anything."""
 
 
 class Detached(msgspec.Struct, Documented, frozen=True, kw_only=True):

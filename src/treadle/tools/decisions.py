@@ -22,7 +22,7 @@ DEFAULT_MODE: Mode = "ask"
 
 
 class DecisionKind(StrEnum):
-    """What may become of a call."""
+    """What may happen to a call."""
 
     ALLOW = "allow"
     """The call runs."""

@@ -64,7 +64,7 @@ class Risk(StrEnum):
     DESTRUCTIVE = "destructive"
     """Deletes, or overwrites what cannot be restored."""
     PRIVILEGED_ADMIN = "privileged_admin"
-    """Acts with the rights of an administrator."""
+    """Acts with the permissions of an administrator."""
 
 
 def effect_from(effect: object) -> Effect:

@@ -1,4 +1,4 @@
-"""Observations: the words in which the model is told what happened to a call. Makes results; knows no tool and no wire."""
+"""Observations: the texts in which the model reads what happened to a call. Makes results; knows no tool and no wire."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from treadle.errors import ConfigurationError, shown
+from treadle.tools.hosts import canonical_host
 
 __all__ = ["Network", "NotPublic", "Target", "addresses_of", "is_allowed", "networks", "target_of"]
 
@@ -19,7 +20,6 @@ _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _PORTS = {"http": 80, "https": 443}
 _MAX_URL_CHARS = 4000
-_NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*")
 _UNSAFE = re.compile(r"[\x00-\x20\x7f\\]")
 _TRANSLATING = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96", "::ffff:0:0:0/96")))
 """Networks whose addresses hold one of IPv4 in their last four bytes, beside those that Python knows."""
@@ -75,7 +75,7 @@ def target_of(url: str) -> Target:
         raise ValueError(f"Only http:// and https:// addresses can be fetched; got {shown(parts.scheme or url[:40])}.")
     if "@" in parts.netloc:
         raise ValueError("The address holds a user or a password. Leave it out.")
-    host = _host(parts.hostname or "")
+    host = canonical_host(parts.hostname or "")
     shown_host = f"[{host}]" if ":" in host else host
     own_port = port if port is not None else _PORTS[parts.scheme]
     place = shown_host if own_port == _PORTS[parts.scheme] else f"{shown_host}:{own_port}"
@@ -83,24 +83,6 @@ def target_of(url: str) -> Target:
     return Target(
         url=f"{parts.scheme}://{place}{parts.path or '/'}{query}", scheme=parts.scheme, host=host, port=own_port
     )
-
-
-def _host(given: str) -> str:
-    if "%" in given:
-        raise ValueError("The host of the address names a zone or is encoded. Write its plain name.")
-    host = given.lower().removesuffix(".")
-    if ":" in host:
-        try:
-            return ipaddress.IPv6Address(host).compressed
-        except ValueError as error:
-            raise ValueError(f"{shown(given)} is not an IPv6 address.") from error
-    try:
-        host = host.encode("idna").decode() if not host.isascii() else host
-    except UnicodeError as error:
-        raise ValueError(f"{shown(given)} is not a name of a host.") from error
-    if not _NAME.fullmatch(host) or len(host) > 253:
-        raise ValueError(f"{shown(given)} is not a name of a host.")
-    return host
 
 
 async def addresses_of(target: Target, allowed: Sequence[Network]) -> tuple[str, ...]:

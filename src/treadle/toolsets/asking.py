@@ -49,7 +49,7 @@ def ask_user_tool() -> Tool:
         timeout=None,
         resumes=True,
         run=_ask,
-        examples=({"question": "Which of the two branches shall I mend?", "choices": ["main", "next"]},),
+        examples=({"question": "Which of the two branches shall I fix?", "choices": ["main", "next"]},),
     )
 
 

@@ -44,14 +44,17 @@ def operation(
 
     Args:
         start: Called as start(arguments, ctx). Returns the service's answer, raises `Rejected` where it says no.
-        check: Called as check(operation_id, ctx). Returns what has become of the operation, as `Done(value)` or a plain value that
+        check: Called as check(operation_id, ctx). Returns what has happened to the operation, as `Done(value)` or a plain value that
             is not empty, or NotDone, or Unknown; anything else counts as Unknown. Only asks.
         effect: `keyed` where the service does nothing twice under one key.
         timeout: Seconds that the start may take.
+
+    Raises:
+        ToolDefinitionError: The name or the description is not a string, or the timeout is not a number of seconds above 0.
     """
     if not isinstance(name, str) or not isinstance(description, str):
         raise ToolDefinitionError(
-            f"An operation's name and description are texts; got {shown(name)} and {shown(description)}."
+            f"An operation's name and description must be strings; got {shown(name)} and {shown(description)}."
         )
     if not isinstance(timeout, int | float) or not 0 < timeout < _LONGEST_SECONDS:
         raise ToolDefinitionError(f"Operation {name!r}: timeout must be more than 0 seconds; got {shown(timeout)}.")
@@ -145,7 +148,9 @@ def _checker(asks: str, name: str, check: Check, underway: _UnderWay) -> Tool:
         description=f"Ask how an operation of start_{name} went. Only asks; starts nothing.",
         parameters={
             "type": "object",
-            "properties": {"operation_id": {"type": "string", "minLength": 1, "description": "As the start told it."}},
+            "properties": {
+                "operation_id": {"type": "string", "minLength": 1, "description": f"The id that start_{name} returned."}
+            },
             "required": ["operation_id"],
             "additionalProperties": False,
         },

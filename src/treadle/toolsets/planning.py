@@ -1,6 +1,7 @@
 """Planning: the tool by which the model proposes a plan. A person allows it, which ends the mode `plan`. Changes nothing itself."""
 
-from treadle.tools import JsonObject, Preview, Review, Tool, ToolContext
+from treadle.canonical import digest
+from treadle.tools import JsonObject, Preview, Review, Tool, ToolContext, ToolOutput
 
 __all__ = ["exit_plan_tool"]
 
@@ -23,7 +24,9 @@ def exit_plan_tool() -> Tool:
     """Return the tool `exit_plan`, the one way out of plan mode that a model can propose.
 
     Each call pauses the run with the plan. Where a person allows it, the session's mode changes from `plan` to `ask` in the same commit as
-    the answer; no policy, rule or approver of the program does that. In any other mode a call asks too, and changes no mode.
+    the answer (that of an edited plan once the edits are valid); no policy, rule or approver of the program does that. In any other mode a call asks too, and changes no mode.
+
+    The plan that was allowed is the fact `plan` of the session, with a version that follows from its words. A compaction keeps it.
 
     Example:
         agent = Agent(model, tools=[*file_tools("."), *writing_tools("."), exit_plan_tool()])
@@ -50,5 +53,8 @@ def _review(arguments: JsonObject, _: JsonObject) -> Review:
     )
 
 
-def _exit(arguments: JsonObject, ctx: ToolContext) -> JsonObject:
-    return {"plan": arguments["plan"], "message": "The plan is allowed. Carry it out as it is."}
+def _exit(arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
+    text = arguments["plan"]
+    version = digest(text)[:12]
+    answer = {"plan": text, "version": version, "message": "The plan is allowed. Carry it out as it is."}
+    return ToolOutput(data=answer, facts={"plan": {"text": text, "version": version, "state": "allowed"}})

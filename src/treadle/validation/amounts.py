@@ -2,7 +2,8 @@
 
 import sys
 from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from itertools import islice
 from types import MemberDescriptorType
 from typing import Any
 
@@ -158,23 +159,30 @@ def values_of_model(model: Any) -> Generator[int]:
     Raises:
         NotData: It holds the same lists or objects so often that its dump would be larger than anything that could be built.
     """
-    waiting: list[Any] = [model]
+    waiting: list[Iterator[Any]] = [iter((model,))]
     met: set[int] = set()
-    counted, repeated, pause_at = 0, 0, _SLICE
+    counted, repeated, looked, pause_at = 0, 0, 0, _SLICE
     while waiting:
-        value = waiting.pop()
-        inside = value.__dict__ if is_model(value) else value
-        items = list(inside.values()) if isinstance(inside, dict) else list(inside)
-        counted += len(items)
-        if id(value) in met:
-            repeated += len(items)
-        met.add(id(value))
-        if repeated > _MAX_REPEATED:
-            raise _repeats()
-        waiting += filter(_has_parts, items)
-        if counted >= pause_at:
+        some = list(islice(waiting[-1], _SLICE))
+        if not some:
+            waiting.pop()
+        for value in filter(_has_parts, reversed(some)):
+            inside = value.__dict__ if is_model(value) else value
+            items = list(inside.values()) if isinstance(inside, dict) else list(inside)
+            counted += len(items)
+            if id(value) in met:
+                repeated += len(items)
+            met.add(id(value))
+            waiting.append(iter(items))
+            if repeated > _MAX_REPEATED:
+                raise _repeats()
+            if counted >= pause_at:
+                yield counted
+                pause_at = counted + _SLICE
+        looked += len(some)
+        if looked > 4 * _SLICE:  # most of them hold nothing: there was much to look at, and little to count
             yield counted
-            pause_at = counted + _SLICE
+            looked = 0
 
 
 def _has_parts(value: object) -> bool:

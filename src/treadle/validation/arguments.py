@@ -141,7 +141,7 @@ def _refuse_depth(text: str, max_depth: int) -> None:
 
 
 def _refuse_overflow(text: str) -> None:
-    """Find numbers beyond what a float holds: jiter makes them infinite, even where told to refuse infinity."""
+    """Find numbers beyond what a float holds: jiter makes them infinite, even with the option that refuses infinity."""
     for found in _NUMBER.finditer(text):
         number = found[1]
         if number is not None and not number.removeprefix("-").isdigit() and math.isinf(float(number)):

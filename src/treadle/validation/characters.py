@@ -9,7 +9,15 @@ import re
 from itertools import islice
 from typing import Any
 
-__all__ = ["damaged_byte", "damaged_json", "is_damaged", "is_damaged_throughout", "joined", "mended", "mended_value"]
+__all__ = [
+    "damaged_byte",
+    "damaged_json",
+    "is_damaged",
+    "is_damaged_throughout",
+    "joined",
+    "repaired",
+    "repaired_value",
+]
 
 _BYTES = re.compile("(?:\udfff[\udc80-\udcff])+")
 _HALVES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -46,7 +54,7 @@ def joined(text: str) -> str:
     return _HALVES.sub(_character, _BYTES.sub(_decoded, text))
 
 
-def mended(text: str) -> str:
+def repaired(text: str) -> str:
     """Join what came in pieces, replace the rest of what is not text by U+FFFD, and drop bare control characters.
 
     For text that is read. Never for arguments: what is carried out is what the model wrote.
@@ -56,16 +64,16 @@ def mended(text: str) -> str:
     return _DAMAGED.sub(_replaced, joined(text))
 
 
-def mended_value(value: Any) -> Any:
-    """Return a JSON value with its texts mended: the same object where none is damaged."""
+def repaired_value(value: Any) -> Any:
+    """Return a JSON value with its texts repaired: the same object where none is damaged."""
     match value:
         case str():
-            return mended(value)
+            return repaired(value)
         case dict():
-            made = {mended(name): mended_value(item) for name, item in value.items()}
+            made = {repaired(name): repaired_value(item) for name, item in value.items()}
             return value if all(made.get(name, made) is item for name, item in value.items()) else made
         case list():
-            items = [mended_value(item) for item in value]
+            items = [repaired_value(item) for item in value]
             return value if all(new is old for new, old in zip(items, value, strict=True)) else items
         case _:
             return value

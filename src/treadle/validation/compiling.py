@@ -4,6 +4,7 @@ from typing import Any, TypeAlias
 
 import jsonschema_rs
 
+from treadle.canonical import copied
 from treadle.errors import ToolDefinitionError
 from treadle.tools import JsonObject
 
@@ -23,6 +24,7 @@ def compiled(schema: JsonObject, *, where: str) -> Validator:
         ToolDefinitionError: It is not a valid schema, or refers to something outside of itself.
     """
     refused: list[str] = []
+    schema = copied(schema)  # the compiler takes plain lists only, and a tool's own are read-only
     try:
         try:
             return _compile(schema, jsonschema_rs.RegexOptions(), refused)

@@ -5,11 +5,11 @@ import datetime as dt
 import decimal
 import math
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import islice
 from pathlib import PurePath
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -24,14 +24,14 @@ from treadle.validation.amounts import (
     is_stored,
     values_of_model,
 )
+from treadle.validation.large import SLICE, Holding, Keep, Writing
+from treadle.validation.models import Rows, dumped
 
 __all__ = ["NotData", "Walk", "data_of"]
 
 _MAX_DEPTH = 200
 _MAX_VALUES = 2_500_000
 """Values of one result."""
-_SLICE = 2000
-"""Values between two pauses."""
 _LONG_TEXT = 256 * 1024
 """Characters of a text that are looked at, or encoded, without a pause."""
 _HEAVY = 20_000
@@ -42,7 +42,6 @@ _FEW = 64
 """Items or fields up to which a list or object is freed at once, with what they hold."""
 _LONG_NUMBER = 2**63
 """From which on a number is looked at closely."""
-_Keep: TypeAlias = Callable[[tuple[Any, ...]], None]
 _NOTHING: Any = object()
 _ATOMS = frozenset({int, bool, type(None)})
 
@@ -70,7 +69,7 @@ class Walk:
         *,
         max_values: int = _MAX_VALUES,
         text_from: int | None = None,
-        keep: _Keep | None = None,
+        keep: Keep | None = None,
     ) -> None:
         self.data: Any = None
         """The value as plain JSON, once all steps are done; None where only its text is kept."""
@@ -89,7 +88,7 @@ class Walk:
         self._write_at = math.inf if text_from is None else text_from
         """The number of values at which the list or object at hand is written."""
         self._pieces: list[bytes] = []
-        self._pause_at = _SLICE
+        self._pause_at = SLICE
         self._weights: dict[int, int] = {}
         """By the id of a list or dict in `data`."""
 
@@ -109,7 +108,7 @@ class Walk:
             NotData: Part of it has no such form.
         """
         plain = yield from self._plain(self._value, _MAX_DEPTH)
-        if isinstance(plain, _Writing):
+        if isinstance(plain, Writing):
             self._pieces, self.is_text = plain.whole(), True
         else:
             self.data = plain
@@ -184,7 +183,7 @@ class Walk:
             return False
         if self._keep is not None:
             self._keep(())  # there is much to look at, whatever is kept of it
-        self._pause_at = self.values + _SLICE
+        self._pause_at = self.values + SLICE
         self._amounts.check(self.values, self.chars)
         return True
 
@@ -202,6 +201,8 @@ class Walk:
                 return self._scalar(value)
             case Mapping() | list() | tuple():
                 return (yield from self._collection(value, depth))
+            case Rows():
+                return (yield from self._array(value, depth))
             case _:
                 return (yield from self._of_class(value, depth))
 
@@ -222,13 +223,15 @@ class Walk:
             self._amounts.meet(value, weight)
         return made
 
-    def _array(self, items: list[Any] | tuple[Any, ...], depth: int) -> Generator[None, None, "list[Any] | _Writing"]:
+    def _array(
+        self, items: list[Any] | tuple[Any, ...] | Rows, depth: int
+    ) -> Generator[None, None, list[Any] | Writing]:
         plain: list[Any] = []
         before = self._weight
-        writing: _Writing | None = None
+        writing: Writing | None = None
         holding = self._holding(len(items))
-        for start in range(0, len(items), _SLICE):
-            part = items[start : start + _SLICE]
+        for start in range(0, len(items), SLICE):
+            part = items[start : start + SLICE]
             if set(map(type, part)) <= _ATOMS and not any(map(_is_long_number, part)):
                 plain += part
                 if self._is_due(len(part)):
@@ -241,10 +244,10 @@ class Walk:
                     made = yield from self._plain(item, depth - 1)
                 except NotData as error:
                     raise error.within(f"[{index}]") from error.__cause__
-                if self.values < self._write_at and not isinstance(made, _Writing):
+                if self.values < self._write_at and not isinstance(made, Writing):
                     plain.append(made)
                 else:
-                    writing = writing or _Writing(b"[]")
+                    writing = writing or Writing(b"[]")
                     yield from self._write(writing, plain, made)
                 if holding is not None:
                     holding.add(item, made)
@@ -256,10 +259,10 @@ class Walk:
 
     def _object(
         self, items: Iterable[tuple[Any, Any]], depth: int, *, source: Mapping[Any, Any] | None = None
-    ) -> Generator[None, None, "dict[str, Any] | _Writing"]:
+    ) -> Generator[None, None, dict[str, Any] | Writing]:
         plain: dict[str, Any] = {}
         before = self._weight
-        writing: _Writing | None = None
+        writing: Writing | None = None
         holding = self._holding(0 if source is None else len(source))
         for key, item in items:
             name = self._name(key)
@@ -269,10 +272,10 @@ class Walk:
                 made = yield from self._plain(item, depth - 1)
             except NotData as error:
                 raise error.within(f".{name[:200]}") from error.__cause__
-            if self.values < self._write_at and not isinstance(made, _Writing):
+            if self.values < self._write_at and not isinstance(made, Writing):
                 plain[name] = made
             else:
-                writing = writing or _Writing(b"{}", has_names=not (yield from _has_text_keys(source)))
+                writing = writing or Writing(b"{}", has_names=not (yield from _has_text_keys(source)))
                 yield from self._write(writing, plain, made, name)
             if holding is not None:
                 holding.add((key, item), made)
@@ -282,8 +285,8 @@ class Walk:
         yield from self._write(writing, plain)
         return writing
 
-    def _holding(self, items: int) -> "_Holding | None":
-        return None if self._keep is None or items <= _FEW else _Holding(self, self._keep)
+    def _holding(self, items: int) -> Holding | None:
+        return None if self._keep is None or items <= _FEW else Holding(self, self._keep)
 
     def _name(self, key: Any) -> str:
         text = key.value if isinstance(key, Enum) else key
@@ -295,7 +298,7 @@ class Walk:
             raise error.within(", in a key,") from None
 
     def _write(
-        self, writing: "_Writing", plain: list[Any] | dict[str, Any], made: Any = _NOTHING, name: str | None = None
+        self, writing: Writing, plain: list[Any] | dict[str, Any], made: Any = _NOTHING, name: str | None = None
     ) -> Generator[None]:
         """Write what was converted of a list or object, and empty it."""
         if plain:
@@ -308,7 +311,7 @@ class Walk:
             plain.clear()
             del self._weights[id(plain)]  # once it is gone, another object may have its id
         if made is not _NOTHING:
-            pieces = made.whole() if isinstance(made, _Writing) else list(self._written(made))
+            pieces = made.whole() if isinstance(made, Writing) else list(self._written(made))
             writing.add(pieces, () if name is None else (name,), field=name)
         if self._text_from is not None:
             self._write_at = self.values + self._text_from
@@ -328,7 +331,7 @@ class Walk:
         if isinstance(value, str):
             plain = str.__str__(value)
             self.chars += len(plain)
-            if len(plain) > _SLICE:
+            if len(plain) > SLICE:
                 self._amounts.check(self.values, self.chars)
         elif isinstance(value, float):
             plain = float.__float__(value)
@@ -366,13 +369,16 @@ class Walk:
         return made
 
     def _model(self, value: Any, depth: int) -> Generator[None, None, Any]:
-        """Convert a pydantic model by its own dump. How much that will be is asked before: it cannot be interrupted."""
+        """Convert a pydantic model by its own dump. How much that will be is asked before: some parts of it cannot be interrupted."""
+        is_large = False
         for values in values_of_model(value):
             self._amounts.check(self.values + values, self.chars)
+            is_large = True
             yield
         begins_making = has_own_dump(value) and self._amounts.enter_made(self.values, self.chars)
         self._amounts.enter_new()
-        made = yield from self._plain(value.model_dump(by_alias=True), depth - 1)
+        whole = (yield from dumped(value)) if is_large else value.model_dump(by_alias=True)
+        made = yield from self._plain(whole, depth - 1)
         self._amounts.leave_new()
         if begins_making:
             self._amounts.leave_made(self.values, self.chars)
@@ -387,60 +393,6 @@ class Walk:
         if config.array_like:
             return (yield from self._plain([item for _, item in fields], depth))
         return (yield from self._object(fields, depth))
-
-
-class _Holding:
-    """What one list or object holds, on its way to whoever keeps it: nothing of a small one, and of a large one slice by slice."""
-
-    __slots__ = ("_held", "_keep", "_mark", "_walk")
-
-    def __init__(self, walk: Walk, keep: _Keep) -> None:
-        self._walk = walk
-        self._keep = keep
-        self._mark = walk.values
-        self._held: list[Any] | None = None
-
-    def add(self, item: Any, made: Any) -> None:
-        if self._held is not None:
-            self._held += (item, made)
-        if self._walk.values - self._mark > _SLICE:
-            if self._held:
-                self._keep(tuple(self._held))
-            self._held, self._mark = [], self._walk.values
-
-    def add_many(self, items: Iterable[Any]) -> None:
-        self._keep((*(self._held or ()), *items))
-        self._held, self._mark = [], self._walk.values
-
-
-class _Writing:
-    """The JSON text of a list or object that is too large to be kept as values, in pieces."""
-
-    def __init__(self, brackets: bytes, *, has_names: bool = False) -> None:
-        self._brackets = brackets
-        self._pieces: list[bytes] = []
-        self._names: set[str] | None = set() if has_names else None
-        """Those of the fields that are in it, where a key could come twice."""
-
-    def holds(self, name: str) -> bool:
-        return self._names is not None and name in self._names
-
-    def add(self, pieces: list[bytes], names: Iterable[str], *, field: str | None = None) -> None:
-        """Add further items or fields.
-
-        Args:
-            field: The name of the one field whose value the pieces are.
-        """
-        if self._pieces:
-            self._pieces.append(b",")
-        if field is not None:
-            self._pieces.append(msgspec.json.encode(field) + b":")
-        self._pieces += pieces
-        if self._names is not None:
-            self._names.update(names)
-
-    def whole(self) -> list[bytes]:
-        return [self._brackets[:1], *self._pieces, self._brackets[1:]]
 
 
 def data_of(value: Any) -> Any:  # Any: whatever a tool's author returns; JSON data goes out
@@ -463,7 +415,7 @@ def _has_text_keys(source: Mapping[Any, Any] | None) -> Generator[None, None, bo
     if type(source) is not dict:
         return False
     keys = iter(source)
-    while kinds := set(map(type, islice(keys, _SLICE))):
+    while kinds := set(map(type, islice(keys, SLICE))):
         if kinds != {str}:
             return False
         yield

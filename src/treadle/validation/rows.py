@@ -1,4 +1,4 @@
-"""Rows: one violation in the form that models and people are told. Builds them; decides none."""
+"""Rows: one violation in the form that models and people read. Builds them; decides none."""
 
 import re
 from collections.abc import Sequence

@@ -86,7 +86,7 @@ class Schema:
         Args:
             has_whole_floats: Whether the value may hold a float such as 3.0.
             is_heavy: Whether it holds so much that it is divided, where the schema allows that. Then the violations of the first
-                part that has any are all that is told.
+                part that has any are all that is reported.
         """
         if is_heavy:
             yield from self._checking_parts(value, found, has_whole_floats=has_whole_floats)

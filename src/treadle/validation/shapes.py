@@ -113,7 +113,7 @@ def _number_limits(schema: JsonObject) -> str:
     phrases += [
         f"{word} {schema[keyword]}"
         for keyword, word in (("exclusiveMinimum", "more than"), ("exclusiveMaximum", "less than"))
-        if schema.get(keyword) not in (None, True, False)
+        if not isinstance(schema.get(keyword), bool | None)  # in old drafts it says only how `minimum` is meant
     ]
     if "multipleOf" in schema:
         phrases.append(f"a multiple of {schema['multipleOf']}")

@@ -1,4 +1,4 @@
-"""Typed: a type or a schema as the form of a model's answer, told in JSON Schema and read strictly. Asks no model."""
+"""Typed: a type or a schema as the form of a model's answer, described in JSON Schema and read strictly. Asks no model."""
 
 import re
 from collections.abc import Callable, Sequence

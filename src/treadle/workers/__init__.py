@@ -3,6 +3,7 @@
 from treadle.workers.carrying import AgentMaker
 from treadle.workers.finding import JournalDispatcher
 from treadle.workers.limits import Limit
+from treadle.workers.logs import SessionLogFilter
 from treadle.workers.presence import WorkerInfo, list_workers
 from treadle.workers.queued import PgQueuerDispatcher
 from treadle.workers.submitting import TaskResult, follow, result, submit
@@ -13,6 +14,7 @@ __all__ = [
     "JournalDispatcher",
     "Limit",
     "PgQueuerDispatcher",
+    "SessionLogFilter",
     "TaskResult",
     "Worker",
     "WorkerInfo",

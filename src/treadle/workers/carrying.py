@@ -4,6 +4,7 @@ import copy
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -26,12 +27,16 @@ from treadle.errors import (
     UnknownSession,
     shown,
 )
+from treadle.events import AnyEvent
 from treadle.ports import Clock, HasOverview, Journal, Model
 from treadle.redaction import redacted_logger
 from treadle.resolve import open_session
 from treadle.sessions.session import Session
 from treadle.state import RunState
 from treadle.workers.limits import Limits, Subject
+from treadle.workers.live import LiveTeller, live_folder
+from treadle.workers.logs import TRACES, Traces
+from treadle.workers.metrics import Metrics
 
 __all__ = ["AgentMaker", "Carrier", "Leash"]
 
@@ -81,6 +86,8 @@ class Carrier:
     Args:
         agents: What makes each agent, by the name under which tasks are submitted.
         tries: How often the process of a run may die at one place until the session is set aside.
+        metrics: Where what the runs do is counted; None to count nothing.
+        live: Whether followers on this machine see what the model says while it says it.
     """
 
     def __init__(
@@ -92,8 +99,12 @@ class Carrier:
         tries: int,
         deps: Any = None,  # Any: the application's own object
         limits: Limits | None = None,
+        metrics: Metrics | None = None,
+        live: bool = False,
     ) -> None:
         self._limits = limits or Limits(journal, (), clock)
+        self._metrics = metrics or Metrics()
+        self._live = live_folder(journal.location) if live else None
         self._leash = Leash(journal)
         self._makers = agents
         self._made: dict[str, Agent] = {}
@@ -114,25 +125,42 @@ class Carrier:
         Raises:
             LimitReachedNow: It has to wait, because of a limit.
         """
+        whose = Subject()
+        traces = Traces(session_id=session_id)
+        TRACES.set(traces)
         try:
             async with self._opened(session_id) as session:
                 life = await self._life(session)
                 if life is None:
                     return None
-                async with self._limits.place(self._subject(session)):
-                    self._lives[session_id] = life
-                    result = await life.finish()
-                self._failures.pop(session_id, None)
-                return None if result.status == "paused" and await session.journal.inbox(session_id) else result
+                whose = self._subject(session)
+                traces.tenant, traces.agent = whose.tenant, whose.agent
+                life.subscribers.append(partial(_trace_run, traces))
+                if self._live is not None:
+                    life.subscribers.append(LiveTeller(self._live, session_id))
+                return await self._run(session, life, whose)
         except _NOT_OURS as error:
             logger.debug("Session %s is left to others: %s", session_id, error)
         except JournalError as error:
+            self._metrics.failed(whose, error)
             logger.warning("Session %s stopped, because its journal failed: %s It continues later.", session_id, error)
         except TreadleError as error:
+            self._metrics.failed(whose, error)
             await self._set_aside_after(session_id, error)
         finally:
             self._lives.pop(session_id, None)
         return None
+
+    async def _run(self, session: Session, life: Lifecycle, whose: Subject) -> RunResult | None:
+        """Run it within the limits. Return its end; None where it paused, and a message waits that continues it."""
+        run = session.state.run
+        is_takeover = not life.takes_submitted and run is not None and run.phase == "running"
+        life.watchers.append(self._metrics.watching(whose, session.id, is_takeover=is_takeover))
+        async with self._limits.place(whose):
+            self._lives[session.id] = life
+            result = await life.finish()
+        self._failures.pop(session.id, None)
+        return None if result.status == "paused" and await session.journal.inbox(session.id) else result
 
     def _subject(self, session: Session) -> Subject:
         """Return what limits may be about."""
@@ -238,11 +266,15 @@ class Carrier:
             logger.info("Session %s is not set aside after all: %s", session.id, error)
 
 
+def _trace_run(traces: Traces, event: AnyEvent) -> None:
+    traces.run_id = event.run_id or traces.run_id
+
+
 def _named(agent: object, name: str) -> Agent:
     """Return an agent that has the name under which its tasks are submitted."""
     if not isinstance(agent, Agent):
         raise ConfigurationError(
-            f"What makes the agent {name!r} returned {shown(agent)}. Give a function that returns an Agent: "
+            f"The function for the agent {name!r} returned {shown(agent)}. Give a function that returns an Agent: "
             f"Worker(journal, agents={{{name!r}: make_agent}})."
         )
     if agent.name == name:

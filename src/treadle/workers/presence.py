@@ -94,7 +94,7 @@ class Presence:
         try:
             await self._store()
         except JournalError as error:
-            logger.info("What worker %s does could not be written: %s", info.name, error)
+            logger.info("The status of worker %s could not be stored: %s", info.name, error)
 
     async def leave(self) -> None:
         """Give the place back. May be called twice."""
@@ -116,7 +116,7 @@ async def list_workers(journal: Journal, *, all: bool = False) -> tuple[WorkerIn
     """Return the workers of a journal, the one that changed last first.
 
     Args:
-        all: Name those too whose process has ended.
+        all: Name also those whose process has ended.
 
     Raises:
         JournalError: The store failed.

@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 LOOK_SECONDS = 0.25
 """How often the journal is asked, where no bell has rung."""
 POLL_SECONDS = 0.5
-"""How often the queue is asked, where it has told nothing."""
+"""How often the queue is asked, where it has sent no notification."""
 AGAIN_SECONDS = 30.0
 """What still waits in the journal is put into the queue again after so long, whatever became of it there."""
 CONTINUES_AGAIN_SECONDS = 1.0
@@ -228,7 +228,9 @@ class PgQueuerDispatcher:
         try:
             await self._asked(say)
         except JournalError as error:
-            logger.info("The queue was not told what happened to a session: %s It delivers the session again.", error)
+            logger.info(
+                "The queue was not notified of what happened to a session: %s It delivers the session again.", error
+            )
 
     # --- the connection
 
@@ -286,7 +288,7 @@ class PgQueuerDispatcher:
                         pauses = _pauses()
                         (self._nudge if is_of_queue else self._bell).set()
             except JournalError as error:
-                logger.info("The queue is not heard: %s It is asked every %g s.", error, POLL_SECONDS)
+                logger.info("The queue sends no notifications: %s It is asked every %g s instead.", error, POLL_SECONDS)
             await asyncio.sleep(next(pauses))
 
     async def _watch(self) -> None:

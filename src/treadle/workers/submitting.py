@@ -21,6 +21,7 @@ from treadle.resolve import open_journal
 from treadle.resolve.system import SystemClock, SystemRandomness
 from treadle.sessions.checkpoints import fold
 from treadle.tools import JsonObject
+from treadle.workers.live import live_folder, with_live
 
 __all__ = ["TaskResult", "follow", "result", "shared_journal", "submit"]
 
@@ -77,12 +78,12 @@ async def submit(
         tenant: Whose task it is: tenants take turns.
         priority: Among the waiting tasks of one tenant, those with a higher number begin first.
         at: When it begins at the earliest: a datetime with its time zone, or seconds since 1970; None for at once.
-        key: Names the task among those of its tenant: the same key twice is one session, and the first task counts.
+        key: Names the task among those of its tenant: submitting the same key twice makes one session, and the first task counts.
         budget: In place of the agent's.
         deadline: The instant at which its run must have ended.
         metadata: Of the session, beside its tenant.
         by: Who submits it, for the record.
-        dispatcher: Told of the session, where workers have one of their own; None for workers that read the journal.
+        dispatcher: Notified of the session, where workers have one of their own; None for workers that read the journal.
         clock: In place of the machine's clock, for tests.
 
     Raises:
@@ -157,13 +158,17 @@ async def result(
 
 
 @checked
-async def follow(journal: str | Path | Journal, session_id: str, *, after: int = 0) -> AsyncIterator[AnyEvent]:
+async def follow(
+    journal: str | Path | Journal, session_id: str, *, after: int = 0, live: bool = False
+) -> AsyncIterator[AnyEvent]:
     """Give a session's events as they are stored, by whichever process, until its run has ended.
 
     After a broken connection, continue with the number of the last event that you have seen.
 
     Args:
         after: The number of the event after which to begin.
+        live: Give a `ModelDelta` too for each piece of an answer, while a worker on this machine gets it from the model. They have
+            no number, and are there only where the journal is a file; nothing is missing without them.
 
     Raises:
         UnknownSession: The journal has no such session.
@@ -172,7 +177,9 @@ async def follow(journal: str | Path | Journal, session_id: str, *, after: int =
     async with shared_journal(journal) as store:
         if not after and not await store.read(session_id):
             raise UnknownSession(f"There is no session {shown(session_id)} in the journal {store.location}.")
-        async for event in store.follow(session_id, after=after):
+        folder = live_folder(store.location) if live else None
+        stored = store.follow(session_id, after=after)
+        async for event in stored if folder is None else with_live(folder, session_id, stored, is_whole=after <= 0):
             yield event
 
 
@@ -204,7 +211,7 @@ def _checked(agent: str, task: str | Message, tenant: str, priority: int, key: s
     """
     for name, value in (("agent", agent), ("tenant", tenant), ("key", key), ("by", by)):
         if value is not None and (not isinstance(value, str) or find_unencodable(value) is not None):
-            raise ConfigurationError(f"submit({name}=...) is a text; got {shown(value)}.")
+            raise ConfigurationError(f"submit({name}=...) must be a string; got {shown(value)}.")
     if not agent:
         raise ConfigurationError(
             "submit needs the name of an agent, as workers have it: submit(journal, 'support', task)."
@@ -212,7 +219,7 @@ def _checked(agent: str, task: str | Message, tenant: str, priority: int, key: s
     if type(priority) is not int:
         raise ConfigurationError(f"submit(priority=...) is a whole number; got {shown(priority)}.")
     if not isinstance(task, str | Message) or not task:
-        raise ConfigurationError(f"submit needs a task: a text that is not empty, or a Message; got {shown(task)}.")
+        raise ConfigurationError(f"submit needs a task: a string that is not empty, or a Message; got {shown(task)}.")
     message = user_message(task) if isinstance(task, str) else task
     if (fault := find_unencodable(msgspec.to_builtins(message))) is not None:
         raise ConfigurationError(f"The task cannot be stored: {fault}.")

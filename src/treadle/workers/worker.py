@@ -20,7 +20,9 @@ from treadle.redaction import redacted_logger
 from treadle.resolve.system import SystemClock
 from treadle.workers.carrying import AgentMaker, Carrier
 from treadle.workers.finding import JournalDispatcher
+from treadle.workers.health import Condition, HealthServer, Queue, WorkerCondition, worker_samples
 from treadle.workers.limits import Limit, LimitReachedNow, Limits, checked_limit
+from treadle.workers.metrics import Metrics, Sample
 from treadle.workers.presence import Presence, WorkerInfo, checked_worker_name
 from treadle.workers.submitting import shared_journal
 
@@ -54,6 +56,8 @@ class Worker:
         tries: How often a session's worker may die at one place until the session is set aside (suspended, with the reason).
         drain_seconds: How long `stop` lets runs end by themselves until they are handed over to other workers.
         limits: How much may run at once, and in a minute, over all workers that share the journal.
+        health_port: The port of 127.0.0.1 on which it answers `/live`, `/health` and `/metrics`; 0 for any free one, None for none.
+        live: Whether followers on this machine may see what the model says while it says it, where the journal is a file.
         clock: In place of the machine's clock, for tests.
 
     Raises:
@@ -74,6 +78,8 @@ class Worker:
         tries: int = 3,
         drain_seconds: float = 30.0,
         limits: Collection[Limit] = (),
+        health_port: int | None = None,
+        live: bool = True,
         clock: Clock | None = None,
     ) -> None:
         self._journal = journal
@@ -87,6 +93,7 @@ class Worker:
         self._tries = tries
         self._drain_seconds = drain_seconds
         self._limits = _checked_limits(limits)
+        self._live = live
         self._clock = clock or SystemClock()
         self._waiting: dict[str, tuple[str, float]] = {}
         self._stopping = asyncio.Event()
@@ -96,6 +103,10 @@ class Worker:
         self._carries: set[asyncio.Task[None]] = set()
         self._free = asyncio.Event()
         self._info: WorkerInfo | None = None
+        self._carrier: Carrier | None = None
+        self._queue: Queue | None = None
+        self._metrics = Metrics()
+        self._health = None if health_port is None else self._health_on(health_port)
 
     @property
     def name(self) -> str:
@@ -112,6 +123,11 @@ class Worker:
         """What it does; None before it has begun."""
         return None if self._info is None else replace(self._info, done=self._done)
 
+    @property
+    def health_address(self) -> str:
+        """Where it answers, such as `http://127.0.0.1:9464`; empty while it does not."""
+        return "" if self._health is None else self._health.address
+
     def stop(self) -> None:
         """Take nothing new. Runs under way may end by themselves for `drain_seconds`; then other workers take them over."""
         self._stopping.set()
@@ -120,20 +136,23 @@ class Worker:
         """Work until `stop` is called. Cancelling it hands all sessions over at once.
 
         Raises:
-            ConfigurationError: An agent could not be made.
+            ConfigurationError: An agent could not be made, or the port for its health is taken.
             WorkerNameTaken: A worker of this name is at work on the journal.
             JournalError: The journal cannot be opened.
         """
         async with AsyncExitStack() as stack:
+            if self._health is not None:
+                stack.push_async_callback(self._health.close)
+                await self._health.start()
+                logger.info("Worker %s answers at %s: /live, /health, /metrics.", self._name, self._health.address)
             journal = await stack.enter_async_context(shared_journal(self._journal))
             limits = Limits(journal, self._limits, self._clock)
-            carrier = Carrier(
-                journal, self._makers, clock=self._clock, tries=self._tries, deps=self._deps, limits=limits
-            )
+            carrier = self._carrier_on(journal, limits)
             await carrier.check_agents()
             presence = await self._present(journal)
             stack.push_async_callback(presence.leave)
             dispatcher = self._dispatcher or JournalDispatcher(journal, clock=self._clock, tenants=self._tenants)
+            self._carrier, self._queue = carrier, Queue(journal, self._clock)
             telling = asyncio.create_task(self._tell(presence, carrier, limits))
             try:
                 await self._take(dispatcher, carrier)
@@ -142,6 +161,42 @@ class Worker:
                 await self._end(carrier, telling)
                 await presence.tell(replace(presence.info, sessions=(), done=self._done, is_draining=True))
                 await dispatcher.close()
+
+    def _carrier_on(self, journal: Journal, limits: Limits) -> Carrier:
+        return Carrier(
+            journal,
+            self._makers,
+            clock=self._clock,
+            tries=self._tries,
+            deps=self._deps,
+            limits=limits,
+            metrics=self._metrics,
+            live=self._live,
+        )
+
+    # --- its health
+
+    def _health_on(self, port: int) -> HealthServer:
+        if type(port) is not int or not 0 <= port < 1 << 16:
+            raise ConfigurationError(f"Worker(health_port=...) is a port from 0 to 65535, or None; got {shown(port)}.")
+        return HealthServer(port, self._metrics, self._condition, self._gauges)
+
+    def _condition(self) -> WorkerCondition:
+        status: Condition = "ready"
+        if self._is_superseded:
+            status = "superseded"
+        elif self._stopping.is_set():
+            status = "draining"
+        elif self._carrier is None:
+            status = "beginning"
+        elif self._lost.is_set():
+            status = "waiting_for_journal"
+        running = () if self._carrier is None else self._carrier.sessions
+        return WorkerCondition(status=status, worker=self._name, sessions=len(running), done=self._done)
+
+    async def _gauges(self) -> list[Sample]:
+        waiting = [] if self._queue is None else await self._queue.samples()
+        return worker_samples(self._info, self._condition()) + waiting
 
     # --- its place
 
@@ -280,7 +335,7 @@ def _makers_of(agents: Mapping[str, AgentMaker] | Iterable[Agent]) -> dict[str, 
         makers: dict[str, AgentMaker] = {}
         for name, make in agents.items():
             if not isinstance(name, str) or not name:
-                raise ConfigurationError(f"Agents are named by texts that are not empty; got {shown(name)}.")
+                raise ConfigurationError(f"The name of an agent must be a string that is not empty; got {shown(name)}.")
             makers[name] = partial(_same, make) if isinstance(make, Agent) else make
             if not callable(makers[name]):
                 raise ConfigurationError(

@@ -1,5 +1,6 @@
 """A person at a terminal: a real process on a pseudo terminal, its screen as an emulator shows it, and keys as a keyboard sends them."""
 
+import contextlib
 import json
 import os
 import re
@@ -135,6 +136,14 @@ class Person:
             except pexpect.EOF:
                 assert self._sees(words, without), f"ended before: {words!r}\n{self.look()}"
         return self.look()
+
+    def wait_for_file(self, name: str) -> None:
+        """Wait until a file is in the folder: it tells nobody that it has come."""
+        until = time.monotonic() + SECONDS
+        while not (self.folder / name).exists():
+            assert time.monotonic() < until, f"never made: {name}\n{self.look()}"
+            with contextlib.suppress(pexpect.TIMEOUT):
+                self._take(self.process.read_nonblocking(65536, timeout=0.05))
 
     def _sees(self, words: tuple[str, ...], without: str | None) -> bool:
         seen = self.look()

@@ -62,7 +62,7 @@ def test_clear_begins_a_new_session_and_resume_goes_back(chatting: Person) -> No
 
 def test_rewind_goes_back_to_before_a_message_and_offers_it_again(chatting: Person) -> None:
     chatting.say("/rewind 1")
-    chatting.see("Back to before: First question", "> First question")
+    chatting.see("Rewound to the point before: First question", "> First question")
     chatting.press("ctrl-c")
     chatting.say("/context")
     chatting.see("0 messages;")
@@ -127,8 +127,8 @@ def test_a_line_of_shell_is_interrupted(person: Person) -> None:
     person.tools()
     person.start("chat", *person.script(turn("Never.")))
     person.see("> ")
-    person.say("!echo begun; cat gate")
-    person.see("> !echo begun")
+    person.say("!touch begun; cat gate")
+    person.wait_for_file("begun")  # before that, there is no program to interrupt
     person.press("ctrl-c")
     person.see("Interrupted.")
     person.press("typed")

@@ -56,7 +56,7 @@ async def _answer(options: Options, terminal: Terminal) -> int:
     title = f"{'Allowed' if answer == 'allow' else 'Denied'} by {by}: "
     root_id = approval.root_id or session_id
     if program and root_id == session_id:
-        then = f". Its program resumes the run: the agent {shown_name(program)} is not known here."
+        then = f". Resume the run in the program that has the agent {shown_name(program)}: it is not known here."
     else:
         then = f". Resume with: treadle resume {root_id}{same_journal(options)}"
     terminal.call(title, approval.tool, approval.arguments if arguments is None else arguments, then=then)
@@ -66,7 +66,7 @@ async def _answer(options: Options, terminal: Terminal) -> int:
 def _scope(options: Options) -> Scope:
     if options.scope != "once" and (options.is_denied or options.arguments is not None):
         raise UsageError(
-            f"--scope {options.scope} goes with the call as it was asked about: leave out --deny and --arguments."
+            f"--scope {options.scope} cannot be combined with --deny or --arguments: leave out one of them."
         )
     return _SCOPES[options.scope]
 
@@ -90,7 +90,7 @@ def _edited(options: Options) -> dict[str, Any] | None:
     if options.arguments is None:
         return None
     if options.is_denied:
-        raise UsageError("--arguments edits a call that is allowed; leave out --deny.")
+        raise UsageError("--arguments cannot be combined with --deny: leave out one of them.")
     found = json_value("--arguments", options.arguments)
     if not isinstance(found, dict):
         raise UsageError(f"--arguments must be one JSON object, by name; got {options.arguments!r:.80}.")

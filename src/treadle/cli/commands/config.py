@@ -38,6 +38,9 @@ def _values(settings: Settings) -> dict[str, Any]:
     return {
         "model": settings.model,
         "base_url": None if settings.base_url is None else shown_address(settings.base_url),
+        "system": settings.system,
+        "mode": settings.mode,
+        "sandbox": settings.sandbox,
         "journal": shown_journal(settings.journal),
         **msgspec.structs.asdict(settings.budget),
         **{f"guards.{name}": value for name, value in msgspec.structs.asdict(settings.guards).items()},
@@ -46,6 +49,8 @@ def _values(settings: Settings) -> dict[str, Any]:
         "on_limit": settings.on_limit,
         "on_approval": settings.on_approval,
         "approval_seconds": settings.approval_seconds,
+        "notify": settings.notify,
+        "notify_after_seconds": settings.notify_after_seconds,
         "allow": settings.texts("allow"),
         "ask": settings.texts("ask"),
         "deny": settings.texts("deny"),

@@ -90,10 +90,10 @@ def _checks(options: Options) -> Iterator[Check]:
 
 
 def _next(checks: Sequence[Check]) -> str:
-    """Return the one next thing to do: what fails is mended first, then a model is chosen, then something is tried."""
+    """Return the one next thing to do: what fails is fixed first, then a model is chosen, then something is tried."""
     failed = next((check for check in checks if check.level == "fail"), None)
     if failed is not None:
-        return f"mend {failed.name}: {failed.message}"
+        return f"fix {failed.name}: {failed.message}"
     named = {check.name: check for check in checks}
     if named["model"].level != "ok":
         served = next((check for check in checks if check.level == "ok" and ": -m " in check.message), None)

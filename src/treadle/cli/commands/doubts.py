@@ -32,7 +32,7 @@ async def _list(options: Options, terminal: Terminal) -> int:
         return 0
     for doubt in found:
         terminal.call(f"{doubt.key}  {doubt.effect:<10}  ", doubt.tool, doubt.arguments, is_answer=True)
-        standing = "the model knows" if doubt.is_told else "no result yet: the run broke off"
+        standing = "reported to the model" if doubt.is_told else "no result yet: the run broke off"
         about = f", about {_about(doubt.business_key)}" if doubt.business_key else ""
         terminal.line(
             f"    call {shown_name(doubt.call_id)} of session {doubt.session_id}, started {shown_time(doubt.since)}{about}; {standing}"

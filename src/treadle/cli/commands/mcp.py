@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from treadle import McpEntry, Tool, Toolset, ToolsetContext, TreadleError, open_session
+from treadle.cli.commands import mcp_serve
 from treadle.cli.exits import UsageError
 from treadle.cli.input.mcp import (
     ListedServer,
@@ -31,7 +32,7 @@ _SECONDS = 60
 
 
 def command(options: Options, terminal: Terminal) -> int:
-    """List the servers, or change or test them."""
+    """List the servers, change or test them, or be one."""
     settings = settings_of(options)
     return _ACTIONS[options.action or "list"](options, settings, terminal)
 
@@ -42,10 +43,13 @@ def _list(options: Options, settings: Settings, terminal: Terminal) -> int:
         return 0
     for one in settings.mcp:
         terminal.line(f"{shown_name(one.entry.name):<16} {one.state:<9} {one_line(one.entry.shown, 300)}")
+        terminal.line(f"{'':<16} from {one_line(one.origin, 300)}")
     if not settings.mcp:
         terminal.line("No MCP server is configured. To add one: treadle mcp add NAME -- COMMAND ARGUMENT...")
     elif any(not one.is_used for one in settings.mcp):
-        terminal.line("A server that waits is not used. Look at its command, then run: treadle mcp approve NAME")
+        terminal.line(
+            "A server that is waiting or changed is not used. Check its command, then run: treadle mcp approve NAME"
+        )
     return 0
 
 
@@ -68,7 +72,7 @@ def _add(options: Options, settings: Settings, terminal: Terminal) -> int:
         said |= {"env": _pairs(options.variables, "=", "--env")} if options.variables else {}
     place, is_private = _file(options, settings)
     listed = ListedServer(entry=McpEntry(name, said), origin=str(place), state="own")
-    _ = tools_of(listed, settings.root)  # what is wrong with it is told now
+    _ = tools_of(listed, settings.root)  # what is wrong with it is reported now
     with_server(place, name, said, is_private=is_private)
     if not is_private:
         approve_server(listed, settings.root, os.environ)  # who writes it has seen it
@@ -186,4 +190,12 @@ def _found(name: str, settings: Settings) -> ListedServer:
     raise UsageError(f"There is no MCP server {name!r} here. Known: {known}.")
 
 
-_ACTIONS = {"list": _list, "add": _add, "remove": _remove, "approve": _approve, "revoke": _revoke, "test": _test}
+_ACTIONS = {
+    "list": _list,
+    "add": _add,
+    "remove": _remove,
+    "approve": _approve,
+    "revoke": _revoke,
+    "serve": mcp_serve.serve,
+    "test": _test,
+}

@@ -18,7 +18,7 @@ __all__ = ["command"]
 
 
 def command(options: Options, terminal: Terminal) -> int:
-    """List the rules, or say what would become of a call."""
+    """List the rules, or show what would happen to a call."""
     quiet_logs()
     settings = settings_of(options)
     for note in settings.notes:
@@ -50,7 +50,7 @@ def _list(settings: Settings, options: Options, terminal: Terminal) -> int:
 
 def _try(settings: Settings, options: Options, terminal: Terminal) -> int:
     tool = _tool(settings, options.name or "")
-    mode: Mode = options.mode or "ask"
+    mode: Mode = settings.mode
     arguments = arguments_of(tool, options.task)
     ruling = asyncio.run(ruling_of(tool, arguments, policy=policy_of(settings), mode=mode))
     origin = next(
@@ -80,7 +80,7 @@ def _try(settings: Settings, options: Options, terminal: Terminal) -> int:
     if ruling.reason:
         terminal.line(f"  {one_line(ruling.reason, 500)}")
     for rule in ruling.rules:
-        terminal.line(f"  --allow {shown_name(rule)} would spare the question: {covered_by(rule)}")
+        terminal.line(f"  --allow {shown_name(rule)} would allow it without asking: {covered_by(rule)}")
     return 0
 
 

@@ -40,7 +40,7 @@ async def _resolve(options: Options, terminal: Terminal) -> int:
         if is_over and not is_child
         else f"resume {root_id}{named_journal}"
     )
-    title, tail = f"Resolved by {by} as {word}: ", f". The model learns of it with: treadle {then}"
+    title, tail = f"Resolved by {by} as {word}: ", f". To report it to the model: treadle {then}"
     if about is None:
         terminal.say(f"{title}{call_id}{tail}")
     else:

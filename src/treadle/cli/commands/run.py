@@ -14,8 +14,9 @@ from treadle.cli.making import make_agent, resumed_budget
 from treadle.cli.origins import check_agent, origin_of, restored, tell_other_folder
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.running import carry_out, quiet_logs
-from treadle.cli.sessions import find_session, last_model, opened, opened_session, person
+from treadle.cli.sessions import apply_mode, find_session, last_model, opened, opened_session
 from treadle.cli.standard_input import check_given, read_task
+from treadle.cli.telemetry import link_earlier
 from treadle.events import CallDecided
 
 __all__ = ["command", "go_on", "start"]
@@ -58,8 +59,7 @@ async def start(
         else:
             terminal.progress(f"session: {session.id}")
         tell_other_folder(options, session, terminal)
-        if options.mode is not None and options.mode != session.mode:
-            await session.set_mode(options.mode, by=person(options))
+        await apply_mode(session, settings, options)
         run = agent.stream(task, session=session, budget=settings.budget, deadline=options.deadline)
         run.remember(origin_of(settings, model or settings.model, options))
         return await carry_out(run, session, settings=settings, options=options, terminal=terminal)
@@ -81,6 +81,8 @@ async def go_on(options: Options, terminal: Terminal) -> int:
             agent = make_agent(settings, model, options=options)
             _check_tools(agent, session)
             _tell_restored(session, terminal)
+            await apply_mode(session, settings, options)
+            link_earlier(session)
             run = agent.stream_resume(session, budget=resumed_budget(session, settings), deadline=options.deadline)
             run.remember(origin_of(settings, model, options))
             return await carry_out(run, session, settings=settings, options=options, terminal=terminal)

@@ -15,6 +15,8 @@ from treadle.cli.input.options import Options
 from treadle.cli.input.places import journal_file, same_journal, shown_journal
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.transcript import form_of, page_of
+from treadle.cli.session_record import described
 from treadle.cli.sessions import find_session, named, opened, opened_session, person
 from treadle.ports import Journal
 
@@ -49,7 +51,7 @@ async def mark(options: Options, terminal: Terminal) -> int:
         seq = await session.mark(options.name)
     if options.as_json:
         terminal.data({"id": session_id, "mark": options.name, "seq": seq})
-    terminal.say(f"Event {seq} of {session_id} is {options.name!r} now.")
+    terminal.say(f"Event {seq} of {session_id} is now marked {options.name!r}.")
     return 0
 
 
@@ -106,11 +108,16 @@ async def _check_left(session: Session, moved_to: str) -> None:
 
 
 async def export(options: Options, terminal: Terminal) -> int:
-    """Write a whole session as lines of JSON."""
+    """Write a whole session as lines of JSON, or as a page to read."""
     path, session_id = _named(options)
+    form = options.form or form_of(options.file)
     async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
         session_id = session.id
-        lines = await session.export(redactor=None if options.is_exact else terminal.redactor)
+        redactor = None if options.is_exact else terminal.redactor
+        if form != "json":
+            page = page_of(form, await described(session, journal), redactor)
+            return _write_page(options, page, session_id, terminal)
+        lines = await session.export(redactor=redactor)
     if options.file is None:
         for line in lines:
             terminal.raw(line.decode())
@@ -123,6 +130,16 @@ async def export(options: Options, terminal: Terminal) -> int:
         )
     elif b'"redacted":true' in lines[0]:
         terminal.say("note: secrets were redacted. `--exact` keeps them, for a session that continues elsewhere.")
+    return 0
+
+
+def _write_page(options: Options, page: str, session_id: str, terminal: Terminal) -> int:
+    """Write a page that is redacted already, or is to be exact."""
+    if options.file is None:
+        terminal.page(page)
+    else:
+        _write_new(options.file, [page.rstrip("\n").encode()])
+        terminal.say(f"Exported {session_id} to {options.file}, to be read. `treadle sessions import` takes JSON only.")
     return 0
 
 

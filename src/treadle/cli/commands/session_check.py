@@ -23,5 +23,5 @@ async def check(options: Options, terminal: Terminal) -> int:
         terminal.line(f"{fault.session_id}  {fault.what}: {one_line(fault.message, 500)}")
     if not options.as_json:
         found = "the list agrees with the events" if not faults else f"{counted(len(faults), 'difference')} found"
-        terminal.say(f"{counted(count, 'session')} looked at: {found}.")
+        terminal.say(f"{counted(count, 'session')} checked: {found}.")
     return 1 if faults else 0

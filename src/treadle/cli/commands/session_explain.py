@@ -23,7 +23,8 @@ async def explain(options: Options, terminal: Terminal) -> int:
     if options.as_json:
         terminal.data(explanation)
     else:
-        _print(explanation, terminal)
+        with terminal.paged(is_off=options.is_unpaged):
+            _print(explanation, terminal)
     return 0
 
 

@@ -1,10 +1,11 @@
 """`treadle sessions watch`: see a session at work, in whichever process, until its run has ended."""
 
-from treadle import StopReason
+from treadle import StopReason, follow
 from treadle.cli.exits import exit_code
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.progress import Progress
+from treadle.cli.output.screens import LiveScreen
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.sessions import find_session, named, opened
 from treadle.events import RunFinished, TaskSubmitted, TaskWithdrawn, event_object
@@ -13,11 +14,14 @@ __all__ = ["watch"]
 
 
 async def watch(options: Options, terminal: Terminal) -> int:
-    """Show the events of a session as they are stored."""
+    """Show the events of a session as they are stored; on a terminal, what the model says while it says it."""
     progress, code = Progress(terminal), 0
+    screen = LiveScreen(terminal) if terminal.is_live and not options.as_json else None
     async with opened(settings_of(options).journal, must_exist=True) as journal:
         session_id = (await find_session(journal, named(options))).id
-        async for event in journal.follow(session_id, after=options.after):
+        async for event in follow(journal, session_id, after=options.after, live=screen is not None):
+            if screen is not None:
+                screen.on_event(event)
             if options.as_json:
                 terminal.data(event_object(event))
             else:
@@ -30,7 +34,14 @@ async def watch(options: Options, terminal: Terminal) -> int:
                 case RunFinished():
                     code = exit_code(StopReason(event.reason))
                     if not options.as_json:
-                        terminal.line(event.text)
-                        if not event.completed:
-                            terminal.say(f"treadle: {event.status} ({event.reason}): {event.message}")
+                        _show_end(event, screen, terminal)
     return code
+
+
+def _show_end(event: RunFinished, screen: LiveScreen | None, terminal: Terminal) -> None:
+    if screen is not None:
+        screen.conclude({"text": event.text, "output": event.output})
+    else:
+        terminal.line(event.text)
+    if not event.completed:
+        terminal.say(f"treadle: {event.status} ({event.reason}): {event.message}")

@@ -61,7 +61,7 @@ def _state(folder: str, trusted: Trusted) -> str:
 
 
 def _approve(folder: Path, terminal: Terminal) -> int:
-    """Show all that the folder brings along, and trust it as it is."""
+    """Show all that comes with the folder, and trust it as it is."""
     brought = brought_by(folder)
     guidance = guidance_in(brought.folder)
     if not brought.digest and not guidance.digest:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 from treadle import Agent, AgentMaker, PgQueuerDispatcher, Worker
@@ -13,9 +14,11 @@ from treadle.cli.input.places import shown_journal
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.making import make_agent
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.running import quiet_logs
+from treadle.cli.output.worker_logs import log_to
 
 __all__ = ["check_shared", "command"]
+
+logger = logging.getLogger("treadle.workers.command")
 
 DEFAULT = "default"
 """The agent of a worker to which none was named."""
@@ -23,7 +26,6 @@ DEFAULT = "default"
 
 def command(options: Options, terminal: Terminal) -> int:
     """Work until a signal ends it."""
-    quiet_logs()
     settings = settings_of(options)
     check_shared(settings)
     tenants = options.tenants or None
@@ -34,18 +36,21 @@ def command(options: Options, terminal: Terminal) -> int:
         tenants=tenants,
         name=options.name,
         drain_seconds=options.drain_seconds,
+        health_port=options.health_port,
         dispatcher=PgQueuerDispatcher(settings.journal, tenants=tenants) if options.queue == "pgqueuer" else None,
     )
-    logging.getLogger("treadle.workers").setLevel(logging.INFO)
-    return asyncio.run(_work(worker, settings, terminal))
+    is_json = options.log_format == "json"
+    log_to(terminal.say, as_json=is_json, worker=worker.name)
+    return asyncio.run(_work(worker, settings, logger.info if is_json else terminal.say))
 
 
-async def _work(worker: Worker, settings: Settings, terminal: Terminal) -> int:
+async def _work(worker: Worker, settings: Settings, say: Callable[[str], None]) -> int:
+    """Work until a signal ends it, and say what happens to the worker."""
     loop = asyncio.get_running_loop()
 
     def on_signal(number: int) -> None:
-        terminal.say(
-            f"treadle: {signal.Signals(number).name} received: the worker takes nothing new. A second signal ends it at once."
+        say(
+            f"treadle: {signal.Signals(number).name} received: the worker starts nothing new. A second signal ends it at once."
         )
         for known in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(known)
@@ -53,12 +58,12 @@ async def _work(worker: Worker, settings: Settings, terminal: Terminal) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal, number)
-    terminal.say(
+    say(
         f"treadle: worker {worker.name} on {shown_journal(settings.journal)}: {', '.join(worker.agents)}. Ctrl-C ends it."
     )
     await worker.run()
     done = 0 if worker.info is None else worker.info.done
-    terminal.say(f"treadle: worker {worker.name} has ended; {done} runs were brought to an end or a pause.")
+    say(f"treadle: worker {worker.name} has ended; {done} runs ended or paused.")
     return 0
 
 

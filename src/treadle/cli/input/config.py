@@ -14,17 +14,23 @@ import msgspec
 
 from treadle import Budget, ConfigurationError, Guards, ModelFacts, Price, Redactor, allow
 from treadle.cli.exits import UsageError
-from treadle.cli.input.options import LONGEST_SECONDS, OnApproval, OnLimit
+from treadle.cli.input.options import LONGEST_SECONDS, Mode, OnApproval, OnLimit, Sandbox
 
-__all__ = ["KEYS", "Layer", "Owner", "Profile", "read_layer"]
+__all__ = ["KEYS", "NOTIFY_WORDS", "SERVER_KEYS", "Layer", "Owner", "Profile", "read_layer"]
 
 Owner: TypeAlias = Literal["person", "project", "managed"]
 
 _MAX_BYTES = 1_000_000
-_WORDS = {"on_limit": get_args(OnLimit), "on_approval": get_args(OnApproval)}
+_WORDS = {
+    "on_limit": get_args(OnLimit),
+    "on_approval": get_args(OnApproval),
+    "mode": get_args(Mode),
+    "sandbox": get_args(Sandbox),
+}
 KEYS = (
     "model",
     "base_url",
+    "system",
     "budget",
     "profiles",
     "guards",
@@ -35,34 +41,68 @@ KEYS = (
     "ask",
     "deny",
     "redaction",
+    "mcp",
     "approval_seconds",
+    "notify",
+    "notify_after_seconds",
     *_WORDS,
 )
+NOTIFY_WORDS = ("bell", "osc9", "off")
+SERVER_KEYS = ("command", "args", "env", "cwd", "type", "url", "headers", "trusted", "effects", "timeout")
+"""What is said of an MCP server, by the names of `.mcp.json`."""
+_OWN_SERVER_KEYS = ("trusted", "effects", "timeout")
 _RULE_KEYS = ("allow", "ask", "deny")
 """What the file of an organisation can set."""
 _NOT_FOR_PROJECTS = {
     "model": "it would send your files to a model that you did not choose",
     "base_url": "it would send your files and your key to a server that you did not choose",
-    "price": "it would make a limit on cost mean nothing",
+    "system": "it would give the model instructions that you did not choose",
+    "price": "it would make a limit on cost meaningless",
     "facts": "it describes a model, which you choose yourself",
     "tools": "it would run code that you did not choose",
     "allow": "it would permit calls that you did not permit",
+    "notify": "it would run a program that you did not choose",
+    "notify_after_seconds": "it concerns you and not the project",
     "redaction": "it would show secrets that you did not want to show",
 }
 """What the file of a project cannot set, since opening a folder must not be a risk."""
 
 
-_FOR_TRUSTED = frozenset({"allow"})
+_FOR_TRUSTED = frozenset({"allow", "system"})
 """What it can set once its folder is trusted."""
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of task, with limits of its own."""
+    """A whole set-up for one kind of task. None or empty for what it leaves to the rest of the configuration."""
 
     budget: dict[str, Any] = {}
     """Limits of this kind of task, by the names of [budget]."""
     on_limit: OnLimit | None = None
     """What happens at a turn or call limit."""
+    on_approval: OnApproval | None = None
+    """What happens to a call that needs a person."""
+    model: str | None = None
+    """The model."""
+    base_url: str | None = None
+    """The provider's address."""
+    price: Price | None = None
+    """What the model costs."""
+    facts: ModelFacts | None = None
+    """What the model can do."""
+    system: str | None = None
+    """Instructions for the model, or `@` and a file beside the configuration."""
+    tools: tuple[str, ...] | None = None
+    """Built-in tools by name, Python files, or `module:attribute`."""
+    mode: Mode | None = None
+    """How much happens without a question."""
+    sandbox: Sandbox | None = None
+    """Whether commands are confined."""
+    allow: tuple[str, ...] = ()
+    """Rules of calls that are allowed."""
+    ask: tuple[str, ...] = ()
+    """Rules of calls that a person is asked about."""
+    deny: tuple[str, ...] = ()
+    """Rules of calls that are denied."""
 
 
 class Redaction(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,16 +122,28 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """Where the paths of tool files begin."""
     owner: Owner = "person"
     """A project's layer may tighten what holds without it, and loosen nothing."""
+    is_profile: bool = False
+    """Whether it is a profile that was asked for, not a whole file."""
     model: str | None = None
     """The model, such as `openai-chat:gpt-5-mini`."""
     base_url: str | None = None
     """The provider's address."""
+    system: str | None = None
+    """Instructions for the model, or `@` and a file beside this one."""
+    mode: Mode | None = None
+    """How much happens without a question in a new session."""
+    sandbox: Sandbox | None = None
+    """Whether commands are confined: `on`, `network` for confined but with the network, or `off`."""
     on_limit: OnLimit | None = None
     """At a turn or call limit: ask the model for a summary, or only report."""
     on_approval: OnApproval | None = None
     """What happens to a call that needs a person."""
     approval_seconds: float | None = None
     """How long a person may take to answer; 7 days without it."""
+    notify: str | tuple[str, ...] | None = None
+    """The sign for a person who looks elsewhere: `bell`, `osc9`, `off`, or a program with its arguments."""
+    notify_after_seconds: float | None = None
+    """After so long a person may look elsewhere."""
     budget: dict[str, Any] = {}
     """The limits of a run: see [budget]."""
     profiles: dict[str, Profile] = {}
@@ -112,6 +164,8 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """Rules of calls that are denied; a denial wins."""
     redaction: Redaction = Redaction()
     """What is hidden in all that is shown: see [redaction]."""
+    mcp: dict[str, dict[str, Any]] = {}
+    """MCP servers by name: see [mcp.servers.NAME]. Those of a project wait until a person has approved them."""
 
 
 def read_layer(path: Path, owner: Owner, *, is_trusted: bool = False) -> Layer:
@@ -134,11 +188,13 @@ def read_layer(path: Path, owner: Owner, *, is_trusted: bool = False) -> Layer:
     page.check_names(values, _RULE_KEYS if owner == "managed" else KEYS, ())
     if owner == "project":
         _refuse_for_project(page, values, is_trusted=is_trusted)
+        for name, profile in page.table(values, "profiles", ()).items():
+            _refuse_for_project(page, profile, ("profiles", name), is_trusted=is_trusted)
     return _layer(page, values, owner)
 
 
 def _text_of(path: Path, owner: Owner) -> str:
-    # Opening a pipe waits for a writer: what a strange folder brings along must be a plain file, and never waits.
+    # Opening a pipe waits for a writer: what comes with a strange folder must be a plain file, and never waits.
     wait = os.O_NONBLOCK if owner == "project" else 0
     try:
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | wait), "rb") as file:  # noqa: PTH123 - a descriptor
@@ -158,13 +214,13 @@ def _text_of(path: Path, owner: Owner) -> str:
         raise UsageError(f"The configuration {path} is not UTF-8 text (byte {exc.start}): save it as UTF-8.") from exc
 
 
-def _refuse_for_project(page: "_Page", values: Mapping[str, Any], *, is_trusted: bool) -> None:
+def _refuse_for_project(page: "_Page", values: Any, where: tuple[str, ...] = (), *, is_trusted: bool) -> None:
     for name, reason in _NOT_FOR_PROJECTS.items():
-        if name in values and not (is_trusted and name in _FOR_TRUSTED):
+        if isinstance(values, dict) and name in values and not (is_trusted and name in _FOR_TRUSTED):
             way = ", or trust the folder: treadle trust approve" if name in _FOR_TRUSTED else ""
             page.fail(
                 f"the file of a project cannot set {name!r}: {reason}. Set it with a flag or in your own file{way}.",
-                (),
+                where,
                 name,
             )
 
@@ -176,11 +232,18 @@ def _layer(page: "_Page", values: Mapping[str, Any], owner: Owner) -> Layer:
         folder=page.path.parent,
         model=page.text(values, "model"),
         base_url=page.text(values, "base_url"),
+        system=_system(page, values, (), owner),
+        mode=page.word(values, "mode", ()),
+        sandbox=page.word(values, "sandbox", ()),
         on_limit=page.word(values, "on_limit", ()),
         on_approval=page.word(values, "on_approval", ()),
         approval_seconds=page.seconds(values, "approval_seconds"),
+        notify=_notify(page, values),
+        notify_after_seconds=page.seconds(values, "notify_after_seconds"),
         budget=_limits(page, page.table(values, "budget", ()), ("budget",)),
-        profiles={name: _profile(page, profile, name) for name, profile in page.table(values, "profiles", ()).items()},
+        profiles={
+            name: _profile(page, profile, name, owner) for name, profile in page.table(values, "profiles", ()).items()
+        },
         guards=_guards(page, page.table(values, "guards", ())),
         price=_price(page, values),
         facts=_facts(page, values),
@@ -189,16 +252,83 @@ def _layer(page: "_Page", values: Mapping[str, Any], owner: Owner) -> Layer:
         ask=_rules(page, values, "ask"),
         deny=_rules(page, values, "deny"),
         redaction=_redaction(page, page.table(values, "redaction", ())),
+        mcp=_servers(page, page.table(values, "mcp", ()), owner),
     )
 
 
-def _profile(page: "_Page", values: Any, name: str) -> Profile:
+def _notify(page: "_Page", values: Mapping[str, Any]) -> str | tuple[str, ...] | None:
+    given = values.get("notify")
+    if isinstance(given, list) and given:
+        return page.texts(values, "notify")
+    if given is not None and given not in NOTIFY_WORDS:
+        page.fail(
+            f"'notify' must be one of {', '.join(NOTIFY_WORDS)}, or a program with its arguments such as "
+            f'["notify-send", "Treadle"]; got {given!r:.60}.',
+            (),
+            "notify",
+        )
+    return given
+
+
+def _servers(page: "_Page", values: Mapping[str, Any], owner: Owner) -> dict[str, dict[str, Any]]:
+    """Return the MCP servers as `.mcp.json` would have them. What is wrong inside an entry is told when it is used."""
+    page.check_names(values, ("servers",), ("mcp",))
+    servers = page.table(values, "servers", ("mcp",))
+    for name, said in servers.items():
+        where = ("mcp", "servers", name)
+        if not isinstance(said, dict):
+            page.fail(f"MCP server {name!r} must be a table: write [mcp.servers.{name}].", ("mcp", "servers"), name)
+        page.check_names(said, SERVER_KEYS, where)
+        if ("command" in said) is ("url" in said):
+            page.fail(f"MCP server {name!r} needs either 'command', with 'args', or 'url'.", ("mcp", "servers"), name)
+        for key in _OWN_SERVER_KEYS if owner == "project" else ():
+            if key in said:
+                page.fail(
+                    f"the file of a project cannot set {key!r} of an MCP server: it says what a server may do.",
+                    where,
+                    key,
+                )
+    return {name: {key: _plain(value) for key, value in said.items()} for name, said in servers.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of TOML as JSON has it."""
+    return float(value) if isinstance(value, Decimal) else value
+
+
+def _system(page: "_Page", values: Mapping[str, Any], where: tuple[str, ...], owner: Owner) -> str | None:
+    """Return instructions, a file of them by its whole path. That of a project stays in its folder, whose content is what is trusted."""
+    given = page.text(values, "system", where)
+    if given is None or not given.startswith("@"):
+        return given
+    folder = page.path.parent.absolute()
+    path = Path(os.path.normpath(folder / Path(given[1:]).expanduser()))
+    if owner == "project" and not path.is_relative_to(folder):
+        page.fail(f"'system' names {given[1:]!r:.200}, which is outside {folder}: keep it there.", where, "system")
+    return f"@{path}"
+
+
+def _profile(page: "_Page", values: Any, name: str, owner: Owner) -> Profile:
     where = ("profiles", name)
     if not isinstance(values, dict):
         page.fail(f"profile {name!r} must be a table: write [profiles.{name}.budget].", ("profiles",), name)
-    page.check_names(values, ("budget", "on_limit"), where)
-    limits = _limits(page, page.table(values, "budget", where), (*where, "budget"))
-    return Profile(budget=limits, on_limit=page.word(values, "on_limit", where))
+    page.check_names(values, Profile.__struct_fields__, where)
+    return Profile(
+        budget=_limits(page, page.table(values, "budget", where), (*where, "budget")),
+        on_limit=page.word(values, "on_limit", where),
+        on_approval=page.word(values, "on_approval", where),
+        model=page.text(values, "model", where),
+        base_url=page.text(values, "base_url", where),
+        price=_price(page, values, where),
+        facts=_facts(page, values, where),
+        system=_system(page, values, where, owner),
+        tools=page.texts(values, "tools", where),
+        mode=page.word(values, "mode", where),
+        sandbox=page.word(values, "sandbox", where),
+        allow=_rules(page, values, "allow", where),
+        ask=_rules(page, values, "ask", where),
+        deny=_rules(page, values, "deny", where),
+    )
 
 
 def _limits(page: "_Page", values: Mapping[str, Any], where: tuple[str, ...]) -> dict[str, Any]:
@@ -234,45 +364,45 @@ def _redaction(page: "_Page", values: Mapping[str, Any]) -> Redaction:
     return Redaction(enabled=enabled, patterns=patterns)
 
 
-def _facts(page: "_Page", values: Mapping[str, Any]) -> ModelFacts | None:
+def _facts(page: "_Page", values: Mapping[str, Any], where: tuple[str, ...] = ()) -> ModelFacts | None:
     if "facts" not in values:
         return None
-    table = page.table(values, "facts", ())
-    page.check_names(table, [name for name in ModelFacts.__struct_fields__ if name != "price"], ("facts",))
+    table, here = page.table(values, "facts", where), (*where, "facts")
+    page.check_names(table, [name for name in ModelFacts.__struct_fields__ if name != "price"], here)
     for name, value in table.items():
         try:
             ModelFacts(**{name: value})
         except ConfigurationError as exc:
-            page.fail(str(exc), ("facts",), name)
+            page.fail(str(exc), here, name)
     return ModelFacts(**table)
 
 
-def _price(page: "_Page", values: Mapping[str, Any]) -> Price | None:
+def _price(page: "_Page", values: Mapping[str, Any], where: tuple[str, ...] = ()) -> Price | None:
     if "price" not in values:
         return None
-    table = page.table(values, "price", ())
-    page.check_names(table, Price.__struct_fields__, ("price",))
+    table, here = page.table(values, "price", where), (*where, "price")
+    page.check_names(table, Price.__struct_fields__, here)
     for name in ("input", "output"):
         if name not in table:
-            page.fail(f"a price needs {name!r}, per million tokens.", (), "price")
+            page.fail(f"a price needs {name!r}, per million tokens.", where, "price")
     for name, value in table.items():
         is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
         if not is_number or not Decimal(value or 0).is_finite() or not 0 <= value < 10**9:
             page.fail(
                 f"the price {name!r} must be a number of 0 or more, per million tokens; got {value!r:.60}.",
-                ("price",),
+                here,
                 name,
             )
     return Price(**table)
 
 
-def _rules(page: "_Page", values: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    rules = page.texts(values, name) or ()
+def _rules(page: "_Page", values: Mapping[str, Any], name: str, where: tuple[str, ...] = ()) -> tuple[str, ...]:
+    rules = page.texts(values, name, where) or ()
     for rule in rules:
         try:
             allow(rule)
         except ConfigurationError as exc:
-            page.fail(str(exc), (), name)
+            page.fail(str(exc), where, name)
     return rules
 
 
@@ -304,18 +434,18 @@ class _Page:
         except ConfigurationError as exc:
             self.fail(str(exc).replace("None", '"none"'), where, key)
 
-    def text(self, values: Mapping[str, Any], name: str) -> str | None:
+    def text(self, values: Mapping[str, Any], name: str, where: tuple[str, ...] = ()) -> str | None:
         value = values.get(name)
         if value is not None and (not isinstance(value, str) or not value.strip()):
-            self.fail(f"{name!r} must be a string; got {value!r:.60}.", (), name)
+            self.fail(f"{name!r} must be a string; got {value!r:.60}.", where, name)
         return value
 
-    def texts(self, values: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
+    def texts(self, values: Mapping[str, Any], name: str, where: tuple[str, ...] = ()) -> tuple[str, ...] | None:
         value = values.get(name)
         if value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
-            self.fail(f'{name!r} must be a list of strings, such as ["grep"]; got {value!r:.60}.', (), name)
+            self.fail(f'{name!r} must be a list of strings, such as ["grep"]; got {value!r:.60}.', where, name)
         return tuple(value)
 
     def word(self, values: Mapping[str, Any], name: str, where: tuple[str, ...]) -> Any:

@@ -5,9 +5,9 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from treadle import Budget, Guards, ModelFacts, Price
-from treadle.cli.input.config import KEYS, Profile
-from treadle.cli.input.options import OnApproval, OnLimit
+from treadle import Budget, Effect, Guards, ModelFacts, Price
+from treadle.cli.input.config import KEYS, NOTIFY_WORDS, SERVER_KEYS, Profile
+from treadle.cli.input.options import Mode, OnApproval, OnLimit, Sandbox
 
 __all__ = ["config_schema"]
 
@@ -21,25 +21,66 @@ def config_schema() -> dict[str, Any]:
     """Return the schema of `config.toml`."""
     budget = _table(_limits(Budget))
     known: Mapping[str, Any] = {
-        "model": _TEXT | {"description": "The model, such as openai-chat:gpt-5-mini."},
-        "base_url": _TEXT | {"description": "The provider's address."},
-        "on_limit": {"enum": list(get_args(OnLimit))},
-        "on_approval": {"enum": list(get_args(OnApproval))},
+        **_common(),
         "approval_seconds": {"type": "number", "exclusiveMinimum": 0},
+        "notify": {
+            "anyOf": [{"enum": list(NOTIFY_WORDS)}, _TEXTS | {"minItems": 1}],
+            "default": "bell",
+            "description": "The sign when a long run needs you or has ended: a word, or a program with its arguments.",
+        },
+        "notify_after_seconds": {"type": "number", "exclusiveMinimum": 0, "default": 10},
         "budget": budget,
         "guards": _table(_limits(Guards)),
-        "price": _table(dict.fromkeys(Price.__struct_fields__, _MONEY), required=["input", "output"]),
-        "facts": _table(_facts()),
-        "tools": _TEXTS | {"description": "Built-in tools by name, Python files, or module:attribute."},
-        "allow": _TEXTS | {"description": "Rules of calls that are allowed."},
-        "deny": _TEXTS | {"description": "Rules of calls that are denied; a denial wins."},
         "profiles": {"type": "object", "additionalProperties": _table(_profile(budget))},
+        "mcp": _table({"servers": {"type": "object", "additionalProperties": _server()}}),
         "redaction": _table({"enabled": {"type": "boolean"}, "patterns": _TEXTS}),
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Configuration of Treadle (config.toml)",
-        **_table({name: known.get(name, {}) for name in KEYS}),
+        **_table({name: known[name] for name in KEYS}),
+    }
+
+
+def _server() -> dict[str, Any]:
+    """Return what can be said of an MCP server: a program, or an address."""
+    texts = {"type": "object", "additionalProperties": {"type": "string"}}
+    known: dict[str, Any] = {
+        "command": _TEXT | {"description": "The program that is started."},
+        "args": {"type": "array", "items": {"type": "string"}},
+        "env": texts | {"description": "Variables of the program; ${NAME} takes a value from yours."},
+        "cwd": _TEXT | {"description": "The folder in which it starts."},
+        "type": {"enum": ["stdio", "http", "streamable-http"]},
+        "url": _TEXT | {"description": "The address of a server that runs already."},
+        "headers": texts | {"description": "Headers of each request; ${NAME} takes a value from your variables."},
+        "trusted": {"type": "boolean", "description": "Whether the server's hints about its tools are believed."},
+        "effects": {"type": "object", "additionalProperties": {"enum": [str(one) for one in Effect]}},
+        "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "Seconds that a call may take."},
+    }
+    kinds = [{"required": ["command"]}, {"required": ["url"]}]
+    return {**_table({name: known[name] for name in SERVER_KEYS}), "oneOf": kinds}
+
+
+def _common() -> dict[str, Any]:
+    """Return what a file and each of its profiles can say."""
+    return {
+        "model": _TEXT | {"description": "The model, such as openai-chat:gpt-5-mini."},
+        "base_url": _TEXT | {"description": "The provider's address."},
+        "system": _TEXT | {"description": "Instructions for the model, or @ and a file beside this one."},
+        "mode": {"enum": list(get_args(Mode)), "description": "How much happens without a question."},
+        "sandbox": {"enum": list(get_args(Sandbox)), "description": "Whether commands are confined."},
+        "on_limit": {"enum": list(get_args(OnLimit)), "description": "What happens at a turn or call limit."},
+        "on_approval": {
+            "enum": list(get_args(OnApproval)),
+            "description": "What happens to a call that needs a person.",
+        },
+        "price": _table(dict.fromkeys(Price.__struct_fields__, _MONEY), required=["input", "output"]),
+        "facts": _table(_facts()),
+        "tools": _TEXTS | {"description": "Built-in tools by name, Python files, or module:attribute."},
+        "allow": _TEXTS | {"description": "Rules of calls that are allowed."},
+        "ask": _TEXTS
+        | {"description": "Rules of calls that a person is asked about; a question wins over a permission."},
+        "deny": _TEXTS | {"description": "Rules of calls that are denied; a denial wins."},
     }
 
 
@@ -85,5 +126,5 @@ def _facts() -> dict[str, Any]:
 
 
 def _profile(budget: dict[str, Any]) -> dict[str, Any]:
-    known = {"budget": budget, "on_limit": {"enum": list(get_args(OnLimit))}}
-    return {name: known.get(name, {}) for name in Profile.__struct_fields__}
+    known = {"budget": budget, **_common()}
+    return {name: known[name] for name in Profile.__struct_fields__}

@@ -12,6 +12,7 @@ __all__ = [
     "Mode",
     "OnApproval",
     "OnLimit",
+    "Sandbox",
     "add_config",
     "add_id",
     "add_journal",
@@ -20,12 +21,14 @@ __all__ = [
     "add_listing",
     "add_output",
     "add_places",
+    "add_profile",
     "add_rules",
     "add_running",
     "add_tools_flag",
 ]
 
 Mode: TypeAlias = Literal["plan", "ask", "accept-edits", "deny-unlisted", "bypass"]
+Sandbox: TypeAlias = Literal["on", "network", "off"]
 OnLimit: TypeAlias = Literal["summarize", "report"]
 OnApproval: TypeAlias = Literal["pause", "deny", "fail"]
 
@@ -65,6 +68,10 @@ def add_rules(parser: Flags) -> None:
     """Add the mode, and the rules of this session."""
     parser.flag("--mode", choices=get_args(Mode), help="how much happens without a question, in this session (ask)")
     parser.flag(
+        "--sandbox", choices=get_args(Sandbox),
+        help="on: commands write in the folder only, and reach no network; network: they reach it; off (default)",
+    )  # fmt: skip
+    parser.flag(
         "--allow", action="append", metavar="RULE", help="allow these calls: TOOL or TOOL(key=glob); repeatable"
     )
     parser.flag("--ask", action="append", metavar="RULE", help="ask about these calls; wins over --allow; repeatable")
@@ -73,7 +80,7 @@ def add_rules(parser: Flags) -> None:
 
 def add_limits(parser: Flags) -> None:
     """Add the budgets."""
-    parser.flag("--profile", metavar="NAME", help="use the limits of this profile of the configuration")
+    add_profile(parser)
     for name in Budget.__struct_fields__:
         flags = ["--" + name.replace("_", "-")]
         flags += ["--max-turns"] if name == "max_model_turns" else []
@@ -81,6 +88,13 @@ def add_limits(parser: Flags) -> None:
             *flags, dest=name, action=_StoreLimit, type=limit_reader(name), metavar="N",
             help=f"budget {name}; none for no limit",
         )  # fmt: skip
+
+
+def add_profile(parser: Flags) -> None:
+    """Add the profile."""
+    parser.flag(
+        "--profile", metavar="NAME", help="use this profile of the configuration: its model, tools, rules, limits"
+    )
 
 
 def add_tools_flag(parser: Flags) -> None:
@@ -154,7 +168,7 @@ def _add_model_flags(parser: Flags) -> None:
     )  # fmt: skip
     parser.flag(
         "--bare", dest="is_bare", action="store_true",
-        help="leave out what the folder brings along (configuration, AGENTS.md, skills), hooks and built-in instructions",
+        help="leave out what comes with the folder (configuration, AGENTS.md, skills), hooks and built-in instructions",
     )  # fmt: skip
     parser.flag("--system", metavar="TEXT", help="instructions for the model; @FILE takes them from a file")
     parser.flag(

@@ -5,7 +5,7 @@ changed entry asks again.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ import msgspec
 
 from treadle import ConfigurationError, McpEntry, McpTools, mcp_entries
 from treadle.cli.exits import UsageError
+from treadle.cli.input.config import Layer
 from treadle.cli.input.places import user_config
 from treadle.cli.input.trust import read_own, write_own
 
@@ -58,8 +59,11 @@ def project_file(folder: Path) -> Path:
     return folder / ".mcp.json"
 
 
-def listed_servers(folder: Path, environment: Mapping[str, str]) -> list[ListedServer]:
+def listed_servers(folder: Path, environment: Mapping[str, str], layers: Sequence[Layer] = ()) -> list[ListedServer]:
     """Return the servers that hold in a folder, the person's first: of two with one name, the first one holds.
+
+    Args:
+        layers: Configuration files, whose `[mcp.servers]` count as the `.mcp.json` of the same owner.
 
     Raises:
         ConfigurationError: A file cannot be read.
@@ -68,11 +72,17 @@ def listed_servers(folder: Path, environment: Mapping[str, str]) -> list[ListedS
     own, project = own_file(environment), project_file(folder)
     if os.path.lexists(own):
         found += [ListedServer(entry=one, origin=str(own), state="own") for one in mcp_entries(own)]
-    if os.path.lexists(project):
+    configured = [(layer, McpEntry(name, said)) for layer in layers for name, said in layer.mcp.items()]
+    found += [
+        ListedServer(entry=one, origin=layer.origin, state="own")
+        for layer, one in configured
+        if layer.owner == "person"
+    ]
+    brought = [(str(project), one) for one in mcp_entries(project)] if os.path.lexists(project) else []
+    brought += [(layer.origin, one) for layer, one in configured if layer.owner != "person"]
+    if brought:
         approved = _approved(environment).folders.get(os.path.realpath(folder), {})
-        found += [
-            ListedServer(entry=one, origin=str(project), state=_state(one, approved)) for one in mcp_entries(project)
-        ]
+        found += [ListedServer(entry=one, origin=origin, state=_state(one, approved)) for origin, one in brought]
     first: dict[str, ListedServer] = {}
     for one in found:
         first.setdefault(one.entry.name, one)

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from treadle.cli.input.flags import Flags, add_config, add_json
+from treadle.cli.input.flags import Flags, add_running
 
-__all__ = ["add_mcp", "add_program", "split_program"]
+__all__ = ["add_acp", "add_mcp", "add_program", "split_program"]
 
 
 def split_program(arguments: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """Return the words of ours, and those of the program that follows `--`; None for a command that takes no program."""
+    """Return our own arguments, and those of the program that follows `--`; None for a command that takes no program."""
     words = list(arguments)
     if words[:1] != ["mcp"]:
         return words, None
@@ -19,7 +19,7 @@ def split_program(arguments: Sequence[str]) -> tuple[list[str], list[str] | None
 
 
 def add_program(given: Sequence[str], unknown: Sequence[str], program: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the program or address, and the words that nobody knows. An address may stand after the flags."""
+    """Return the program or address, and the arguments that are unknown. An address may stand after the flags."""
     flags = [one for one in unknown if one.startswith("-")]
     return [*given, *([] if flags else unknown), *program], flags
 
@@ -27,8 +27,8 @@ def add_program(given: Sequence[str], unknown: Sequence[str], program: Sequence[
 def add_mcp(parser: Flags) -> None:
     """Add what is done with which server."""
     parser.add_argument(
-        "action", nargs="?", default=None, choices=("list", "add", "remove", "approve", "revoke", "test"),
-        help="list (the default), change, or start one and list its tools",
+        "action", nargs="?", default=None, choices=("list", "add", "remove", "approve", "revoke", "test", "serve"),
+        help="list (the default), change, start one and list its tools, or serve an agent to the MCP client that started this",
     )  # fmt: skip
     parser.add_argument("name", nargs="?", default=None, metavar="NAME", help="of the server")
     parser.add_argument(
@@ -51,5 +51,19 @@ def add_mcp(parser: Flags) -> None:
         choices=("user", "project"),
         help="whose file: yours (user), or the folder's .mcp.json (project)",
     )
-    add_config(parser)
-    add_json(parser)
+    parser.flag(
+        "--offer",
+        choices=("agent", "tools", "both"),
+        help="with serve: an agent that takes tasks (the default), the tools of --tools by themselves, or both",
+    )
+    parser.flag(
+        "--description", metavar="TEXT", help="with serve: what the agent is for, as the client's model reads it"
+    )
+    parser.flag("--by", metavar="NAME", help="with serve: who answers approvals, for the record (default: your login)")
+    add_running(parser)
+
+
+def add_acp(parser: Flags) -> None:
+    """Add how the agent of an editor is set up."""
+    parser.flag("--by", metavar="NAME", help="who answers permissions, for the record (default: your login)")
+    add_running(parser)

@@ -14,6 +14,7 @@ from treadle.cli.input.flags import (
     Mode,
     OnApproval,
     OnLimit,
+    Sandbox,
     add_config,
     add_id,
     add_journal,
@@ -22,11 +23,12 @@ from treadle.cli.input.flags import (
     add_listing,
     add_output,
     add_places,
+    add_profile,
     add_rules,
     add_running,
     add_tools_flag,
 )
-from treadle.cli.input.mcp_options import add_mcp, add_program, split_program
+from treadle.cli.input.mcp_options import add_acp, add_mcp, add_program, split_program
 from treadle.cli.input.person_options import add_approve, add_resolve
 from treadle.cli.input.readers import LONGEST_SECONDS, port, seconds
 from treadle.cli.input.session_options import ACTIONS, add_actions, add_filters
@@ -42,6 +44,7 @@ __all__ = [
     "OnApproval",
     "OnLimit",
     "Options",
+    "Sandbox",
     "flags_of",
     "help_text",
     "parse",
@@ -68,7 +71,8 @@ COMMANDS = {
     "permissions": "list the rules that hold and where they come from, or try them on a call",
     "tools": "list the tools, or check their contracts",
     "describe": "show the agent that these flags and this configuration make",
-    "mcp": "list, add, remove, approve or test MCP servers",
+    "mcp": "list, add, remove, approve or test MCP servers; serve an agent to an MCP client",
+    "acp": "be the agent of an editor that speaks the Agent Client Protocol, such as Zed",
     "models": "list what is known of models: windows, limits, inputs, prices",
     "config": "show what is configured, and where it comes from",
     "trust": "list, approve or revoke the folders whose own rules and hooks count",
@@ -85,7 +89,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     command: str
     action: str | None = None
-    """The word after the command, such as `show`."""
+    """The action after the command, such as `show`."""
     task: str | None = None
     id: str | None = None
     ids: list[str] = []
@@ -105,6 +109,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     older_than_days: float | None = None
     is_purged: bool = False
     is_exact: bool = False
+    form: str | None = None
+    """In which a session is exported; None for that of the file's name."""
+    is_unpaged: bool = False
+    """Whether a long text goes to the terminal as it is."""
     is_open_too: bool = False
     """Whether a deletion takes also sessions in which something waits for a person."""
     shows_deleted: bool = False
@@ -143,6 +151,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     tenants: list[str] = []
     concurrency: int = 4
     drain_seconds: float = 30.0
+    health_port: int | None = None
+    log_format: str = "text"
     queue: str = "journal"
     priority: int = 0
     begins_at: float | None = None
@@ -157,6 +167,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     headers: list[str] = []
     place: str | None = None
     """Whose file of MCP servers: `user` or `project`."""
+    offer: str = "agent"
+    """What an MCP client is offered: `agent`, `tools` or `both`."""
+    description: str | None = None
+    """Of the agent that is offered."""
     model: str | None = None
     base_url: str | None = None
     model_options: dict[str, Any] = {}
@@ -169,6 +183,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Files that go along with the task."""
     mode: Mode | None = None
     """How much happens without a question; None to leave the session's."""
+    sandbox: Sandbox | None = None
+    """Whether commands are confined."""
     journal: str | None = None
     deadline: float | None = None
     """Seconds since 1970."""
@@ -193,12 +209,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     config: str | None = None
     profile: str | None = None
     folder: str | None = None
+    shows_origin: bool = False
+    """Whether the origin of each value is asked for; it is always shown."""
     as_json: bool = False
     as_lines: bool = False
     speed: float | None = None
     """How many times as fast as it happened."""
     is_bare: bool = False
-    """Whether what the folder brings along, hooks, skills and built-in instructions are left out."""
+    """Whether what comes with the folder, hooks, skills and built-in instructions are left out."""
     is_quiet: bool = False
     is_verbose: bool = False
 
@@ -215,7 +233,7 @@ def parse(arguments: Sequence[str]) -> Options:
     words, program = split_program(arguments)
     namespace, unknown = parser.parse_known_args(words)
     given = vars(namespace)
-    if program is not None:  # what argparse would take for more words of ours
+    if program is not None:  # what argparse would take for more arguments of ours
         given["command_line"], unknown = add_program(given.get("command_line", []), unknown, program)
     if unknown:
         _refuse(unknown[0], str(given.get("command")))
@@ -329,17 +347,19 @@ def _add_budgets(parser: Flags) -> None:
 def _add_tools(parser: _Parser) -> None:
     add_checking(parser)
     add_tools_flag(parser)
+    add_profile(parser)
     add_config(parser)
     add_json(parser)
 
 
 def _add_permissions(parser: Flags) -> None:
-    parser.add_argument("name", nargs="?", default=None, metavar="TOOL", help="say what would become of a call of it")
+    parser.add_argument("name", nargs="?", default=None, metavar="TOOL", help="show what would happen to a call of it")
     parser.add_argument(
         "task", nargs="?", default=None, metavar="ARGUMENTS", help="one JSON object, or the text of its first parameter"
     )
     add_rules(parser)
     add_tools_flag(parser)
+    add_profile(parser)
     add_config(parser)
     add_json(parser)
 
@@ -356,6 +376,9 @@ def _add_config_command(parser: Flags) -> None:
         default=None,
         choices=("show", "schema"),
         help="show: every value and its origin; schema: the JSON Schema of the file",
+    )
+    parser.flag(
+        "--origin", dest="shows_origin", action="store_true", help="say where each value comes from (always done)"
     )
     add_running(parser)
 
@@ -392,8 +415,10 @@ def _add_doctor(parser: Flags) -> None:
 
 
 def _add_completion(parser: Flags) -> None:
-    parser.add_argument("action", choices=("bash", "zsh", "fish", "words"), help="the shell; words is for its scripts")
-    parser.add_argument("task", nargs="?", metavar="LINE", help="with words: the line that is completed")
+    parser.add_argument(
+        "action", choices=("bash", "zsh", "fish", "words"), help="the shell; `words` is for the completion scripts"
+    )
+    parser.add_argument("task", nargs="?", metavar="LINE", help="with `words`: the line that is completed")
     add_config(parser)
     add_journal(parser)
 
@@ -423,6 +448,7 @@ _FILLERS: dict[str, Callable[[_Parser], None]] = {
     "tools": _add_tools,
     "describe": add_running,
     "mcp": add_mcp,
+    "acp": add_acp,
     "models": _add_models,
     "config": _add_config_command,
     "replay": _add_replay,

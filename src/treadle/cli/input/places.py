@@ -111,7 +111,7 @@ def names_file(source: str) -> bool:
 def same_journal(options: Options) -> str:
     """Return the flag with which another command finds the same journal from any folder, a blank before it; "" where it needs none.
 
-    An address with a password is left out: what is told here is read on screens and in logs.
+    An address with a password is left out: what is returned here is read on screens and in logs.
     """
     named = options.journal
     if named is None and os.environ.get("TREADLE_JOURNAL"):  # a relative path means another file elsewhere

@@ -52,7 +52,7 @@ def _read(path: Path) -> dict[str, list[str]]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as exc:
-        raise UsageError(f"The saved rules {path} cannot be read: {exc}. Mend the file or move it away.") from exc
+        raise UsageError(f"The saved rules {path} cannot be read: {exc}. Fix the file or move it away.") from exc
 
 
 def _quoted(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from treadle.cli.input.flags import Flags, add_listing
 from treadle.cli.input.readers import count, number_reader
 
-__all__ = ["ACTIONS", "add_actions", "add_filters"]
+__all__ = ["ACTIONS", "FORMS", "add_actions", "add_filters"]
 
 ACTIONS = {
     "list": "list all sessions, the last changed first",
@@ -20,7 +20,7 @@ ACTIONS = {
     "fork": "make a session that shares the past of another",
     "mark": "give the end of a session a name",
     "rewind": "continue from an earlier point; effects are not undone",
-    "export": "write a whole session as lines of JSON",
+    "export": "write a whole session: as lines of JSON, or as a page to read",
     "move": "close a session here and continue it in another journal",
     "import": "bring an exported session into the journal",
     "suspend": "prevent runs in a session until it is activated",
@@ -28,6 +28,9 @@ ACTIONS = {
     "rm": "delete sessions",
     "check": "compare the list of sessions, and what is listed as due, with the events",
 }
+
+FORMS = ("json", "md", "html")
+"""In which a session is exported."""
 
 
 def add_actions(actions: "argparse._SubParsersAction[Any]") -> None:
@@ -76,6 +79,14 @@ def _add_one(parser: Flags) -> None:
     parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
 
 
+def _add_shown(parser: Flags) -> None:
+    _add_one(parser)
+    parser.flag(
+        "--no-pager", dest="is_unpaged", action="store_true",
+        help="do not show a long text in PAGER, which happens at a terminal only",
+    )  # fmt: skip
+
+
 def _add_watch(parser: Flags) -> None:
     _add_one(parser)
     parser.flag("--after", type=count, metavar="N", help="only what comes after event N")
@@ -110,6 +121,10 @@ def _add_rewind(parser: Flags) -> None:
 def _add_export(parser: Flags) -> None:
     _add_one(parser)
     parser.add_argument("file", nargs="?", metavar="FILE", help="a new file (default: standard output)")
+    parser.flag(
+        "--format", dest="form", choices=FORMS,
+        help="json: lines that `import` reads; md, html: a page to read (default: by FILE's name, else json)",
+    )  # fmt: skip
     parser.flag(
         "--exact", dest="is_exact", action="store_true", help="keep secrets, for a session that continues elsewhere"
     )
@@ -163,8 +178,8 @@ def _add_rm(parser: Flags) -> None:
 
 _FILLERS: dict[str, Callable[[Any], None]] = {
     "list": add_filters,
-    "show": _add_one,
-    "explain": _add_one,
+    "show": _add_shown,
+    "explain": _add_shown,
     "watch": _add_watch,
     "fork": _add_fork,
     "mark": _add_mark,

@@ -1,7 +1,7 @@
 """Settings: what holds for this call, put together from flags, environment and files, each value with its origin.
 
 Flags override the environment, that overrides the file of `--config`, that the person's file, and that the
-project's: what a folder brings along never outranks what its reader has said. Runs nothing.
+project's: what comes with a folder never outranks what its reader has said. Runs nothing.
 """
 
 import os
@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -17,7 +17,7 @@ from treadle import Budget, Guards, ModelFacts, Price, TreadleError
 from treadle.cli.exits import UsageError
 from treadle.cli.input.config import Layer, Owner, Profile, Redaction, read_layer
 from treadle.cli.input.mcp import ListedServer, listed_servers
-from treadle.cli.input.options import APPROVAL_SECONDS, OnApproval, OnLimit, Options
+from treadle.cli.input.options import APPROVAL_SECONDS, Mode, OnApproval, OnLimit, Options, Sandbox
 from treadle.cli.input.places import (
     default_journal,
     hooks_file,
@@ -26,6 +26,7 @@ from treadle.cli.input.places import (
     rules_file,
     user_config,
 )
+from treadle.cli.input.profiles import check_profile, is_tighter, merged_profile, refusal, with_profile
 from treadle.cli.input.rules import Kind, SourcedRule, all_rules
 from treadle.cli.input.saved_rules import folder_rules
 from treadle.cli.input.trust import brought_by, trusted_folders
@@ -36,6 +37,7 @@ T = TypeVar("T")
 
 _FLAG = "flag"
 _DEFAULT = "default"
+_BELL: str | tuple[str, ...] = "bell"
 
 
 class ToolSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +55,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     journal: str
     model: str | None
     base_url: str | None
+    system: str | None
+    """Instructions for the model, or `@` and a file; None for none."""
+    mode: Mode
+    """Of a new session, and of any where `is_mode_asked`."""
+    is_mode_asked: bool
+    """Whether the mode was asked for with this very call."""
+    sandbox: Sandbox
+    """Whether commands are confined."""
     price: Price | None
     facts: ModelFacts | None
     budget: Budget
@@ -64,6 +74,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     on_approval: OnApproval
     approval_seconds: float
     """How long a person may take to answer a call that waits."""
+    notify: str | tuple[str, ...]
+    """The sign for a person who looks elsewhere: `bell`, `osc9`, `off`, or a program with its arguments."""
+    notify_after_seconds: float
+    """After so long a person may look elsewhere."""
     config: str | None
     """The file of `--config`."""
     rules: tuple[SourcedRule, ...]
@@ -97,12 +111,14 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
     notes: list[str] = []
     is_trusted = not options.is_bare and _is_trusted(root, environment, notes)
     layers = _layers(options, root, environment, is_trusted=is_trusted)
-    choice = _Choice(layers)
-    profile = _profile(options.profile, [layer for layer in layers if layer.owner == "person"])
+    check_profile(options.profile, layers)
+    is_remembered = "profile" in options.remembered
+    profile = merged_profile(options.profile, layers)
     project = next((layer for layer in layers if layer.owner == "project"), None)
-    _check_profile(options.profile, layers)
-    servers = _servers(root, environment, notes)
-    limits = _limits(options, profile, layers, choice.origins)
+    files, layers = layers, with_profile(options.profile, layers, is_remembered=is_remembered)
+    choice = _Choice(layers)
+    servers = _servers(root, environment, files, notes)
+    limits = _limits(options, profile, files, choice.origins)
     _tighten_limits(limits, project, options, choice.origins, notes)
     saved_in = rules_file(environment)
     rules = all_rules(options, layers, folder_rules(saved_in, root), saved_in=saved_in, environment=environment)
@@ -112,15 +128,21 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         journal=_journal(options, environment, choice),
         model=choice.of("model", options.model, lambda one: one.model, None, environment.get("TREADLE_MODEL")),
         base_url=choice.of("base_url", options.base_url, lambda one: one.base_url, None),
+        system=choice.of("system", options.system, lambda one: one.system, None),
+        mode=_tightened("mode", options, "ask", layers, choice, notes),
+        is_mode_asked=options.mode is not None or _is_own_profile(choice.origins["mode"], options),
+        sandbox=_tightened("sandbox", options, "off", layers, choice, notes),
         price=choice.of("price", None, lambda one: one.price, None),
         facts=choice.of("facts", None, lambda one: one.facts, None),
         budget=Budget(**limits),
-        overriding={**(profile.budget if profile and "profile" not in options.remembered else {}), **options.limits},
+        overriding={**(profile.budget if profile and not is_remembered else {}), **options.limits},
         profile=options.profile,
         guards=_guards(layers, choice.origins, notes),
-        on_limit=_on_limit(options, profile, choice),
+        on_limit=choice.of("on_limit", options.on_limit, lambda one: one.on_limit, "summarize"),
         on_approval=choice.of("on_approval", options.on_approval, lambda one: one.on_approval, "pause"),
         approval_seconds=_approval_seconds(options, layers, choice, notes),
+        notify=choice.of("notify", None, lambda one: one.notify, _BELL),
+        notify_after_seconds=choice.of("notify_after_seconds", None, lambda one: one.notify_after_seconds, 10.0),
         config=options.config,
         rules=rules,
         tools=_tools(options.tools, layers, choice.origins),
@@ -147,10 +169,42 @@ def _approval_seconds(options: Options, layers: Sequence[Layer], choice: "_Choic
     asked = None if project is None else project.approval_seconds
     if project is not None and asked is not None:
         if asked > holds:
-            notes.append(_refusal(project.origin, name, asked, holds))
+            notes.append(refusal(project.origin, name, asked, holds))
         elif origin == _DEFAULT:
             holds, origin = asked, project.origin
     choice.origins[name] = origin
+    return holds
+
+
+def _is_own_profile(origin: str, options: Options) -> bool:
+    return options.profile is not None and origin == f"profile {options.profile}"
+
+
+def _tightened(
+    name: Literal["mode", "sandbox"],
+    options: Options,
+    default: str,
+    layers: Sequence[Layer],
+    choice: "_Choice",
+    notes: list[str],
+) -> Any:
+    """Return a mode or a sandbox. What a project's file or a session says may only make it stricter than what the person has said."""
+    is_remembered = name in options.remembered
+    flag = None if is_remembered else getattr(options, name)
+    holds: str = choice.of(name, flag, lambda one: None if one.owner == "project" else getattr(one, name), default)
+    for project in (one for one in layers if one.owner == "project"):
+        asked = getattr(project, name)
+        if asked is None or asked == holds or choice.origins[name] == _FLAG:
+            continue
+        if is_tighter(name, asked, holds):
+            holds, choice.origins[name] = asked, project.origin
+        else:
+            notes.append(
+                f"{project.origin} asks for {name} = {asked}: a project can only set a stricter one than {holds}. "
+                f"Set it by a flag or in your own file if you want it."
+            )
+    if is_remembered and is_tighter(name, getattr(options, name), holds):
+        holds, choice.origins[name] = getattr(options, name), "session"
     return holds
 
 
@@ -193,7 +247,7 @@ def _layers(options: Options, root: Path, environment: Mapping[str, str], *, is_
 
 
 def _is_trusted(root: Path, environment: Mapping[str, str], notes: list[str]) -> bool:
-    """Whether a person has approved what the folder brings along, as it is now. Says what does not count where nobody has."""
+    """Whether a person has approved what comes with the folder, as it is now. Says what does not count where nobody has."""
     if not _is_there(hooks_file(project_config(root))) and not _is_there(project_config(root)):
         return False
     try:
@@ -213,10 +267,12 @@ def _is_trusted(root: Path, environment: Mapping[str, str], notes: list[str]) ->
     return False
 
 
-def _servers(root: Path, environment: Mapping[str, str], notes: list[str]) -> tuple[ListedServer, ...]:
+def _servers(
+    root: Path, environment: Mapping[str, str], layers: Sequence[Layer], notes: list[str]
+) -> tuple[ListedServer, ...]:
     """Return the MCP servers. Says which wait for the person, or why a file of them does not count."""
     try:
-        servers = listed_servers(root, environment)
+        servers = listed_servers(root, environment, layers)
     except TreadleError as error:
         notes.append(f"{error} Its MCP servers are not used.")
         return ()
@@ -252,8 +308,10 @@ class _Choice:
     def of(
         self, name: str, flag: T | None, get: Callable[[Layer], T | None], default: T, variable: T | None = None
     ) -> T:
-        given: list[tuple[T | None, str]] = [(flag, _FLAG), (variable or None, f"TREADLE_{name.upper()}")]
-        given += [(get(layer), layer.origin) for layer in self._layers]
+        given: list[tuple[T | None, str]] = [(flag, _FLAG)]
+        given += [(get(layer), layer.origin) for layer in self._layers if layer.is_profile]
+        given += [(variable or None, f"TREADLE_{name.upper()}")]
+        given += [(get(layer), layer.origin) for layer in self._layers if not layer.is_profile]
         for value, origin in given:
             if value is not None:
                 self.origins[name] = origin
@@ -272,39 +330,6 @@ def _journal(options: Options, environment: Mapping[str, str], choice: _Choice) 
         scheme = given.partition("://")[0]
         raise UsageError(f"There is no kind of journal for {scheme[:20]}://. Write a file's path, or postgresql://...")
     return given
-
-
-def _check_profile(name: str | None, layers: Sequence[Layer]) -> None:
-    if name is not None and not any(name in layer.profiles for layer in layers):
-        known = ", ".join(sorted({known for layer in layers for known in layer.profiles})) or "none"
-        raise UsageError(f"No configuration has a profile {name!r}. Known: {known}.")
-
-
-def _on_limit(options: Options, profile: Profile | None, choice: "_Choice") -> OnLimit:
-    """Return what happens at a limit. A project's profile overrides its own file; everything that the person has set overrides both."""
-    name = options.profile
-
-    def said(layer: Layer) -> OnLimit | None:
-        theirs = layer.profiles.get(name) if name is not None and layer.owner == "project" else None
-        return (theirs.on_limit if theirs is not None else None) or layer.on_limit
-
-    given = options.on_limit or (profile.on_limit if profile is not None else None)
-    found: OnLimit = choice.of("on_limit", given, said, "summarize")
-    if options.on_limit is None and given is not None:
-        choice.origins["on_limit"] = f"profile {name}"
-    return found
-
-
-def _profile(name: str | None, layers: Sequence[Layer]) -> Profile | None:
-    """Return the profile of the person's own files, put together; None where they have none by that name."""
-    found = [layer.profiles[name] for layer in layers if name in layer.profiles] if name is not None else []
-    if not found:
-        return None
-    limits: dict[str, Any] = {}
-    for profile in reversed(found):
-        limits.update(profile.budget)
-    on_limit = next((profile.on_limit for profile in found if profile.on_limit is not None), None)
-    return Profile(budget=limits, on_limit=on_limit)
 
 
 def _limits(
@@ -336,7 +361,7 @@ def _tighten_limits(
         if _is_at_most(value, holds):
             limits[name], origins[name] = value, project.origin
         else:
-            notes.append(_refusal(project.origin, name, value, holds))
+            notes.append(refusal(project.origin, name, value, holds))
 
 
 def _guards(layers: Sequence[Layer], origins: dict[str, str], notes: list[str]) -> Guards:
@@ -346,7 +371,7 @@ def _guards(layers: Sequence[Layer], origins: dict[str, str], notes: list[str]) 
         for name, value in layer.guards.items():
             holds = getattr(_NO_GUARDS, name)
             if layer.owner == "project" and not _is_at_most(value, holds):
-                notes.append(_refusal(layer.origin, f"guards.{name}", value, holds))
+                notes.append(refusal(layer.origin, f"guards.{name}", value, holds))
                 continue
             guards[name], origins[f"guards.{name}"] = value, layer.origin
     return Guards(**guards)
@@ -357,21 +382,13 @@ _NO_GUARDS = Guards()
 
 
 def _is_at_most(value: Any, holds: Any) -> bool:
-    """Whether a limit lifts nothing. None is no limit at all, and a list of words that end a run may only grow."""
+    """Whether a limit lifts nothing. None is no limit at all, and a list of finish reasons that end a run may only grow."""
     if holds is None:
         return True
     if isinstance(holds, tuple):
         return set(holds) <= set(value)
     numbers = int | float | Decimal
     return isinstance(value, numbers) and isinstance(holds, numbers) and value <= holds
-
-
-def _refusal(origin: str, name: str, value: Any, holds: Any) -> str:
-    asked = "none" if value is None else value
-    return (
-        f"{origin} asks for {name} = {asked}, which is more than {holds}: a project can only lower a limit. "
-        f"Set it by a flag or in your own file if you want it."
-    )
 
 
 def _note_rules(rules: Sequence[SourcedRule], origins: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ __all__ = ["add_checking"]
 def add_checking(parser: Flags) -> None:
     """Add whether the tools are checked, and against what."""
     parser.add_argument(
-        "action", nargs="?", default=None, choices=("check",), help="check: hold all tools to their contracts"
+        "action", nargs="?", default=None, choices=("check",), help="check: check all tools against their contracts"
     )
     parser.flag(
         "--examples", dest="recorded", action="append", metavar="FILE",

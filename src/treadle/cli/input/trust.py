@@ -1,6 +1,6 @@
 """Trust: which folders' own configuration counts, by its content. A person has looked at it and said so; a change asks again.
 
-What a folder brings along is all that lies in its `.treadle`. Its digest is kept in the person's own folder. Before that, nothing of it
+What comes with a folder is all that lies in its `.treadle`. Its digest is kept in the person's own folder. Before that, nothing of it
 is run, and of its configuration only what tightens holds.
 """
 
@@ -34,7 +34,7 @@ _MAX_BYTES = 5_000_000
 
 
 class Brought(msgspec.Struct, frozen=True, kw_only=True):
-    """What a folder brings along."""
+    """What comes with a folder."""
 
     folder: str
     """From `/`, links resolved."""
@@ -60,7 +60,7 @@ class _Page(msgspec.Struct, kw_only=True):
 
 
 def brought_by(folder: Path) -> Brought:
-    """Look at what a folder brings along. Nothing of it is run or believed.
+    """Look at what comes with a folder. Nothing of it is run or believed.
 
     Raises:
         UsageError: It holds what is not a plain file, or too much; such a folder cannot be trusted.
@@ -92,7 +92,7 @@ def _files(place: Path) -> Iterator[Path]:
         yield place
         return
     if not stat.S_ISDIR(status.st_mode):
-        raise UsageError(f"{place} is neither a file nor a folder: what it brings along cannot be trusted.")
+        raise UsageError(f"{place} is neither a file nor a folder: its contents cannot be trusted.")
     try:
         names = sorted(os.listdir(place))  # noqa: PTH208 - sorted as bytes of names are
     except OSError as error:

@@ -29,7 +29,7 @@ def instructions_of(given: str) -> str:
     """Return instructions as they were given: a text, or `@` and the file that holds it.
 
     Raises:
-        UsageError: The file cannot be read, or there are no words.
+        UsageError: The file cannot be read, or the text is empty.
     """
     text = _text_of("--system", given[1:]) if given.startswith("@") else given
     if not text.strip():

@@ -29,6 +29,14 @@ def add_worker(parser: Flags) -> None:
         "--queue", choices=("journal", "pgqueuer"),
         help="what spreads the sessions: the journal itself, or pgqueuer on its PostgreSQL (journal)",
     )  # fmt: skip
+    parser.flag(
+        "--health", dest="health_port", type=_port, metavar="PORT",
+        help="answer /live, /health and /metrics on this port of 127.0.0.1 (0: any free one)",
+    )  # fmt: skip
+    parser.flag(
+        "--log-format", choices=("text", "json"),
+        help="how it logs to standard error: lines for a person, or a JSON object a line (text)",
+    )  # fmt: skip
     add_running(parser)
 
 
@@ -39,7 +47,7 @@ def add_submit(parser: Flags) -> None:
     parser.flag("--tenant", metavar="NAME", help="whose task it is: tenants take turns")
     parser.flag("--priority", type=_priority, metavar="N", help="higher begins first among a tenant's tasks (0)")
     parser.flag("--at", dest="begins_at", type=instant, metavar="TIME", help="when it begins, as 2026-11-30T18:00")
-    parser.flag("--key", metavar="KEY", help="the same key twice is one session")
+    parser.flag("--key", metavar="KEY", help="submitting the same key twice makes one session")
     parser.flag("--by", metavar="NAME", help="who submits it, for the record (your login)")
     parser.flag("--wait", dest="is_waiting", action="store_true", help="wait for its end, and print the answer")
     add_listing(parser)
@@ -47,7 +55,7 @@ def add_submit(parser: Flags) -> None:
 
 def add_workers(parser: Flags) -> None:
     """Add what chooses the workers of a list."""
-    parser.flag("--all", dest="shows_deleted", action="store_true", help="those too whose process has ended")
+    parser.flag("--all", dest="shows_deleted", action="store_true", help="also those whose process has ended")
     add_listing(parser)
 
 
@@ -55,6 +63,12 @@ def _count(text: str) -> int:
     if re.fullmatch(r"[1-9]\d{0,4}", text, re.ASCII):
         return int(text)
     raise argparse.ArgumentTypeError(f"a number from 1 to 99999; got {text!r:.60}")
+
+
+def _port(text: str) -> int:
+    if re.fullmatch(r"\d{1,5}", text, re.ASCII) and int(text) < 1 << 16:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"a port from 0 to 65535; got {text!r:.60}")
 
 
 def _priority(text: str) -> int:

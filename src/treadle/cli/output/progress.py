@@ -97,7 +97,7 @@ class Progress:
                 self._detail(event)
 
     def _toolset(self, event: AnyEvent) -> None:
-        """What has become of the toolsets. That one has failed is also a warning in the log, which is shown without `-v`."""
+        """What happened to the toolsets. That one has failed is also a warning in the log, which is shown without `-v`."""
         match event:
             case ToolsetListed():
                 self._more(f"[toolset] {shown_name(event.toolset)}: {len(event.tools)} tools")

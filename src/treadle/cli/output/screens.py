@@ -86,7 +86,7 @@ class AnswerScreen:
         match event:
             case ModelDelta(call=None):
                 self._said += event.text
-            case ModelDelta():  # a call may start before the response is whole: its reason is told first
+            case ModelDelta():  # a call may start before the response is whole: its reason is shown first
                 self._tell()
             case ModelFinished(act=None):
                 self._has_answer = _is_answer(event)

@@ -14,6 +14,7 @@ from typing import Any, TextIO, TypeAlias
 import msgspec
 
 from treadle import Redactor
+from treadle.cli.output.paging import Collected, is_long, pager_command, show_in_pager
 from treadle.cli.output.text import escaped_json, indented, is_sentence, one_record, printable, whole_call, wrapped
 
 __all__ = ["Sink", "Terminal", "json_line", "open_terminal"]
@@ -50,6 +51,11 @@ class Terminal:
     def out(self) -> TextIO:
         """Standard output itself, for what draws on a terminal."""
         return self._out
+
+    @property
+    def err(self) -> TextIO:
+        """Standard error itself, for a sign, not for text."""
+        return self._err
 
     @contextmanager
     def diverted(self, sink: "Sink") -> Iterator[None]:
@@ -115,6 +121,30 @@ class Terminal:
     def raw(self, line: str) -> None:
         """Write a line of JSON that is made already, and redacted where it has to be."""
         self._put(self._out, escaped_json(line) + "\n")
+
+    def page(self, text: str) -> None:
+        """Write a whole page whose secrets are taken out already, where they have to be. Invisible characters are shown as escapes."""
+        self._put(self._out, printable(text))
+
+    @contextmanager
+    def paged(self, *, is_off: bool = False) -> Iterator[None]:
+        """Show what is written to standard output in the person's pager, where it is longer than their terminal.
+
+        Args:
+            is_off: Whether the person wants none.
+        """
+        pager = None if is_off or not self.is_live else pager_command()
+        if pager is None:
+            yield
+            return
+        real, self._out = self._out, Collected(self._out)
+        try:
+            yield
+        finally:
+            collected, self._out = self._out, real
+            text = collected.getvalue()
+            if not is_long(text, real) or not show_in_pager(text, pager, real):
+                self._put(real, text)
 
     def prompt(self, text: str) -> None:
         """Begin a line on which a person types."""

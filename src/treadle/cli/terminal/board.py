@@ -254,7 +254,7 @@ class Board:
 def _notes(event: AnyEvent) -> list[Item]:  # noqa: PLR0911 - one line for each event
     match event:
         case MessageAdded(source="steer"):
-            return [Note(f"The model was told: {one_line(event.message.text, 200)}")]
+            return [Note(f"Message to the model: {one_line(event.message.text, 200)}")]
         case ContextCompacted():
             return [
                 Note(

@@ -31,9 +31,10 @@ from treadle.cli.input.saved_rules import save_rule
 from treadle.cli.input.settings import Settings
 from treadle.cli.making import make_agent, resumed_budget
 from treadle.cli.origins import check_agent, origin_of
+from treadle.cli.output.notifying import Notifier
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, one_record
-from treadle.cli.sessions import person
+from treadle.cli.sessions import apply_mode, person
 from treadle.cli.terminal.asking import Answer, Question
 from treadle.cli.terminal.board import Board, CallView, Group
 from treadle.cli.terminal.faces import Ended, Entry, Face, Interrupted, ModeCycled, Typed, Unfolded
@@ -54,8 +55,8 @@ _SHELL_CHARS = 20_000
 _DESTROYS = ("destructive", "privileged_admin", "financial")
 """Risk classes of which a bare Enter allows none."""
 _INSTRUCTIONS = (
-    "You help a person at a terminal with the files and programs of one folder, through your tools. Look before you say: read "
-    "what you speak of. Answer in Markdown, as short as the matter allows."
+    "You help a person at a terminal with the files and programs of one folder, through your tools. Read what you "
+    "talk about before you answer. Answer in Markdown, as briefly as the question allows."
 )
 
 
@@ -98,7 +99,10 @@ class Chat:
         self._attached = [Path(file) for file in options.attached]
         """Files that go along with the first message."""
         self._shell_output = ""
-        """What `!` commands wrote since the last message: the next one takes it along."""
+        """What `!` commands wrote since the last message: they are sent with the next one."""
+        self._notifier = Notifier(
+            settings.notify, settings.notify_after_seconds, terminal.out, asyncio.get_running_loop().time
+        )
         self._last: tuple[CallView, ...] = ()
         """The calls that were shown last."""
         self._insisted_at = float("-inf")
@@ -134,8 +138,7 @@ class Chat:
         await self._stack.aclose()
         self._stack, self.session = stack, session
         self._last = ()
-        if (mode := self.options.mode) is not None and session.mode != mode:
-            await session.set_mode(mode, by=person(self.options))
+        await apply_mode(session, self.settings, self.options)
         self.stand()
 
     def stand(self) -> None:
@@ -197,6 +200,7 @@ class Chat:
 
     def _act(self, entry: Entry) -> bool:
         """Act on an entry, without waiting. Return whether the program ends."""
+        self._notifier.attend()
         match entry:
             case Typed(text=text):
                 self._typed(text)
@@ -324,6 +328,8 @@ class Chat:
         while current is not None:
             result = await self._watched(current)
             current = await self._after(result)
+            if current is None:
+                self._notifier.notify(f"the run has ended ({result.reason})")
 
     async def _watched(self, run: Run) -> RunResult:
         board = self._board = Board(self.terminal.redactor, asyncio.get_running_loop().time)
@@ -417,7 +423,9 @@ class Chat:
                 total=total,
                 covers=partial(self.grants.covers, call_id=approval.call_id),
             )
+            self._notifier.notify(f"a call of {approval.tool} waits for you")
             answer = await self.face.ask(question)
+            self._notifier.attend()
             if answer is None:
                 await self.session.cancel()
                 return True
@@ -446,7 +454,7 @@ class Chat:
     async def _shell(self, command: str) -> None:
         """Run a line in the person's shell, and show what it writes."""
         if not command:
-            self.face.tell("Write a command behind the exclamation mark, such as !git status.")
+            self.face.tell("Write a command after the exclamation mark, such as !git status.")
             return
         self.face.said(f"!{command}")
         try:
@@ -457,7 +465,7 @@ class Chat:
         if text.strip():
             self.face.quote(text)
         self.face.tell(
-            f"exit code {code}. The next message takes this along." if code else "The next message takes this along."
+            f"exit code {code}. It is sent with the next message." if code else "It is sent with the next message."
         )
         kept = text if len(text) <= _SHELL_CHARS else f"{text[: _SHELL_CHARS // 2]}\n...\n{text[-_SHELL_CHARS // 2 :]}"
         self._shell_output += f"$ {command}\n{kept}\nexit code {code}\n"

@@ -59,8 +59,8 @@ class Dialog:
         drawn = self._screen.drawing.question(one)
         why = one.reason or (f"rule: {one.rule}" if one.rule else "")
         count = f" ({self.question.number} of {self.question.total})" if self.question.total > 1 else ""
-        head = f"\n[ask] A call waits for you{count}. {why}"
-        return self._screen.drawing.lines([one_line(head, 2000)], style="bold yellow") + drawn
+        head = f"[ask] A call waits for you{count}. {why}"
+        return "\n" + self._screen.drawing.lines([one_line(head, 2000)], style="bold yellow") + drawn
 
     def drawn(self) -> str:
         """Return the choices, or what is being entered."""
@@ -79,7 +79,7 @@ class Dialog:
                 says = "The arguments as JSON. Enter runs the call with them, Ctrl+J is a new line, Esc goes back."
                 lines.append(drawing.lines([says], style="bold"))
             case "reason":
-                lines.append(drawing.lines(["Why not? The model is told. Enter denies, Esc goes back."], style="bold"))
+                lines.append(drawing.lines(["Why not? The model reads it. Enter denies, Esc goes back."], style="bold"))
         if self._fault:
             lines.append(drawing.lines([self._fault], style="red"))
         return "".join(lines).rstrip("\n")

@@ -37,7 +37,7 @@ async def talk(
         terminal, Drawing(terminal.redactor), history=history, completer=Completing(COMMANDS, settings.root)
     )
     chat = Chat(screen, journal, settings=settings, options=options, terminal=terminal, examine=examine)
-    _ = chat.agent  # what is wrong is told before anything is shown
+    _ = chat.agent  # what is wrong is reported before anything is shown
     await chat.open(session_id)
     async with screen.opened():
         await greet(chat, screen)

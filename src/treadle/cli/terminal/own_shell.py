@@ -1,4 +1,4 @@
-"""Own shell: a line that a person runs with `!`, in their own shell and with their own rights. Nobody is asked: they typed it."""
+"""Own shell: a line that a person runs with `!`, in their own shell and with their own permissions. Nobody is asked: they typed it."""
 
 import asyncio
 import os

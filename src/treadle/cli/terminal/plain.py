@@ -44,7 +44,7 @@ async def talk(
     """
     lines = Lines(terminal)
     chat = Chat(lines, journal, settings=settings, options=options, terminal=terminal, examine=examine)
-    _ = chat.agent  # what is wrong is told before anything is shown
+    _ = chat.agent  # what is wrong is reported before anything is shown
     await chat.open(session_id)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, lines.enter, Interrupted(is_insistent=True))

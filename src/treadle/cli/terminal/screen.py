@@ -5,6 +5,7 @@ question, the line where the person types, and the status. Decides nothing.
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -27,6 +28,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
+from treadle.cli.output.paging import pager_command, show_in_pager
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import printable
 from treadle.cli.terminal.asking import Answer, Question
@@ -36,6 +38,7 @@ from treadle.cli.terminal.drawing import Drawing
 from treadle.cli.terminal.faces import Ended, Entry, Typed
 from treadle.cli.terminal.keys import EXTENDED_KEYS_OFF, EXTENDED_KEYS_ON, bindings, learn_shift_enter
 from treadle.cli.terminal.standing import Standing
+from treadle.cli.terminal.typed_ahead import keep_enter, lines_typed_ahead, restore
 
 __all__ = ["Screen"]
 
@@ -87,8 +90,12 @@ class Screen:
         out = self._output()
         out.write_raw(EXTENDED_KEYS_ON)
         self._size()
+        before = keep_enter(sys.stdin.fileno())
+        for line in lines_typed_ahead(sys.stdin.fileno()):
+            self._entries.put_nowait(Typed(line))
         running = asyncio.create_task(self._run())
         try:
+            await self._first_drawn(running)
             with self._terminal.diverted(self._from_anywhere):
                 yield
         finally:
@@ -96,8 +103,17 @@ class Screen:
                 self.app.exit(result=0)
             with suppress(asyncio.CancelledError):
                 await running
+            restore(sys.stdin.fileno(), before)
             out.write_raw(EXTENDED_KEYS_OFF)
             out.flush()
+
+    async def _first_drawn(self, running: "asyncio.Task[None]") -> None:
+        """Wait until keys are read as keys: what is shown before would invite a person to type too early."""
+        drawn = asyncio.Event()
+        self.app.after_render += lambda _: drawn.set()
+        waiting = asyncio.create_task(drawn.wait())
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
 
     async def _run(self) -> None:
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -179,7 +195,11 @@ class Screen:
         self._put(self.drawing.quoted("\n".join(lines)))
 
     def diff(self, text: str) -> None:
-        self._put(self.drawing.diff(text))
+        drawn = self.drawing.diff(text)
+        if drawn.count("\n") > _PAGED_LINES and pager_command() is not None:
+            self.page(drawn)
+        else:
+            self._put(drawn)
 
     def unfold(self, calls: tuple[CallView, ...]) -> None:
         drawn = self.drawing.group(Group(calls), is_folded=False)
@@ -196,11 +216,10 @@ class Screen:
         """Show a long text in the person's pager."""
 
         def show() -> None:
-            import pydoc  # noqa: PLC0415 - rarely needed
-
-            pager = os.environ.get("PAGER") or "less"
-            with suppress(OSError):
-                pydoc.pipepager(text, pager)
+            command = pager_command()
+            if command is None or not show_in_pager(text, command, self._terminal.out):
+                self._terminal.out.write(text)
+                self._terminal.out.flush()
 
         self.app.create_background_task(_awaited(run_in_terminal(show, in_executor=True)))
 
@@ -258,6 +277,7 @@ class Screen:
         self._put(drawn)
 
     def _put(self, drawn: str) -> None:
+        self._size()
         self._is_after_calls = False
         if not self.app.is_running or self.app._running_in_terminal:  # noqa: SLF001 - a pager has the terminal
             self._loop.call_later(0.05, self._put, drawn) if self.app.is_running else self._write(drawn)

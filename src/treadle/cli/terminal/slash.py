@@ -18,6 +18,8 @@ from treadle.cli.input.rules import Kind
 from treadle.cli.input.settings import Settings
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_time
+from treadle.cli.output.transcript import form_of, page_of
+from treadle.cli.session_record import described
 from treadle.cli.sessions import find_session, person
 from treadle.cli.terminal.faces import Ended, Face
 from treadle.cli.terminal.grants import Grants
@@ -132,9 +134,14 @@ async def _resume(chat: Conversation, rest: str) -> None:
             f"  {one.id}  {shown_time(one.updated_at)}  {one.phase:<9} {one_line(one.task, 50)}"
             for one in found[:_LISTED]
         ]
+        if not found:
+            chat.face.tell("Sessions: there is only this one.")
+            return
         more = f"\n  ... {len(found) - _LISTED} more: `treadle sessions`" if len(found) > _LISTED else ""
         chat.face.tell(
-            "\n".join(["Sessions:", *lines]) + more + "\nContinue one by /resume and the beginning of its id."
+            "\n".join(["Sessions:", *lines])
+            + more
+            + "\nTo continue one: /resume ID. The beginning of its id is enough."
         )
         return
     info = await find_session(chat.journal, rest)
@@ -159,7 +166,7 @@ async def _rewind(chat: Conversation, rest: str) -> None:
                 [
                     "Messages:",
                     *lines[-_LISTED:],
-                    "Go back to before one of them by /rewind and its number. Files stay as they are.",
+                    "To go back to the point before one of them: /rewind NUMBER. Files stay as they are.",
                 ]
             )
         )
@@ -169,7 +176,9 @@ async def _rewind(chat: Conversation, rest: str) -> None:
     event = said[int(rest) - 1]
     begun = [one.seq for one in await chat.session.events() if isinstance(one, RunStarted) and one.seq < event.seq]
     await chat.session.rewind(begun[-1] - 1 if begun else event.seq - 1)
-    chat.face.tell(f"Back to before: {one_line(event.message.text, 80)}. The journal keeps what came after.")
+    chat.face.tell(
+        f"Rewound to the point before: {one_line(event.message.text, 80)}. The journal keeps what came after."
+    )
     chat.face.prefill(event.message.text)
     chat.stand()
 
@@ -252,7 +261,12 @@ def _output_of(command: list[str]) -> tuple[int, str]:
 
 async def _export(chat: Conversation, rest: str) -> None:
     path = chat.settings.root / (rest or f"treadle-{chat.session.id}.jsonl")
-    lines = await chat.session.export(redactor=chat.terminal.redactor)
+    form = form_of(path.name)
+    if form == "json":
+        lines = await chat.session.export(redactor=chat.terminal.redactor)
+    else:
+        page = page_of(form, await described(chat.session, chat.journal), chat.terminal.redactor)
+        lines = [line.encode() for line in page.rstrip("\n").split("\n")]
     _write_new(path, lines)
     chat.face.tell(f"{counted(len(lines), 'line')} written to {path}, without secrets.")
 
@@ -271,7 +285,9 @@ async def _status(chat: Conversation, rest: str) -> None:
         ("session", chat.session.id),
         ("folder", absolute(str(settings.root))),
         ("model", chat.model or "none"),
+        ("profile", settings.profile or "none"),
         ("mode", chat.session.mode),
+        ("sandbox", settings.sandbox),
         ("journal", chat.journal.location),
         ("tools", ", ".join(tool.name for tool in chat.agent.tools)),
         ("messages", str(len(chat.session.messages))),
@@ -287,7 +303,7 @@ async def _doctor(chat: Conversation, rest: str) -> None:
 async def _mcp(chat: Conversation, rest: str) -> None:
     servers = chat.settings.mcp
     rows = [f"  {one.entry.name:<16} {one.state:<9} {one.entry.shown}" for one in servers]
-    hint = "A server that waits is not used. Look at its command, then run: treadle mcp approve NAME"
+    hint = "A server that is waiting or changed is not used. Check its command, then run: treadle mcp approve NAME"
     waits = [hint] if any(not one.is_used for one in servers) else []
     none = ["No MCP server is configured. To add one: treadle mcp add NAME -- COMMAND ARGUMENT..."]
     chat.face.tell("\n".join([*rows, *waits] or none))
@@ -308,7 +324,7 @@ _COMMANDS = {
     "cost": _Command("show what the task has used of its limits", _cost, is_quiet=True),
     "context": _Command("show what fills the model's context", _context, is_quiet=True),
     "diff": _Command("show how the files differ from the last commit", _diff, is_quiet=True),
-    "export": _Command("write the session to a file, without secrets", _export),
+    "export": _Command("write the session to FILE (.jsonl, .md or .html), without secrets", _export),
     "status": _Command("show session, folder, model, tools", _status, is_quiet=True),
     "doctor": _Command("check this machine", _doctor, is_quiet=True),
     "mcp": _Command("list MCP servers", _mcp, is_quiet=True),

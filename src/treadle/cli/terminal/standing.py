@@ -25,7 +25,7 @@ class Standing(msgspec.Struct, kw_only=True):
     budget: Budget = Budget()
 
     def parts(self) -> list[str]:
-        """Return what is told, one part for each thing."""
+        """Return what is shown, one part for each thing."""
         return [one_line(self.model, 40), self.mode, self._context(), self._cost(), self._steps()]
 
     def line(self, width: int, *, hint: str = "") -> str:

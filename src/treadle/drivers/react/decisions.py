@@ -87,7 +87,7 @@ class DecisionForm:
         self._read = read
 
     def schema(self, tools: Sequence[ToolSpec], answer: JsonObject | None) -> JsonObject:
-        """Return the JSON Schema of a decision, as the model is told of it."""
+        """Return the JSON Schema of a decision, as the model reads it."""
         return decision_schema(tools, answer) if self._own is None else self._own.schema
 
     def wire_schema(self, tools: Sequence[ToolSpec], answer: JsonObject | None) -> JsonObject | None:
@@ -161,7 +161,7 @@ def _parameters(tools: Sequence[ToolSpec]) -> list[JsonObject]:
 
 
 def check_decision(decision: ReActDecision, tools: Sequence[ToolSpec], tool_choice: str) -> None:
-    """Check what can be told before the call goes to the pipeline, which checks the arguments themselves.
+    """Check what can be checked before the call goes to the pipeline, which checks the arguments themselves.
 
     Raises:
         DecisionUnfit: With every problem.

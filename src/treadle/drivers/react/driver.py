@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from treadle.drivers.react.decisions import DecisionForm, DecisionUnfit, OutputMode, ReActDecision, check_decision
-from treadle.drivers.react.prompt import REWORD, mend, note, react_instructions
+from treadle.drivers.react.prompt import REWORD, note, react_instructions, rejection
 from treadle.drivers.react.transcript import Transcript
-from treadle.errors import ConfigurationError, ModelError, shown
+from treadle.errors import ConfigurationError, IncompleteStream, ModelError, ModelResponseInvalid, shown
 from treadle.fields import checked
 from treadle.messages import Finish, Message, Part, Text, Thinking, ToolCall, Usage, user_message
 from treadle.ports import (
@@ -97,7 +97,7 @@ class BoundReActDriver:
         self._transcript = Transcript()
 
     async def propose(self, request: ModelRequest) -> AsyncGenerator[ModelPart, None]:
-        """Yield one decision of the model as a call or an answer; what it took to get it is told before."""
+        """Yield one decision of the model as a call or an answer; what it took to get it is reported before."""
         asked, attempt = self._asked(request), 0
         while True:
             attempt += 1
@@ -119,7 +119,7 @@ class BoundReActDriver:
                 yield _set_aside(end, unfit, attempt)
                 correction = (
                     Message(role="assistant", parts=(Text(_said(end) or "{}"),)),
-                    user_message(mend(str(unfit))),
+                    user_message(rejection(str(unfit))),
                 )
                 asked = msgspec.structs.replace(asked, messages=(*asked.messages, *correction))
                 continue
@@ -184,13 +184,22 @@ class BoundReActDriver:
             tool_choice="auto",
         )
         stream = model.stream(asked)
-        is_own = model is self._model
+        is_own, has_begun, end = model is self._model, False, None
         try:
             async for part in stream:
-                yield _worded(part, model, decision, is_own=is_own) if isinstance(part, ModelEnd) else part
+                if isinstance(part, ModelEnd):
+                    end = part
+                elif isinstance(part, TextDelta | ThinkingDelta):  # and no call: it could begin early
+                    has_begun = True
+                    yield part
+            _check_worded(end)
         except ModelError as error:
             yield RequestFailed(error=error)
-            yield msgspec.structs.replace(draft, usage=error.usage or Usage(), price=None if is_own else model.price)
+            spent = error.usage or (None if has_begun else Usage())  # None: estimated, because something arrived
+            yield msgspec.structs.replace(draft, usage=spent, price=None if is_own else model.price)
+        else:
+            assert end is not None
+            yield _worded(end, model, decision, is_own=is_own)
         finally:
             if isinstance(stream, AsyncGenerator):
                 await stream.aclose()
@@ -232,6 +241,26 @@ def _as_answer(decision: ReActDecision, end: ModelEnd) -> ModelEnd:
     thought = (Thinking(text=decision.thought),) if decision.thought else ()
     parts = (*_reasoning(end), *thought, Text(decision.answer_text))
     return msgspec.structs.replace(end, parts=parts, finish=Finish.STOP)
+
+
+def _check_worded(end: ModelEnd | None) -> None:
+    """Refuse a final inference that does not answer, so that the draft stands. What a model refuses to say is not a failure.
+
+    Raises:
+        ModelError: It broke off, was cut off by the output limit, or says nothing.
+    """
+    what = "The response that was to give the final answer"
+    error: ModelError
+    if end is None or end.is_broken_off:
+        error = IncompleteStream(f"{what} broke off.")
+    elif end.finish is Finish.LENGTH:
+        error = ModelResponseInvalid(f"{what} was cut off by the output limit.")
+    elif end.finish is not Finish.REFUSED and not _said(end).strip():
+        error = ModelResponseInvalid(f"{what} has no text.")
+    else:
+        return
+    error.usage = None if end is None else end.usage
+    raise error
 
 
 def _worded(end: ModelEnd, model: Model, decision: ReActDecision, *, is_own: bool) -> ModelEnd:

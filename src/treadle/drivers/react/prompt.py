@@ -7,7 +7,7 @@ import msgspec
 from treadle.ports import ToolSpec
 from treadle.tools import JsonObject
 
-__all__ = ["REWORD", "mend", "note", "react_instructions"]
+__all__ = ["REWORD", "note", "react_instructions", "rejection"]
 
 REWORD = (
     "Now write the final answer to the task in full, for the person who asked. Use all of the conversation above. "
@@ -63,8 +63,8 @@ def note(tool_choice: str) -> str | None:
             return f'Call the tool {name} in this step: "type": "call_tool".'
 
 
-def mend(problem: str) -> str:
-    """Return what the model is told of a decision that was not accepted."""
+def rejection(problem: str) -> str:
+    """Return what the model reads about a decision that was not accepted."""
     return f"Your decision was not accepted. {problem} Answer again with one JSON object and nothing else."
 
 

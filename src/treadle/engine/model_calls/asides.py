@@ -7,21 +7,25 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from decimal import Decimal
 
+import msgspec
+
 from treadle.budgets import Spent
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.purse import Purse
 from treadle.engine.model_calls.texts import encodable, encodable_part
 from treadle.engine.model_calls.usage import cost_of, estimate, format_cost
 from treadle.engine.rules.retries import model_wait_seconds
-from treadle.errors import BudgetUsedUp, IncompleteStream, ModelError, ModelUnavailable
+from treadle.errors import BudgetUsedUp, IncompleteStream, ModelError, ModelRejected, ModelUnavailable
 from treadle.events import ModelFailed, ModelFinished, ModelStarted
-from treadle.messages import Message, Usage
+from treadle.messages import Finish, Message, Usage
 from treadle.ports import Model, ModelEnd, ModelRequest, SessionView, asked_model
 from treadle.redaction import shown_error
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.views import ReadOnlyView
 
 __all__ = ["Aside", "Asides", "CheckView"]
+
+_CUT_OFF = "[The answer was cut off here: it reached the output limit.]"
 
 
 class Asides:
@@ -56,8 +60,11 @@ class Aside:
     async def ask(self, messages: Sequence[Message], *, instructions: str | None = None) -> str:
         """Ask without tools, and return the model's words. Tried again where that may help.
 
+        An answer that the output limit cuts off is asked for again, with a higher limit where the vendor has one, and is marked
+        as cut off where it is so again.
+
         Raises:
-            ModelError: It failed.
+            ModelError: It failed, or the model refused to answer.
             BudgetUsedUp: The run's budget leaves no room for it.
         """
         model = self._asides.model
@@ -79,8 +86,11 @@ class Aside:
                     if (wait := await self._failed(error, request, attempt)) is None:
                         raise
                     await self._asides.interrupt.sleep(wait)
-                else:
-                    return await self._finished(end, request, attempt)
+                    continue
+                words = await self._finished(end, request, attempt)
+                if end.finish is not Finish.LENGTH or request.raise_output_limit:
+                    return _whole(words, end)
+                request = msgspec.structs.replace(request, raise_output_limit=True)
 
     async def _received(self, request: ModelRequest, attempt: int) -> ModelEnd:
         asides = self._asides
@@ -156,6 +166,13 @@ class Aside:
         self._asides.purse.settle(usage, format_cost(cost))
         if usage is not None:
             self.spent = self.spent.plus(usage, format_cost(cost), turns=0, calls=0)
+
+
+def _whole(words: str, end: ModelEnd) -> str:
+    """Return the words of an answer, marked where they are cut off. A refusal is not an answer."""
+    if end.finish is Finish.REFUSED:
+        raise ModelRejected(f"The model refused to answer: {encodable(end.message or words) or 'it gave no reason'}")
+    return f"{words}\n{_CUT_OFF}" if words and end.finish is Finish.LENGTH else words
 
 
 class CheckView(ReadOnlyView):

@@ -18,6 +18,7 @@ from treadle.events import CompactionSkipped, ContextCompacted
 from treadle.messages import Message
 from treadle.ports import Compaction, Compactor, ModelRequest, RequestNeed, SessionView
 from treadle.redaction import redacted_logger, shown_error
+from treadle.sessions.views import ReadOnlyMessages
 from treadle.state import ShownMessage, compacted
 
 __all__ = ["Compacting"]
@@ -45,6 +46,7 @@ class Compacting:
         self._compactor = compactor
         self._asides = asides
         self._session = session
+        self._shown = ReadOnlyMessages()
         self._failures = 0
 
     @property
@@ -75,14 +77,15 @@ class Compacting:
         aside = self._asides.begin("compaction", step=need.step)
         state = self._asides.ledger.state
         entries = tuple(state.compactions.entries(state.messages, state.message_seqs))
-        context = _Context(tuple(one.message for one in entries), self._session, need, tokens, aside)
+        messages = tuple(one.message for one in entries)
+        context = _Context(self._shown.of(messages), self._session, need, tokens, aside)
         made = await self._made(context)
-        event = made if isinstance(made, str) else self._event(made, entries, context)
+        event = made if isinstance(made, str) else self._event(made, entries, context, aside.spent)
         if isinstance(event, str):
             await self._skip(event, is_free=event == _NOTHING and aside.spent == Spent())
             return False
         self._failures = 0
-        forget_counts(context.messages)
+        forget_counts(messages)
         await self._asides.ledger.record(event, durable=True)
         return True
 
@@ -111,16 +114,17 @@ class Compacting:
         if self.is_asked and self._asides.interrupt.stop is None:
             await self._asides.ledger.record(CompactionSkipped(message=why), durable=True)
 
-    def _event(self, made: Compaction, entries: Sequence[ShownMessage], context: "_Context") -> ContextCompacted | str:
+    def _event(
+        self, made: Compaction, entries: Sequence[ShownMessage], context: "_Context", spent: Spent
+    ) -> ContextCompacted | str:
         """Return the event of a compaction, or what is wrong with it."""
         if (fault := _fault_of(made, context.messages)) is not None:
             logger.error("A compaction is not used: %s", fault)
             return f"The compaction is not used: {fault}."
-        spent = context.aside.spent
         own = Spent().plus(made.usage, made.cost, turns=0, calls=0)
         event = ContextCompacted(
             step=context.need.step,
-            act=context.aside.act,
+            act=context.act,
             summary=encodable(made.summary),
             tier=made.tier,
             reason=self._reason(context.need),
@@ -151,21 +155,49 @@ class _Context:
     def __init__(
         self, messages: tuple[Message, ...], session: SessionView, need: RequestNeed, tokens: int, aside: Aside
     ) -> None:
-        self.messages = messages
-        self.session = session
-        self.need = need
-        self.tokens = tokens
-        self.aside = aside
-        self.ask = aside.ask
-        self.kept: dict[str, str] = {}
-        """Digests of the results that were kept whole, by call id."""
+        self.__messages = messages
+        self.__session = session
+        self.__need = need
+        self.__tokens = tokens
+        self.__aside = aside
+        self.__kept: dict[str, str] = {}
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return self.__messages
+
+    @property
+    def session(self) -> SessionView:
+        return self.__session
+
+    @property
+    def need(self) -> RequestNeed:
+        return self.__need
+
+    @property
+    def tokens(self) -> int:
+        return self.__tokens
+
+    @property
+    def act(self) -> str:
+        """Under which its requests are recorded."""
+        return self.__aside.act
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """Digests of the results that were kept whole, by call id; a copy."""
+        return dict(self.__kept)
+
+    async def ask(self, messages: Sequence[Message], *, instructions: str | None = None) -> str:
+        return await self.__aside.ask(messages, instructions=instructions)
 
     async def keep(self, call_id: str) -> str:
-        if call_id not in self.kept:
+        if call_id not in self.__kept:
             part = next(part for message in self.messages for part in message.results if part.call_id == call_id)
             known = [digest for name, digest in self.session.state.artifacts.items() if name in part.content]
-            self.kept[call_id] = known[0] if known else await keep_content(self.aside.ledger.journal, part.content)
-        return artifact_id(self.kept[call_id])
+            stored = known[0] if known else await keep_content(self.__aside.ledger.journal, part.content)
+            self.__kept[call_id] = stored
+        return artifact_id(self.__kept[call_id])
 
 
 def _fault_of(made: object, messages: Sequence[Message]) -> str | None:

@@ -2,7 +2,7 @@
 
 An id names a call, whatever its index or its wrapping: a call with the same id, name and arguments is the same call, reported again.
 Where two calls may be meant, both are kept and the second is marked: one id with two sets of arguments, equal calls of which one has no
-id, and equal calls in a response that the server told twice.
+id, and equal calls in a response that the server reported twice.
 """
 
 from collections.abc import Collection, Iterable

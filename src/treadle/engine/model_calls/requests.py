@@ -83,12 +83,20 @@ class Requests:
         await self._bounding.hold(need)
         made_for = "" if asked is model else asked.name
         request = await self._made(need, made_for)
-        compacting = self._compacting
-        if request is None or not compacting.may_be_due:
+        if request is None or not self._compacting.may_be_due:
             return request
-        if compacting.is_due(need, estimate(request, ()).input_tokens) and await compacting.compact(need, request):
-            return await self._made(need, made_for)
-        return None if self._interrupt.stop is not None else request
+        if self._compacting.is_due(need, _tokens(request)):
+            return await self._shorter(request, need, made_for)
+        return request
+
+    async def _shorter(self, request: ModelRequest, need: RequestNeed, made_for: str) -> ModelRequest | None:
+        """Return a shorter request, or the same. One that is longer than the window is made shorter again, as long as that helps."""
+        made: ModelRequest | None = request
+        while made is not None and await self._compacting.compact(need, made):
+            made = await self._made(need, made_for)
+            if made is None or need.window is None or _tokens(made) <= need.window:
+                return made
+        return None if self._interrupt.stop is not None else made
 
     async def _made(self, need: RequestNeed, made_for: str) -> ModelRequest | None:
         messages = await self._compiled(need)
@@ -140,7 +148,7 @@ class Requests:
             own = self._about.instructions
             self._instructions = instructions_with_guidance(own, offer.tools, unavailable=offer.unavailable)
             fixed = ModelRequest(messages=(), instructions=self._instructions, tools=offer.specs)
-            self._fixed_tokens = estimate(fixed, ()).input_tokens
+            self._fixed_tokens = _tokens(fixed)
 
     def _tool_choice(self) -> str:
         """A forced choice holds for the first request only: for ever, it would never let the model answer."""
@@ -154,3 +162,7 @@ class Requests:
         run = self._ledger.state.run
         is_first = run is None or run.spent.model_turns == 0 or has_ignored_choice(self._ledger.state.messages)
         return choice if is_first else "auto"
+
+
+def _tokens(request: ModelRequest) -> int:
+    return estimate(request, ()).input_tokens

@@ -4,7 +4,7 @@ import msgspec
 
 from treadle.messages import Message, Part, Text, Thinking, ToolCall
 from treadle.validation.characters import damaged_json, is_damaged, joined
-from treadle.validation.characters import mended as encodable
+from treadle.validation.characters import repaired as encodable
 
 __all__ = ["encodable", "encodable_call", "encodable_message", "encodable_part"]
 

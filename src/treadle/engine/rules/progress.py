@@ -114,7 +114,7 @@ class Progress:
     # --- what follows from it
 
     def reminder(self) -> str | None:
-        """Return what the model is to be told now; None for nothing."""
+        """Return what the model is to read now; None for nothing."""
         limit = self._limit
         if limit is None:
             return None

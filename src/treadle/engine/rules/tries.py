@@ -3,7 +3,6 @@
 A try is a response, not a call: the model has seen no result of a response before it writes the next one.
 """
 
-from collections import deque
 from collections.abc import Collection, Container, Sequence
 from typing import Any, NamedTuple
 
@@ -62,7 +61,7 @@ class Tries:
     def __init__(self, guards: Guards, *, polling: Container[str] = ()) -> None:
         self._guards = guards
         self._polling = polling
-        self._last: deque[_Try] = deque(maxlen=LONGEST_CYCLE)
+        self._last: list[_Try] = []  # at most as many as the longest cycle
         self._rows = {period: _Row() for period in range(1, LONGEST_CYCLE + 1)}
         self._in_trouble: dict[str, _InTrouble] = {}
         """By guard: the responses that went wrong in a row. Empty after a good call."""
@@ -147,7 +146,7 @@ class Tries:
             row.equal = row.equal + 1 if is_equal else 0
             row.same = row.same + 1 if before is not None and is_equal and before.has_results_of(one) else 0
         if one.keys:
-            self._last.append(one)
+            self._last = [*self._last, one][-LONGEST_CYCLE:]
 
     def stops(self) -> tuple[Stop, ...]:
         """Return the ends of the run where its last responses have reached limits of failures or invalid calls."""

@@ -32,19 +32,30 @@ class Actions:
             ConfigurationError: The action has no name, or its arguments are not a JSON object.
         """
         _check(action, arguments)
-        if not self._is_open(within):
-            return _ENDED
+        while self._is_open(within):
+            if (decision := await self._decided(within, action, arguments, effect)) is not None:
+                return decision
+        return _ENDED
+
+    async def _decided(
+        self, within: CheckedCall, action: str, arguments: JsonObject, effect: Effect
+    ) -> Decision | None:
+        """Return a decision that is recorded; None where the call has ended meanwhile, or a person has changed the mode."""
         proposed = ToolCall(id=within.id, name=action, arguments=msgspec.json.encode(arguments).decode())
         step = self._ledger.state.step + (within.id in self._ledger.state.early)
         unknown = Tool(name=action, description="", parameters=_ANY, effect=effect, run=_never)
         checked = await self._checker.check(proposed, position=within.position, step=step, otherwise=unknown)
         event = _event(within, checked, action, arguments, step)
-        if not self._is_open(within):
-            return _ENDED
         try:
-            await self._ledger.record(event, durable=event.effect is not Effect.READ)
+            is_recorded = await self._ledger.record(
+                event,
+                durable=event.effect is not Effect.READ,
+                holds=lambda: self._is_open(within) and event.mode in ("", self._checker.mode),
+            )
         except IntentNotStored:
             return _NOT_STORED
+        if not is_recorded:
+            return None
         return Decision(
             kind=DecisionKind(event.decision),
             rule=event.rule,

@@ -33,6 +33,7 @@ class Approving:
         self, approver: Approver | None, *, ledger: Ledger, session: SessionView, interrupt: Interrupt
     ) -> None:
         self._approver = approver
+        self._answered: set[str] = set()
         self._ledger = ledger
         self._session = session
         self._interrupt = interrupt
@@ -88,6 +89,10 @@ class Approving:
             said = approver(approval)
         return await contained(said) if inspect.isawaitable(said) else said
 
+    def has_answered(self, approval_id: str) -> bool:
+        """Whether the program has answered a request in this run, in place of a person."""
+        return approval_id in self._answered
+
     @property
     def _name(self) -> str:
         kind = "policy" if hasattr(self._approver, "decide") else "approver"
@@ -110,6 +115,7 @@ class Approving:
         )
         if not await journal.put(session_id, message):
             return False
+        self._answered.add(approval.id)
         await self._ledger.record(*answer_events(message, [approval]), durable=True)
         await journal.consume(session_id, [message.id], self._ledger.state.head)
         return True

@@ -254,7 +254,7 @@ class Attempts:
         return failure_class(call.effect, error)
 
     async def _after(self, call: CheckedCall, result: ToolResult) -> ToolResult:
-        """Let hooks change what is told of a call, within its limit."""
+        """Let hooks change what is reported of a call, within its limit."""
         changed = await self._hooks.after_tool(call, result)
         if changed is result:
             return result

@@ -4,8 +4,8 @@ Not a second scheduler: only a `read`, allowed and valid, whose every predecesso
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -139,7 +139,10 @@ class EarlyCalls:
     ) -> ToolResult:
         with slot:
             try:
-                await self._ledger.record(*events)
+                if not await self._ledger.record(*events, holds=partial(self._is_of_now, running.call)):
+                    self._current.pop(running.proposed.id, None)
+                    self.room = 0  # it waits for the whole response, and so does what comes behind it
+                    return refusals.discarded(running.proposed)
                 running.task = asyncio.create_task(self._attempts.run(running.call))
                 if not running.is_wanted:
                     running.task.cancel()
@@ -151,6 +154,10 @@ class EarlyCalls:
                 running.begun.set()
         await self._ledger.record(finisher.finished(result))
         return result
+
+    def _is_of_now(self, call: CheckedCall) -> bool:
+        """Whether a call was decided on in the mode that holds now."""
+        return call.decision is None or call.decision.mode == self._checker.mode
 
     def _may_start(self, decided: Decided) -> bool:
         """Whether this decided call may start now. One that ends the run waits until the run is known to need it."""
@@ -237,7 +244,7 @@ class Offers:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[Callable[[], Awaitable[None]]] = deque()
+        self._waiting: list[Callable[[], Awaitable[None]]] = []  # a deque takes 600 bytes when it is empty
         self._wake: asyncio.Handle | None = None
         self._offering: asyncio.Task[None] | None = None
 
@@ -253,7 +260,7 @@ class Offers:
 
     async def _offer(self) -> None:
         while self._waiting:
-            await self._waiting.popleft()()
+            await self._waiting.pop(0)()
         self._offering = None  # nothing was awaited since the last look: whoever puts now begins anew
 
     def forget(self) -> None:

@@ -5,6 +5,7 @@ Invariant: every call of the batch ends in exactly one `tool.finished`, or waits
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -210,16 +211,24 @@ class Execution:
         if asked := self._planner.asked_since(calls):
             calls = [call for call in calls if call.id not in asked]
             before = (*before, *(event for events in asked.values() for event in events))
+        holds, starts = partial(self._may_still_start, calls), [self._started(call) for call in calls]
         try:
-            await self._ledger.record(*before, *(self._started(call) for call in calls), durable=_acts(calls))
+            is_recorded = await self._ledger.record(*before, *starts, durable=_acts(calls), holds=holds)
         except IntentNotStored:
             acting = [call for call in calls if not call.effect.is_read]
             reads = [call for call in calls if call.effect.is_read]
             answers = [self._finisher.finished(self._left_open(call) or refusals.not_storable(call)) for call in acting]
-            await self._ledger.record(*before, *(self._started(call) for call in reads), *answers)
-            calls = reads
+            starts = [self._started(call) for call in reads]
+            is_recorded = await self._ledger.record(*before, *starts, *answers, holds=holds)
+            calls = reads if is_recorded else calls
+        if not is_recorded:
+            return await self._start(calls, held, *before)
         held.keep(len(calls))
         return calls
+
+    def _may_still_start(self, calls: Sequence[CheckedCall]) -> bool:
+        """Whether what was decided on calls still holds: while their start waits to be stored, a change of mode may be stored."""
+        return not (any(map(self._planner.is_stale, calls)) or self._planner.asked_since(calls))
 
     def _started(self, call: CheckedCall) -> ToolStarted | ToolResumed:
         state = self._ledger.state.open.get(call.id)

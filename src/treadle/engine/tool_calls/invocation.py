@@ -257,7 +257,9 @@ class Invoker:
         tool = call.tool
         if context.decision.kind == DecisionKind.SANDBOX:
             if context.runner is None or tool.sandbox is None:  # what is to run in a sandbox never runs bare
-                raise TreadleError(f"{tool.name} was to run in a sandbox, and there is none or no form for it.")
+                raise TreadleError(
+                    f"{tool.name} must run in a sandbox, and none is available, or the tool has no `sandbox` option."
+                )
             if tool.sandbox != "runner":
                 return _task(call, context, _in_sandbox(context.runner, tool.sandbox, copied(call.arguments)))
         if tool.convert is None:
@@ -308,7 +310,7 @@ class Invoker:
     def _abandon(self, one: "_Underway") -> None:
         """Leave a call behind that has been told to stop. It is remembered until it ends."""
         self.abandoned[one.future] = one.call
-        logger.info("Call %s of %s was told to stop and runs on", one.call.id, one.call.name)
+        logger.info("Call %s of %s was told to stop, and is still running", one.call.id, one.call.name)
 
         def ended(future: "asyncio.Future[Any]") -> None:
             self.abandoned.pop(future, None)

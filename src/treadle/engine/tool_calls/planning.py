@@ -21,6 +21,7 @@ from treadle.engine.tool_calls.finishing import Finisher
 from treadle.events import AnyEvent, ApprovalRequested, CallDecided, RepeatNoticed
 from treadle.permissions import consent
 from treadle.ports import Decision, DecisionKind
+from treadle.sessions.inbox import plan_ended
 from treadle.sessions.ledger import Ledger
 from treadle.state import CallState, is_equal
 from treadle.stops import Stop, StopReason
@@ -254,7 +255,7 @@ class Planner:
             ):
                 self._refuse_repeat(plan, found, refusals.too_often_words(state.call.name, nth - 1), nth)
             case _ if may_start:
-                plan.events.append(decided.event())
+                plan.events += [decided.event(), *self._plan_ended(decided.call, state)]
                 is_taken = decided.decision.kind == DecisionKind.ALLOW and not (plan.acts or self._early.is_unused)
                 kept = self._early.take(decided.call) if is_taken else None
                 if kept is not None:
@@ -271,6 +272,13 @@ class Planner:
             case _:
                 result = refusals.denied(state, decided.call, decided.decision)
                 plan.events.extend((decided.event(), plan.finisher.finished(result)))
+
+    def _plan_ended(self, call: CheckedCall, state: CallState) -> list[AnyEvent]:
+        """Return the end of plan mode, where a person has allowed the plan of this call with edits, which are valid now."""
+        answer = consent.answer_of(state) if call.tool.ends_plan and self._ledger.state.mode == "plan" else None
+        if answer is None or answer.answer != "allow" or self.approving.has_answered(answer.approval_id):
+            return []
+        return plan_ended(answer.approved_by, answer.approval_id)
 
     def _stop_for_person(self, plan: Plan, found: "Sequence[_Found]", interrupting: "_Found") -> None:
         """End the run because a decision says so: what has started early ends, and nothing else starts."""

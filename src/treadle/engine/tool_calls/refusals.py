@@ -1,4 +1,4 @@
-"""Refusals: what the model is told of a call that does not run. From values to sentences and results; refuses nothing itself.
+"""Refusals: what the model reads about a call that does not run. From values to sentences and results; refuses nothing itself.
 
 A call that had started before a process died is not a refused one: `unstarted` says what happened to it instead.
 """

@@ -8,6 +8,7 @@ from math import inf
 from treadle.budgets import Meter
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.rules.progress import Progress
+from treadle.engine.rules.todos import todos_reminder
 from treadle.events import BudgetWarned, MessageAdded
 from treadle.messages import user_message
 from treadle.sessions.ledger import Ledger
@@ -29,7 +30,7 @@ class Reminders:
     """The reminders of one run.
 
     Args:
-        warn_at: The part of a limit from which on the model is told of it; None for no such word.
+        warn_at: The part of a limit from which on the model is told of it; None for no such reminder.
     """
 
     def __init__(
@@ -47,11 +48,12 @@ class Reminders:
 
     async def remind(self) -> None:
         """Record what the model is to be told before it is asked again. Nothing, most often."""
-        progress, near = self._progress, self._near_limits()
+        progress, near, state = self._progress, self._near_limits(), self._ledger.state
         stalled = progress.reminder() if progress.is_noteworthy else None
-        if not near and stalled is None:
+        todos = todos_reminder(state.facts.values, state.shown) if "todos" in state.facts.values else None
+        said = [one for one in (stalled, todos) if one is not None]
+        if not near and not said:
             return
-        said = [] if stalled is None else [stalled]
         if near:
             left = "; ".join(f"{one.used} of {one.limit} {_NOUNS[one.budget]}" for one in near)
             said.append(

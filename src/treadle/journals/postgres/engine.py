@@ -57,7 +57,7 @@ class Engine:
         self.reading = Worker(
             "treadle-journal-reader", reader.serve, reader.finish, max_batch=1, exit_seconds=exit_seconds
         )
-        # A beat that fails is followed by the next one, so it has no patience of its own. The loss of a lease is told by
+        # A beat that fails is followed by the next one, so it has no patience of its own. The loss of a lease is reported by
         # the holder's own clock, so a beat may wait a while.
         beat = link(silence_seconds=min(limits.lease / 4, limits.silence), patience_seconds=0.0)
         self.heart = Heart(beat, limits.lease)

@@ -31,7 +31,7 @@ def describe(address: Address, fault: Exception) -> JournalError:
         case errors.DiskFull():
             return disk_full(place)
         case errors.UndefinedTable() | errors.UndefinedColumn() | errors.UndefinedObject():
-            text = f"The tables of the journal {place} are not as they were made ({detail}). Did another program change them?"
+            text = f"The tables of the journal {place} have been altered ({detail}). Restore them from a backup, or find out which program changed them."
         case errors.AdminShutdown() | errors.CrashShutdown() | errors.CannotConnectNow():
             return describe_unreachable(address, fault)
         case psycopg.OperationalError() if fault.sqlstate is None:
@@ -39,15 +39,15 @@ def describe(address: Address, fault: Exception) -> JournalError:
         case _ if isinstance(fault, OWN_FAULTS):
             return not_taken(place, detail)
         case _:
-            text = f"The journal {place} does not work ({detail}). Look into the server's log."
+            text = f"The journal {place} does not work ({detail}). Check the server's log."
     return JournalError(text)
 
 
 def describe_unreachable(address: Address, fault: Exception) -> JournalError:
     """Return the error to raise when there is no connection, or none any more."""
     return JournalError(
-        f"The server of the journal {address.location} cannot be reached ({_words(address, fault)}). Does it run, and "
-        "are its address, role, password and database right?"
+        f"The server of the journal {address.location} cannot be reached ({_words(address, fault)}). Check "
+        "that it runs, and its address, role, password and database."
     )
 
 

@@ -2,7 +2,7 @@
 
 A lease is the session's epoch, its owner, and an end by the server's clock that a heartbeat moves on. Whoever takes over
 raises the epoch in the statement that finds the lease ended: there the server's clock decides. Its holder counts the time
-since the last renewal by its own monotonic clock, on its event loop: it stops before others may start, whatever becomes of
+since the last renewal by its own monotonic clock, on its event loop: it stops before others may start, whatever happens to
 the connection.
 """
 

@@ -126,11 +126,11 @@ class Link:
                 )
             case Kind.DAMAGED:
                 return (
-                    f"The tables of the journal {place} are not all there. Restore them from a copy of the database; "
+                    f"The tables of the journal {place} are incomplete. Restore them from a copy of the database; "
                     "nothing was changed."
                 )
             case Kind.NOWHERE:
-                return f"The search path of the journal {place} names no schema that there is. Make it: CREATE SCHEMA."
+                return f"The search path of the journal {place} names no schema that exists. Create one: CREATE SCHEMA NAME."
             case _:
                 return (
                     f"{place} holds tables of another program where the journal's would be. Name another database, or "

@@ -29,9 +29,7 @@ def describe(path: Path, fault: Exception) -> JournalError:
         return not_taken(path, fault)
     match _code_of(fault):
         case sqlite3.SQLITE_NOTADB:
-            text = (
-                f"{path} is not a Treadle journal and no SQLite database. Name another file; this one was not changed."
-            )
+            text = f"{path} is neither a Treadle journal nor an SQLite database. Name another file; this one was not changed."
         case sqlite3.SQLITE_CORRUPT:
             text = (
                 f"The journal {path} is damaged ({fault}). Copy it and its -wal file to a safe place first; then "
@@ -42,9 +40,13 @@ def describe(path: Path, fault: Exception) -> JournalError:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return locked(path)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
-            text = f"The journal {path} cannot be written ({fault}). Check the rights of the file and of its folder."
+            text = (
+                f"The journal {path} cannot be written ({fault}). Check the permissions of the file and of its folder."
+            )
         case sqlite3.SQLITE_CANTOPEN:
-            text = f"The journal {path} cannot be opened ({fault}). Check the rights of the file and of its folder."
+            text = (
+                f"The journal {path} cannot be opened ({fault}). Check the permissions of the file and of its folder."
+            )
         case sqlite3.SQLITE_IOERR:
             text = (
                 f"The journal {path} cannot be read or written ({fault}). Check the disk, its quota and the limits of "

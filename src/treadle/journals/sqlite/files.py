@@ -94,7 +94,9 @@ def _make_file(path: Path) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:  # another process was first, or a link leads nowhere: connecting will tell
         return
-    os.fchmod(descriptor, 0o600)  # the umask may have taken even the owner's rights; SQLite copies them to its files
+    os.fchmod(
+        descriptor, 0o600
+    )  # the umask may have taken even the owner's permissions; SQLite copies them to its files
     os.close(descriptor)
     _sync_folder(path.parent)
 
@@ -145,7 +147,7 @@ def _check_writable(path: Path) -> None:
     for needed in (path, path.parent):
         if not os.access(needed, os.W_OK):
             raise JournalError(
-                f"The journal {path} cannot be written: {needed} is read-only. Change its rights or name another."
+                f"The journal {path} cannot be written: {needed} is read-only. Change its permissions or name another."
             )
 
 

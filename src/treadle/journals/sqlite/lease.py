@@ -90,7 +90,7 @@ class FileLease(HolderLink):
             self._let_go(self)
 
     def beat(self) -> bool:
-        """Show that the holder lives. Return whether the lease still holds; its loss is told, once."""
+        """Show that the holder lives. Return whether the lease still holds; its loss is reported once."""
         with self._gate:
             if self._is_released:
                 return False

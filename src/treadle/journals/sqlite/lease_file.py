@@ -101,7 +101,7 @@ def beat_of(path: str) -> bytes:
 
 
 def holder_of(path: str) -> Holder | None:
-    """Return who wrote the file, if it can be told."""
+    """Return who wrote the file, if that is known."""
     with suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode(Path(path).read_bytes()[_BEAT_BYTES:], type=Holder)
     return None
@@ -115,7 +115,7 @@ def remove(path: str) -> None:
 def untakeable(path: str, fault: OSError) -> JournalError:
     """Return the error of a lock that cannot be made."""
     return JournalError(
-        f"The lock {path} of a session cannot be taken: {fault.strerror or fault}. Check the rights of the journal's "
+        f"The lock {path} of a session cannot be taken: {fault.strerror or fault}. Check the permissions of the journal's "
         "folder, and that its file system has locks."
     )
 

@@ -26,7 +26,7 @@ def migrate(connection: sqlite3.Connection, path: Path, *, reached: Callable[[st
     """Copy an older file, then take the steps to this version in one transaction. Does nothing when another process was first.
 
     Args:
-        reached: Told `begun`, `copied` and `changed` as each is; for those who test what a crash there leaves.
+        reached: Called with `begun`, `copied` and `changed` as each is; for those who test what a crash there leaves.
 
     Raises:
         JournalError: It failed; the file is as it was, and the message names the copy where one was made.

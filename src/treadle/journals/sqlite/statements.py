@@ -284,7 +284,7 @@ def select_sum(connection: sqlite3.Connection, session_id: str, seq: int) -> byt
 
 
 def name_of(connection: sqlite3.Connection) -> str:
-    """Return the journal's own name, by which it is told from another file in its place."""
+    """Return the journal's own name, by which it is distinguished from another file in its place."""
     row = connection.execute("SELECT name FROM journal").fetchone()
     return "" if row is None else str(row[0])
 

@@ -32,7 +32,7 @@ class Writer:
     def __init__(self, path: Path, busy_seconds: float) -> None:
         self.deferred = Deferred()
         self.note: Callable[[Mapping[str, int]], None] = lambda _: None
-        """Told the last numbers of sessions once they are on the disk."""
+        """Called with the last numbers of sessions once they are on the disk."""
         self._path = path
         self._busy_seconds = busy_seconds
         self._connection: sqlite3.Connection | None = None

@@ -1,4 +1,4 @@
-"""What happened to appends that nobody waited for, so that it is told once and nothing follows one that failed. Stores nothing."""
+"""What happened to appends that nobody waited for, so that it is reported once and nothing follows one that failed. Stores nothing."""
 
 from typing import Any
 

@@ -19,4 +19,4 @@ def locked(place: object) -> JournalError:
 
 def not_taken(place: object, fault: object) -> JournalError:
     """Return the error of the one thing that a store cannot keep."""
-    return JournalError(f"The journal {place} cannot take this ({fault}). Nothing of it was written.")
+    return JournalError(f"The journal {place} cannot store this ({fault}). Nothing was written.")

@@ -17,7 +17,7 @@ _TURNS = (RunFinished, RunStarted, RunResumed, SessionRewound, TaskSubmitted, Ta
 
 
 class Bells(dict[str, set[asyncio.Event]]):
-    """The followers of sessions on one event loop, to be told of what is appended here. Holds those that wait only."""
+    """The followers of sessions on one event loop, which are notified of what is appended here. Holds those that wait only."""
 
     def ring(self, session_id: str) -> None:
         """Wake whoever follows the session."""

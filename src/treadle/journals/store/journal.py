@@ -127,7 +127,7 @@ class StoreJournal(Generic[_B]):
         store = self._store
         try:
             await store.settle()
-        finally:  # an append that failed is told before a store that is away
+        finally:  # an append that failed is reported before a store that is away
             store.report()
 
     @checked
@@ -199,7 +199,9 @@ class StoreJournal(Generic[_B]):
     async def blob(self, digest: str) -> bytes | None:
         content = await self._store.blob(digest)
         if content is not None and await digest_of(content) != digest:
-            raise JournalError(f"The journal {self.location} is damaged: the bytes stored as {digest} are others.")
+            raise JournalError(
+                f"The journal {self.location} is damaged: the bytes stored as {digest} have changed. Restore it from a backup."
+            )
         return content
 
     async def close(self) -> None:

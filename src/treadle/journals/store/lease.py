@@ -67,7 +67,7 @@ class HolderLink:
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether nobody can be told of anything: the event loop of its run is closed."""
+        """Whether nobody can be notified of anything: the event loop of its run is closed."""
         return self._loop.is_closed()
 
     def tell(self, arrival: int) -> None:

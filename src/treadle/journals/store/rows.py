@@ -75,7 +75,7 @@ _EARLIEST, _LATEST = -62_135_596_800.0, 253_402_300_799.0
 def _body_of(event: AnyEvent) -> str:
     if not _EARLIEST <= event.at <= _LATEST:
         raise JournalError(
-            f"Event {event.seq} ({event.type}) has the time {event.at!r}, which no calendar has. Correct it; nothing was "
+            f"Event {event.seq} ({event.type}) has the time {event.at!r}, which is out of range. Correct it; nothing was "
             "stored."
         )
     try:

@@ -66,7 +66,7 @@ def check_numbers(events: Sequence[AnyEvent]) -> None:
 def conflict(session_id: str, head: int, seq: int) -> SessionConflict:
     """Return the error of an append whose first event does not follow the stored head."""
     return SessionConflict(
-        f"Session {session_id!r} stands at event {head}, so event {seq} cannot follow: another writer has continued. "
+        f"Session {session_id!r} is at event {head}, so event {seq} cannot follow: another writer has continued. "
         "Nothing was written; open the session again."
     )
 
@@ -74,8 +74,7 @@ def conflict(session_id: str, head: int, seq: int) -> SessionConflict:
 def exists(session_id: str) -> SessionExists:
     """Return the error of a session that is to be made and is there."""
     return SessionExists(
-        f"There is a session {session_id!r} already, perhaps a deleted one, and an id is never used twice. "
-        "Give the new one another id."
+        f"Session {session_id!r} exists already; a deleted session keeps its id, too. Use another id for the new one."
     )
 
 

@@ -1,7 +1,7 @@
 """Checksums of what is stored: chained over a session's events, single for messages. Stores nothing.
 
 They find accidents: a changed byte, an edited record, an event that was removed, exchanged or copied from elsewhere. They
-have no key, so they do not stop somebody who may write to the store and computes them anew: that takes the rights of
+have no key, so they do not stop somebody who may write to the store and computes them anew: that takes the permissions of
 the store.
 """
 

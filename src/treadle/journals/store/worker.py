@@ -26,7 +26,7 @@ class Job(Generic[_T]):
         session_id: The session that it appends to, or empty.
         is_durable: Whether it must survive a power cut before its future is told.
         is_aside: Whether nobody asks what happened to it, now or later.
-        owner: Told of a failure, where several journals share the thread.
+        owner: Notified of a failure, where several journals share the thread.
     """
 
     __slots__ = ("act", "error", "future", "is_aside", "is_durable", "outcome", "owner", "session_id")
@@ -195,7 +195,7 @@ class Worker:
         except Exception as exc:  # noqa: BLE001  # whatever it was, those who wait must be notified, and the thread continues
             for job in batch:
                 job.error = JournalError(
-                    f"The journal failed in a way that it does not know: {exc!r}. Please report this."
+                    f"The journal failed unexpectedly: {exc!r}. This is a bug in Treadle: please report it."
                 )
 
     def _next_batch(self) -> tuple[list[Job[Any]], bool]:

@@ -143,7 +143,7 @@ def _kinds(files: Sequence[str]) -> str:
 
 
 def _problems(transcript: Transcript) -> str:
-    """Name what failed, but for the calls that were mended."""
+    """Name what failed, but for the calls that were repaired."""
     failed = [one for one in transcript.problems if one.problem not in ("invalid_arguments", "invalid_json")]
     if not failed:
         return ""

@@ -95,21 +95,21 @@ def _look_around(transcript: Transcript, task: Task) -> _Proposal | None:
 
 
 def _search(transcript: Transcript, task: Task, findings: Findings) -> _Proposal | None:
-    """Search the next few places; with them, repeat what broke its schema, mended."""
+    """Search the next few places; with them, repeat what broke its schema, repaired."""
     tool = next((name for name in ("grep", "read") if name in transcript.tools), None)
     if tool is None:
         return None
-    mended = _mended(transcript)
-    repeated = {arguments.get("path") for _, arguments in mended}
+    repaired = _repaired(transcript)
+    repeated = {arguments.get("path") for _, arguments in repaired}
     targets = findings.targets or (() if transcript.exchanges else (".",))
     left = [path for path in targets if path not in (*findings.searched, *findings.failed, *repeated)]
-    batch = left[: _BATCH - len(mended)]
+    batch = left[: _BATCH - len(repaired)]
     calls = [(tool, _arguments(transcript, task, tool, path)) for path in batch]
     if batch and not any(one.name == tool for one in transcript.exchanges):
         _make_a_mistake(transcript, calls)
-    if not calls and not mended:
+    if not calls and not repaired:
         return None
-    return _Proposal(text=_searching_words(task, calls, mended, len(left)), calls=[*mended, *calls])
+    return _Proposal(text=_searching_words(task, calls, repaired, len(left)), calls=[*repaired, *calls])
 
 
 def _arguments(transcript: Transcript, task: Task, tool: str, path: str) -> JsonObject:
@@ -131,7 +131,7 @@ def _make_a_mistake(transcript: Transcript, calls: list[tuple[str, JsonObject]])
             return
 
 
-def _mended(transcript: Transcript) -> list[tuple[str, JsonObject]]:
+def _repaired(transcript: Transcript) -> list[tuple[str, JsonObject]]:
     broken = [one for one in transcript.problems if one.problem == "invalid_arguments"]
     calls = [(one.name, _mend(transcript, one)) for one in broken]
     return [made for made in calls if made[0] in transcript.tools and not transcript.has_proposed(*made)]
@@ -154,8 +154,8 @@ def _properties(transcript: Transcript, tool: str) -> dict[str, JsonObject]:
     return {name: schema for name, schema in properties.items() if isinstance(schema, dict)}
 
 
-def _searching_words(task: Task, calls: Sequence[object], mended: Sequence[tuple[str, JsonObject]], left: int) -> str:
-    excuse = "One call broke its schema: I mend it. " if mended else ""
+def _searching_words(task: Task, calls: Sequence[object], repaired: Sequence[tuple[str, JsonObject]], left: int) -> str:
+    excuse = "One call broke its schema: I fix it. " if repaired else ""
     if not calls:
         return excuse.strip()
     remaining = f", {left - len(calls)} after that" if left > len(calls) else ""
@@ -185,8 +185,8 @@ def _read_named(transcript: Transcript, task: Task) -> _Proposal | None:
     """Read the file that the task names; when it does not exist, look for its name elsewhere, once."""
     if "read" not in transcript.tools or any(transcript.of("read")):
         return None
-    if mended := _mended(transcript):
-        return _Proposal(text="One call broke its schema: I mend it.", calls=mended)
+    if repaired := _repaired(transcript):
+        return _Proposal(text="One call broke its schema: I fix it.", calls=repaired)
     if not transcript.exchanges:
         calls = [("read", {"path": task.file})]
         _make_a_mistake(transcript, calls)

@@ -97,7 +97,7 @@ class Connection:
 
     async def _body(self, headers: Mapping[str, str]) -> bytes:
         if headers.get("content-encoding", "identity") != "identity":
-            raise BadHttp(415, f"The content-encoding {headers['content-encoding']!r} is not taken here.")
+            raise BadHttp(415, f"The content-encoding {headers['content-encoding']!r} is not supported here.")
         try:
             if headers.get("transfer-encoding", "").lower() == "chunked":
                 return await self._chunked_body()

@@ -1,4 +1,4 @@
-"""The mock provider: a strict vendor on loopback, played from a script. It mends nothing, and no real model is near.
+"""The mock provider: a strict vendor on loopback, played from a script. It repairs nothing, and no real model is near.
 
 async with MockProvider([call("search", query="moon"), text("Found.")]) as provider:
     model = resolve_model("openai-chat:mock", base_url=provider.base_url)

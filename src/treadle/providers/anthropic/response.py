@@ -201,7 +201,7 @@ class AnthropicResponse(Response):
         return self._blocks.ready(has_ended=bool(self._stop_reason) and not self._is_cut)
 
     def _count(self, usage: Any) -> None:
-        """Take counts, which are told twice: at the start, and at the end as they have become."""
+        """Take counts, which are reported twice: at the start, and at the end as they have become."""
         if isinstance(usage, dict):
             self._usage |= {name: value for name, value in usage.items() if value}
             self.counted = _usage(self._usage)

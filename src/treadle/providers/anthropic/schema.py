@@ -53,7 +53,7 @@ def input_schema(schema: JsonObject) -> JsonObject:
 def strict_schema(schema: JsonObject) -> JsonObject | None:
     """Return the schema in the strict subset, or None where it cannot be said there.
 
-    What fits the strict schema fits the original, but for limits such as `maximum`: those are told in the description.
+    What fits the strict schema fits the original, but for limits such as `maximum`: those are stated in the description.
     """
     if any(word in schema for word in _CHOICES):
         return None

@@ -206,6 +206,6 @@ class _Environment:
 def _refusal(exc: Any) -> ModelError:
     """Return what a refusal of Google's library means: the class says whether to wait."""
     if getattr(exc, "retryable", False):
-        return ModelUnavailable("The server that gives Google tokens has a fault at the moment.")
+        return ModelUnavailable("The server that gives Google tokens is failing at the moment.")
     said = next((arg for arg in exc.args if isinstance(arg, str)), type(exc).__name__)
     return ModelRejected(f"Google refuses the login ({' '.join(said.split())[:200]}). {_ADVICE}")

@@ -54,16 +54,16 @@ class GeminiContents:
     def write(self, messages: Iterable[Message]) -> bytes:
         """Return the messages as contents joined by commas. Each message is encoded once, however often it is sent."""
         contents: list[bytes] = []
-        spoken: list[bytes] = []
+        pieces: list[bytes] = []
         for message in messages:
             for piece in self._encoded.pieces((message,)):
                 if message.role == "assistant":
-                    spoken.append(piece)
+                    pieces.append(piece)
                     continue
-                contents += _model_content(spoken)
+                contents += _model_content(pieces)
                 contents.append(piece)
-                spoken = []
-        return b",".join(_between_people([*contents, *_model_content(spoken)]))
+                pieces = []
+        return b",".join(_between_people([*contents, *_model_content(pieces)]))
 
     def _encode(self, message: Message) -> bytes:
         """Return a message as contents; of the model's only the parts, since its neighbours share one content."""
@@ -118,8 +118,8 @@ def _content(parts: list[_Wire]) -> bytes:
     return to_json({"role": "user", "parts": parts})
 
 
-def _model_content(spoken: list[bytes]) -> list[bytes]:
-    return [_MODEL + b",".join(spoken) + b"]}"] if spoken else []
+def _model_content(pieces: list[bytes]) -> list[bytes]:
+    return [_MODEL + b",".join(pieces) + b"]}"] if pieces else []
 
 
 def _between_people(contents: list[bytes]) -> list[bytes]:

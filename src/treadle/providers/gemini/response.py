@@ -116,7 +116,9 @@ class GeminiResponse(Response):
         if self._reason in _GARBLED:
             raise ModelResponseInvalid(f"The model's answer could not be read by its own server ({self._told}).")
         if self._reason == "MISSING_THOUGHT_SIGNATURE":
-            raise ModelRejected(f"The server misses a thought signature in the history ({self._told}).")
+            raise ModelRejected(
+                f"The server reports that a thought signature is missing in the history ({self._told})."
+            )
         about = [Opaque(provider=PROVIDER, payload={name: value}) for name, value in sorted(self._about.items())]
         parts = (*self._parts.all(), *about)
         return ModelEnd(

@@ -2,7 +2,7 @@
 
 Declarations go out as `parametersJsonSchema`, which is JSON Schema, and not as `parameters`, a small OpenAPI dialect whose parser
 refuses a whole request for one unknown keyword (`exclusiveMinimum`, `uniqueItems`, `$schema`). What that field refuses all the
-same is mended here: references (`$ref` together with other keywords, `$defs` out of reach), `const`, values without a type, and formats that
+same is repaired here: references (`$ref` together with other keywords, `$defs` out of reach), `const`, values without a type, and formats that
 it does not know.
 """
 

@@ -285,4 +285,4 @@ def _raise_unreachable(endpoint: Endpoint, exc: aiohttp.ClientError | OSError) -
                 f"Cannot connect to {shown}: {in_words(exc)}. Check that the server runs, and the base URL."
             ) from exc
         case _:
-            raise ModelUnavailable(f"{shown} hung up without an answer: {in_words(exc)}.") from exc
+            raise ModelUnavailable(f"{shown} closed the connection without an answer: {in_words(exc)}.") from exc

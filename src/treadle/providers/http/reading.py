@@ -10,7 +10,7 @@ from treadle.ports import CallReady, ModelEnd, ModelPart, tell_counted
 from treadle.providers.http.answer import Answer
 from treadle.providers.http.failures import ModelRefused, event_failure, not_the_protocol
 from treadle.providers.http.sse import SseReader
-from treadle.providers.payload.lenient import mended_end
+from treadle.providers.payload.lenient import repaired_end
 
 __all__ = ["AnswerError", "Frames", "Response", "read_response", "without_ending"]
 
@@ -145,7 +145,7 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
         await answer.give_turn()
         end = response.end()
         _check_size(end, answer)
-        yield mended_end(end)
+        yield repaired_end(end)
     except (AnswerError, ModelError, CancelledError) as exc:
         yield _refusal(exc, answer, response)
     finally:
@@ -153,7 +153,7 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
 
 
 async def _beginning(answer: Answer) -> bytes:
-    """Read up to the first byte, by which a stream is told from one JSON object (or a page).
+    """Read up to the first byte, by which a stream is distinguished from one JSON object (or a page).
 
     Not by the content type: servers answer either request in either form, and label it freely.
     """

@@ -112,7 +112,7 @@ def model_name(dialect: str, model: str) -> str:
     check_kind("model", model, str, "the name of a model, as text")
     if not model.strip() or not model.isprintable():
         raise ConfigurationError(
-            f"The model's name is empty, or no text on one line. Write {dialect}:NAME, with the name that the server knows."
+            f"The model's name is empty, or is not text on one line. Write {dialect}:NAME, with the name that the server knows."
         )
     return f"{dialect}:{model}"
 

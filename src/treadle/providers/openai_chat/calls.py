@@ -203,7 +203,7 @@ def _fill(slot: CallSlot, fragment: Fragment, name: str, text: str) -> None:
 
 
 def _whole_name(known: str, reported: str) -> str:
-    """Join a name that comes in pieces. One that is told again, as far as it goes by then, is not a piece."""
+    """Join a name that comes in pieces. One that is repeated, as far as it goes by then, is not a piece."""
     return reported if reported.startswith(known) else known + reported
 
 

@@ -1,4 +1,4 @@
-"""Responses, outward: the messages of a history as input items. Sends nothing, and mends only what the vendor refuses."""
+"""Responses, outward: the messages of a history as input items. Sends nothing, and repairs only what the vendor refuses."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from treadle.canonical import digest
 from treadle.errors import ConfigurationError, shown
 from treadle.messages import Message
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
@@ -56,6 +57,7 @@ class ResponsesRequests:
             is_function=lambda tool: tool.get("type") == "function",
         )
         self._has_parallel_option = "parallel_tool_calls" in options
+        self._has_cache_key = "prompt_cache_key" in options
         self._is_stored = bool(options.get("store", self.is_stateful))
         self._messages = EncodedMessages(self._encode)
         self._tools = ToolSets(_tool)
@@ -77,6 +79,9 @@ class ResponsesRequests:
             position, response_id = kept
             messages = request.messages[position + 1 :]
             head += [b',"previous_response_id":', to_json(response_id)]
+        if request.session_id and not self._has_cache_key:
+            # A digest: a session's id may name a person. The same for all requests of a session, whose cache lies on one machine then.
+            head += [b',"prompt_cache_key":', to_json(digest(request.session_id)[:32])]
         head.append(b',"input":[')
         return self._messages.body(b"".join(head), messages, session_id=request.session_id)
 

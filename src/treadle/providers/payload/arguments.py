@@ -5,7 +5,7 @@ import re
 __all__ = ["ObjectEnd"]
 
 _FLAT = re.compile(r'\s*\{[^"{}\\]*+(?:"[^"\\]*+"[^"{}\\]*+)*+\}\s*')
-"""An object in one piece, with no object and no escape in it, as most arguments are: it is told at once."""
+"""An object in one piece, with no object and no escape in it, as most arguments are: it is recognised at once."""
 _OUTSIDE_TEXT = re.compile(r'["{}]')
 _INSIDE_TEXT = re.compile(r'["\\]')
 

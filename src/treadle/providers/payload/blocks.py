@@ -201,7 +201,7 @@ class MessageBlocks(Generic[_Block]):
         return parts
 
     def doubt_last(self) -> None:
-        """Take that a limit cut a message that came whole: a call at its end cannot be told from one that is whole."""
+        """Take that a limit cut a message that came whole: a call at its end cannot be distinguished from one that is whole."""
         if self.all:
             self.all[-1].is_doubtful = True
 

@@ -67,7 +67,9 @@ def opening(fields: Mapping[str, Any], options: Mapping[str, Any], *, ours: Abst
         ConfigurationError: An option is not valid JSON, or names a field of ours.
     """
     if taken := ours & options.keys():
-        raise ConfigurationError(f"Options may not set {', '.join(sorted(taken))}: the request itself does.")
+        raise ConfigurationError(
+            f"The model's options must not contain {', '.join(sorted(taken))}: Treadle sets this in each request."
+        )
     chosen = {name: value for name, value in {**fields, **options}.items() if value is not None}
     try:
         encoded = to_json(chosen)

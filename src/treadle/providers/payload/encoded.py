@@ -11,7 +11,7 @@ from treadle.messages import Message
 __all__ = ["EncodedMessages", "to_json"]
 
 _LONG = 32
-"""Messages from which on a body is worth keeping for the next one."""
+"""Messages from which on the bytes of each are kept beside the last body, for requests that do not begin as that one did."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -21,10 +21,15 @@ class _Body(NamedTuple):
 
     whole: bytes
     head: bytes
-    messages: list[ref[Message]]
-    """Weak, so that nothing is kept alive; and a dead one is equal to no other."""
     first: ref[Message]
-    """Drops the body when the message dies."""
+    """Weak: it drops the body when the message dies."""
+    rest: tuple[Message, ...]
+    """The messages behind the first."""
+
+    def begins(self, head: bytes, messages: Sequence[Message]) -> bool:
+        """Whether a request with this head and these messages begins with the whole of it."""
+        behind = tuple(messages[1 : len(self.rest) + 1])
+        return self.head == head and self.first() is messages[0] and self.rest == behind
 
 
 class _Known(ref[Message]):
@@ -40,8 +45,9 @@ class EncodedMessages:
 
     What was sent once is sent again byte for byte, which is what a provider's prompt cache asks for.
 
-    A long session's last body is kept as well, until its first message dies: so that its next request costs its new messages and
-    one copy, and not a look at every message.
+    A session's last body is kept until its first message dies: so that its next request costs its new messages and one copy, and not a
+    look at every message. The bytes of each message are kept beside it once the session is long; for a short one they would only be the
+    same bytes twice, and it is written anew where its beginning changes.
 
     Args:
         encode: Returns a message as the dialect's JSON objects, joined by commas; the same for the same message.
@@ -72,20 +78,18 @@ class EncodedMessages:
         Args:
             head: What stands before the messages: it ends with their `[`, or with one element behind that.
         """
-        if len(messages) < _LONG:
-            return self._written(head, messages)
-        now, last = list(map(ref, messages)), self._bodies.get(session_id)
-        if last is not None and last.head == head and last.messages == now[: len(last.messages)]:
-            whole = self._written(memoryview(last.whole)[:-2], messages[len(last.messages) :])
+        if not messages:
+            return head + b"]}"
+        last = self._bodies.get(session_id)
+        if last is not None and last.begins(head, messages):
+            beginning, new, first = memoryview(last.whole)[:-2], messages[len(last.rest) + 1 :], last.first
         else:
-            whole = self._written(head, messages)
-        self._bodies[session_id] = _Body(whole, head, now, self._dropping(session_id, messages[0]))
+            beginning, new, first = memoryview(head), messages, self._dropping(session_id, messages[0])
+        pieces = self.pieces(new) if len(messages) >= _LONG else list(filter(None, map(self._encode, new)))
+        comma = b"," if pieces and beginning[-1] != ord("[") else b""
+        whole = b"".join((beginning, comma, b",".join(pieces), b"]}"))
+        self._bodies[session_id] = _Body(whole, head, first, tuple(messages[1:]))
         return whole
-
-    def _written(self, beginning: bytes | memoryview, messages: Sequence[Message]) -> bytes:
-        rest = b",".join(self.pieces(messages))
-        comma = b"," if rest and beginning[-1] != ord("[") else b""
-        return b"".join((beginning, comma, rest, b"]}"))
 
     def _dropping(self, session_id: str, first: Message) -> ref[Message]:
         """Return a reference that drops the session's body when its first message dies."""

@@ -1,8 +1,8 @@
-"""Lenient: read the JSON that servers really send. Marks what is not text, mends no JSON, and knows no dialect.
+"""Lenient: read the JSON that servers really send. Marks what is not text, repairs no JSON, and knows no dialect.
 
 JSON that holds damage (broken UTF-8, control characters, half a surrogate pair) is read a second time, with a character of private use in the
 place of each damage. What was read gets its damage back, in the form of `characters.py`: what it was part of decides what happens to
-it. Arguments stay damaged, and so invalid; text is mended.
+it. Arguments stay damaged, and so invalid; text is repaired.
 """
 
 import re
@@ -20,11 +20,11 @@ from treadle.validation.characters import (
     is_damaged,
     is_damaged_throughout,
     joined,
-    mended,
-    mended_value,
+    repaired,
+    repaired_value,
 )
 
-__all__ = ["arguments_text", "call_arguments", "count", "decode", "is_worse", "mended_end", "text_or_nothing"]
+__all__ = ["arguments_text", "call_arguments", "count", "decode", "is_worse", "repaired_end", "text_or_nothing"]
 
 _T = TypeVar("_T")
 
@@ -63,11 +63,11 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         if len(data) > _MAX_MENDED_BYTES or len(data.translate(None, _HARMLESS)) > _MAX_LOOKS:
-            raise ModelResponseInvalid(f"The server sent what is not its protocol: {exc}.") from exc
+            raise ModelResponseInvalid(f"The server sent something that does not follow its protocol: {exc}.") from exc
     try:
         value = decoder.decode(_with_stand_ins(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise ModelResponseInvalid(f"The server sent what is not its protocol: {exc}.") from exc
+        raise ModelResponseInvalid(f"The server sent something that does not follow its protocol: {exc}.") from exc
     restored: _T = _restored(value)
     return restored
 
@@ -109,34 +109,34 @@ def is_worse(finish: Finish, other: Finish) -> bool:
 _FROM_BEST = (Finish.STOP, Finish.CALLS, Finish.UNKNOWN, Finish.LENGTH, Finish.REFUSED)
 
 
-def mended_end(end: ModelEnd) -> ModelEnd:
+def repaired_end(end: ModelEnd) -> ModelEnd:
     """Return the end of a response with texts that can be stored. Whether something was lost stands in it.
 
     Raises:
-        ModelResponseInvalid: So much is damaged that mending it would hold the event loop.
+        ModelResponseInvalid: So much is damaged that repairing it would hold the event loop.
     """
     for part in end.parts:
         if isinstance(part, Text | Thinking) and is_damaged_throughout(part.text):
-            raise ModelResponseInvalid("The text of the response is damaged throughout: it is hardly text at all.")
-    parts = tuple(map(_mended_part, end.parts))
+            raise ModelResponseInvalid("The text of the response is damaged throughout: it is mostly not text.")
+    parts = tuple(map(_repaired_part, end.parts))
     said = (part.text for part in end.parts if isinstance(part, Text))
     return msgspec.structs.replace(end, parts=parts, has_damaged_text=any(is_damaged(joined(text)) for text in said))
 
 
-def _mended_part(part: Part) -> Part:
+def _repaired_part(part: Part) -> Part:
     match part:
         case ToolCall(signature=signature) if signature:
-            return msgspec.structs.replace(part, signature=mended(signature))
+            return msgspec.structs.replace(part, signature=repaired(signature))
         case Text(signature=signature):
-            return Text(mended(part.text), signature=signature and mended(signature))
+            return Text(repaired(part.text), signature=signature and repaired(signature))
         case Thinking(signature=signature):
-            payload = mended_value(part.payload)
-            return Thinking(text=mended(part.text), signature=signature and mended(signature), payload=payload)
+            payload = repaired_value(part.payload)
+            return Thinking(text=repaired(part.text), signature=signature and repaired(signature), payload=payload)
         case Opaque():
-            return Opaque(provider=part.provider, payload=mended_value(part.payload))
+            return Opaque(provider=part.provider, payload=repaired_value(part.payload))
         case Media():
             return msgspec.structs.replace(
-                part, media_type=mended(part.media_type), base64=part.base64 and mended(part.base64)
+                part, media_type=repaired(part.media_type), base64=part.base64 and repaired(part.base64)
             )
         case _:
             return part

@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from treadle.errors import InvalidArguments
 from treadle.tools import JsonObject, Tool, ToolContext, ToolOutput
@@ -60,7 +61,8 @@ def writing_tools(root: str | Path) -> tuple[Tool, ...]:
 
 def write_tool(root: Root) -> Tool:
     """Return the `write` tool over one folder."""
-    return Tool(
+    return _changing(
+        root,
         name="write",
         description=(
             "Write a whole file: a new one, or in place of one that you have read. Use edit to change a part of a file.\n"
@@ -76,17 +78,8 @@ def write_tool(root: Root) -> Tool:
             "required": ["path", "content"],
             "additionalProperties": False,
         },
-        output_schema=_OUTPUT,
-        error_schema=ERROR_SCHEMA,
-        effect="idempotent",
-        permission="ask",
-        risk="write_local",
-        review=partial(review, root),
-        timeout=60.0,
         run=partial(_write, root),
-        resources=partial(_resources, root),
         aliases=PATH_NAMES,
-        subjects=lambda given: {"path": root.subject(given["path"])},
         validate=lambda given: root.check(given["path"]),
         examples=({"path": "notes/today.md", "content": "# Today\n"},),
     )
@@ -94,7 +87,8 @@ def write_tool(root: Root) -> Tool:
 
 def edit_tool(root: Root) -> Tool:
     """Return the `edit` tool over one folder."""
-    return Tool(
+    return _changing(
+        root,
         name="edit",
         description=(
             "Replace text in a file that you have read. Give `old_text` and `new_text`, or `edits` for several changes of one file, "
@@ -125,6 +119,16 @@ def edit_tool(root: Root) -> Tool:
             "required": ["path"],
             "additionalProperties": False,
         },
+        run=partial(_edit, root),
+        aliases=_EDIT_NAMES,
+        validate=partial(_check_edits, root),
+        examples=({"path": "src/main.py", "old_text": "retries = 3", "new_text": "retries = 5"},),
+    )
+
+
+def _changing(root: Root, **own: Any) -> Tool:  # Any: the fields in which write and edit differ
+    """Return a tool that changes the one file which its path names."""
+    return Tool(
         output_schema=_OUTPUT,
         error_schema=ERROR_SCHEMA,
         effect="idempotent",
@@ -132,12 +136,9 @@ def edit_tool(root: Root) -> Tool:
         risk="write_local",
         review=partial(review, root),
         timeout=60.0,
-        run=partial(_edit, root),
         resources=partial(_resources, root),
-        aliases=_EDIT_NAMES,
         subjects=lambda given: {"path": root.subject(given["path"])},
-        validate=partial(_check_edits, root),
-        examples=({"path": "src/main.py", "old_text": "retries = 3", "new_text": "retries = 5"},),
+        **own,
     )
 
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from treadle.state import Suspended
 from treadle.tools import CallStatus, JsonObject, ToolContext, ToolOutput, Unfinished
 from treadle.toolsets.mcp.questions import DECLINED, Unfit, answer_for, question_of
-from treadle.toolsets.mcp.results import fail, output_of
+from treadle.toolsets.mcp.results import fail, output_of, text_of
 from treadle.toolsets.mcp.servers import McpServer
 from treadle.toolsets.mcp.texts import shortened, visible
 
@@ -25,6 +25,8 @@ _MAX_ROUNDS = 10
 _ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
 )
+_MOST_QUOTED = 500
+"""How many characters a person sees of what a server said before it was called again."""
 _SHOWN_LEVELS = frozenset({"info", "notice", "warning", "error", "critical", "alert", "emergency"})
 
 
@@ -80,7 +82,7 @@ class Calls:
         try:
             answer = await self._answered(client, call, arguments)
         except MCPError as error:
-            self._raise_open_question(call)
+            self._raise_open_question(call, None if is_read else error.message)
             fail(error, server=self._server.name, is_read=is_read)
         except ValidationError as error:
             raise Unfinished(
@@ -91,7 +93,7 @@ class Calls:
             ) from error
         finally:
             del self._under_way[id(call)]
-        self._raise_open_question(call)
+        self._raise_open_question(call, None if is_read else text_of(answer))
         return output_of(answer, server=self._server.name, is_read=is_read)
 
     async def _connected(self, ctx: ToolContext) -> "Client":
@@ -201,7 +203,22 @@ class Calls:
                 return types.ElicitResult(action="decline")
             return types.ElicitResult(action="accept", content=content if is_form else None)
 
-    def _raise_open_question(self, call: _Call) -> None:
-        """Raises Suspended: A person must answer before the call can be made."""
-        if call.question is not None:
+    def _raise_open_question(self, call: _Call, ended_with: str | None = None) -> None:
+        """Let the call wait for a person, where the server has asked one.
+
+        Args:
+            ended_with: What a server said that had begun, of a tool that may act, once it was told that nobody answers now. An
+                answer makes the call again: the person must know that it may have acted. None where nothing can have happened.
+
+        Raises:
+            Suspended: A person must answer before the call can be made.
+        """
+        if call.question is None:
+            return
+        if ended_with is None:
             raise Suspended(call.question)
+        said = shortened(visible(ended_with).strip(), _MOST_QUOTED) or "nothing"
+        raise Suspended(
+            f"{call.question}\nYour answer calls the tool again. The server was told that nobody could answer yet, and ended the first "
+            f"call with: {said}\nIf that says that something was done, do not answer: cancel the run."
+        )

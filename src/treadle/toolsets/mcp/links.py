@@ -45,7 +45,7 @@ async def opened(server: McpServer) -> AsyncGenerator["Link"]:
     """Connect to a server, and hold the connection until this is left.
 
     Raises:
-        ConnectionError: It cannot be reached or started, or did not introduce itself; with its last words.
+        ConnectionError: It cannot be reached or started, or did not answer `initialize`; with its last output.
     """
     # The package logs what servers send, with tracebacks: what matters is in the errors and in our own log.
     logging.getLogger("mcp").addHandler(_SILENT)
@@ -168,7 +168,7 @@ class Link:
     # --- the task that holds the connection
 
     async def keep(self) -> None:
-        """Hold a connection until told to close. Raises nothing."""
+        """Hold a connection until it is to be closed. Raises nothing."""
         pause = _FIRST_PAUSE_SECONDS
         while not self._is_closing and self._failures < _GIVE_UP_AFTER:
             # The handshake that every server knows comes first: under the newest version, which has none, a server cannot ask a
@@ -262,7 +262,7 @@ class Link:
     def _why(self, reason: BaseException | None, *, was_up: bool) -> str:
         """Return in a sentence or two why there is no connection, with what the server said last."""
         said = self._program.last_words() if self.server.url is None else self._traffic.last_words()
-        last = f" Its last words: {shortened(visible(said), 500)}" if said else ""
+        last = f" Its last output: {shortened(visible(said), 500)}" if said else ""
         return f"{self._what_happened(reason, was_up=was_up)}{last}"
 
     def _what_happened(self, reason: BaseException | None, *, was_up: bool) -> str:
@@ -282,7 +282,7 @@ class Link:
             case FileNotFoundError() if server.url is None:
                 return f"The program {visible(server.command[0])!r} was not found. Install it, or give its path."
             case TimeoutError() if not was_up:
-                return f"It did not introduce itself within {server.connect_seconds:g} seconds."
+                return f"It did not answer `initialize` within {server.connect_seconds:g} seconds."
             case None:
                 return None
             case MCPError(code=code) if code == CONNECTION_CLOSED and server.url is None:

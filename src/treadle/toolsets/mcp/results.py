@@ -19,7 +19,7 @@ from treadle.messages import Media
 from treadle.tools import CallStatus, ToolOutput, Unfinished
 from treadle.toolsets.mcp.texts import shortened, visible
 
-__all__ = ["fail", "output_of"]
+__all__ = ["fail", "output_of", "text_of"]
 
 _SHOWN_TYPES = frozenset(
     {"image/png", "image/jpeg", "image/gif", "image/webp", "audio/wav", "audio/mpeg", "audio/mp3", "application/pdf"}
@@ -53,6 +53,14 @@ def output_of(answer: types.CallToolResult, *, server: str, is_read: bool) -> To
     if answer.structured_content is not None:
         return ToolOutput(data=answer.structured_content, media=tuple(media), display=text or None)
     return ToolOutput(data=text, media=tuple(media))
+
+
+def text_of(answer: types.CallToolResult) -> str:
+    """Return the words of a result alone."""
+    texts: list[str] = []
+    for block in answer.content:
+        _take(block, texts, [])
+    return "\n".join(texts)
 
 
 def fail(error: MCPError, *, server: str, is_read: bool) -> NoReturn:

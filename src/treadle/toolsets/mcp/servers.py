@@ -38,7 +38,7 @@ class McpServer(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False,
     cwd: str | None = None
     """The folder that the program starts in; None for ours."""
     roots: tuple[str, ...] = ()
-    """Folders that the server is told it may work in."""
+    """Folders that are reported to the server as those it may work in."""
     trusted: bool = False
     """Whether the server's annotations are believed: `readOnlyHint` makes a call a `read`, `idempotentHint` an `idempotent` one. They
     never allow a call."""
@@ -47,7 +47,7 @@ class McpServer(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False,
     timeout: float = 120.0
     """Seconds that one call may take."""
     connect_seconds: float = 25.0
-    """Seconds that the server may take to start and to introduce itself."""
+    """Seconds that the server may take to start and to answer `initialize`."""
     max_message_bytes: int = 16_000_000
     """Bytes of one message of the server. The call that a larger one answers fails."""
     ask: Ask | None = None

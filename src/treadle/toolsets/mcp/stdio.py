@@ -82,7 +82,7 @@ async def stdio(
     """Start a server and connect to it. Left, it is ended with all that it has started.
 
     Args:
-        program: Told what happens to the process.
+        program: Notified of what happens to the process.
         on_end: Called once the server says nothing more.
 
     Raises:
@@ -190,7 +190,7 @@ async def _listen(process: asyncio.subprocess.Process, program: Program) -> None
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a server as the protocol says: its input ends, then it is told to, then it is killed with its group."""
+    """End a server as the protocol says: its input ends, then it gets SIGTERM, then it is killed with its group."""
     assert process.stdin is not None
     process.stdin.close()
     if not await _has_ended(process, _CLOSE_SECONDS):

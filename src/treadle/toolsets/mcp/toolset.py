@@ -43,7 +43,7 @@ class McpTools:
             from treadle.toolsets.mcp.links import opened  # noqa: PLC0415 - the protocol's package takes half a second to import
         except ImportError as error:
             raise ConfigurationError(
-                f"MCP needs the extra of that name: pip install 'treadle[mcp]' ({error})."
+                f"MCP needs the extra of that name: pip install '.[mcp]' in the project's folder ({error})."
             ) from error
         return opened(self.server)
 
@@ -79,7 +79,7 @@ def mcp_server(
         env: Variables that the program gets; of ours it gets no key.
         headers: Headers of each request to the URL.
         cwd: The folder that the program starts in.
-        roots: Folders that the server is told it may work in.
+        roots: Folders that are reported to the server as those it may work in.
         trusted: Whether to believe what the server says its tools do. That decides what runs in parallel and what is
             tried again; it never allows a call.
         effects: What some tools do, by the server's names: "read", "idempotent", "keyed" or "unsafe".

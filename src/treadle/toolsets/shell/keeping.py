@@ -1,6 +1,6 @@
 """Keeping: the processes that a session has started in the background, by their folders. Judges no command and knows no model.
 
-Each process has a keeper of its own (`sandboxes/keeper.py`), which ends it when its time is over, whatever becomes of us. So a process
+Each process has a keeper of its own (`sandboxes/keeper.py`), which ends it when its time is over, whatever happens to this process. So a process
 is found again by whoever opens the session's folder next.
 """
 

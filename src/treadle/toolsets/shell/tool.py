@@ -11,7 +11,8 @@ from treadle.concurrency.threads import Threads
 from treadle.errors import InvalidArguments
 from treadle.fields import checked
 from treadle.sandboxes.processes import Ends, clean_environment, run_process
-from treadle.shell.judging import analyse, program_name, reads_only
+from treadle.shell.judging import analyse, reads_only
+from treadle.shell.programs import program_name
 from treadle.tools import (
     CheckedCall,
     Command,
@@ -30,6 +31,7 @@ from treadle.tools import (
 from treadle.toolsets.files.root import Root, refusal, shown
 from treadle.toolsets.files.schemas import ERROR_SCHEMA
 from treadle.toolsets.shell.keeping import Processes
+from treadle.toolsets.shell.wildcards import names_matching
 
 __all__ = ["shell_tool"]
 
@@ -241,6 +243,7 @@ def _line(root: Root, arguments: JsonObject, facts: JsonObject) -> ShellLine:
         look=partial(_look, root.path, _folder(root, facts)),
         look_from_root=partial(_look, root.path, root.path),
         files=root,
+        expand=partial(names_matching, _folder(root, facts)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Pairing in Gemini: refuse contents whose function calls and responses do not match. Mends nothing.
+"""Pairing in Gemini: refuse contents whose function calls and responses do not match. Repairs nothing.
 
 It shares no code with what compiles or repairs a history: a checker that trusts the same code proves nothing.
 """

@@ -1,4 +1,4 @@
-"""Pairing in Chat Completions: refuse a history whose calls and results do not match. Mends nothing.
+"""Pairing in Chat Completions: refuse a history whose calls and results do not match. Repairs nothing.
 
 It shares no code with what compiles or repairs a history: a checker that trusts the same code proves nothing. Another
 dialect's checker is another file beside this one.

@@ -1,4 +1,4 @@
-"""Pairing in Responses: refuse an input whose calls, outputs and reasoning do not belong together. Mends nothing.
+"""Pairing in Responses: refuse an input whose calls, outputs and reasoning do not belong together. Repairs nothing.
 
 It shares no code with what compiles or repairs a history: a checker that trusts the same code proves nothing.
 """

@@ -1,0 +1,56 @@
+"""Starting: how limits are set before a confined program: by `prlimit`, which starts in a millisecond, else by our own launcher.
+
+Neither is `preexec_fn`: limits are set between fork and exec by a program of its own.
+"""
+
+import marshal
+import os
+import resource
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from treadle.sandboxes import launcher
+
+__all__ = ["FAILED", "MARKS", "started"]
+
+FAILED = launcher.FAILED
+"""The exit status of a start that could not set a limit."""
+MARKS = (launcher.MARK, "prlimit: ")
+"""What the line begins with that says why."""
+
+_LAUNCHER = str(Path(launcher.__file__).resolve())
+_SYSTEM_PYTHON = "/usr/bin/python3"
+"""Starts the launcher where our own Python is closed to the user that we have become since we started."""
+_SHELL = "/bin/sh"
+_JOIN = (
+    'while [ "$1" != -- ]; do { echo $$ > "$1/cgroup.procs"; } 2>/dev/null '
+    f"|| {{ echo '{launcher.MARK}a control group cannot be joined' >&2; exit {FAILED}; }}; shift; done; shift; exec \"$@\""
+)
+"""Joins the control groups that it is given, and becomes the program behind `--`."""
+
+
+def started(
+    plan: Mapping[str, object], program: Sequence[str], limits: Mapping[str, int], groups: Sequence[str]
+) -> list[str]:
+    """Return the arguments that start a program with its limits, in its control groups.
+
+    Args:
+        plan: What else the launcher has to do, such as Landlock.
+        limits: By the names of `resource`, without `RLIMIT_`.
+        groups: Folders of control groups.
+    """
+    setter = shutil.which("prlimit", path=os.defpath)
+    if plan or setter is None or not os.access(_SHELL, os.X_OK):
+        whole = marshal.dumps({**plan, "limits": dict(limits), "groups": list(groups)}, 2).hex()
+        python = sys.executable if os.access(sys.executable, os.X_OK) else _SYSTEM_PYTHON
+        return [python, "-I", "-S", _LAUNCHER, whole, *program]
+    set_limits = [setter, "--core=0:0", *(_option(name, value) for name, value in limits.items()), "--", *program]
+    return [_SHELL, "-c", _JOIN, "sh", *groups, "--", *set_limits] if groups else set_limits
+
+
+def _option(name: str, value: int) -> str:
+    """Return a limit as `prlimit` takes it. One that holds already for this process is not raised."""
+    soft, last = launcher.limited(name, value, resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[1])
+    return f"--{name.lower()}={soft}:{last}"

@@ -1,0 +1,253 @@
+"""ACP agent: an editor's sessions, prompts and permissions as sessions and runs of ours. Reads no configuration."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import acp
+import msgspec
+from acp.helpers import update_available_commands
+from acp.schema import (
+    AgentCapabilities,
+    AvailableCommand,
+    CurrentModeUpdate,
+    Implementation,
+    InitializeResponse,
+    LoadSessionResponse,
+    McpCapabilities,
+    NewSessionResponse,
+    PromptCapabilities,
+    PromptResponse,
+    SetSessionModeResponse,
+)
+
+from treadle import Answer, Approval, ConfigurationError, RunResult, Session, Toolset, TreadleError, open_session
+from treadle.events import AnyEvent
+from treadle.ports import Journal
+from treadle.serve.acp_prompts import (
+    MODES,
+    answer_of,
+    choices,
+    explanation,
+    mode_state,
+    question_of,
+    servers_of,
+    stop_of,
+    task_of,
+)
+from treadle.serve.acp_updates import Updates, history, start_of
+from treadle.serve.wire import Wire
+from treadle.serve.work import Setup, Work
+
+__all__ = ["Editor", "serve_acp"]
+
+_RESUME = "/resume"
+_SERVED_BY = "acp"
+
+
+class Editor(msgspec.Struct, frozen=True, kw_only=True):
+    """What an editor is served with."""
+
+    journal: Journal
+    """Where its sessions are; whoever opened it closes it."""
+    setup: Callable[[Path, Sequence[Toolset]], Setup]
+    """Who acts in a folder, with the tools of the editor's own MCP servers."""
+    mode: str | None = None
+    """The mode in which sessions begin; None for `ask`."""
+    approve: str = "treadle approve {id}"
+    """The command that allows a call that waits."""
+    by: str = "editor"
+    """Who answers by this editor, for the record."""
+    redact: Callable[[str], str] = str
+    """Takes secrets out of what is told of failures."""
+
+
+class _Place(msgspec.Struct, kw_only=True):
+    """One session of the editor."""
+
+    folder: Path
+    setup: Setup
+    work: Work | None = None
+
+
+class TreadleAgent:
+    """The agent's side of one connection, by the names that the package calls."""
+
+    def __init__(self, editor: Editor, *, version: str) -> None:
+        self._editor = editor
+        self._version = version
+        self._places: dict[str, _Place] = {}
+        self._tasks: set[asyncio.Task[RunResult]] = set()
+        self._client: Any = None  # the package's connection: it checks what it is given
+
+    def on_connect(self, conn: Any) -> None:
+        self._client = conn
+
+    async def finish(self) -> None:
+        """End what is under way, since the editor has gone, and wait until it is recorded."""
+        for place in self._places.values():
+            if place.work is not None:
+                place.work.leave()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # --- what the editor asks
+
+    async def initialize(self, protocol_version: int, **_: Any) -> InitializeResponse:
+        return InitializeResponse(
+            protocol_version=min(protocol_version, acp.PROTOCOL_VERSION) or acp.PROTOCOL_VERSION,
+            agent_info=Implementation(name="treadle", title="Treadle", version=self._version),
+            agent_capabilities=AgentCapabilities(
+                load_session=True,
+                prompt_capabilities=PromptCapabilities(image=True, audio=True, embedded_context=True),
+                mcp_capabilities=McpCapabilities(http=True, sse=False),
+            ),
+            auth_methods=[],
+        )
+
+    async def authenticate(self, method_id: str, **_: Any) -> None:
+        raise acp.RequestError.invalid_params(
+            {"details": "No authentication is needed: keys come from the environment."}
+        )
+
+    async def new_session(self, cwd: str, mcp_servers: list[Any] | None = None, **_: Any) -> NewSessionResponse:
+        place = self._placed(cwd, mcp_servers)
+        async with open_session(self._editor.journal) as session:
+            if self._editor.mode is not None:
+                await session.set_mode(self._editor.mode, by=self._editor.by)  # type: ignore[arg-type]  # one of its literals
+            self._places[session.id] = place
+            await self._offer_commands(session.id)
+            return NewSessionResponse(session_id=session.id, modes=mode_state(session.mode))
+
+    async def load_session(
+        self, cwd: str, session_id: str, mcp_servers: list[Any] | None = None, **_: Any
+    ) -> LoadSessionResponse:
+        if not any(one.id == session_id and one.status != "deleted" for one in await self._editor.journal.sessions()):
+            raise acp.RequestError.resource_not_found(session_id)
+        place = self._placed(cwd, mcp_servers)
+        async with self._opened(session_id) as session:
+            for update in history(session.messages, place.folder):
+                await self._client.session_update(session_id, update)
+            self._places[session_id] = place
+            await self._offer_commands(session_id)
+            return LoadSessionResponse(modes=mode_state(session.mode))
+
+    async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> SetSessionModeResponse:
+        self._place(session_id)
+        if mode_id not in MODES:
+            raise acp.RequestError.invalid_params({"details": f"There is no mode {mode_id!r:.80} here."})
+        async with self._opened(session_id) as session:
+            await session.set_mode(mode_id, by=self._editor.by)
+        await self._client.session_update(
+            session_id, CurrentModeUpdate(session_update="current_mode_update", current_mode_id=mode_id)
+        )
+        return SetSessionModeResponse()
+
+    async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> PromptResponse:
+        place = self._place(session_id)
+        if place.work is not None:
+            raise acp.RequestError.invalid_request(
+                {"details": "A prompt of this session is under way. Cancel it first."}
+            )
+        async with self._opened(session_id) as session:
+            one = Prompted(self._editor, self._client, session, place.folder)
+            place.work = Work(place.setup, session, see=one.see, ask=one.ask, by=self._editor.by)
+            task = task_of(prompt)
+            is_resumed = isinstance(task, str) and task.strip() == _RESUME
+            running = asyncio.create_task(place.work.resume() if is_resumed else place.work.start(task))
+            self._tasks.add(running)
+            try:
+                result = await asyncio.shield(running)
+            except TreadleError as error:
+                raise acp.RequestError(-32603, self._editor.redact(str(error))) from error
+            finally:
+                await asyncio.wait({running})  # the session stays open until all is recorded
+                self._tasks.discard(running)
+                place.work = None
+        if said := explanation(result, self._editor.approve):
+            await self._client.session_update(session_id, acp.update_agent_message_text(self._editor.redact(said)))
+        return PromptResponse(stop_reason=stop_of(result))
+
+    async def cancel(self, session_id: str, **_: Any) -> None:
+        place = self._places.get(session_id)
+        if place is not None and place.work is not None:
+            place.work.cancel()
+
+    # --- its sessions
+
+    def _place(self, session_id: str) -> _Place:
+        if session_id not in self._places:
+            raise acp.RequestError.invalid_params(
+                {"details": f"Session {session_id!r:.80} was not opened here: load it first."}
+            )
+        return self._places[session_id]
+
+    def _placed(self, cwd: str, servers: list[Any] | None) -> _Place:
+        folder = Path(cwd)
+        if not folder.is_absolute() or not folder.is_dir():
+            raise acp.RequestError.invalid_params(
+                {"details": f"cwd must be the absolute path of a folder; got {cwd!r:.200}."}
+            )
+        try:
+            setup = self._editor.setup(folder, tuple(servers_of(servers)))
+        except ConfigurationError as error:
+            raise acp.RequestError(-32603, self._editor.redact(str(error))) from error
+        return _Place(
+            folder=folder, setup=msgspec.structs.replace(setup, origin={**setup.origin, "served_by": _SERVED_BY})
+        )
+
+    def _opened(self, session_id: str) -> Any:
+        return open_session(self._editor.journal, id=session_id, on_store_failure="degrade")
+
+    async def _offer_commands(self, session_id: str) -> None:
+        resume = AvailableCommand(
+            name="resume", description="Continue a run that was paused, stopped at a limit, or cut off."
+        )
+        await self._client.session_update(session_id, update_available_commands([resume]))
+
+
+class Prompted:
+    """One prompt under way: shows the run to the editor, and asks its person."""
+
+    def __init__(self, editor: Editor, client: Any, session: Session, folder: Path) -> None:
+        self._editor = editor
+        self._client = client
+        self._session = session
+        self._folder = folder
+        self._updates = Updates(folder)
+
+    async def see(self, event: AnyEvent) -> None:
+        for update in self._updates.of(event):
+            await self._send(update)
+
+    async def ask(self, approval: Approval) -> Answer | None:
+        """Ask the editor's person; None where nobody has answered, or the editor has gone."""
+        for update in self._updates.asked(approval):
+            await self._send(update)
+        shown = start_of(approval.call_id, approval.tool, approval.arguments, self._folder)
+        question = question_of(approval, shown.content, title=shown.title)
+        try:
+            response = await self._client.request_permission(
+                session_id=self._session.id, tool_call=question, options=choices(approval)
+            )
+        except (acp.RequestError, ConnectionError, ValueError):
+            return None
+        return answer_of(response, approval)
+
+    async def _send(self, update: Any) -> None:
+        try:
+            await self._client.session_update(self._session.id, update)
+        except ConnectionError:  # the editor has gone: what ends the run is noticed elsewhere
+            return
+
+
+async def serve_acp(editor: Editor, wire: Wire, *, version: str) -> None:
+    """Serve one editor until it leaves, and return when all that it had begun is recorded."""
+    agent = TreadleAgent(editor, version=version)
+    connection = acp.agent.connection.AgentSideConnection(agent, wire, listening=False)
+    try:
+        await connection.listen()
+    finally:
+        await agent.finish()
+        await connection.close()

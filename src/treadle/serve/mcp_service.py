@@ -1,0 +1,256 @@
+"""MCP service: an agent, or tools, for any MCP client: calls become runs of sessions. Draws nothing, and reads no configuration."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+import mcp_types as types
+import msgspec
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from treadle import Answer, Approval, RunResult, Session, Tool, ToolResult, TreadleError, open_session
+from treadle.events import AnyEvent, ModelStarted, ToolFinished, ToolStarted
+from treadle.ports import Journal
+from treadle.serve.mcp_answers import (
+    RESUME_TASK,
+    RUN_TASK,
+    agent_tools,
+    failure,
+    offered_tool,
+    outcome,
+    tool_outcome,
+)
+from treadle.serve.mcp_questions import answer_of, can_ask, form_of
+from treadle.serve.work import Setup, Work
+
+__all__ = ["McpService", "Offer", "service_tools"]
+
+_AT_ONCE = 16
+"""Calls that are carried out at the same time; further ones wait."""
+_SERVED_BY = "mcp"
+
+_Context: TypeAlias = ServerRequestContext[Any, Any]
+_Result: TypeAlias = types.CallToolResult | types.InputRequiredResult
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """What is served, and where it is kept."""
+
+    journal: Journal
+    """Where its sessions are; whoever opened it closes it."""
+    agent: Setup | None = None
+    """The agent that carries out tasks; None to offer none."""
+    description: str = "Give a task to an agent."
+    """Of the agent, for the client's model."""
+    tools: tuple[Tool, ...] = ()
+    """Tools that are offered by themselves."""
+    caller: Callable[[str, dict[str, Any] | None], Setup] | None = None
+    """Returns an agent that has those tools, makes one call, by its name and arguments, and ends; without arguments, one that continues such a run."""
+    approve: str = "treadle approve {id}"
+    """The command that allows a call that waits."""
+    by: str = "mcp"
+    """Who answers by this client, for the record."""
+    redact: Callable[[str], str] = str
+    """Takes secrets out of what a person is shown."""
+
+
+class McpService:
+    """Serves one client. `run` lasts as long as its connection; `finish` waits for what is under way."""
+
+    def __init__(self, offer: Offer, *, version: str, has_ended: Callable[[], bool]) -> None:
+        self._offer = offer
+        self._has_ended = has_ended
+        self._tools = {tool.name: tool for tool in offer.tools}
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._tasks: set[asyncio.Task[_Result]] = set()
+        self.server: Server[Any] = Server("treadle", version=version, on_list_tools=self._list, on_call_tool=self._call)
+
+    async def finish(self) -> None:
+        """Wait until all that was under way is recorded."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # --- what the client asks
+
+    async def _list(self, _: _Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        own = agent_tools(self._offer.description) if self._offer.agent is not None else []
+        return types.ListToolsResult(tools=[*own, *map(offered_tool, self._tools.values())])
+
+    async def _call(self, ctx: _Context, params: types.CallToolRequestParams) -> _Result:
+        """Carry out a call in a task of its own: a cancellation ends the run, and the run is recorded before it ends."""
+        served = Served(self._offer, ctx, self._tools)
+        task: asyncio.Task[_Result] = asyncio.create_task(self._in_turn(served, params))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            served.stop(has_left=self._has_ended())
+            raise
+
+    async def _in_turn(self, served: "Served", params: types.CallToolRequestParams) -> _Result:
+        async with self._room:
+            try:
+                return await served.carry_out(params)
+            except TreadleError as error:
+                return failure(self._offer.redact(str(error)))
+
+
+class Served:
+    """One call of the client."""
+
+    def __init__(self, offer: Offer, ctx: _Context, tools: dict[str, Tool]) -> None:
+        self._offer = offer
+        self._ctx = ctx
+        self._tools = tools
+        self._work: Work | None = None
+        self._is_stopped = False
+        self._progress = 0
+        self._called: ToolResult | None = None
+
+    def stop(self, *, has_left: bool) -> None:
+        """End it: the client cancelled it, or has gone."""
+        self._is_stopped = True
+        if self._work is not None:
+            (self._work.leave if has_left else self._work.cancel)()
+
+    async def carry_out(self, params: types.CallToolRequestParams) -> _Result:
+        """Carry out the call.
+
+        Raises:
+            TreadleError: It could not begin.
+        """
+        if self._is_stopped:
+            return failure("The call was cancelled before it had begun.")
+        arguments = params.arguments or {}
+        agent, caller = self._offer.agent, self._offer.caller
+        if agent is not None and params.name in (RUN_TASK, RESUME_TASK):
+            if (problem := _invalid(params.name, arguments)) is not None:
+                return failure(problem)
+            is_new = params.name == RUN_TASK and params.request_state is None
+            session_id = arguments.get("session_id") if params.request_state is None else params.request_state
+            return await self._run(agent, params, session_id, arguments["task"] if is_new else None)
+        if caller is not None and params.name in self._tools:
+            is_new = params.request_state is None
+            setup = caller(params.name, arguments if is_new else None)
+            return await self._run(setup, params, params.request_state, f"Call {params.name}." if is_new else None)
+        known = [*([RUN_TASK, RESUME_TASK] if agent is not None else []), *self._tools]
+        return failure(f"There is no tool {params.name!r:.80}. Known: {', '.join(known)}.")
+
+    async def _run(
+        self, setup: Setup, params: types.CallToolRequestParams, session_id: str | None, task: str | None
+    ) -> _Result:
+        setup = msgspec.structs.replace(setup, origin={**setup.origin, "served_by": _SERVED_BY})
+        await self._check_known(session_id)
+        async with open_session(self._offer.journal, id=session_id, on_store_failure="degrade") as session:
+            _check_own(session, session_id)
+            self._work = work = Work(setup, session, see=self._see, ask=self._ask, by=self._offer.by)
+            shown = params.input_responses or {}
+            if task is None:
+                await self._take_answers(session, shown)
+            result = await (work.resume() if task is None else work.start(task))
+            # A person who was asked and gave no answer is not asked again by the same call.
+            if self._is_modern and any(one.id not in shown for one in result.approvals):
+                return self._required(session)
+            return self._result(result, params)
+
+    async def _check_known(self, session_id: str | None) -> None:
+        """Refuse an id of no session: to open it would make one."""
+        if session_id is None:
+            return
+        if not any(one.id == session_id and one.status != "deleted" for one in await self._offer.journal.sessions()):
+            raise _Unknown.named(session_id)
+
+    def _result(self, result: RunResult, params: types.CallToolRequestParams) -> types.CallToolResult:
+        if params.name in self._tools:
+            return tool_outcome(result, self._called, approve=self._offer.approve)
+        return outcome(result, approve=self._offer.approve)
+
+    # --- its person
+
+    @property
+    def _is_modern(self) -> bool:
+        """Whether the client is asked by a result, which it answers by calling again."""
+        is_so = self._ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return is_so and can_ask(self._ctx.session.client_capabilities)
+
+    def _required(self, session: Session) -> types.InputRequiredResult:
+        asked: dict[str, Any] = {
+            one.id: types.ElicitRequest(params=form_of(one, self._offer.redact)) for one in session.approvals()
+        }
+        return types.InputRequiredResult(input_requests=asked, request_state=session.id)
+
+    async def _take_answers(self, session: Session, responses: dict[str, Any]) -> None:
+        for approval in await session.approvals():
+            given = responses.get(approval.id)
+            answer = answer_of(given) if isinstance(given, types.ElicitResult) else None
+            if answer is not None:
+                await session.answer(approval.id, answer.answer, reason=answer.reason, by=self._offer.by)
+
+    async def _ask(self, approval: Approval) -> Answer | None:
+        """Ask the client's person; None where the client shows no forms, or has gone."""
+        session = self._ctx.session
+        if not can_ask(session.client_capabilities) or self._ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return None
+        form = form_of(approval, self._offer.redact)
+        try:
+            result = await session.elicit_form(form.message, form.requested_schema, self._ctx.request_id)
+        except Exception:  # noqa: BLE001 - whatever the client makes of the question, nobody has answered it
+            return None
+        return answer_of(result)
+
+    async def _see(self, event: AnyEvent) -> None:
+        match event:
+            case ModelStarted():
+                says = f"Step {event.step}"
+            case ToolStarted():
+                says = f"{event.tool} has started"
+            case ToolFinished():
+                self._called = event.result
+                says = f"{event.result.name}: {event.result.status}"
+            case _:
+                return
+        self._progress += 1
+        with suppress(Exception):  # progress is a courtesy: a client that has gone is noticed elsewhere
+            await self._ctx.session.report_progress(self._progress, message=self._offer.redact(says))
+
+
+def _check_own(session: Session, given: str | None) -> None:
+    """Refuse a session that no MCP client began: what other sessions hold is not this client's.
+
+    Raises:
+        TreadleError: It is unknown, or not one of ours.
+    """
+    if given is None:
+        return
+    run = session.state.run
+    if run is None or (run.origin or {}).get("served_by") != _SERVED_BY:
+        raise _Unknown.named(given)
+
+
+class _Unknown(TreadleError):
+    """The client named a session that is not its own."""
+
+    @classmethod
+    def named(cls, given: str) -> "_Unknown":
+        return cls(f"There is no session {given!r:.80} of an MCP client. Leave session_id out to begin one.")
+
+
+def _invalid(name: str, arguments: dict[str, Any]) -> str | None:
+    """Return what is wrong with the arguments of a task; None where nothing is."""
+    required, known = ("task", {"task", "session_id"}) if name == RUN_TASK else ("session_id", {"session_id"})
+    if unknown := sorted(arguments.keys() - known):
+        return f"{name} has no parameter {unknown[0]!r:.80}. It takes: {', '.join(sorted(known))}."
+    for key in sorted({required, *arguments}):
+        value = arguments.get(key)
+        if not isinstance(value, str) or not value.strip():
+            return f"`{key}` must be a string that is not empty."
+    return None
+
+
+def service_tools(tools: Sequence[object]) -> tuple[Tool, ...]:
+    """Return the plain tools among tools and toolsets: only those can be offered by themselves."""
+    return tuple(one for one in tools if isinstance(one, Tool))

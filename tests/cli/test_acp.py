@@ -1,0 +1,245 @@
+"""`treadle acp` as a real process, driven by the client side of the official package."""
+
+import asyncio
+import json
+import signal
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import acp
+import pytest
+from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
+
+HANGING = """
+import asyncio
+from treadle import tool
+
+@tool(effect="read")
+async def hang() -> str:
+    '''Wait for ever.'''
+    print("this is not for the wire")
+    await asyncio.Event().wait()
+    return ""
+"""
+EDIT = [
+    {"calls": [{"name": "read", "arguments": {"path": "a.txt"}}]},
+    {"calls": [{"name": "edit", "arguments": {"path": "a.txt", "old_text": "one error", "new_text": "no error"}}]},
+    {"text": "Mended."},
+]
+
+
+class Editor(acp.Client):
+    """An editor whose person answers each question with the next of `answers`."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[Any, list[Any]]] = []
+        self.updates: list[Any] = []
+        self.seen = asyncio.Condition()
+
+    async def request_permission(self, session_id: str, tool_call: Any, options: list[Any], **_: Any) -> Any:
+        self.asked.append((tool_call, options))
+        async with self.seen:
+            self.seen.notify_all()
+        answer = self.answers.pop(0)
+        if answer == "wait":
+            await asyncio.Event().wait()
+        if answer == "dismiss":
+            return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
+        return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=answer))
+
+    async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
+        self.updates.append(update)
+        async with self.seen:
+            self.seen.notify_all()
+
+    async def until(self, holds: Any) -> None:
+        async with self.seen:
+            await self.seen.wait_for(holds)
+
+    @property
+    def text(self) -> str:
+        return "".join(one.content.text for one in self.updates if one.session_update == "agent_message_chunk")
+
+    def calls(self) -> list[Any]:
+        return [one for one in self.updates if one.session_update == "tool_call"]
+
+    def statuses(self, call_id: str) -> list[str]:
+        changes = [one for one in self.updates if one.session_update == "tool_call_update"]
+        return [one.status for one in changes if one.tool_call_id == call_id]
+
+
+@asynccontextmanager
+async def connected(treadle: Any, editor: Editor, *arguments: str) -> AsyncIterator[Any]:
+    command = treadle.command("acp", *arguments)
+    async with acp.spawn_agent_process(
+        editor, command[0], *command[1:], env=treadle.environment, cwd=treadle.folder
+    ) as (connection, process):  # fmt: skip
+        connection.process = process
+        await connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
+        yield connection
+
+
+def said(text: str) -> list[Any]:
+    return [acp.text_block(text)]
+
+
+def ends(treadle: Any) -> list[str]:
+    lines = treadle("sessions", "export", "--last", code=0).stdout.splitlines()
+    return [str(one["reason"]) for one in map(json.loads, lines) if one.get("type") == "run.finished"]
+
+
+@pytest.mark.row("E-ACP")
+async def test_an_editor_runs_a_whole_session_with_an_approval_and_a_diff(treadle: Any):
+    model = treadle.script("edit.json", EDIT)
+    editor = Editor("allow_once")
+    async with connected(treadle, editor, "-m", model) as agent:
+        session = await agent.new_session(cwd=str(treadle.folder), mcp_servers=[])
+        done = await agent.prompt(session_id=session.session_id, prompt=said("Mend a.txt."))
+
+    read, edit = editor.calls()
+    assert session.modes.current_mode_id == "ask"
+    assert {mode.id for mode in session.modes.available_modes} == {"ask", "accept-edits", "plan"}
+    assert done.stop_reason == "end_turn"
+    assert editor.text.endswith("Mended.")
+    assert (read.kind, read.title, read.locations[0].path) == ("read", "read: a.txt", str(treadle.folder / "a.txt"))
+    assert editor.statuses(read.tool_call_id) == ["in_progress", "completed"]
+    assert edit.kind == "edit"
+    assert editor.statuses(edit.tool_call_id) == ["in_progress", "completed"]
+    ((question, options),) = editor.asked
+    diff = question.content[0]
+    assert question.tool_call_id == edit.tool_call_id
+    assert (diff.type, diff.path) == ("diff", str(treadle.folder / "a.txt"))
+    assert (diff.old_text, diff.new_text) == ("one error", "no error")
+    assert {one.kind for one in options} >= {"allow_once", "reject_once"}
+    assert (treadle.folder / "a.txt").read_text() == "no error\n"
+
+
+@pytest.mark.row("E-ACP")
+@pytest.mark.parametrize("answer", ["reject_once", "no such option"])
+async def test_a_rejected_call_does_not_run(treadle: Any, answer: str):
+    editor = Editor(answer)
+    async with connected(treadle, editor, "-m", treadle.script("edit.json", EDIT)) as agent:
+        session = await agent.new_session(cwd=str(treadle.folder), mcp_servers=[])
+        done = await agent.prompt(session_id=session.session_id, prompt=said("Mend a.txt."))
+
+    assert done.stop_reason == "end_turn"
+    assert editor.statuses(editor.calls()[1].tool_call_id) == ["failed"]
+    assert (treadle.folder / "a.txt").read_text() == "one error\n"
+
+
+@pytest.mark.row("E-ACP")
+async def test_a_dismissed_question_waits_over_a_restart_and_a_loaded_session_continues(treadle: Any):
+    model = treadle.script("edit.json", EDIT)
+    editor = Editor("dismiss")
+    async with connected(treadle, editor, "-m", model) as agent:
+        session = await agent.new_session(cwd=str(treadle.folder), mcp_servers=[])
+        await agent.prompt(session_id=session.session_id, prompt=said("Mend a.txt."))
+    assert "treadle approve" in editor.text
+
+    later = Editor("allow_once")
+    async with connected(treadle, later, "-m", treadle.script("rest.json", EDIT[2:])) as agent:
+        await agent.load_session(cwd=str(treadle.folder), session_id=session.session_id, mcp_servers=[])
+        replayed = [one.session_update for one in later.updates]
+        done = await agent.prompt(session_id=session.session_id, prompt=said("/resume"))
+
+    assert replayed[:3] == ["user_message_chunk", "tool_call", "tool_call_update"]
+    assert "available_commands_update" in replayed
+    assert done.stop_reason == "end_turn"
+    assert (treadle.folder / "a.txt").read_text() == "no error\n"
+
+
+@pytest.mark.row("E-ACP")
+async def test_a_mode_of_the_session_holds_for_its_next_calls(treadle: Any):
+    editor = Editor()
+    async with connected(treadle, editor, "-m", treadle.script("edit.json", EDIT)) as agent:
+        session = await agent.new_session(cwd=str(treadle.folder), mcp_servers=[])
+        await agent.set_session_mode(session_id=session.session_id, mode_id="plan")
+        with pytest.raises(acp.RequestError):
+            await agent.set_session_mode(session_id=session.session_id, mode_id="bypass")
+        await agent.prompt(session_id=session.session_id, prompt=said("Mend a.txt."))
+
+    assert [one.current_mode_id for one in editor.updates if one.session_update == "current_mode_update"] == ["plan"]
+    assert not editor.asked
+    assert (treadle.folder / "a.txt").read_text() == "one error\n"
+
+
+@pytest.mark.row("E-ACP")
+@pytest.mark.parametrize("where", ["tool", "question"])
+async def test_a_cancelled_prompt_ends_its_run(treadle: Any, where: str):
+    (treadle.folder / "hanging.py").write_text(HANGING)
+    treadle.script("hang.json", [{"calls": [{"name": "hang", "arguments": {}}]}, {"text": "Never."}])
+    treadle.script("edit.json", EDIT)
+    given = ["-m", "script:hang.json", "--tools", "hanging.py"] if where == "tool" else ["-m", "script:edit.json"]
+    editor = Editor("wait")
+    async with connected(treadle, editor, *given) as agent:
+        session = await agent.new_session(cwd=str(treadle.folder), mcp_servers=[])
+        prompting = asyncio.create_task(agent.prompt(session_id=session.session_id, prompt=said("Go.")))
+        if where == "tool":
+            await editor.until(
+                lambda: any("in_progress" in editor.statuses(one.tool_call_id) for one in editor.calls())
+            )
+        else:
+            await editor.until(lambda: editor.asked)
+        await agent.cancel(session_id=session.session_id)
+        done = await prompting
+
+    assert done.stop_reason == "cancelled"
+    assert ends(treadle) == ["cancelled"]
+    assert (treadle.folder / "a.txt").read_text() == "one error\n"
+
+
+@pytest.mark.row("E-ACP")
+@pytest.mark.parametrize("how", ["closes", "signal"])
+async def test_an_editor_that_goes_away_leaves_a_recorded_end(treadle: Any, how: str):
+    (treadle.folder / "hanging.py").write_text(HANGING)
+    treadle.script("hang.json", [{"calls": [{"name": "hang", "arguments": {}}]}, {"text": "Never."}])
+    editor = Editor()
+    async with connected(treadle, editor, "-m", "script:hang.json", "--tools", "hanging.py") as agent:
+        session = await agent.new_session(cwd=str(treadle.folder), mcp_servers=[])
+        prompting = asyncio.create_task(agent.prompt(session_id=session.session_id, prompt=said("Go.")))
+        await editor.until(lambda: any("in_progress" in editor.statuses(one.tool_call_id) for one in editor.calls()))
+        if how == "closes":
+            agent.process.stdin.close()
+        else:
+            agent.process.send_signal(signal.SIGTERM)
+        assert await agent.process.wait() == 0
+        prompting.cancel()
+
+    assert ends(treadle) == ["cancelled"]
+
+
+@pytest.mark.row("E-ACP")
+def test_hostile_frames_are_answered_and_cost_nothing_else(treadle: Any):
+    treadle.script("x.json", [{"text": "Done."}])
+    process = treadle.start("acp", "-m", "script:x.json", stdin=subprocess.PIPE)
+    first = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
+    frames: list[Any] = [
+        b"{", b"[]", b"7", b"\xff", b"[" * 50_000, {"jsonrpc": "2.0", "id": 2, "method": "no/such"},
+        {"jsonrpc": "2.0", "id": 3, "method": "session/new", "params": {"cwd": "relative", "mcpServers": []}},
+        {"jsonrpc": "2.0", "id": 4, "method": "session/new", "params": 7},
+        {"jsonrpc": "2.0", "id": 5, "method": "session/prompt", "params": {"sessionId": "s_no", "prompt": []}},
+        {"jsonrpc": "2.0", "id": 6, "method": "session/load", "params": {"sessionId": "s_no", "cwd": "/", "mcpServers": []}},
+        {"jsonrpc": "2.0", "id": 7, "method": "session/set_mode", "params": {"sessionId": "s_no", "modeId": "plan"}},
+        {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "s_no"}}, {"jsonrpc": "2.0", "id": 99, "result": 1},
+    ]  # fmt: skip
+    lines = [frame if isinstance(frame, bytes) else json.dumps(frame).encode() for frame in [*frames, first]]
+    process.stdin.write(b"\n".join(lines) + b"\n")
+    process.stdin.flush()
+    got: list[dict[str, Any]] = []
+    while not {1, 2, 3, 4, 5, 6, 7} <= {one.get("id") for one in got}:
+        line = process.stdout.readline()
+        assert line, process.stderr.read().decode()
+        got.append(json.loads(line))
+    process.stdin.close()
+    process.stdin = None
+    process.communicate(timeout=60)
+
+    assert process.returncode == 0
+    by_id = {one.get("id"): one for one in got}
+    assert by_id[1]["result"]["protocolVersion"] == 1
+    assert all("error" in by_id[number] for number in range(2, 8))
+    assert sum(one.get("id") is None for one in got) == 5
+    assert treadle.json("sessions", "--json") == []

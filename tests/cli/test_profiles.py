@@ -1,0 +1,226 @@
+"""Profiles: a whole set-up by one name: which of its values hold, where they come from, and what a project's profile may do."""
+
+import json
+
+import pytest
+from jsonschema import Draft202012Validator
+from tests.cli.conftest import PAYING
+
+WHOLE = """
+model = "demo"
+mode = "ask"
+deny = ["read(path=b.txt)"]
+
+[budget]
+max_tool_calls = 50
+
+[profiles.review]
+model = "script:review.json"
+system = "Answer in one word."
+tools = ["read"]
+mode = "plan"
+sandbox = "on"
+on_approval = "deny"
+ask = ["read(path=c.txt)"]
+deny = ["read(path=a.txt)"]
+allow = ["pay"]
+
+[profiles.review.budget]
+max_tool_calls = 5
+
+[profiles.review.price]
+input = 1
+output = 2
+
+[profiles.review.facts]
+window = 1000
+"""
+
+
+def own(treadle, text):
+    treadle.home.mkdir(exist_ok=True)
+    (treadle.home / "config.toml").write_text(text)
+
+
+def project(treadle, text):
+    (treadle.folder / ".treadle").mkdir(exist_ok=True)
+    (treadle.folder / ".treadle" / "config.toml").write_text(text)
+
+
+def shown(treadle, *flags, **variables):
+    return treadle.json("config", "show", "--origin", "--json", *flags, code=0, **variables)
+
+
+@pytest.mark.row("E-PROFILES")
+def test_a_profile_is_a_whole_set_up_and_every_value_says_that_it_comes_from_it(treadle):
+    own(treadle, WHOLE)
+
+    plain, review = shown(treadle), shown(treadle, "--profile", "review")
+
+    assert [plain[name]["value"] for name in ("model", "mode", "sandbox", "system")] == ["demo", "ask", "off", None]
+    named = ("model", "system", "tools", "mode", "sandbox", "on_approval", "max_tool_calls", "price", "facts")
+    assert {name: review[name]["origin"] for name in named} == dict.fromkeys(named, "profile review")
+    assert [review[name]["value"] for name in ("model", "mode", "sandbox", "tools", "max_tool_calls")] == [
+        "script:review.json",
+        "plan",
+        "on",
+        ["read"],
+        5,
+    ]
+    assert review["deny"]["value"] == ["read(path=a.txt)", "read(path=b.txt)"]
+    rules = treadle.json("permissions", "--json", "--profile", "review", code=0)
+    assert ("deny", "read(path=a.txt)", "user", "profile review") in [tuple(one.values())[:4] for one in rules]
+
+
+@pytest.mark.row("E-PROFILES")
+def test_flags_override_a_profile_and_a_profile_overrides_the_environment(treadle):
+    own(treadle, WHOLE)
+
+    found = shown(treadle, "--profile", "review", "--mode", "ask", "--sandbox", "off", TREADLE_MODEL="script:other")
+
+    assert found["model"] == {"value": "script:review.json", "origin": "profile review"}
+    assert [found[name] for name in ("mode", "sandbox")] == [
+        {"value": "ask", "origin": "flag"},
+        {"value": "off", "origin": "flag"},
+    ]
+
+
+@pytest.mark.row("E-PROFILES")
+def test_a_run_uses_the_model_the_tools_the_instructions_the_rules_and_the_mode_of_its_profile(treadle):
+    own(treadle, WHOLE.replace('sandbox = "on"\n', ""))
+    calls = [{"name": "read", "arguments": {"path": path}} for path in ("a.txt", "b.txt", "c.txt")]
+    treadle.script("review.json", [{"calls": calls}, {"text": "No."}])
+
+    report = treadle.json("run", "--json", "--profile", "review", "Look", code=0)
+    session = treadle.json("sessions", "show", "--last", "--json", code=0)
+
+    assert [one["status"] for one in report["tool_calls"]] == ["denied", "denied", "denied"]
+    assert report["text"] == "No."
+    lines = treadle("sessions", "export", "--last", "--exact", code=0).stdout.splitlines()
+    started = next(json.loads(line) for line in lines if '"run.started"' in line)
+    assert started["origin"]["system"] == "Answer in one word."
+    assert started["origin"]["profile"] == "review"
+    assert session["phase"] == "completed"
+
+
+@pytest.mark.row("E-PROFILES")
+def test_instructions_of_a_file_beside_the_configuration_reach_the_model(treadle):
+    from treadle.testing import MockProvider
+
+    own(treadle, 'system = "@prompts/short.md"\n[profiles.long]\nsystem = "Answer at length."\n')
+    (treadle.home / "prompts").mkdir()
+    (treadle.home / "prompts" / "short.md").write_text("Answer in one word.")
+
+    with MockProvider(["Yes.", "Yes.", "Yes."]).in_thread() as provider:
+        for flags in ([], ["--profile", "long"], ["--profile", "long", "--system", "In verse."]):
+            treadle("run", "--bare", *treadle.served(provider), *flags, "Is it so?", code=0)
+        said = [request.body["messages"][0]["content"] for request in provider.requests]
+
+    assert said == ["Answer in one word.", "Answer at length.", "In verse."]
+
+
+@pytest.mark.row("E-PROFILES")
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model", "'demo'"),
+        ("base_url", "'http://127.0.0.1:9'"),
+        ("system", "'Obey me.'"),
+        ("tools", "['shell']"),
+        ("allow", "['shell']"),
+        ("price", "{input = 0, output = 0}"),
+        ("facts", "{window = 9}"),
+    ],
+)
+@pytest.mark.parametrize("table", ["", "[profiles.fast]\n"])
+def test_the_file_of_a_project_and_its_profiles_choose_no_model_no_words_and_no_code(treadle, table, key, value):
+    project(treadle, f"{table}{key} = {value}\n")
+
+    ran = treadle("run", "-m", "demo", "Hello", code=2)
+
+    line = 2 if table else 1
+    assert f"config.toml, line {line}: the file of a project cannot set {key!r}" in ran.stderr
+
+
+@pytest.mark.row("E-PROFILES")
+def test_a_project_s_profile_makes_mode_and_sandbox_stricter_and_never_looser(treadle):
+    project(
+        treadle, "[profiles.calm]\nmode = 'plan'\nsandbox = 'on'\ndeny = ['read']\n[profiles.wild]\nmode = 'bypass'\n"
+    )
+
+    calm = shown(treadle, "--profile", "calm")
+    wild = treadle("config", "show", "--json", "--profile", "wild", code=0)
+
+    assert [calm[name]["value"] for name in ("mode", "sandbox", "deny")] == ["plan", "on", ["read"]]
+    assert json.loads(wild.stdout)["mode"] == {"value": "ask", "origin": "default"}
+    assert "asks for mode = bypass: a project can only set a stricter one than ask" in wild.stderr
+    own(treadle, "sandbox = 'on'\nmode = 'plan'\n")
+    project(treadle, "sandbox = 'network'\nmode = 'ask'\n")
+    held = shown(treadle)
+    assert [held[name]["value"] for name in ("mode", "sandbox")] == ["plan", "on"]
+
+
+@pytest.mark.row("E-PROFILES")
+def test_a_trusted_folder_may_instruct_the_model_by_a_file_that_the_trust_covers(treadle):
+    project(treadle, "system = '@words.md'\n")
+    (treadle.folder / ".treadle" / "words.md").write_text("Answer in one word.")
+    assert treadle("config", "show").returncode == 2
+    treadle("trust", "approve", stdin="y\n", code=0)
+
+    assert shown(treadle)["system"]["value"].endswith(".treadle/words.md")
+    project(treadle, "system = '@../a.txt'\n")
+    treadle("trust", "approve", stdin="y\n")
+    assert "is outside" in treadle("config", "show", code=2).stderr
+
+
+@pytest.mark.row("E-PROFILES")
+def test_a_command_of_a_profile_with_a_sandbox_cannot_write_outside_the_folder(treadle):
+    outside = treadle.folder.parent / "outside.txt"
+    own(treadle, "[profiles.boxed]\nsandbox = 'on'\ntools = ['shell']\nallow = ['shell']\n")
+    command = f"echo inside > inside.txt; echo outside > {outside}"
+    model = treadle.script("s.json", [{"calls": [{"name": "shell", "arguments": {"command": command}}]}, {"text": "."}])
+
+    treadle("run", "-m", model, "--profile", "boxed", "x", code=0)
+    decided = [
+        json.loads(line)
+        for line in treadle("sessions", "export", "--last", code=0).stdout.splitlines()
+        if '"call.decided"' in line
+    ]
+
+    assert [one["decision"] for one in decided] == ["sandbox"]
+    assert (treadle.folder / "inside.txt").read_text() == "inside\n"
+    assert not outside.exists()
+
+
+@pytest.mark.row("E-PROFILES")
+def test_a_session_that_names_a_profile_permits_nothing_by_it(treadle):
+    own(treadle, "[profiles.free]\nmode = 'bypass'\nallow = ['pay']\n")
+    (treadle.folder / "paying.py").write_text(PAYING)
+    pay = [{"calls": [{"name": "pay", "arguments": {"amount": 40}}]}, {"text": "It is done."}]
+    model = treadle.script("pay.json", pay)
+    treadle("run", "-m", model, "--tools", "paying.py", "--session", "s", "Pay", code=11)
+    lines = treadle("sessions", "export", "s", "--exact", code=0).stdout
+    (treadle.folder / "theirs.jsonl").write_text(lines.replace('"profile":null', '"profile":"free"'))
+    assert '"profile":"free"' in (treadle.folder / "theirs.jsonl").read_text()
+    again = pay[0] | {"calls": [{"name": "pay", "arguments": {"amount": 99}}]}
+    treadle.script("pay.json", [pay[0], again, pay[1]])
+    treadle("sessions", "import", "theirs.jsonl", "--journal", "other.db", code=0)
+    treadle("sessions", "activate", "s", "--journal", "other.db", code=0)
+    treadle("approve", "--last", "--journal", "other.db", code=0)
+
+    treadle("resume", "s", "--journal", "other.db", code=11)
+
+    assert (treadle.folder / "paid.txt").read_text() == "40\n"
+
+
+@pytest.mark.row("E-PROFILES")
+def test_the_schema_knows_every_key_of_a_file_and_of_a_profile(treadle):
+    import tomllib
+
+    schema = treadle.json("config", "schema", code=0)
+
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema).validate(tomllib.loads(WHOLE))
+    assert {} not in [*schema["properties"].values()]
+    assert not Draft202012Validator(schema).is_valid(tomllib.loads("[profiles.a]\nmodle = 'demo'"))
+    assert not Draft202012Validator(schema).is_valid(tomllib.loads("ask = 3"))

@@ -1,0 +1,220 @@
+"""What a person who is asked about a call is shown, field by field, and which rules are offered."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from pipeline_tools import checked_call, tool_of
+from treadle import Decision, shell_tool
+from treadle.permissions.reviews import escaped, offered_rules, review_of
+from treadle.tools import CheckedCall, Preview, Review, Subject
+
+
+async def nothing(arguments: Any, ctx: Any) -> Any:
+    return None
+
+
+class Session:
+    """A session as far as a rule looks at it."""
+
+    mode = "ask"
+    facts: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+
+def of(name: str = "pay", /, arguments: dict[str, Any] | None = None, **words: Any) -> CheckedCall:
+    return checked_call(tool_of(nothing, name, **words), **(arguments or {}))
+
+
+def saying(said: Any, **words: Any) -> Review:
+    return review_of(of("pay", {"n": 1}, review=lambda arguments, facts: said, **words), {})
+
+
+@pytest.mark.parametrize(
+    ("effect", "expected", "rollback"),
+    [
+        ("read", "Nothing is changed.", "Not needed."),
+        ("idempotent", "The change is made once, however often the call is repeated.", None),
+        ("keyed", "The change is made once: the service knows repetitions by their key.", None),
+        ("unsafe", "The change is made, and a repetition would make it again.", None),
+    ],
+)
+def test_a_tool_that_says_nothing_is_shown_by_its_name_arguments_and_effect(
+    effect: str, expected: str, rollback: str | None
+) -> None:
+    assert review_of(of("pay", {"n": 1}, effect=effect), {}) == Review(
+        action="Call pay",
+        target="",
+        preview=Preview(kind="arguments", text='{\n  "n": 1\n}'),
+        expected_result=expected,
+        rollback=rollback or "Unknown: the tool does not say how this is undone.",
+    )
+
+
+def test_what_a_tool_says_of_its_call_is_shown() -> None:
+    own = Review(
+        action="Pay\nnow",
+        target="Ada\u202e",
+        preview=Preview(kind="diff", text="a\nb\t\u200b", is_whole=False),
+        expected_result="Paid  once.",
+        rollback="Ask the bank.",
+    )
+    assert saying(own) == Review(
+        action="Pay now",
+        target="Ada\\N{RIGHT-TO-LEFT OVERRIDE}",
+        preview=Preview(kind="diff", text="a\nb\t\\N{ZERO WIDTH SPACE}", is_whole=False),
+        expected_result="Paid once.",
+        rollback="Ask the bank.",
+    )
+
+
+@pytest.mark.parametrize("said", [None, "words", {"action": "Pay"}, Review(action=7)])  # type: ignore[arg-type]
+def test_what_is_no_review_counts_for_nothing(said: Any) -> None:
+    assert saying(said) == review_of(of("pay", {"n": 1}), {})
+
+
+def test_a_review_that_raises_counts_for_nothing_and_changes_no_argument() -> None:
+    def review(arguments: Any, facts: Any) -> Review:
+        arguments["n"], facts["known"] = 2, 2
+        raise ValueError("no")
+
+    call, facts = of("pay", {"n": 1}, review=review), {"known": 1}
+    assert review_of(call, facts) == review_of(of("pay", {"n": 1}), {})
+    assert (call.arguments, facts) == ({"n": 1}, {"known": 1})
+
+
+def test_a_review_is_told_what_tools_remember() -> None:
+    call = of("pay", {"n": 1}, review=lambda arguments, facts: Review(action=f"{arguments} {facts}"))
+    assert review_of(call, {"known": 1}).action == "{'n': 1} {'known': 1}"
+
+
+@pytest.mark.parametrize("length", [200_000, 200_001, 201_234])
+def test_a_preview_is_cut_after_two_hundred_thousand_characters(length: int) -> None:
+    shown = saying(Review(preview=Preview(kind="text", text="x" * length))).preview
+    assert shown is not None
+    assert shown.is_whole == (length == 200_000)
+    tail = "" if shown.is_whole else f"\n({length - 200_000:,} characters are left out.)"
+    assert shown.text == "x" * 200_000 + tail
+
+
+def test_words_are_cut_after_two_thousand_characters() -> None:
+    assert saying(Review(action="x" * 2_001)).action == "x" * 2_000
+
+
+def subjects(**named: Any) -> Any:
+    return lambda arguments: named
+
+
+def test_the_target_is_what_the_arguments_name_first() -> None:
+    named = subjects(a=Subject(names=("x", "y")), b=Subject(names=()), c=Subject(names=("z",)), d="other")
+    assert review_of(of(subjects=named), {}).target == "x, z"
+
+
+def test_subjects_that_cannot_be_told_are_no_target() -> None:
+    def broken(arguments: Any) -> Any:
+        arguments["n"] = 2
+        raise ValueError("no")
+
+    call = of("pay", {"n": 1}, subjects=broken)
+    assert (review_of(call, {}).target, call.arguments) == ("", {"n": 1})
+
+
+def test_a_line_of_shell_is_shown_command_by_command_with_what_it_writes(tmp_path: Any) -> None:
+    line = "git log --oneline | sudo rm -rf 'a b' > out.txt < in.txt; cat /etc/passwd; $X"
+    shown = review_of(checked_call(shell_tool(tmp_path), command=line), {})
+    assert (shown.action, shown.target) == ("Run a line of shell", "git, sudo, cat, $X")
+    assert shown.preview is not None
+    assert (shown.preview.kind, shown.preview.text.splitlines()[:2]) == ("command", [line, ""])
+    rows = shown.preview.text.splitlines()[2:]
+    for row in ("git log --oneline", "cat /etc/passwd", "  rm -rf 'a b' (started by it)", "writes out.txt by >",
+                "reads in.txt by <", "outside the root folder: /etc/passwd"):  # fmt: skip
+        assert row in rows
+    assert any(row.startswith("sudo rm -rf") and not row.endswith("(started by it)") for row in rows)
+    assert any(row.startswith("? ") and row.endswith("$X") for row in rows)
+    assert len(rows) == len(set(rows))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a b", "a b"),
+        ("a\nb\tc", "a\nb\tc"),
+        ("\r", "\\u{D}"),
+        ("\x1b[2J", "\\u{1B}[2J"),
+        ("é", "é"),
+        ("a\u200bb", "a\\N{ZERO WIDTH SPACE}b"),
+        ("\u115f", "\\N{HANGUL CHOSEONG FILLER}"),
+        ("\u2800", "\\N{BRAILLE PATTERN BLANK}"),
+        ("\ufdff", "\ufdff"),
+        ("\ufe00", "\\N{VARIATION SELECTOR-1}"),
+        ("\ufe0f", "\\N{VARIATION SELECTOR-16}"),
+        ("\ufe10", "\ufe10"),
+        ("\u180a", "\u180a"),
+        ("\u180b", "\\N{MONGOLIAN FREE VARIATION SELECTOR ONE}"),
+        ("\u180f", "\\N{MONGOLIAN FREE VARIATION SELECTOR FOUR}"),
+        ("\u1810", "\u1810"),
+        ("\U000e0100", "\\N{VARIATION SELECTOR-17}"),
+        ("\ud800", "\\u{D800}"),
+    ],
+)
+def test_every_character_that_hides_or_repaints_is_shown_by_its_name(text: str, shown: str) -> None:
+    assert escaped(text) == shown
+
+
+# --- rules that are offered
+
+
+DEFAULT = Decision(kind="ask", rule="default", scope="default", consent="allow")
+
+
+def offered(call: CheckedCall, **words: Any) -> tuple[str, ...]:
+    session: Any = Session()
+    return offered_rules(call, msgspec.structs.replace(DEFAULT, **words), session)
+
+
+def naming(*names: str, key: str = "path", **words: Any) -> CheckedCall:
+    named = subjects(**{key: Subject(names=names, **words)})
+    return of("write", {key: names[0] if names else ""}, subjects=named, effect="unsafe")
+
+
+@pytest.mark.parametrize(
+    ("call", "rules"),
+    [
+        (naming("src/a.py"), ("write(path=src/a.py)",)),
+        (naming("src/a.py", "/srv/src/a.py"), ("write(path=src/a.py)",)),
+        (naming("a*b?[c].txt"), ("write(path=a[*]b[?][[]c].txt)",)),
+        (naming("ada", key="customer"), ("write(customer=ada)",)),
+        (naming(), ()),
+        (naming("src", extent="tree"), ()),
+        (naming("src", extent="children"), ()),
+        (naming("a\u200bb"), ()),
+        (of("write", {"path": "a"}), ()),
+        (of("write", {}, subjects=subjects(a=Subject(names=("x",)), b=Subject(names=("y",)))), ()),
+    ],
+)
+def test_the_rule_on_the_one_thing_that_a_call_names_is_offered(call: CheckedCall, rules: tuple[str, ...]) -> None:
+    assert offered(call) == rules
+
+
+@pytest.mark.parametrize(
+    ("words", "are_offered"),
+    [
+        ({}, True),
+        ({"scope": "tool"}, True),
+        ({"scope": "project"}, False),
+        ({"scope": ""}, False),
+        ({"consent": "sandbox"}, False),
+    ],
+)
+def test_rules_are_offered_only_for_a_question_that_they_would_spare(words: Any, are_offered: bool) -> None:
+    assert bool(offered(naming("a"), **words)) == are_offered
+
+
+def test_no_rule_is_offered_for_a_tool_that_requires_approval() -> None:
+    call = of("write", {"path": "a"}, subjects=subjects(path=Subject(names=("a",))), requires_approval=True)
+    assert offered(call) == ()
+
+
+def test_a_rule_on_the_program_and_its_first_words_is_offered_for_a_line(tmp_path: Any) -> None:
+    assert offered(checked_call(shell_tool(tmp_path), command="git status")) != ()
+    assert offered(checked_call(shell_tool(tmp_path), command="bash -c 'git status'")) == ()

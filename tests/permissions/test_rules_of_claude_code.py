@@ -1,0 +1,100 @@
+"""Rules as people have written them for Claude Code: understood, or refused with the equal rule of ours. Never passed over."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle import Agent, ConfigurationError, Tool, allow, deny, file_tools, first_of, shell_tool, writing_tools
+from treadle.testing import ScriptedModel, call, text
+
+pytest.importorskip("tree_sitter_bash")
+
+
+def named(name: str) -> Tool:
+    async def run(arguments: Any, ctx: Any) -> str:
+        return "ran"
+
+    return Tool(name=name, description="Do.", parameters={"type": "object"}, run=run, effect="read")
+
+
+async def status(rule: str, made: Any, root: Path, *, kind: str = "deny") -> str:
+    tools = [
+        *file_tools(root),
+        *writing_tools(root),
+        shell_tool(root),
+        named("mcp__git__log"),
+        named("mcp__github__log"),
+    ]
+    policy = first_of(deny(rule), allow("*")) if kind == "deny" else allow(rule)
+    result = await Agent(ScriptedModel([made, text("Done.")]), tools=tools, policy=policy).run("Go")
+    return "asked" if str(result.status) == "paused" else str(result.tool_calls[0].status)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").write_text("x")
+    return tmp_path
+
+
+@pytest.mark.row("P11")
+@pytest.mark.parametrize(
+    ("rule", "made"),
+    [
+        ("Read(src/**)", call("read", path="src/a.py")),
+        ("Read(./src/**)", call("read", path="src/a.py")),
+        ("Read(ROOT/src/**)", call("read", path="src/a.py")),
+        ("Edit(src/**)", call("edit", path="src/a.py", old_text="x", new_text="y")),
+        ("Write(src/**)", call("write", path="src/b.py", content="y")),
+        ("Bash(npm run test:*)", call("shell", command="npm run test -- x")),
+        ("Bash(npm run test *)", call("shell", command="npm run test x")),
+        ("Bash(git * main)", call("shell", command="git push origin main")),
+        ("Bash(git push * main)", call("shell", command="git push -f origin x main")),
+        ("Bash(rm*)", call("shell", command="rm -rf x")),
+        ("Bash(git *push*)", call("shell", command="true && git push origin")),
+        ("mcp__git__log", call("mcp__git__log")),
+        ("mcp__git", call("mcp__git__log")),
+        ("mcp__git__*", call("mcp__git__log")),
+    ],
+)
+async def test_a_rule_that_denies_holds_here(root: Path, rule: str, made: Any):
+    assert await status(rule.replace("ROOT", f"/{root}"), made, root) == "denied"
+
+
+@pytest.mark.row("P11")
+@pytest.mark.parametrize(
+    ("rule", "made"),
+    [
+        ("mcp__git", call("mcp__github__log")),
+        ("Bash(git * main)", call("shell", command="echo git push main")),
+        ("Read(src/**)", call("read", path="src2")),
+    ],
+)
+async def test_it_holds_for_no_more(root: Path, rule: str, made: Any):
+    assert await status(rule, made, root) != "denied"
+
+
+@pytest.mark.row("P11")
+async def test_a_star_in_the_middle_of_a_rule_that_allows_is_one_word(root: Path):
+    assert await status("Bash(ls * a)", call("shell", command="ls src a"), root, kind="allow") == "ok"
+    assert await status("Bash(touch * a)", call("shell", command="touch b c a"), root, kind="allow") == "asked"
+
+
+@pytest.mark.row("P11")
+@pytest.mark.parametrize(
+    ("rule", "instead"),
+    [
+        ("Read(/src/**)", "read(src/**)"),
+        ("Edit(/src/**)", "edit(/src/**)"),
+        ("Read(~/.ssh/**)", "from `/`"),
+        ("read(~/.ssh/**)", "from `/`"),
+        ("write(path=~/x)", "from `/`"),
+        ("NotebookEdit(a.ipynb)", "NotebookEdit(path="),
+        ("Bash(git log; id)", "one rule for each"),
+    ],
+)
+def test_what_would_mean_something_else_is_refused_with_what_to_write(rule: str, instead: str):
+    with pytest.raises(ConfigurationError) as error:
+        deny(rule)
+    assert instead in str(error.value)

@@ -1,0 +1,286 @@
+"""A worker's health and numbers over HTTP on loopback: asked as a probe and as Prometheus would ask."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.workers.test_workers import until, working
+
+from postgres_server import PostgresServer
+from treadle import Agent, ConfigurationError, tool
+from treadle.testing import ScriptedModel, call, text
+from treadle.tools import Tool
+from treadle.workers import Worker, list_workers, result, submit
+
+pytestmark = pytest.mark.row("W14")
+
+
+async def ask(worker: Worker, path: str, host: str = "") -> tuple[int, str]:
+    """Ask as any program on this machine would."""
+
+    def asked() -> tuple[int, str]:
+        request = urllib.request.Request(worker.health_address + path, headers={"Host": host} if host else {})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    return await asyncio.to_thread(asked)
+
+
+async def numbers(worker: Worker) -> dict[str, float]:
+    status, body = await ask(worker, "/metrics")
+    assert status == 200
+    return read_prometheus(body)
+
+
+def read_prometheus(body: str) -> dict[str, float]:
+    """Read the text format as strictly as Prometheus: each sample below the HELP and TYPE of its family, no label set twice."""
+    found: dict[str, float] = {}
+    family = ""
+    assert body.endswith("\n")
+    for line in body.splitlines():
+        if line.startswith("# "):
+            family = line.split()[2]
+            continue
+        matched = re.fullmatch(r'(\w+)(\{(?:\w+="(?:[^"\\\n]|\\[\\n"])*",?)*\})? (\S+)', line)
+        assert matched, line
+        assert matched[1] == family
+        key = matched[1] + (matched[2] or "")
+        assert key not in found
+        found[key] = float(matched[3])
+    return found
+
+
+def paying(*turns: Any, tools: tuple[Tool, ...] = ()) -> Callable[[], Agent]:
+    return lambda: Agent(ScriptedModel(list(turns)), tools=tools)
+
+
+async def ready(worker: Worker) -> None:
+    async def is_ready() -> bool:
+        return bool(worker.health_address) and (await ask(worker, "/health"))[0] == 200
+
+    await until(is_ready)
+
+
+async def test_runs_calls_and_tokens_are_counted_by_tenant_and_agent(address: str) -> None:
+    @tool(effect="read")
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    agents = {"clerk": paying(call("look"), text("done"), call("nothing_like_it"), text("done"), tools=(look,))}
+    async with working(address, agents, health_port=0, concurrency=1) as worker:
+        await ready(worker)
+        await result(address, await submit(address, "clerk", "One", tenant='a"c\\me\n'), timeout=60)
+        await result(address, await submit(address, "clerk", "Two"), timeout=60)
+        counted = await numbers(worker)
+    whose = r'tenant="a\"c\\me\n",agent="clerk"'
+    assert counted[f'treadle_runs_total{{{whose},status="completed",reason="completed"}}'] == 1
+    assert counted[f'treadle_tool_calls_total{{{whose},tool="look",status="ok"}}'] == 1
+    assert counted['treadle_tool_calls_total{tenant="",agent="clerk",tool="",status="unknown_tool"}'] == 1
+    requests = {key: value for key, value in counted.items() if key.startswith("treadle_model_requests_total")}
+    assert sum(requests.values()) == 4
+    assert all('outcome="ok"' in key and 'model="' in key for key in requests)
+    assert any(key.startswith("treadle_tokens_total") and 'kind="input"' in key for key in counted)
+    assert counted["treadle_worker_ready"] == 1
+
+
+async def test_what_waits_is_told_by_tenant_with_the_age_of_the_oldest(address: str) -> None:
+    for number in range(3):
+        await submit(address, "nobody", f"Task {number}", tenant="acme")
+    await submit(address, "nobody", "Later", at=4_000_000_000.0)
+    async with working(address, health_port=0) as worker:
+        await ready(worker)
+        counted = await numbers(worker)
+    assert counted['treadle_queue_tasks{tenant="acme"}'] == 3
+    assert 'treadle_queue_tasks{tenant=""}' not in counted
+    assert 0 <= counted['treadle_queue_oldest_seconds{tenant="acme"}'] < 120
+    assert counted["treadle_queue_seen"] == 1
+
+
+async def test_health_says_what_the_worker_does(address: str) -> None:
+    gate, began = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="read")
+    async def wait() -> str:
+        """Wait."""
+        began.set()
+        await gate.wait()
+        return "waited"
+
+    async with working(
+        address, {"clerk": paying(call("wait"), text("done"), tools=(wait,))}, health_port=0, name="w1"
+    ) as worker:
+        await ready(worker)
+        await submit(address, "clerk", "Wait for it")
+        await began.wait()
+        status, body = await ask(worker, "/health")
+        assert (status, json.loads(body)) == (200, {"status": "ready", "worker": "w1", "sessions": 1, "done": 0})
+        worker.stop()
+        status, body = await ask(worker, "/health")
+        assert (status, json.loads(body)["status"]) == (503, "draining")
+        assert (await ask(worker, "/live"))[0] == 200
+        gate.set()
+    assert await list_workers_of(address) == ()
+
+
+async def test_a_run_that_another_process_left_is_counted_as_taken_over_and_a_new_one_is_not(address: str) -> None:
+    began, gate = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="read")
+    async def wait() -> str:
+        """Wait."""
+        began.set()
+        await gate.wait()
+        return "waited"
+
+    agent = paying(call("wait"), text("done"), text("done"), tools=(wait,))()
+    first = asyncio.create_task(Worker(address, {"clerk": lambda: agent}).run())
+    session_id = await submit(address, "clerk", "Wait for it", tenant="acme")
+    await began.wait()
+    first.cancel()
+    await asyncio.wait({first})
+    gate.set()
+    async with working(address, {"clerk": lambda: agent}, health_port=0) as worker:
+        await ready(worker)
+        await result(address, session_id, timeout=60)
+        await result(address, await submit(address, "clerk", "Something new"), timeout=60)
+        counted = await numbers(worker)
+    takeovers = {key: value for key, value in counted.items() if key.startswith("treadle_takeovers_total")}
+    assert takeovers == {'treadle_takeovers_total{tenant="acme",agent="clerk"}': 1}
+
+
+async def test_a_worker_whose_database_is_away_says_so_lives_on_and_is_ready_again(
+    postgres: PostgresServer, postgres_url: str
+) -> None:
+    async def is_away() -> bool:
+        status, body = await ask(worker, "/health")
+        return (status, json.loads(body)["status"]) == (503, "waiting_for_journal")
+
+    async with working(postgres_url, {"clerk": paying(text("done"))}, health_port=0) as worker:
+        await ready(worker)
+        await asyncio.to_thread(postgres.crash)
+        try:
+            await until(is_away)
+            assert (await ask(worker, "/live"))[0] == 200
+            assert (await numbers(worker))["treadle_queue_seen"] == 0
+        finally:
+            await asyncio.to_thread(postgres.restart)
+        await ready(worker)
+        done = await result(postgres_url, await submit(postgres_url, "clerk", "Go on"), timeout=60)
+    assert done.completed
+
+
+async def list_workers_of(address: str) -> Any:
+    from treadle import open_journal
+
+    async with open_journal(address) as journal:
+        return await list_workers(journal)
+
+
+async def test_a_taken_port_is_one_clear_sentence(tmp_path: Path) -> None:
+    async with working(tmp_path / "a.db", health_port=0) as worker:
+        await ready(worker)
+        port = int(worker.health_address.rpartition(":")[2])
+        with pytest.raises(ConfigurationError, match=f"Port {port} of 127.0.0.1 is taken. Name another one"):
+            await Worker(tmp_path / "b.db", {"clerk": paying(text("done"))}, health_port=port).run()
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, "80", True, 1.5])
+def test_an_invalid_port_is_refused(port: Any) -> None:
+    with pytest.raises(ConfigurationError, match="health_port"):
+        Worker("agent.db", {"clerk": paying()}, health_port=port)
+
+
+async def test_a_web_page_with_a_name_for_this_machine_reads_nothing(tmp_path: Path) -> None:
+    async with working(tmp_path / "a.db", health_port=0) as worker:
+        await ready(worker)
+        for path in ("/metrics", "/health", "/live", "/"):
+            assert (await ask(worker, path, host="rebound.example:80"))[0] == 403
+            assert (await ask(worker, path, host="localhost:1"))[0] == 200
+        assert (await ask(worker, "/elsewhere"))[0] == 404
+
+
+async def test_labels_that_never_end_are_counted_together(tmp_path: Path) -> None:
+    from treadle.workers.metrics import MOST_SERIES, Metrics
+
+    metrics = Metrics()
+    for number in range(MOST_SERIES + 50):
+        metrics.add("treadle_takeovers_total", tenant=f"t{number}", agent="a")
+    counted = read_prometheus(metrics.text([]))
+    assert len(counted) == MOST_SERIES + 1
+    assert counted['treadle_takeovers_total{tenant="(other)",agent="(other)"}'] == 50
+
+
+def test_the_command_answers_on_its_port_and_logs_with_session_and_run(tmp_path: Path) -> None:
+    journal = tmp_path / "agent.db"
+    environment = {**os.environ, "TREADLE_HOME": str(tmp_path)}
+    (tmp_path / "agents.py").write_text(_AGENTS)
+    command = [
+        sys.executable,
+        "-m",
+        "treadle",
+        "worker",
+        "--journal",
+        str(journal),
+        "--agents",
+        str(tmp_path / "agents.py"),
+    ]
+    worker = subprocess.Popen(
+        [*command, "--health", "0", "--log-format", "json", "--name", "w7"],
+        stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path,
+    )  # fmt: skip
+    assert worker.stderr is not None
+    rows: list[dict[str, Any]] = []
+    try:
+        while not any(" answers at " in row["message"] for row in rows):
+            rows.append(json.loads(worker.stderr.readline()))
+        address = re.search(r"http://127\.0\.0\.1:\d+", rows[-1]["message"])
+        assert address
+        session_id = asyncio.run(submit(journal, "clerk", "Look", tenant="acme"))
+        asyncio.run(result(journal, session_id, timeout=60))
+        with urllib.request.urlopen(address[0] + "/metrics", timeout=60) as answer:
+            assert 'treadle_runs_total{tenant="acme",agent="clerk",status="completed"' in answer.read().decode()
+        worker.send_signal(signal.SIGTERM)
+        rows += [json.loads(line) for line in worker.stderr]
+        assert worker.wait(60) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+        worker.stderr.close()
+    assert {row["worker"] for row in rows} == {"w7"}
+    (told,) = [row for row in rows if row["message"] == "Looking as [redacted]"]
+    assert (told["session_id"], told["tenant"], told["agent"], told["level"]) == (
+        session_id,
+        "acme",
+        "clerk",
+        "warning",
+    )
+    assert told["run_id"]
+
+
+_AGENTS = '''
+import logging
+from treadle import Agent, tool
+from treadle.testing import ScriptedModel, call, text
+
+@tool(effect="read")
+async def look() -> str:
+    """Look."""
+    logging.getLogger("shop").warning("Looking as sk-live-51H8abcdefghijklmnopqrstuv")
+    return "seen"
+
+agent = Agent(ScriptedModel([call("look"), text("done")]), tools=[look], name="clerk")
+'''

@@ -1,0 +1,155 @@
+"""A follower sees what a model says while it says it, be it in another process."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.workers.test_workers import working
+
+from treadle import Agent, open_journal, resolve_model
+from treadle.events import AnyEvent, ModelDelta, ModelFinished, ModelStarted
+from treadle.mock import MockProvider, Turn
+from treadle.workers import Worker, follow, result, submit
+
+pytestmark = pytest.mark.row("W15")
+
+STORY = "Once upon a time there was a worker that said what it thought. " * 4
+
+
+@contextmanager
+def working_elsewhere(journal: Path, provider: MockProvider) -> Iterator[None]:
+    """A worker in a process of its own."""
+    command = [sys.executable, "-m", "treadle", "worker", "--journal", str(journal), "-C", str(journal.parent)]
+    model = ["-m", "openai-chat:mock", "--base-url", provider.base_url]
+    process = subprocess.Popen(
+        command + model,
+        env={**os.environ, "TREADLE_HOME": str(journal.parent), "OPENAI_API_KEY": "sk-mock"},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def collect(journal: Path, session_id: str, seen: list[AnyEvent], spoke: asyncio.Event) -> None:
+    async for event in follow(journal, session_id, live=True):
+        seen.append(event)
+        if isinstance(event, ModelDelta):
+            spoke.set()
+
+
+def said(events: list[AnyEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, ModelDelta))
+
+
+async def test_a_follower_in_another_process_sees_an_answer_before_it_is_whole(tmp_path: Path) -> None:
+    journal, seen, spoke = tmp_path / "agent.db", list[AnyEvent](), asyncio.Event()
+    async with MockProvider([Turn(text=STORY, gate="later", hold_after_pieces=3)]) as provider:
+        session_id = await submit(journal, "default", "Tell a story")
+        async with asyncio.timeout(90):
+            following = asyncio.create_task(collect(journal, session_id, seen, spoke))
+            with working_elsewhere(journal, provider):
+                await spoke.wait()
+                assert STORY.startswith(said(seen))
+                assert said(seen) != STORY
+                provider.gate("later").open()
+                await following
+    assert said(seen) == STORY
+    kinds = [type(event) for event in seen]
+    deltas = [number for number, kind in enumerate(kinds) if kind is ModelDelta]
+    assert kinds.index(ModelStarted) < deltas[0]
+    assert deltas[-1] < kinds.index(ModelFinished)
+    assert [event.seq for event in seen if event.seq] == list(range(1, len(seen) - len(deltas) + 1))
+    assert not Path(f"{journal}-live").exists()
+
+
+async def test_the_answer_that_is_asked_again_after_a_kill_comes_in_its_place(tmp_path: Path) -> None:
+    journal, seen, spoke = tmp_path / "agent.db", list[AnyEvent](), asyncio.Event()
+    async with MockProvider([Turn(text=STORY, gate="never", hold_after_pieces=3), STORY]) as provider:
+        session_id = await submit(journal, "default", "Tell a story")
+        async with asyncio.timeout(90):
+            following = asyncio.create_task(collect(journal, session_id, seen, spoke))
+            with working_elsewhere(journal, provider):
+                await spoke.wait()
+            with working_elsewhere(journal, provider):
+                await following
+    begins = [number for number, event in enumerate(seen) if isinstance(event, ModelStarted)]
+    assert len(begins) == 2
+    assert STORY.startswith(said(seen[: begins[1]]))
+    assert said(seen[begins[1] :]) == STORY
+    assert isinstance(next(one for one in seen[begins[1] + 1 :] if not isinstance(one, ModelDelta)), ModelFinished)
+
+
+async def test_two_followers_see_all_of_it_and_the_later_one_from_its_beginning(tmp_path: Path) -> None:
+    journal = tmp_path / "agent.db"
+    seen: tuple[list[AnyEvent], list[AnyEvent]] = ([], [])
+    spoke = asyncio.Event(), asyncio.Event()
+    turn = Turn(text=STORY, gate="later", hold_after_pieces=3)
+    async with MockProvider([turn]) as provider, asyncio.timeout(90):
+        session_id = await submit(journal, "clerk", "Tell a story")
+        model = resolve_model("openai-chat:mock", base_url=provider.base_url, api_key="sk-mock")
+        async with working(journal, {"clerk": lambda: Agent(model)}):
+            first = asyncio.create_task(collect(journal, session_id, seen[0], spoke[0]))
+            await spoke[0].wait()
+            second = asyncio.create_task(collect(journal, session_id, seen[1], spoke[1]))
+            async with open_journal(journal) as store:  # the second has come too late for the pieces so far
+                assert await store.read(session_id)
+            provider.gate("later").open()
+            await asyncio.gather(first, second)
+    assert said(seen[0]) == STORY
+    assert said(seen[1]) in ("", STORY)  # all of it, or none where the answer ended before its file was there
+
+
+async def test_a_worker_that_offers_nothing_live_leaves_the_whole_events(tmp_path: Path) -> None:
+    journal, seen = tmp_path / "agent.db", list[AnyEvent]()
+    async with MockProvider([STORY]) as provider, asyncio.timeout(90):
+        model = resolve_model("openai-chat:mock", base_url=provider.base_url, api_key="sk-mock")
+        session_id = await submit(journal, "clerk", "Tell a story")
+        async with working(journal, {"clerk": lambda: Agent(model)}, live=False):
+            await collect(journal, session_id, seen, asyncio.Event())
+    assert said(seen) == ""
+    assert [event.message.text for event in seen if isinstance(event, ModelFinished)] == [STORY]
+
+
+async def test_who_may_not_write_beside_the_journal_sees_whole_events(tmp_path: Path) -> None:
+    journal, seen = tmp_path / "agent.db", list[AnyEvent]()
+    Path(f"{journal}-live").write_text("a file where the folder would be")
+    async with MockProvider([STORY]) as provider, asyncio.timeout(90):
+        model = resolve_model("openai-chat:mock", base_url=provider.base_url, api_key="sk-mock")
+        session_id = await submit(journal, "clerk", "Tell a story")
+        async with working(journal, {"clerk": lambda: Agent(model)}):
+            await collect(journal, session_id, seen, asyncio.Event())
+    assert said(seen) == ""
+    assert [event.message.text for event in seen if isinstance(event, ModelFinished)] == [STORY]
+
+
+async def test_the_file_of_a_follower_that_died_is_removed_and_strange_files_are_left_alone(tmp_path: Path) -> None:
+    journal = tmp_path / "agent.db"
+    async with MockProvider([STORY]) as provider, asyncio.timeout(90):
+        model = resolve_model("openai-chat:mock", base_url=provider.base_url, api_key="sk-mock")
+        session_id = await submit(journal, "clerk", "Tell a story")
+        folder = Path(f"{journal}-live")
+        following = asyncio.create_task(collect(journal, session_id, [], asyncio.Event()))
+        while not (folder.exists() and list(folder.iterdir())):
+            await asyncio.sleep(0.01)  # sleep: the folder tells nobody
+        (own,) = folder.iterdir()
+        dead, strange = own.with_suffix(".dead"), own.with_suffix(".link")
+        dead.touch(0o600)
+        os.utime(dead, (1_000_000_000, 1_000_000_000))
+        target = tmp_path / "elsewhere"
+        target.touch()
+        strange.symlink_to(target)
+        async with working(journal, {"clerk": lambda: Agent(model)}) as worker:
+            assert isinstance(worker, Worker)
+            await result(journal, session_id, timeout=60)
+            await following
+    assert not dead.exists()
+    assert strange.is_symlink()
+    assert target.read_bytes() == b""
