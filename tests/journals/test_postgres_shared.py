@@ -21,6 +21,8 @@ from treadle.journals.postgres import PostgresJournal, open_postgres
 from treadle.testing import ScriptedModel, text
 
 if TYPE_CHECKING:
+    from typing import LiteralString
+
     import psycopg
 
 StartChild = Callable[..., subprocess.Popen[str]]
@@ -91,6 +93,32 @@ async def test_a_renewal_that_arrives_after_the_death_of_its_holder_is_no_sign_o
         lease = await taking
         assert lease.epoch == 1
         await lease.release()
+
+
+@pytest.mark.row("ST08")
+@pytest.mark.parametrize("ending", ["owner = NULL", "lease_until = clock_timestamp()"])
+async def test_a_lease_that_ends_while_we_are_being_refused_is_taken(url: str, ending: "LiteralString"):
+    async with opened(url, lease_seconds=SHORT) as journal:
+        await journal.create("s")
+        with connect(url) as connection:
+            connection.execute(
+                "UPDATE session SET owner = 'another', lease_until = clock_timestamp() + interval '1 hour'"
+            )
+            with connection.transaction():
+                connection.execute("SELECT FROM session FOR UPDATE")
+                taking = asyncio.create_task(journal.acquire("s", on_lost=nothing, on_message=nothing))
+                while not await is_blocked(connection):  # refused, and about to note itself as the heir
+                    assert not taking.done()
+                connection.execute(f"UPDATE session SET {ending}")
+        lease = await taking
+        assert lease.epoch == 1
+        await lease.release()
+
+
+async def is_blocked(connection: "psycopg.Connection") -> bool:
+    """Whether a statement of Treadle waits for a row that another transaction has locked."""
+    blocked = "SELECT FROM pg_stat_activity WHERE application_name = 'treadle' AND wait_event_type = 'Lock'"
+    return await asyncio.to_thread(lambda: connection.execute(blocked).fetchone()) is not None
 
 
 @pytest.mark.row("KF3")

@@ -179,6 +179,8 @@ class ServerLeases:
             claim = await self._acts.claim(session_id, owner_json)
             if claim.epoch is not None:
                 return heard_at, claim.epoch
+            if claim.is_free:
+                continue
             if seen is not None and claim.until != seen.until:
                 beats += 1
                 until = heard_at + patience

@@ -127,13 +127,15 @@ LEFT JOIN session ON session.id = held.id
 
 # One process waits for the end of a lease that may be a dead one's; all others are told at once.
 _INHERIT = """
-WITH waits AS (
-    UPDATE session SET heir = %(owner)s, heir_until = clock_timestamp() + make_interval(secs => %(wait)s)
-    WHERE id = %(id)s AND owner <> %(owner)s AND lease_until > clock_timestamp()
-        AND (heir IS NULL OR heir = %(owner)s OR heir_until <= clock_timestamp())
-    RETURNING id
-)
-SELECT owner, lease_until::text, EXISTS (SELECT FROM waits) FROM session WHERE id = %(id)s
+UPDATE session SET heir = %(owner)s, heir_until = clock_timestamp() + make_interval(secs => %(wait)s)
+WHERE id = %(id)s AND owner <> %(owner)s AND lease_until > clock_timestamp()
+    AND (heir IS NULL OR heir = %(owner)s OR heir_until <= clock_timestamp())
+"""
+
+# A statement of its own: it sees what was committed while the one before it waited for the row.
+_HOLDER = """
+SELECT owner, lease_until::text, coalesce(heir = %(owner)s, false), owner IS NULL OR lease_until <= clock_timestamp()
+FROM session WHERE id = %(id)s
 """
 
 
@@ -147,6 +149,8 @@ class Claim(NamedTuple):
     """The end of the other one's lease, to be compared with itself a moment later."""
     is_heir: bool = False
     """Whether we are the one that waits for that end."""
+    is_free: bool = False
+    """The other one's lease ended, or was given back, after we had been refused: the next attempt may succeed."""
     head: int = 0
     """Number of the session's last event."""
     sum: bytes | None = None
@@ -181,7 +185,8 @@ def claim(connection: Connection, session_id: str, owner: str, lease_seconds: fl
         parameters,
         binary=True,
     )
-    found = connection.execute(_INHERIT, parameters)
+    connection.execute(_INHERIT, parameters)
+    found = connection.execute(_HOLDER, parameters)
 
     def outcome() -> Claim:
         if (row := claimed.fetchone()) is not None:
@@ -189,8 +194,8 @@ def claim(connection: Connection, session_id: str, owner: str, lease_seconds: fl
             return Claim(int(epoch), head=int(head), sum=None if stored is None else bytes(stored))
         if (row := found.fetchone()) is None:
             raise unknown(session_id)
-        holder, until, is_heir = row
-        return Claim(None, holder or "", until or "", is_heir=is_heir)
+        holder, until, is_heir, is_free = row
+        return Claim(None, holder or "", until or "", is_heir=is_heir, is_free=is_free)
 
     return outcome
 
