@@ -59,6 +59,18 @@ def test_json_is_one_object_with_the_report_of_the_limit(treadle, greps):
     assert len(greps.requests) == 2
 
 
+@pytest.mark.row("G01", "G02")
+def test_a_single_turn_runs_one_round_of_calls_and_nothing_of_a_second(treadle):
+    calls = [{"name": "list", "arguments": {}}]
+    model = treadle.script("s.json", [{"calls": calls}, {"text": "Two files."}])
+    second = treadle.script("t.json", [{"calls": calls}, {"calls": calls}, {"calls": calls}, {"text": "Never."}])
+
+    assert treadle("run", "--single-turn", "-m", model, "Look", code=0).stdout == "Two files.\n"
+    report = json.loads(treadle("run", "--single-turn", "--json", "-m", second, "Look", code=1).stdout)
+    assert (report["reason"], report["completed"]) == ("no_final_answer_or_tool_call", False)
+    assert [call["status"] for call in report["tool_calls"]].count("ok") == 1
+
+
 @pytest.mark.row("X04")
 def test_stream_json_is_every_event_as_a_line_and_the_report_last(treadle):
     model = treadle.script("s.json", [{"calls": [{"name": "list", "arguments": {}}]}, {"text": "Done."}])

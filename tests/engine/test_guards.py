@@ -9,7 +9,7 @@ import pytest
 
 from invariants import check_session
 from loop_tools import ANYTHING, echo_tool
-from treadle import Agent, Budget, ConfigurationError, Guards, Tool, ToolContext, ToolsetContext, open_session
+from treadle import Agent, Budget, ConfigurationError, Guards, Tool, ToolContext, ToolsetContext, ask, open_session
 from treadle.events import BudgetWarned, CallDecided, MessageAdded
 from treadle.ports import SessionView
 from treadle.testing import ScriptedModel, call, text
@@ -230,6 +230,27 @@ async def test_a_second_round_of_calls_is_refused_and_nothing_of_it_runs() -> No
     assert look.calls == [{"n": 1}]
     assert (result.reason, result.completed, len(model.requests)) == ("no_final_answer_or_tool_call", False, 3)
     await check_session(result.session)
+
+
+@pytest.mark.row("G01", "G02")
+async def test_a_single_turn_that_waits_for_a_person_is_one_after_resume_too(tmp_path: Path) -> None:
+    look = Counted()
+    model = ScriptedModel([call("look", n=1), call("look", n=2), call("look", n=3), text("Never.")])
+    agent = Agent(model, tools=[look.tool], policy=ask("look"))
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        paused = await agent.single_turn("Look", session=session)
+        await session.answer(paused.approvals[0].id, "allow")
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        result = await agent.resume(session)
+    assert look.calls == [{"n": 1}]
+    assert (paused.reason, result.reason) == ("approval_required", "no_final_answer_or_tool_call")
+    assert [request.tool_choice for request in model.requests] == ["auto", "none", "none"]
+
+
+@pytest.mark.row("G02")
+async def test_only_a_yes_or_no_makes_a_stream_a_single_turn() -> None:
+    with pytest.raises(ConfigurationError, match="single_turn must be True or False; got 1"):
+        Agent(ScriptedModel([text("Hello.")])).stream("Hi", single_turn=1)  # type: ignore[arg-type]  # what is tested
 
 
 # --- what a run needs

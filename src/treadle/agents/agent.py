@@ -30,7 +30,7 @@ from treadle.context.compilers import compiler_for
 from treadle.engine.lifecycle import Lifecycle
 from treadle.engine.reports import Output, RunResult
 from treadle.engine.spec import AgentSpec, CancelSiblings, DoneWhen, InDoubt, fingerprint_of
-from treadle.errors import ConfigurationError, check_options, parameters_of, shown
+from treadle.errors import ConfigurationError, check_kind, check_options, parameters_of, shown
 from treadle.events import Subscriber
 from treadle.messages import Message
 from treadle.permissions.policies import APPROVAL_LIFETIME_SECONDS
@@ -207,21 +207,29 @@ class Agent(Generic[Deps, Output]):
         return await self.stream(task, session=session, deps=deps, budget=budget, deadline=deadline).finish()
 
     async def single_turn(
-        self, task: str | Message, *, deps: Deps | None = None, budget: Budget | None = None
+        self,
+        task: str | Message,
+        *,
+        session: Session | None = None,
+        deps: Deps | None = None,
+        budget: Budget | None = None,
+        deadline: Deadline | None = None,
     ) -> RunResult[Output]:
         """Carry out one task with at most one round of calls: an answer at once, or calls and then the answer.
 
-        For a question, a draft, a lookup. A second round is refused, and ends the run where the model insists. Nothing is
-        stored outside this process's memory.
+        For a question, a draft, a lookup. A second round is refused, and ends the run where the model insists. `resume`
+        continues such a run as what it is. `stream(task, single_turn=True)` shows its events.
+
+        Args:
+            session: As for `run`, and so are the other arguments.
 
         Raises:
             ConfigurationError: The model's name, key or price is missing or wrong.
+            SessionHeld: The session is already running.
+            JournalError: The session's store failed.
         """
-        require_type("budget", budget, Budget)
-        spec = msgspec.structs.replace(self._whole(), single_turn=True)
-        return await Run(
-            Lifecycle(spec, self.model, memory_session, task=checked_task(task), deps=deps, budget=budget)
-        ).finish()
+        run = self.stream(task, session=session, deps=deps, budget=budget, deadline=deadline, single_turn=True)
+        return await run.finish()
 
     async def resume(
         self,
@@ -250,14 +258,20 @@ class Agent(Generic[Deps, Output]):
         deps: Deps | None = None,
         budget: Budget | None = None,
         deadline: Deadline | None = None,
+        single_turn: bool = False,
     ) -> Run[Output]:
         """Carry out one task and see it as events.
 
         Example:
             async with agent.stream("Compare Frodo and Sam") as run:
                 async for event in run: ...
+
+        Args:
+            session: As for `run`, and so are `deps`, `budget` and `deadline`.
+            single_turn: Whether the model may call tools in one response only, as for `single_turn`.
         """
-        return self._run(checked_task(task), session, deps, budget, deadline)
+        check_kind("single_turn", single_turn, bool, "True or False")
+        return self._run(checked_task(task), session, deps, budget, deadline, single_turn=single_turn)
 
     def stream_resume(
         self,
@@ -281,13 +295,17 @@ class Agent(Generic[Deps, Output]):
         deps: Deps | None,
         budget: Budget | None,
         deadline: Deadline | None,
+        *,
+        single_turn: bool = False,
     ) -> Run[Output]:
         require_type("budget", budget, Budget)
         if session is not None and not isinstance(session, Session):
             raise ConfigurationError(
                 f"session must be a Session; got {shown(session)}. Write: async with open_session(...) as session."
             )
-        return Run(self._life(_opening(session), task=task, deps=deps, budget=budget, deadline=deadline))
+        life = self._life(_opening(session), task=task, deps=deps, budget=budget, deadline=deadline)
+        life.single_turn = single_turn
+        return Run(life)
 
     def _life(
         self,

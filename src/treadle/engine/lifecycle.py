@@ -72,6 +72,8 @@ class Lifecycle:
         """Called with every event of the run and of those that carry out its calls, at any depth; added to before it begins."""
         self.origin: JsonObject | None = None
         """How whoever starts the run had set it up, for whoever resumes it; None for nothing."""
+        self.single_turn = False
+        """Whether the model may call tools in one response only. What a session's run began with holds when it is resumed."""
         self.admit: Callable[[Session], None] | None = None
         """Looks at the session once it is leased, and raises where the run must not continue; None for no such look."""
         self.takes_submitted = False
@@ -314,6 +316,7 @@ class Lifecycle:
             origin=self.origin,
             agent=self._spec.name,
             fingerprint=self._spec.fingerprint,
+            single_turn=self.single_turn,
         )
         denied, beside = await hooks.prompt(message, "task")
         given = [MessageAdded(message=message, source="task")] if denied is None else []

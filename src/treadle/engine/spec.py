@@ -65,8 +65,6 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     cancel_siblings: CancelSiblings = "never"
     done_when: DoneWhen | None
     subscribers: tuple[Subscriber, ...]
-    single_turn: bool = False
-    """Whether the model may call tools once: its next response must be the answer."""
     required: tuple[str, ...] = ()
     """Names of tools and toolsets without which a run does not continue."""
     max_depth: int

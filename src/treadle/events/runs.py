@@ -50,6 +50,8 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
     """Name of the agent, by which a registry finds it; empty for an agent without a name."""
     fingerprint: dict[str, str] = msgspec.field(default_factory=dict)
     """What tells the agent from one that has changed since, by part: model, instructions, tools, answer."""
+    single_turn: bool = False
+    """Whether the model may call tools in one response only: its next one must be the answer."""
 
 
 class RunPaused(Event, frozen=True, kw_only=True, tag="run.paused"):

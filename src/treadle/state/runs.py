@@ -49,6 +49,8 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     """Name of the agent that carries it out; empty for one without a name."""
     fingerprint: dict[str, str] = msgspec.field(default_factory=dict)
     """What tells that agent from one that has changed since, by part."""
+    single_turn: bool = False
+    """Whether the model may call tools in one response only, also after `resume`."""
     first_message: int = 0
     """Where in the session's messages the run begins."""
     steps: int = 0
@@ -97,6 +99,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
             origin=event.origin,
             agent=event.agent,
             fingerprint=event.fingerprint,
+            single_turn=event.single_turn,
             first_message=first_message,
             segment_at=event.at,
             last_at=event.at,

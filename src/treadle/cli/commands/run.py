@@ -60,7 +60,13 @@ async def start(
             terminal.progress(f"session: {session.id}")
         tell_other_folder(options, session, terminal)
         await apply_mode(session, settings, options)
-        run = agent.stream(task, session=session, budget=settings.budget, deadline=options.deadline)
+        run = agent.stream(
+            task,
+            session=session,
+            budget=settings.budget,
+            deadline=options.deadline,
+            single_turn=options.is_single_turn,
+        )
         run.remember(origin_of(settings, model or settings.model, options))
         return await carry_out(run, session, settings=settings, options=options, terminal=terminal)
 

@@ -179,6 +179,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Instructions for the model, or `@` and a file."""
     schema: str | None = None
     """A file with the JSON Schema of the answer."""
+    is_single_turn: bool = False
+    """Whether the model may call tools in one response only."""
     attached: list[str] = []
     """Files that go along with the task."""
     mode: Mode | None = None

@@ -12,6 +12,10 @@ def add_run(parser: Flags) -> None:
     )
     parser.flag("--session", dest="id", metavar="ID", help="continue with this session (made when there is none)")
     _add_task_flags(parser)
+    parser.flag(
+        "--single-turn", dest="is_single_turn", action="store_true",
+        help="the model may call tools in one response only: its next one must be the answer",
+    )  # fmt: skip
     add_running(parser)
 
 

@@ -152,14 +152,13 @@ class Requests:
 
     def _tool_choice(self) -> str:
         """A forced choice holds for the first request only: for ever, it would never let the model answer."""
-        choice = self._about.tool_choice
-        if self._about.single_turn and (run := self._ledger.state.run) is not None and run.spent.model_turns > 0:
+        choice, run = self._about.tool_choice, self._ledger.state.run
+        if run is not None and run.single_turn and run.spent.model_turns > 0:
             return "none"
         if choice in ("auto", "none"):
             return choice
         if choice != "required" and self._offering.current.find(choice) is None:
             return "auto"  # providers refuse a choice that is not offered
-        run = self._ledger.state.run
         is_first = run is None or run.spent.model_turns == 0 or has_ignored_choice(self._ledger.state.messages)
         return choice if is_first else "auto"
 
