@@ -68,6 +68,31 @@ def test_what_an_agent_does_is_shown_under_its_name(office):
     assert "read" in listed  # definitions stand beside the default tools
 
 
+@pytest.mark.row("U01")
+def test_the_events_of_an_agent_are_lines_under_the_call_that_it_carries_out(office):
+    flags = ("-m", office.lead, "--tools", "paying.py", "--tools", "agents/", "--stream-json")
+    ran = office("run", "Pay", *flags, "--allow", "pay", code=0)
+    lines = [json.loads(line) for line in ran.stdout.splitlines()]
+
+    own = lines[0]["session_id"]
+    below = [line for line in lines if line.get("session_id") not in (own, None)]
+    assert {line["parent_call"] for line in below} == {"s"}
+    assert {line["parent"] for line in below} == {lines[0]["run_id"]}
+    types = [line["type"] for line in below]
+    assert [one for one in types if one.startswith(("run.", "tool."))] == [
+        "run.started", "tool.started", "tool.finished", "run.finished",
+    ]  # fmt: skip
+    assert "model.delta" in types
+    called = [(line["type"], line["session_id"] == own) for line in lines if line["type"].startswith("tool.")]
+    assert called == [
+        ("tool.started", True),
+        ("tool.started", False),
+        ("tool.finished", False),
+        ("tool.finished", True),
+    ]
+    assert (lines[0]["type"], lines[-2]["type"], lines[-1]["type"]) == ("run.started", "run.finished", "report")
+
+
 def test_a_definition_that_is_wrong_is_told_before_anything_begins(office):
     (office.folder / "agents" / "broken.md").write_text("---\ndescription: x\n---\n", encoding="utf-8")
     ran = office("run", "Pay", "-m", office.lead, "--tools", "agents/", code=2)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from treadle.testing import MockProvider, Turn
+
 GOAL = """
 objective = "The folder holds a file named ready.txt"
 done_condition = "test finds a file named ready.txt"
@@ -31,6 +33,14 @@ def test_a_claim_is_not_believed_and_the_same_command_goes_on(treadle):
     ran = treadle("goal", "goal.toml", "-m", true, code=0)
     assert "The goal is reached" in ran.stderr
     assert "The goal is reached" in treadle("goal", "goal.toml", "-m", true, code=0).stderr
+
+
+def test_the_options_of_the_model_hold_for_a_goal_too(treadle):
+    (treadle.folder / "goal.toml").write_text(GOAL, encoding="utf-8")
+    (treadle.folder / "ready.txt").write_text("", encoding="utf-8")
+    with MockProvider([Turn(text="It is.")]).in_thread() as provider:
+        treadle("goal", "goal.toml", *treadle.served(provider), "-o", "temperature=0", code=0)
+    assert provider.requests[0].body["temperature"] == 0
 
 
 @pytest.mark.row("G03")

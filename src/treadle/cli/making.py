@@ -28,7 +28,7 @@ from treadle.cli.input.values import instructions_of, schema_of
 from treadle.cli.origins import absolute_model
 from treadle.cli.telemetry import telemetry
 from treadle.cli.tool_sources import load_tools
-from treadle.ports import Compactor, Driver, Policy, SessionView
+from treadle.ports import Driver, Policy, SessionView
 
 __all__ = ["make_agent", "resumed_budget"]
 
@@ -39,7 +39,6 @@ def make_agent(
     *,
     tools: Sequence[Tool | Toolset] | None = None,
     policy: Policy | None = None,
-    compactor: Compactor | None = None,
     instructions: str | None = None,
     options: Options | None = None,
     driver: Driver | None = None,
@@ -78,7 +77,7 @@ def make_agent(
         policy=policy_of(settings) if policy is None else policy,
         sandbox=None if settings.sandbox == "off" else find_sandbox(confinement_of(settings)),
         hooks=[hook for file in settings.hooks for hook in command_hooks(file, folder=settings.root)],
-        compactor=compactor or Tiers(ClearResults(), Handoff()),
+        compactor=Tiers(ClearResults(), Handoff()),
         instructions=_instructions(
             instructions if settings.system is None else instructions_of(settings.system), guidance.instructions.text
         ),

@@ -45,6 +45,8 @@ async def carry_out(
     for state in session.state.open.values():
         progress.know_open(state.call, state.decision)
     run.subscribe(progress.on_any_event, children=True)
+    if screen.shows_children:
+        run.subscribe(screen.on_event, children=True)
     if settings.on_approval == "fail":
         run.subscribe(StopAtDenial(run, session))
     with _listening(terminal) as signals:
@@ -68,7 +70,8 @@ async def carry_out(
 async def _watched(run: Run, signals: "_Signals", progress: Progress, screen: Screen, terminal: Terminal) -> RunResult:
     async with run:
         async for event in run:
-            screen.on_event(event)
+            if not screen.shows_children:
+                screen.on_event(event)
             progress.on_event(event)
             if isinstance(event, JournalDegraded):
                 terminal.say(f"treadle: {_store_words(event)}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from treadle import ClearResults, Summarize, Tiers, Toolset
+from treadle import Toolset
 from treadle.cli.commands.mcp_serve import ending_on_signals, needs
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal
@@ -64,7 +64,6 @@ def _setup(options: Options, servers: Sequence[Toolset]) -> Setup:
             settings,
             settings.model,
             tools=(*load_tools(settings, may_write=True), *servers),
-            compactor=Tiers(ClearResults(), Summarize()),
             instructions=_INSTRUCTIONS,
             options=options,
         ),

@@ -24,7 +24,7 @@ def command(options: Options, terminal: Terminal) -> int:
 
 
 async def _work_on(goal: Goal, options: Options, settings: Settings, terminal: Terminal) -> int:
-    agent = make_agent(settings, settings.model)
+    agent = make_agent(settings, settings.model, options=options)
     session_id = options.id or f"goal-{goal.digest[:12]}"
     async with opened(settings.journal) as journal, open_session(journal, id=session_id) as session:
         terminal.progress(f"session: {session.id}")

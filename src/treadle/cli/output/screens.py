@@ -1,6 +1,6 @@
 """Screens: what a run writes to standard output: the answer, one JSON object, or events as lines. Progress is elsewhere."""
 
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -13,6 +13,9 @@ __all__ = ["Screen", "screen_for"]
 
 class Screen(Protocol):
     """Standard output during one run."""
+
+    shows_children: ClassVar[bool]
+    """Whether it is given the events of agents below the run, too."""
 
     def on_event(self, event: AnyEvent) -> None:
         """Show an event, or pass it over."""
@@ -35,6 +38,8 @@ def screen_for(options: Options, terminal: Terminal) -> Screen:
 class JsonScreen:
     """Exactly one JSON object: the report."""
 
+    shows_children: ClassVar[bool] = False
+
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
 
@@ -46,23 +51,25 @@ class JsonScreen:
 
 
 class LinesScreen:
-    """Every event as one line of JSON, live ones too, and the report as the last."""
+    """Every event as one line of JSON, live ones and those of agents below the run too, and the report as the last."""
+
+    shows_children: ClassVar[bool] = True
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
-        self._held = ""
-        """The end of a streamed text that may be half a secret: it opens the next piece."""
-        self._last: ModelDelta | None = None
+        self._held: dict[str, ModelDelta] = {}
+        """By session, the end of a streamed text that may be half a secret: it opens the next piece."""
 
     def on_event(self, event: AnyEvent) -> None:
+        held = self._held.pop(event.session_id, None)
         if isinstance(event, ModelDelta) and event.text:
-            text = self._held + event.text
+            text = ("" if held is None else held.text) + event.text
             settled = self._terminal.redactor.settled(text)
-            self._held, self._last = text[settled:], event
+            if text[settled:]:
+                self._held[event.session_id] = msgspec.structs.replace(event, text=text[settled:])
             event = msgspec.structs.replace(event, text=text[:settled])
-        elif self._held and self._last is not None:
-            rest, self._held = self._held, ""
-            self._write(msgspec.structs.replace(self._last, text=rest))
+        elif held is not None:
+            self._write(held)
         self._write(event)
 
     def _write(self, event: AnyEvent) -> None:
@@ -76,6 +83,8 @@ class LinesScreen:
 
 class AnswerScreen:
     """For pipes and files: the final answer alone, once. What the model says before calls is progress."""
+
+    shows_children: ClassVar[bool] = False
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
@@ -110,6 +119,8 @@ class AnswerScreen:
 
 class LiveScreen:
     """For a person at a terminal: text as it streams. What was shown in full is not shown again."""
+
+    shows_children: ClassVar[bool] = False
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal

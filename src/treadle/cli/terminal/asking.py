@@ -6,8 +6,9 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from treadle import Approval
+from treadle.cli.output.text import shown_name
 
-__all__ = ["CHOICES", "Answer", "Choice", "Question"]
+__all__ = ["CHOICES", "Answer", "Choice", "Question", "asker_of"]
 
 Scope: TypeAlias = Literal["once", "session", "always"]
 Purpose: TypeAlias = Literal["message", "rule", "arguments", "reason"]
@@ -56,3 +57,8 @@ CHOICES = (
     Choice("v", "show all of it"),
 )
 """The keys, in the order in which they are shown."""
+
+
+def asker_of(approval: Approval) -> str:
+    """Return which agent below the run has made the call, such as ` of clerk`; empty for the run's own."""
+    return f" of {' > '.join(map(shown_name, approval.path))}" if approval.path else ""

@@ -52,6 +52,10 @@ class CallView(msgspec.Struct, kw_only=True):
     """The rule that decided."""
     is_edited: bool = False
     """Whether a person or a policy changed its arguments."""
+    agents: str = ""
+    """Names of the agents between the run and the one whose call it is; empty for the run's own."""
+    below: list["CallView"] = []
+    """The calls of the agents that carry it out, in the order in which they began."""
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -102,6 +106,8 @@ class Board:
         self._expected = False
         """Whether all calls of the response are known."""
         self._family = Family()
+        self._below: dict[tuple[str, str], CallView] = {}
+        """The calls of agents below the run, by session and id."""
 
     @property
     def is_moving(self) -> bool:
@@ -137,11 +143,46 @@ class Board:
         """Note on a call what the agents do that carry it out. Return whether anything is to be drawn anew."""
         self._family.take(event)
         view = self.calls.get(self._family.call(event))
-        if view is None or not isinstance(event, ModelStarted | ToolStarted | ApprovalRequested):
+        if view is None:
             return False
-        doing = {ModelStarted: "thinks", ApprovalRequested: "asks a person"}.get(type(event))
-        view.note = f"{' > '.join(self._family.path(event))}: {doing or getattr(event, 'tool', '')}"
+        match event:
+            case ModelStarted():
+                view.note = f"{' > '.join(self._family.path(event))} thinks"
+            case ModelFinished(act=None):
+                view.note = ""
+                for call in event.message.calls:
+                    self._know_below(event, call)
+            case ToolStarted() | ToolProgress() | ApprovalRequested() | CallDecided() | ToolFinished():
+                view.note = ""
+                self._of_call_below(event, view)
+            case _:
+                return False
         return True
+
+    def take_over(self, before: "Board") -> None:
+        """Take over what agents below the run have done for calls that are still open, from the board before a pause."""
+        self._family, self._below = before._family, before._below  # noqa: SLF001 - of its own class
+        for name, view in before.calls.items():
+            if name in self.calls:
+                self.calls[name].below = view.below
+
+    def _know_below(self, event: AnyEvent, call: ToolCall) -> None:
+        names = " > ".join(self._family.path(event))
+        known = CallView(id=call.id, tool=call.name, arguments=call.arguments, agents=names)
+        view = self._below.setdefault((event.session_id, call.id), known)
+        view.arguments = view.arguments or call.arguments  # of a call that starts early, its decision comes first
+
+    def _of_call_below(self, event: AnyEvent, above: CallView) -> None:
+        """Note what has happened to a call of an agent below; one of a process before is known by its name alone."""
+        if isinstance(event, ToolStarted) and event.call is not None:
+            self._know_below(event, event.call)
+        name = event.result.name if isinstance(event, ToolFinished) else getattr(event, "tool", "")
+        self._know_below(event, ToolCall(id=event.call_id or "", name=name, arguments=""))
+        view = self._below[event.session_id, event.call_id or ""]
+        is_new = not any(one is view for one in above.below)
+        if is_new and not isinstance(event, CallDecided):
+            above.below.append(view)
+        self._note_on(view, event)
 
     def flush(self) -> list[Item]:
         """Return what is left when a run has ended or waits: nothing more comes of it."""
@@ -220,15 +261,18 @@ class Board:
         if isinstance(event, ToolStarted) and event.call is not None:
             self._view(event.call)
         view = self.calls.get(event.call_id or "")
-        if view is None:
-            return []
+        if view is not None:
+            self._note_on(view, event)
+        return self._group() if view is not None and isinstance(event, ToolFinished) else []
+
+    def _note_on(self, view: CallView, event: AnyEvent) -> None:
         match event:
             case CallDecided():
                 view.rule = event.rule
                 if event.arguments is not None:
                     view.arguments, view.is_edited = event.arguments, True
             case ApprovalRequested():
-                view.phase, view.note = "asks", event.reason
+                view.phase, view.note, view.arguments = "asks", event.reason, event.arguments
             case ToolStarted():
                 view.phase, view.started, view.note = "runs", self._clock(), ""
             case ToolProgress():
@@ -237,10 +281,8 @@ class Board:
                 view.note = f"{event.message}{done}"
             case ToolFinished():
                 view.phase, view.result = "done", event.result
-                return self._group()
             case _:
                 pass
-        return []
 
     def _group(self) -> list[Item]:
         """Return the calls of the response once all have their results: what ran together is shown together."""

@@ -12,13 +12,10 @@ from typing import Any, Literal
 
 from treadle import (
     Agent,
-    ClearResults,
     Run,
     RunResult,
     Session,
     StopReason,
-    Summarize,
-    Tiers,
     TreadleError,
     known_facts,
     open_session,
@@ -176,7 +173,6 @@ class Chat:
                 self.model,
                 tools=self._tools,
                 policy=interactive_policy(self.settings, self.grants),
-                compactor=Tiers(ClearResults(), Summarize()),
                 instructions=_INSTRUCTIONS,
                 options=self.options,
             )
@@ -332,10 +328,13 @@ class Chat:
                 self._notifier.notify(f"the run has ended ({result.reason})")
 
     async def _watched(self, run: Run) -> RunResult:
-        board = self._board = Board(self.terminal.redactor, asyncio.get_running_loop().time)
+        before, board = self._board, Board(self.terminal.redactor, asyncio.get_running_loop().time)
+        self._board = board
         for state in self.session.state.open.values():
             if state.result is None:
                 board.know(state.call, state.decision, state.approval is not None and state.approval.answer is None)
+        if before is not None:
+            board.take_over(before)
         self._run = run
         run.subscribe(lambda event: self._see_below(board, event), children=True)
         self.face.watch(board)

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 from treadle import ConfigurationError
 from treadle.cli.output.text import one_line, one_record
-from treadle.cli.terminal.asking import CHOICES, Answer, Question
+from treadle.cli.terminal.asking import CHOICES, Answer, Question, asker_of
 from treadle.cli.terminal.drawing import Drawing
 
 __all__ = ["Dialog"]
@@ -59,7 +59,7 @@ class Dialog:
         drawn = self._screen.drawing.question(one)
         why = one.reason or (f"rule: {one.rule}" if one.rule else "")
         count = f" ({self.question.number} of {self.question.total})" if self.question.total > 1 else ""
-        head = f"[ask] A call waits for you{count}. {why}"
+        head = f"[ask] A call{asker_of(one)} waits for you{count}. {why}"
         return "\n" + self._screen.drawing.lines([one_line(head, 2000)], style="bold yellow") + drawn
 
     def drawn(self) -> str:

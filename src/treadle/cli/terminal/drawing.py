@@ -27,6 +27,9 @@ __all__ = ["Drawing"]
 _FOLDED = 4
 """Lines of a result that are shown before somebody unfolds it."""
 _FOLDED_DIFF = 24
+_BELOW = 8
+"""Calls of agents below that are shown before somebody unfolds them."""
+_BELOW_RUNNING = 4
 _BLANK_LINES = re.compile(r"\n{3,}")
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _THEME = Theme({"markdown.code": "cyan", "markdown.code_block": "none"})
@@ -150,6 +153,7 @@ class Drawing:
         """Draw calls that are under way, one line each."""
         return "".join(
             self._drawn(self._line(call, now, mark), width=self.width)
+            + self._below(call, now, _gutter(mark), most=_BELOW_RUNNING)
             for call, mark in zip(calls, self._marks(len(calls)), strict=True)
         )
 
@@ -157,8 +161,9 @@ class Drawing:
         """Draw the calls of one response, each with its result: the beginning of it, or all."""
         drawn = []
         for call, mark in zip(group.calls, self._marks(len(group.calls)), strict=True):
-            gutter = "" if not mark else ("│ " if mark != "└ " else "  ") if not self._is_plain else "| "
+            gutter = _gutter(mark)
             drawn.append(self._drawn(self._line(call, 0.0, mark)))
+            drawn.append(self._below(call, 0.0, gutter, most=_BELOW if is_folded else None))
             drawn += [self._drawn(_behind(gutter, body)) for body in self._body(call, is_folded=is_folded)]
         return "".join(drawn)
 
@@ -209,9 +214,20 @@ class Drawing:
             return ["| "] * count
         return ["┌ ", *["├ "] * (count - 2), "└ "]
 
+    def _below(self, call: CallView, now: float, gutter: str, *, most: int | None) -> str:
+        """Draw what the agents below have called for a call, one line each, indented; of many the last ones."""
+        shown = call.below if most is None or len(call.below) <= most else call.below[-most:]
+        drawn = ""
+        if (left := len(call.below) - len(shown)) > 0:
+            drawn = self._drawn(Text(f"{gutter}  ... {left:,} more calls before", style="dim italic"))
+        for one in shown:
+            drawn += self._drawn(self._line(one, now, f"{gutter}  "), width=self.width)
+        return drawn
+
     def _line(self, call: CallView, now: float, mark: str) -> Text:
-        line = Text(mark, style="dim", no_wrap=call.phase != "done", overflow="ellipsis")
-        line.append("[tool] ", style="cyan not dim")
+        line = Text(mark, style="dim", no_wrap=call.phase != "done" or bool(call.agents), overflow="ellipsis")
+        source = f"[{one_record(self.redactor.text(call.agents))}] " if call.agents else "[tool] "
+        line.append(source, style="cyan not dim")
         line.append(one_record(self.redactor.text(shown_call(call.tool, self._told(call)))), style="not dim")
         if call.is_edited:
             line.append(" (edited)", style="yellow not dim")
@@ -297,6 +313,11 @@ class Drawing:
         )
         console.print(_Clean(what), end="")
         return file.getvalue()
+
+
+def _gutter(mark: str) -> str:
+    """Return what stands below the mark of a call of a group, at the start of each line."""
+    return {"": "", "└ ": "  ", "| ": "| "}.get(mark, "│ ")
 
 
 def _behind(gutter: str, what: RenderableType) -> RenderableType:

@@ -14,7 +14,7 @@ from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_call
-from treadle.cli.terminal.asking import CHOICES, Answer, Question
+from treadle.cli.terminal.asking import CHOICES, Answer, Question, asker_of
 from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said
 from treadle.cli.terminal.chat import Chat
 from treadle.cli.terminal.faces import Ended, Entry, Interrupted, Typed
@@ -145,6 +145,9 @@ class Lines:
         assert result is not None
         took = f" {result.duration_seconds:.1f} s" if result.attempts else ""
         self._terminal.line(f"[tool] {shown_call(call.tool, call.arguments)}  {result.status}{took}")
+        for one in call.below:
+            status = one.phase if one.result is None else one.result.status
+            self._terminal.line(f"  [{one_line(one.agents)}] {shown_call(one.tool, one.arguments)}  {status}")
         lines = shown_result(call).rstrip("\n").split("\n")
         shown = lines if limit is None else lines[:limit]
         if any(shown):
@@ -179,7 +182,9 @@ class Lines:
     async def ask(self, question: Question) -> Answer | None:
         one = question.approval
         why = one.reason or (f"rule: {one.rule}" if one.rule else "")
-        self._terminal.call("[ask] ", one.tool, one.arguments, then=f". {why}" if why else "", is_answer=True)
+        self._terminal.call(
+            f"[ask]{asker_of(one)} ", one.tool, one.arguments, then=f". {why}" if why else "", is_answer=True
+        )
         keys = [each for each in CHOICES if each.key != "v" and (question.rules or each.key not in ("a", "p"))]
         for each in keys:
             self._terminal.line(f"  {each.key}  {each.says.format(rules=one_line(', '.join(question.rules), 120))}")

@@ -6,7 +6,8 @@ import msgspec
 
 from treadle.budgets import Spent
 from treadle.canonical import artifact_id
-from treadle.context.compaction import ClearResults, Summarize, Tiers
+from treadle.context.compaction import ClearResults, Tiers
+from treadle.context.handoff import Handoff
 from treadle.context.repair import is_sound
 from treadle.engine.model_calls.asides import Aside, Asides
 from treadle.engine.model_calls.bounding import keep_content
@@ -30,7 +31,7 @@ _MAX_FAILURES = 3
 
 
 _NOTHING = "The compactor found nothing to make shorter."
-_BY_HAND = Tiers(ClearResults(), Summarize())
+_BY_HAND = Tiers(ClearResults(), Handoff())
 """What a person's wish is carried out by, where the agent has no compactor."""
 
 
