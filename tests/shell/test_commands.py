@@ -63,7 +63,7 @@ def test_work_is_bounded_and_fails_closed():
 def test_a_cd_adds_the_folder_it_may_have_gone_to():
     line = analyse("cd sub && cat ../x")
 
-    assert {one.path for one in line.touched if one.text == "../x"} == {"../x", "x"}
+    assert {one.path for one in line.touched if one.text == "../x"} == {"../x", "sub/../x"}  # `sub` may be a link
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,8 @@ async def test_no_variant_of_a_denied_path_is_allowed(tmp_path, seed):
     (tmp_path / "d").mkdir()
     (tmp_path / "link").symlink_to("s")
     (tmp_path / "d" / "up").symlink_to("../s/k")
+    (tmp_path / "s" / "sub").mkdir()
+    (tmp_path / "d" / "sub").symlink_to("../s/sub")
     rng, session = random.Random(seed), await memory_session()
     policy, tool = first_of(deny("read(path=s/**)"), allow("shell")), shell_tool(tmp_path)
 
@@ -83,6 +85,8 @@ async def test_no_variant_of_a_denied_path_is_allowed(tmp_path, seed):
         "d/up",
         "S/K",
         "s/../s/k",
+        "d/sub/../k",
+        "d/sub/./..//k",
         str(tmp_path / "s" / "k"),
     )
     readers = (
@@ -106,6 +110,28 @@ async def test_no_variant_of_a_denied_path_is_allowed(tmp_path, seed):
             line = nested(line, rng)
         decided = await decide(policy, checked_call(tool, command=line), session)
         assert decided.kind in ("deny", "ask"), line
+
+
+@pytest.mark.row("D-VARIANTS")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cat out/../k", "ls out/..", "cat < out/../k", "grep -r x out/..", "cd out && cat ../k", "cd out; cd ../; cat k", "wc -l ./out/.././k",
+        "cd d/../out && cat ../k", "head -n1 d/../out/../k", "(cd out; cat ../k)",
+    ],
+)  # fmt: skip
+async def test_a_way_up_behind_a_link_leads_where_the_link_leads(tmp_path, line):
+    for name in ("outer/inner", "root/d"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "outer" / "k").write_text("not yours")
+    (tmp_path / "root" / "k").write_text("yours")
+    (tmp_path / "root" / "out").symlink_to(tmp_path / "outer" / "inner")
+
+    for policy in (None, allow("shell(cat:*)", "shell(ls:*)", "shell(grep:*)", "shell(wc:*)", "shell(head:*)")):
+        decided = await decide(
+            policy, checked_call(shell_tool(tmp_path / "root"), command=line), await memory_session()
+        )
+        assert decided.kind == "ask", line
 
 
 @pytest.mark.row("D-VARIANTS")

@@ -86,6 +86,23 @@ def test_a_folder_outside_the_root_is_not_kept(shell: Shell, tmp_path: Path, way
     assert shell("pwd")["stdout"] == f"{tmp_path}\n"
 
 
+@pytest.mark.parametrize("line", ["cd x && git status", "cd x/refs; git diff", "cd x && git ls-files -o"])
+def test_a_folder_that_looks_like_a_repository_starts_nothing(shell: Shell, tmp_path: Path, line: str):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    for name in ("objects", "refs"):
+        (tmp_path / "x" / name).mkdir(parents=True)
+    (tmp_path / "x" / "HEAD").write_text("ref: refs/heads/main\n")
+    started = tmp_path / "started"
+    (tmp_path / "x" / "config").write_text(
+        f'[core]\nrepositoryformatversion = 0\nbare = false\nworktree = .\nfsmonitor = "touch {started}; false"\n'
+    )
+
+    shell(line)
+
+    assert not started.exists()
+    assert shell(f"cd {tmp_path}; git status --short")["exit_code"] == 0
+
+
 def test_a_command_that_takes_too_long_is_ended_with_what_it_has_written(shell: Shell, tmp_path: Path):
     done = shell("echo begun; sleep 100 & echo $! > pid; wait", timeout=5)
 

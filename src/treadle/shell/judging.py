@@ -9,7 +9,7 @@ from itertools import islice
 from treadle.shell.hiding import hides
 from treadle.shell.parsed import Doubt, Invocation, Line, Redirection, Touched
 from treadle.shell.programs import INTERPRETERS, PROGRAMS, SUBCOMMANDS, WRAPPERS, Program, program_name
-from treadle.shell.reading import MAX_COMMANDS, read
+from treadle.shell.reading import MAX_COMMANDS, leads_up, read
 
 __all__ = ["analyse", "reads_only"]
 
@@ -299,4 +299,6 @@ def _tails(argument: str) -> list[str]:
 
 
 def _join(folder: str, path: str) -> str:
-    return posixpath.normpath(posixpath.join(folder, path)) if path else folder
+    """Return a path in a folder. A `..` behind a name stays as it is: where that is a link, it leads elsewhere than its text says."""
+    joined = posixpath.join(folder, path) if path else folder
+    return joined if leads_up(joined) else posixpath.normpath(joined)

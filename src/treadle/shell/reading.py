@@ -13,7 +13,7 @@ from typing import Any
 from treadle.shell.expanding import expanded_words
 from treadle.shell.parsed import Doubt, Invocation, Line, Redirection
 
-__all__ = ["MAX_CHARACTERS", "MAX_COMMANDS", "read"]
+__all__ = ["MAX_CHARACTERS", "MAX_COMMANDS", "leads_up", "read"]
 
 MAX_CHARACTERS = 10_000
 """A longer line is not parsed: it is asked about."""
@@ -73,6 +73,12 @@ def read(source: str) -> Line:
         patterns=expanded.patterns,
         unknown=(*gaps, *unclear, *expanded.unknown),
     )
+
+
+def leads_up(path: str) -> bool:
+    """Whether a `..` stands behind a name, which may be a link: only the file system can say then what the path names."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    return ".." in parts[next((at for at, part in enumerate(parts) if part != ".."), len(parts)) :]
 
 
 def _unread(source: str, problem: str) -> Line:
@@ -219,11 +225,12 @@ class _Reader:
             self._change_folder(words[1:], text)
 
     def _change_folder(self, arguments: list[str], text: str) -> None:
-        """Add the folder that a `cd` goes to. The old ones stay: it may fail."""
+        """Add the folder that a `cd` goes to: as its text says, and as its links lead. The old ones stay: it may fail."""
         if len(arguments) != 1 or arguments[0].startswith("-") or not arguments[0]:
             self._doubt("Which folder this `cd` goes to is not analysed.", text)
             return
-        found = {*self._folders, *(posixpath.normpath(posixpath.join(one, arguments[0])) for one in self._folders)}
+        joined = [posixpath.join(one, arguments[0]) for one in self._folders]
+        found = {*self._folders, *map(posixpath.normpath, joined), *filter(leads_up, joined)}
         if len(found) > _MAX_FOLDERS:
             self._doubt("The line changes its folder too often to be analysed.", text)
             return

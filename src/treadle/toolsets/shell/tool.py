@@ -50,8 +50,12 @@ _PROGRESS_SECONDS = 0.2
 _MAX_PROGRESS_CHARACTERS = 200
 
 _ROLLBACK = "Unknown: a program can change anything that the person may change."
-_SETTINGS = ("GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "PAGER=cat", "TERM=dumb")
-"""No program waits for a key or a password, and one that only reads takes no lock."""
+_SETTINGS = (
+    "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "PAGER=cat", "TERM=dumb",
+    "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.bareRepository", "GIT_CONFIG_VALUE_0=explicit",
+)  # fmt: skip
+"""No program waits for a key or a password, and one that only reads takes no lock. Git takes no folder for a repository because it holds
+`HEAD`, `objects` and `refs`: the `config` beside them, which anybody may write, would say what `git status` starts."""
 _SCRIPT = 'trap \'printf "%s%s" "$_MARK" "$(pwd -P)" >&2\' EXIT; eval "$1"'
 """Carries out the line, and says at its end in which folder it is. The mark is new in each call."""
 
