@@ -4,6 +4,7 @@ mkdocs calls them; mkdocs.yml names this file.
 """
 
 import re
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ _CODE = re.compile(r"`[^`\n]+`")
 
 # Short code in running text, such as a flag, which a browser would break at its hyphens. 30 characters fit on a phone.
 _SHORT_CODE = re.compile(r"<code>(?P<text>(?:[^<>&]|&\w+;){1,30})</code>")
+_TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+_HEAD = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -51,7 +54,17 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    return _SHORT_CODE.sub(r'<code class="short">\g<text></code>', html)
+    return _TABLE.sub(_with_columns, _SHORT_CODE.sub(r'<code class="short">\g<text></code>', html))
+
+
+def _with_columns(table: re.Match[str]) -> str:
+    """Return a table of three columns or more whose cells say their column: on a phone its rows are lists."""
+    columns = [" ".join(re.sub(r"<[^>]+>", "", one).split()) for one in _HEAD.findall(table[0])]
+    if len(columns) < 3:
+        return table[0]
+    names = cycle(columns)
+    named = re.sub(r"<td\b", lambda _: f'<td data-column="{next(names)}"', table[0])
+    return f'<div class="wide">{named}</div>'
 
 
 def _with_plain_bars(markdown: str) -> str:

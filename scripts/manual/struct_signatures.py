@@ -54,20 +54,20 @@ def _ancestors(one: griffe.Class) -> list[griffe.Class]:
 
 
 def constructor(struct: griffe.Class) -> griffe.Function:
-    """Return the constructor that msgspec makes for a struct: one keyword for each field."""
-    fields = {
-        name: member
+    """Return the constructor that msgspec makes for a struct: one parameter for each field, a keyword where its class says so."""
+    parameters = {
+        name: griffe.Parameter(name, annotation=member.annotation, kind=_kind(each), default=member.value)
         for each in (*reversed(_ancestors(struct)), struct)
         for name, member in each.members.items()
         if isinstance(member, griffe.Attribute)
         and member.annotation is not None
-        and "class-attribute" in member.labels
-        and "ClassVar" not in str(member.annotation)
+        and "instance-attribute" in member.labels  # a ClassVar is not
         and not name.startswith("_")
     }
-    parameters = [
-        griffe.Parameter(name, annotation=field.annotation, kind=griffe.ParameterKind.keyword_only, default=field.value)
-        for name, field in fields.items()
-    ]
     own = griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword)
-    return griffe.Function("__init__", parameters=griffe.Parameters(own, *parameters), parent=struct)
+    return griffe.Function("__init__", parameters=griffe.Parameters(own, *parameters.values()), parent=struct)
+
+
+def _kind(struct: griffe.Class) -> griffe.ParameterKind:
+    is_keyword = str(struct.keywords.get("kw_only")) == "True"
+    return griffe.ParameterKind.keyword_only if is_keyword else griffe.ParameterKind.positional_or_keyword

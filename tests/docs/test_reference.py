@@ -1,5 +1,6 @@
 """The reference and the pages that people wrote: every public name and every parameter is explained."""
 
+import importlib
 import inspect
 import re
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import treadle
 from house import PACKAGE, PROJECT, all_names, module_name
 from manual import texts
 from manual.names import documented, find, pages
+from manual.struct_signatures import constructor, is_struct
 from treadle import Agent, Tool, tool
 
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in (PROJECT / "docs").glob("*.md")}
@@ -84,6 +86,25 @@ def parameters(owner: griffe.Object) -> Iterator[tuple[str, str]]:
             name = parameter.name.lstrip("*")
             if name not in ("self", "cls") and not name.startswith("_") and name not in known | of_ports(function.name):
                 yield f"{owner.name}.{function.name}", name
+
+
+def shown_constructor(name: str) -> list[tuple[str, str, bool]]:
+    shown = constructor(find(name)).parameters
+    return [(one.name, str(one.kind.value), one.default is None) for one in shown if one.name != "self"]
+
+
+def real_constructor(name: str) -> list[tuple[str, str, bool]]:
+    module, _, struct = find(name).path.rpartition(".")
+    real = inspect.signature(getattr(importlib.import_module(module), struct)).parameters.values()
+    return [(one.name, one.kind.description, one.default is inspect.Parameter.empty) for one in real]
+
+
+@pytest.mark.row("M-REFERENCE")
+def test_a_structs_signature_shows_each_field_that_its_constructor_takes():
+    structs = [name for name in documented() if isinstance(one := find(name), griffe.Class) and is_struct(one)]
+
+    assert len(structs) > 50
+    assert [name for name in structs if shown_constructor(name) != real_constructor(name)] == []
 
 
 def face() -> set[str]:

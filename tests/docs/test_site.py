@@ -20,19 +20,6 @@ from treadle import events
 VENDORS_SDKS = {"anthropic", "google-genai", "openai"}
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    mkdocs = Path(sys.executable).with_name("mkdocs")
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    arguments = [mkdocs, "build", "--strict", "--site-dir", folder]
-
-    built = subprocess.run(arguments, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=110)
-
-    assert built.returncode == 0, built.stdout + built.stderr
-    return folder
-
-
 @pytest.mark.row("M-SITE")
 def test_the_site_asks_no_other_host_for_anything(site):
     asked = {
