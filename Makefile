@@ -124,7 +124,7 @@ soak: $(STAMP)  ## Simulate LIVES lives from seeds, kill real processes for SOAK
 	$(BIN)/python benchmarks/soak.py --seconds $(SOAK_SECONDS)
 	$(BIN)/python benchmarks/soak.py --store postgres --seconds $(SOAK_SECONDS)
 	TREADLE_SOAK=1 $(BIN)/python -m pytest -q tests/durability/test_clocks_apart.py
-	TREADLE_MUTATIONS=20000 $(BIN)/python -m pytest -q tests/providers/test_mutated_clouds.py
+	TREADLE_MUTATIONS=20000 $(BIN)/python -m pytest -q tests/providers/test_mutated_clouds.py tests/providers/test_mutated_cohere.py
 	TREADLE_BYTES=400 TREADLE_STRIDE=1 $(BIN)/python -m pytest -q tests/journals/test_feet.py tests/journals/test_postgres_silent.py -k "changed_byte or any_statement"
 
 .PHONY: simulate

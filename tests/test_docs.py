@@ -268,6 +268,7 @@ DIALECTS = {
     "Anthropic": "Messages",
     "Gemini": "generateContent",
     "Bedrock": "Converse",
+    "Cohere": "Chat v2",
 }
 
 

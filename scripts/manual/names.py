@@ -76,6 +76,7 @@ _MODULES = (
             "treadle.journals.stores",
             "treadle.providers.anthropic",
             "treadle.providers.bedrock",
+            "treadle.providers.cohere",
             "treadle.providers.gemini",
             "treadle.providers.openai_chat",
             "treadle.providers.openai_responses",

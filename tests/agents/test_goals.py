@@ -312,7 +312,7 @@ async def test_forbidden_actions_are_denied_and_others_are_asked_about_in_childr
     assert done == []
 
 
-@pytest.mark.parametrize("dialect", ["openai-chat", "openai", "anthropic", "bedrock", "gemini"])
+@pytest.mark.parametrize("dialect", ["openai-chat", "openai", "anthropic", "bedrock", "gemini", "cohere"])
 async def test_a_goal_is_reached_over_every_dialect(tmp_path: Path, dialect: str) -> None:
     async with MockProvider([text("Done."), call("put", text="ready"), text("Now.")]) as mock:
         model = resolve_model(f"{dialect}:m", base_url=mock.base_url, api_key="k")

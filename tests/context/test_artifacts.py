@@ -18,7 +18,7 @@ from treadle.sessions.checkpoints import artifacts_of
 from treadle.testing import MockProvider, ScriptedModel, call, text, tool_context
 from treadle.tools import JsonObject
 
-DIALECTS = ["openai-chat", "openai", "anthropic", "bedrock", "gemini"]
+DIALECTS = ["openai-chat", "openai", "anthropic", "bedrock", "gemini", "cohere"]
 
 
 def large(name: str = "large", *, value: Any = None) -> Tool:

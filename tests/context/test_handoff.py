@@ -209,6 +209,9 @@ REFUSED = {
     "bedrock": Turn(
         text="He", error={"type": "validationException", "message": "Input is too long for requested model."}
     ),
+    "cohere": Turn(
+        status=400, error={"error_type": "TOO_MANY_TOKENS", "message": "too many tokens: size limit exceeded"}
+    ),
     "gemini": Turn(status=400, error="The input token count (9) exceeds the maximum number of tokens allowed (8)."),
 }
 

@@ -45,7 +45,7 @@ BROKEN = {
 
 @pytest.mark.row("M14")
 @pytest.mark.parametrize(
-    "dialect", ["openai-chat", "openai", "anthropic", "gemini", "bedrock", "bedrock-claude", "vertex"]
+    "dialect", ["openai-chat", "openai", "anthropic", "gemini", "bedrock", "bedrock-claude", "vertex", "cohere"]
 )
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
 async def test_a_broken_history_is_sent_whole_and_the_repair_is_told(broken: list[Message], dialect: str) -> None:

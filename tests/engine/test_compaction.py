@@ -58,6 +58,9 @@ DIALECTS = {
         text="He", error={"type": "validationException", "message": "Input is too long for requested model."}
     ),
     "bedrock-claude": Turn(status=400, error="The model returned the following errors: prompt is too long"),
+    "cohere": Turn(
+        status=400, error={"error_type": "TOO_MANY_TOKENS", "message": "too many tokens: size limit exceeded"}
+    ),
     "gemini": Turn(status=400, error="The input token count (9) exceeds the maximum number of tokens allowed (8)."),
 }
 TOO_LONG = ContextOverflow("The request is longer than the model's context.", status=400)

@@ -51,7 +51,7 @@ MADE_BY_TREADLE = {"Run"}
 """Classes that only Treadle makes: their methods are public, their constructors are not."""
 
 
-_DIALECTS = ("anthropic", "bedrock", "gemini", "openai_chat", "openai_responses")
+_DIALECTS = ("anthropic", "bedrock", "cohere", "gemini", "openai_chat", "openai_responses")
 _PATHS = (
     "treadle.journals.postgres",
     "treadle.toolsets.shell",

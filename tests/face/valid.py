@@ -393,6 +393,7 @@ NAMED: dict[str, Any] = {
     "ShellTools.root": lambda world: world.folder,
     "check_anthropic_history.messages": [{"role": "user", "content": "x"}],
     "check_chat_history.messages": [{"role": "user", "content": "x"}],
+    "check_cohere_history.messages": [{"role": "user", "content": "x"}],
     "check_converse_history.messages": [{"role": "user", "content": [{"text": "x"}]}],
     "check_gemini_history.contents": [{"role": "user", "parts": [{"text": "x"}]}],
     "check_responses_history.items": [{"role": "user", "content": "x"}],

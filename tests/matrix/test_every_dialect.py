@@ -16,7 +16,7 @@ from treadle.ports import Model, ModelEnd, ModelPart, ModelRequest
 from treadle.testing import MockProvider, Turn, call
 from treadle.tools import JsonObject
 
-DIALECTS = ("openai-chat", "openai", "anthropic", "gemini", "bedrock")
+DIALECTS = ("openai-chat", "openai", "anthropic", "gemini", "bedrock", "cohere")
 FORMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 ASK = ModelRequest(messages=(user_message("go"),))
@@ -181,6 +181,11 @@ TOO_LONG: dict[str, list[Turn]] = {
         Turn(status=400, error="The model returned the following errors: prompt is too long: 208310 tokens > 200000 maximum"),
         Turn(status=413, error="Request Entity Too Large"),
     ],
+    "cohere": [
+        Turn(status=400, error={"error_type": "TOO_MANY_TOKENS", "message": "too many tokens: size limit exceeded by 25836 tokens. Try using shorter or fewer inputs. The limit for this model is 288000 tokens."}),
+        Turn(status=400, error="too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 4292."),
+        Turn(status=413, error="too large"),
+    ],
     "gemini": [
         Turn(status=400, error="The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."),
         Turn(status=413, error="Request payload size exceeds the limit"),
@@ -309,6 +314,7 @@ FUNCTIONS: dict[str, JsonObject] = {
     "anthropic": {"name": "x", "input_schema": {}},
     "gemini": {"functionDeclarations": []},
     "bedrock": {"toolSpec": {"name": "x"}},
+    "cohere": {"type": "function", "function": {"name": "x"}},
 }
 
 

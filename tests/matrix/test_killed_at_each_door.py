@@ -10,7 +10,7 @@ import pytest
 from treadle.testing import MockProvider, RecordedRequest, Turn, call
 
 NAMES = (
-    *("openai-chat:m", "openai:m", "anthropic:m", "gemini:m"),
+    *("openai-chat:m", "openai:m", "anthropic:m", "gemini:m", "cohere:m"),
     *(
         "azure:m",
         "azure-responses:m",
@@ -60,7 +60,7 @@ def told(request: RecordedRequest) -> str:
     return request.raw.decode()
 
 
-@pytest.mark.row("P-CONVERSE", "P-INVOKE", "P-VERTEX", "P-AZURE")
+@pytest.mark.row("P-CONVERSE", "P-INVOKE", "P-VERTEX", "P-AZURE", "P-COHERE")
 @pytest.mark.parametrize("form", ["stream", "whole"])
 @pytest.mark.parametrize("name", NAMES)
 async def test_another_process_goes_on_with_the_results_that_were_recorded(
@@ -76,5 +76,5 @@ async def test_another_process_goes_on_with_the_results_that_were_recorded(
     assert (provider.refusals, len(provider.requests)) == ([], 2)
     assert (tmp_path / "looked").read_text().split() == ["a", "b", "b"]  # under the same key
     assert all(f"value of {key}" in told(provider.requests[1]) for key in "ab")
-    if name.startswith(("anthropic", "bedrock", "vertex:claude")):  # what these sign goes back to them
+    if name.startswith(("anthropic", "bedrock", "cohere", "vertex:claude")):  # what these think goes back to them
         assert "Hm." in told(provider.requests[1])

@@ -19,7 +19,17 @@ from treadle.testing import MockProvider, Turn, call
 from treadle.tools import JsonObject
 
 SCENARIO: JsonObject = json.loads(Path(__file__).with_name("scenario.json").read_text(encoding="utf-8"))
-DIALECTS = ("openai-chat", "openai", "anthropic", "gemini", "bedrock", "bedrock-claude", "vertex", "vertex-claude")
+DIALECTS = (
+    "openai-chat",
+    "openai",
+    "anthropic",
+    "gemini",
+    "bedrock",
+    "bedrock-claude",
+    "vertex",
+    "vertex-claude",
+    "cohere",
+)
 DRIVERS: dict[str, Driver] = {
     "native": NativeDriver(),
     "react": ReActDriver(),

@@ -70,7 +70,12 @@ async def resolved(name: str, code: str, **variables: str) -> str:
 
 @pytest.mark.parametrize(
     ("name", "variables"),
-    [("groq", "GROQ_API_KEY"), ("gemini", "GEMINI_API_KEY or GOOGLE_API_KEY"), ("azure", "AZURE_BASE_URL")],
+    [
+        ("groq", "GROQ_API_KEY"),
+        ("gemini", "GEMINI_API_KEY or GOOGLE_API_KEY"),
+        ("azure", "AZURE_BASE_URL"),
+        ("cohere", "COHERE_API_KEY or CO_API_KEY"),
+    ],
 )
 async def test_a_vendors_key_is_asked_for_by_its_own_variable(name: str, variables: str) -> None:
     assert variables in await resolved(name, "")

@@ -28,11 +28,13 @@ class Bodied:
 
     @property
     def model(self) -> str:
-        return unquote(self.path.split("/")[2])
+        named: str = self.request.get("model") or unquote(self.path.split("/")[2])
+        return named
 
     @property
     def is_stream(self) -> bool:
-        return self.status == 200 and "stream" in self.path.rpartition("/")[2].lower().rpartition(":")[2]
+        says_so = "stream" in self.path.rpartition("/")[2].lower().rpartition(":")[2]
+        return self.status == 200 and (says_so or self.request.get("stream") is True)
 
     def with_body(self, body: str) -> Exchange:
         """Return the exchange with its body as text, for an oracle."""
@@ -109,7 +111,8 @@ def _content(one: JsonObject) -> bytes:
 def _goes_on(before: Bodied, after: Bodied) -> bool:
     earlier, later = before.request["messages"], after.request["messages"]
     is_same = before.name.rpartition("-")[0] == after.name.rpartition("-")[0] and before.path == after.path
-    return is_same and before.status == 200 and len(later) == len(earlier) + 2
+    is_more = len(later) == len(earlier) + 2 or (len(later) > len(earlier) and later[: len(earlier)] == earlier)
+    return is_same and before.status == 200 and is_more
 
 
 def _is_cut(one: Bodied) -> bool:

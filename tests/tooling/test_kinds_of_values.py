@@ -92,7 +92,7 @@ def test_a_value_of_a_wrong_kind_is_refused_with_the_name_of_the_option(place: s
 
 
 @pytest.mark.row("H21")
-@pytest.mark.parametrize("dialect", ["anthropic", "gemini", "openai", "azure", "bedrock", "vertex"])
+@pytest.mark.parametrize("dialect", ["anthropic", "gemini", "openai", "azure", "bedrock", "vertex", "cohere"])
 @pytest.mark.parametrize("option", ["api_key", "headers", "options"])
 def test_every_dialect_refuses_such_values(dialect: str, option: str) -> None:
     with pytest.raises(ConfigurationError, match=option):

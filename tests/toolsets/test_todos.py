@@ -158,7 +158,7 @@ async def test_the_list_goes_with_its_session_into_another_process_a_fork_and_ba
         assert session.state.facts.values["todos"] == [OPEN]
 
 
-@pytest.mark.parametrize("dialect", ["openai-chat", "openai", "anthropic", "bedrock", "gemini"])
+@pytest.mark.parametrize("dialect", ["openai-chat", "openai", "anthropic", "bedrock", "gemini", "cohere"])
 async def test_the_list_and_its_reminder_are_accepted_over_every_dialect(dialect: str) -> None:
     turns = [call("todo", items=[OPEN]), *looks(11), text("Done.")]
     async with MockProvider(turns) as mock:

@@ -32,7 +32,7 @@ from treadle.tools.effects import effect_from
 
 __all__ = ["DIALECTS", "ToolFinding", "check_tools", "load_tool_examples"]
 
-DIALECTS = ("openai-chat", "openai", "anthropic", "gemini", "bedrock")
+DIALECTS = ("openai-chat", "openai", "anthropic", "gemini", "bedrock", "cohere")
 """The dialects whose rules tools are held to, as models are named."""
 
 _MOST_BYTES = 64 * 1024 * 1024

@@ -3,6 +3,7 @@
 from treadle.mock.dialects.answers import Refusal
 from treadle.mock.dialects.anthropic.pairing import check_anthropic_history
 from treadle.mock.dialects.bedrock.pairing import check_converse_history
+from treadle.mock.dialects.cohere.pairing import check_cohere_history
 from treadle.mock.dialects.gemini.pairing import check_gemini_history
 from treadle.mock.dialects.openai_chat.pairing import check_chat_history
 from treadle.mock.dialects.openai_responses.pairing import check_responses_history
@@ -23,6 +24,7 @@ __all__ = [
     "call",
     "check_anthropic_history",
     "check_chat_history",
+    "check_cohere_history",
     "check_converse_history",
     "check_gemini_history",
     "check_responses_history",

@@ -141,6 +141,13 @@ VENDORS: Mapping[str, Vendor] = {
         key_variable="GEMINI_API_KEY",
         other_key_variable="GOOGLE_API_KEY",
     ),
+    "cohere": Vendor(
+        adapter="treadle.providers.cohere:Cohere",
+        address="https://api.cohere.com/v2",
+        address_variable="COHERE_BASE_URL",
+        key_variable="COHERE_API_KEY",
+        other_key_variable="CO_API_KEY",
+    ),
     **_cloud("azure", _CHAT, door="azure:chat_door", key_variables=_AZURE_KEYS, options={"strict_tools": True}),
     **_cloud(
         "azure-responses",

@@ -20,6 +20,7 @@ from treadle.mock.dialects.answers import Dialect, Refusal
 from treadle.mock.dialects.anthropic.clouds import claude_dialects
 from treadle.mock.dialects.anthropic.dialect import AnthropicMessages
 from treadle.mock.dialects.bedrock.dialect import converse_dialects
+from treadle.mock.dialects.cohere.dialect import CohereChat
 from treadle.mock.dialects.gemini.dialect import gemini_dialects
 from treadle.mock.dialects.openai_chat.dialect import ChatCompletions
 from treadle.mock.dialects.openai_responses.dialect import Responses
@@ -74,6 +75,7 @@ class MockProvider:
             *claude_dialects(),
             *gemini_dialects(),
             *converse_dialects(),
+            CohereChat(),
         ]
         self._vendor = Vendor(script, dialects=dialects, api_key=api_key)
         self._host = _loopback(host)

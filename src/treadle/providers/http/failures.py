@@ -30,6 +30,9 @@ _LASTING = frozenset({501, 505})
 _OVERFLOW_STATUSES = frozenset({None, 400, 413, 422, 500})
 _POLICY_STATUSES = frozenset({None, 400, 403, 422})
 
+_BLOCKED = 498
+"""Cohere's status for words of its deny list, in a request or an answer."""
+
 _OVERFLOW = re.compile(
     "context_length_exceeded|exceed_context_size|model_max_prompt_tokens_exceeded|(maximum|max) context|context (length|window|size|limit)"
     "|prompt (is )?too long|maximum prompt length|too many (input )?tokens(?! per|, please wait)|inputs? (is |tokens )?too long|input token count|range of input length"
@@ -38,7 +41,9 @@ _OVERFLOW = re.compile(
     re.IGNORECASE,
 )
 _OUT_OF_MONEY = re.compile(
-    "insufficient_quota|billing_hard_limit|billing_not_active|billing_error|insufficient_credits", re.IGNORECASE
+    "insufficient_quota|billing_hard_limit|billing_not_active|billing_error|insufficient_credits"
+    "|limited to [0-9,]+ API calls ?/ ?month",
+    re.IGNORECASE,
 )
 _BAD_KEY = re.compile("api[ _]key[ _](not[ _]valid|invalid|expired|not[ _]found)", re.IGNORECASE)
 """What Gemini says with status 400, where others say 401."""
@@ -161,6 +166,8 @@ def _may_pass(status: int | None, code: str) -> bool:
 
 
 def _is_policy(status: int | None, code: str, message: str) -> bool:
+    if status == _BLOCKED:
+        return True
     is_said = _POLICY_CODE.search(code) or _POLICY_WORDS.search(message)
     return status in _POLICY_STATUSES and is_said is not None
 

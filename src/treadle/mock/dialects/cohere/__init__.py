@@ -1,0 +1,1 @@
+"""The mock's side of the Cohere dialect."""

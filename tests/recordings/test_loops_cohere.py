@@ -1,0 +1,184 @@
+"""Recorded traffic of Cohere's Chat, version 2: read whole and cut at every byte, and played again."""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from _dialects import Bodied, Conversation, exchanges, loops
+from _oracle_cohere import answer_of, stretch
+from _replay import play
+
+from treadle import resolve_model
+from treadle.errors import ContextOverflow, IncompleteStream
+from treadle.messages import Finish, Part, Text, Thinking, ToolCall, Usage, user_message
+from treadle.mock.dialects.cohere.dialect import cohere_events
+from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta
+from treadle.providers.cohere.response import CohereResponse
+from treadle.providers.http.sse import SseReader
+from treadle.testing import MockProvider, Turn
+from treadle.tools import JsonObject
+
+FORMS = pytest.mark.parametrize("in_other_form", [False, True], ids=["as-recorded", "synthetic-other-form"])
+RECORDED = exchanges("cohere", "messages")
+STREAMED = [one for one in RECORDED if isinstance(one, Bodied) and one.is_stream]
+MAX_CUTS = 500
+"""Places at which one stream is cut in two; a longer one is cut at every second byte, or third. Byte by byte all are."""
+
+
+def played_loops() -> list[Any]:
+    """Return the conversations that were answered."""
+    found = loops("cohere", "messages")
+    return [one for one in found if not isinstance(one, Conversation) or one.exchanges[-1].status == 200]
+
+
+# --- loops -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("P-COHERE", "W03")
+@FORMS
+@pytest.mark.parametrize("loop", played_loops(), ids=str)
+async def test_a_recorded_loop_goes_as_recorded(loop: Conversation, in_other_form: bool) -> None:
+    played = await play(stretch(loop, in_other_form=in_other_form))
+
+    played.check()
+    assert {one.path for one in played.requests} == {"/v1/chat"}
+
+
+@pytest.mark.row("P-COHERE")
+@pytest.mark.parametrize("loop", played_loops(), ids=str)
+async def test_what_the_model_said_goes_back_as_it_came(loop: Conversation) -> None:
+    """Plan, thinking, calls and citations stand in the next request; but for blocks without words, which are left out."""
+    played = await play(stretch(loop))
+
+    for one, (_, after) in zip(loop.exchanges, pairwise(played.requests), strict=False):
+        said = [message for message in after.body["messages"] if message["role"] == "assistant"]
+        assert without_defaults(said[-1]) == without_defaults(answer_of(one)["message"])
+
+
+def without_defaults(message: JsonObject) -> JsonObject:
+    calls = [
+        {**call, "function": {**call["function"], "arguments": call["function"]["arguments"] or "{}"}}
+        for call in message.get("tool_calls", ())
+    ]
+    return {**message, **({"tool_calls": calls} if calls else {})}
+
+
+# --- each answer -----------------------------------------------------------------------------------------------------
+
+
+async def heard(one: Bodied) -> list[ModelPart]:
+    """Send a request to a server that answers with the recorded bytes."""
+    async with MockProvider([Turn(status=one.status, body=one.content)]) as provider:
+        model = resolve_model(
+            f"cohere:{one.model}", base_url=provider.base_url, api_key="k", stream=one.request["stream"]
+        )
+        return [part async for part in model.stream(ModelRequest(messages=(user_message("go"),)))]
+
+
+@pytest.mark.row("P-COHERE")
+@pytest.mark.parametrize("one", RECORDED, ids=str)
+async def test_each_recorded_answer_is_what_an_independent_reader_makes_of_it(one: Bodied) -> None:
+    if one.status != 200:
+        with pytest.raises(ContextOverflow, match="too many tokens"):
+            await heard(one)
+        return
+    answer = answer_of(one)
+    parts = await heard(one)
+
+    end = parts[-1]
+    assert isinstance(end, ModelEnd)
+    message = answer["message"]
+    plan = [{"tool_plan": message["tool_plan"]}] if message.get("tool_plan") else []
+    assert list(map(as_wire, end.parts)) == [
+        *plan,
+        *message.get("content", ()),
+        *map(as_call, message.get("tool_calls", ())),
+    ]
+    assert cited_in(end) == message.get("citations", [])
+    assert end.finish is {"COMPLETE": Finish.STOP, "TOOL_CALL": Finish.CALLS}[answer["finish_reason"]]
+    assert end.finish_reason == answer["finish_reason"]
+    assert end.usage == usage_of(answer["usage"])
+    assert said_in(parts, TextDelta) == "".join(part.text for part in end.parts if isinstance(part, Text))
+    assert said_in(parts, ThinkingDelta) == "".join(part.text for part in end.parts if isinstance(part, Thinking))
+    calls = [part for part in end.parts if isinstance(part, ToolCall)]
+    assert [part.call for part in parts if isinstance(part, CallReady)] == calls
+
+
+def as_wire(part: Part) -> JsonObject:
+    match part:
+        case Text() if part.text.startswith(("I will", "I'm going")):
+            return {"tool_plan": part.text}
+        case Text():
+            return {"type": "text", "text": part.text}
+        case Thinking():
+            return {"type": "thinking", "thinking": part.text}
+        case ToolCall():
+            return {"id": part.id, "name": part.name, "arguments": json.loads(part.arguments)}
+    raise AssertionError(part)
+
+
+def as_call(call: JsonObject) -> JsonObject:
+    function = call["function"]
+    return {"id": call["id"], "name": function["name"], "arguments": json.loads(function["arguments"] or "{}")}
+
+
+def cited_in(end: ModelEnd) -> list[Any]:
+    texts = [part for part in end.parts if isinstance(part, Text) and part.signature]
+    return [cited for text in texts for cited in json.loads(text.signature or "")["citations"]]
+
+
+def said_in(parts: list[ModelPart], kind: type[TextDelta] | type[ThinkingDelta]) -> str:
+    return "".join(part.text for part in parts if isinstance(part, kind))
+
+
+def usage_of(usage: JsonObject) -> Usage:
+    counts = usage["tokens"]
+    return Usage(
+        input_tokens=counts["input_tokens"],
+        output_tokens=counts["output_tokens"],
+        cached_input_tokens=usage["cached_tokens"],
+        reasoning_tokens=counts.get("reasoning_tokens", 0),
+    )
+
+
+# --- cut at every byte -----------------------------------------------------------------------------------------------
+
+
+def read(*pieces: bytes) -> list[Any]:
+    """Return what a response makes of a stream that comes in these pieces."""
+    reader, response = SseReader(), CohereResponse({})
+    parts = [part for piece in pieces for data in reader.feed(piece) for part in response.add(data)]
+    return [*parts, response.is_whole, response.end()]
+
+
+def cuts(content: bytes) -> range:
+    return range(0, len(content) + 1, 1 + len(content) // MAX_CUTS)
+
+
+@pytest.mark.row("P-COHERE")
+@pytest.mark.parametrize("one", STREAMED, ids=str)
+def test_a_stream_that_is_cut_at_any_byte_says_the_same(one: Bodied) -> None:
+    whole = read(one.content)
+
+    assert whole[-2]
+    assert all(read(one.content[:at], one.content[at:]) == whole for at in cuts(one.content))
+    assert read(*(one.content[at : at + 1] for at in range(len(one.content)))) == whole
+
+
+@pytest.mark.row("P-COHERE")
+@pytest.mark.parametrize("one", STREAMED, ids=str)
+def test_a_stream_that_ends_early_is_whole_only_after_its_end(one: Bodied) -> None:
+    last = one.content.index(b"\n\n", one.content.index(b"event: message-end")) + 2
+
+    near = [*cuts(one.content), *range(last - 3, last + 4), len(one.content)]
+    assert all(read(one.content[:at])[-2] is (at >= last) for at in near)
+
+
+@pytest.mark.row("P-COHERE")
+async def test_a_stream_without_its_end_is_incomplete() -> None:
+    events = cohere_events({"message": {"content": [{"type": "text", "text": "Hello"}]}})
+    async with MockProvider([Turn(body=events)]) as provider:
+        model = resolve_model("cohere:m", base_url=provider.base_url, api_key="k")
+        with pytest.raises(IncompleteStream):
+            [part async for part in model.stream(ModelRequest(messages=(user_message("go"),)))]
