@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import griffe
 import msgspec
 import pytest
+from typing_extensions import is_protocol
 
 import treadle
 from house import PACKAGE, PROJECT, all_names, module_name
@@ -105,6 +106,23 @@ def test_a_structs_signature_shows_each_field_that_its_constructor_takes():
 
     assert len(structs) > 50
     assert [name for name in structs if shown_constructor(name) != real_constructor(name)] == []
+
+
+@pytest.mark.row("M-REFERENCE")
+def test_help_shows_the_options_of_each_class_and_function_that_people_call():
+    """A name with a bare `**options` completes nothing in an editor."""
+    hidden = []
+    for name in treadle.__all__:
+        one = getattr(treadle, name)
+        if inspect.isfunction(one) or (
+            inspect.isclass(one) and not issubclass(one, Exception) and not is_protocol(one)
+        ):
+            kinds = {parameter.kind for parameter in inspect.signature(one).parameters.values()}
+            if inspect.Parameter.VAR_KEYWORD in kinds:
+                hidden.append(name)
+
+    assert hidden == []
+    assert list(inspect.signature(Agent).parameters) == list(inspect.signature(Agent.__init__).parameters)[1:]
 
 
 def face() -> set[str]:

@@ -181,6 +181,9 @@ class Agent(Generic[Deps, Output]):
             **checked_lists(subscribers, interceptors, hooks, required),
         )
 
+    if not TYPE_CHECKING:
+        __new__.__wrapped__ = __init__  # help() and editors show its options
+
     async def run(
         self,
         task: str | Message,
