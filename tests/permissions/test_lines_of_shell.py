@@ -192,3 +192,25 @@ async def test_the_folder_of_the_last_command_counts(root: Path):
 def test_a_rule_that_says_nothing_clear_is_refused(rule: str):
     with pytest.raises(ConfigurationError):
         allow(rule)
+
+
+@pytest.mark.row("P07")
+@pytest.mark.parametrize(
+    ("command", "becomes"),
+    [
+        ("sort a.txt", "ran"),
+        ("sort secrets/key", "ran"),
+        ("sort -o secrets/key a.txt", "denied"),
+        ("sort -rosecrets/key a.txt", "denied"),
+        ("sort --outp=alias/key a.txt", "denied"),
+        ("tree -o secrets/key", "denied"),
+        ("git diff --output secrets/key", "denied"),
+        ("find a.txt -fprintf secrets/key x", "denied"),
+        ("uniq a.txt secrets/key", "denied"),
+    ],
+)
+async def test_a_reader_with_an_option_that_writes_may_write_every_path_that_it_names(
+    command: str, becomes: str, root: Path
+) -> None:
+    assert await outcome(command, root, rules=["shell"], denied=["write(path=secrets/*)"]) == becomes
+    assert (root / "secrets/key").read_text() == "canary"

@@ -155,6 +155,15 @@ LINES = [
     "touch .gi''t/hooks/$X",
     'python -c \'open(".bashrc", "w")\'',
     "touch link/x",
+    "sort -o .git/hooks/x a",
+    "sort -no.git/hooks/x a",
+    "sort --outp=link/x a",
+    "tree -o .git/hooks/x",
+    "find . -maxdepth 0 -fprintf .git/hooks/x y",
+    "git diff --output=.git/hooks/x",
+    "git diff --output .git/hooks/x",
+    "mv -t.git/hooks x",
+    "file -C -m .git/hooks/x",
 ]
 
 

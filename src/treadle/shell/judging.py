@@ -191,7 +191,9 @@ def _paths(one: Invocation) -> list[Touched]:
     arguments = one.arguments[1 if one.program in SUBCOMMANDS else 0 :]
     goes_deep = known.recursive is None or any(_has_option(argument, known.recursive) for argument in arguments)
     extent = "tree" if goes_deep else known.folder
-    is_read, seen = known.reads_only, 0
+    # With an option that may write, nobody says which of its paths it writes.
+    is_read = known.reads_only and not any(_is_risky(argument, known) for argument in _options(one))
+    seen = 0
     named: list[tuple[str, str, bool]] = []
     has_text = known.operands == "first_text" and not any(_has_option(one, known.texts) for one in arguments)
     is_over = may_be_value = False
@@ -199,7 +201,7 @@ def _paths(one: Invocation) -> list[Touched]:
         is_option = argument.startswith("-") and argument != "-" and not is_over
         is_over = is_over or argument == "--"
         if is_option:
-            texts = _values(argument, is_known=known is not _UNKNOWN)
+            texts = _values(argument, known)
             may_be_value = not _is_flag(argument, known.flags)
         else:
             seen += 1
@@ -283,12 +285,18 @@ def _operand(argument: str) -> list[str]:
     return [argument, *_tails(argument)]
 
 
-def _values(argument: str, *, is_known: bool) -> list[str]:
-    """Return the paths that an option may carry: `--to=../x`, `--to=x`, `-I/usr`, `-o../x`, and `-ox` of a program that is not known."""
+def _values(argument: str, known: Program) -> list[str]:
+    """Return the paths that an option may carry: `--to=../x`, `--to=x`, `-I/usr`, `-o../x`, and `-ox` of a program that is not known.
+
+    Behind a letter that may write, in a group too (`-no.git/x`), what follows is one in any case.
+    """
     starts = [at for at in (argument.find("/"), argument.find("..")) if at > 0]
     is_short = not argument.startswith("--")
-    found = [argument[2:]] if is_short and (starts or not is_known) else []
+    found = [argument[2:]] if is_short and (starts or known is _UNKNOWN) else []
     found += [argument[min(starts) :]] if starts else []
+    if is_short and known.style == "gnu":
+        letters = {risky[1] for risky in known.risky if len(risky) == len("-x")}
+        found += [argument[at + 1 :] for at, letter in enumerate(argument[:_MAX_TAILS]) if at and letter in letters]
     return [text for text in (*found, *_tails(argument)) if text]
 
 
