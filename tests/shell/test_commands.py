@@ -96,6 +96,8 @@ def test_paths_are_taken_out_of_arguments_options_and_redirections(source: str, 
         "env ls", "timeout 5 ls", "xargs ls", "sudo ls", "bash -c ls", "sh x", "python x.py", "python3.11 -c pass", "/usr/bin/perl x",
         "awk 1 x", "sed e", "vim x", "less x", "man ls", "make test", "curl x", "ssh host ls", "docker run x", "tar xf x", ". x", "source x",
         "eval ls", "exec ls", "command ls", "busybox rm x", "npx x", "uvx x", "git clone x", "git rebase x", "git config a b",
+        "diff -l a b", "diff --paginate a b", "md5sum -c l", "jq -n 'import \"./s\" as $d; $d'", "git tag -s v", "git tag -v v", "git commit -S",
+        "git merge --gpg-sign x", "git pull -S", "git push --signed", "test -v 'a[$(id)]'", "rename 's/a/b/' x", "gnuplot x",
     ],
 )  # fmt: skip
 def test_what_starts_others_or_has_an_option_that_writes_is_a_risk(source: str):

@@ -64,7 +64,45 @@ HIDDEN = [
     "ssh localhost 'rm x'",
     "echo 'rm x' | at now",
     "\u0072\u200dm x",
+    "sed 's/a/b/w x/g' f",
+    "sed 's/a/id/e;s/x/y/' f",
+    "sed -n '/[/p;s/]/e;a/' f",
+    "sed 's/[/]/g;s/e;s/a/b/' f",
+    'awk -F : \'BEGIN { system("r" "m x") }\'',
+    "awk 'BEGIN { print 1 >= 2 > (\"x\") }'",
+    'awk \'BEGIN { ARGV[1] = "s" "/k"; ARGC = 2 } 1\'',
+    "awk '@load \"x\"' f",
+    "let 'a[$(rm x)]=1'",
+    "read y <<'E'\na[$(rm x)]\nE\nlet y",
+    "test -v 'a[$(rm x)]'",
+    "[ -v 'a[`rm x`]' ]",
+    "unset 'a[$(rm x)]'",
+    "printf -v 'a[$(rm x)]' y",
+    "wait -n -p 'a[$(rm x)]'",
+    "make 'X:=$(shell rm x)'",
+    "php -R 'unlink(\"x\");'",
+    "tar -F 'r''m x' -cM x",
+    "rename 'unlink(\"x\")' f",
+    "git rebase -x '$(echo rm) x'",
+    "git filter-branch --tree-filter 'r\"\"m x'",
+    "git submodule foreach 'r\"\"m x'",
+    "git unknown-alias x",
+    "fc -s rm=x",
+    "hyperfine '$(echo rm) x'",
 ]
+
+STARTED = [
+    "faketime x rm x", "perf stat rm x", "hyperfine 'rm x'", "./run rm x", "cargo run rm x", "npm x rm x", "setfoo -- /bin/rm x",
+    "hyperfine 'cd y && rm x'", "a-wrapper --with b-wrapper rm x", "eatmydata rm x", "mytool 'sudo rm x'",
+]  # fmt: skip
+"""Programs that are not known, and may start what they are given."""
+
+LISTED = [
+    "wc --files0-from=l", "tar -cf o -T l", "tar -cf o --files-from l", "md5sum -c l", "sha256sum --check l", "cpio -o", "zip o.zip -@",
+    "rsync --files-from=l . o", "jq -n 'import \"./s/k\" as $d; $d'", "file -f l", "git archive HEAD", "git bundle create o HEAD",
+    "git format-patch -1 --stdout", "git diff-index -p HEAD", "git worktree add w", "find -files0-from l -name x", "find -files0-from l -delete",
+]  # fmt: skip
+"""What reads files that no word names."""
 
 PLAIN = [
     "ls",
@@ -83,6 +121,14 @@ PLAIN = [
     "eval ls",
     "env A=1 ls",
     "grep -e sh f",
+    "sed -n '/[a-z]/p' f",
+    "sed -E 's/[0-9]+/n/g;s,a,b,' f",
+    "awk -F '|' '$1 >= 5 && $2 > 3 {print $1}' f",
+    "jq .imports f",
+    "git clone x y",
+    "git apply p",
+    "mytool 'some words' --into=x",
+    "test -f x",
 ]
 
 
@@ -115,6 +161,34 @@ async def test_so_it_is_where_a_path_is_denied(tmp_path, command):
     rules = first_of(deny("read(path=s/**)"), allow("shell"))
 
     assert (await ends_as(command, tmp_path, policy=rules))[0] in ("asked", "denied")
+
+
+@pytest.mark.row("P15")
+@pytest.mark.parametrize("command", STARTED)
+async def test_what_an_unknown_program_may_start_is_asked_about(tmp_path, command):
+    rules = first_of(deny("shell(rm:*)"), allow("shell"))
+
+    assert (await ends_as(command, tmp_path, policy=rules))[0] == "asked"
+    assert (await ends_as(command, tmp_path, policy=deny("shell(rm:*)"), mode="bypass"))[0] == "asked"
+
+
+@pytest.mark.parametrize(
+    "command", ["mytool rmdir x", "touch rm", "echo rm x", "git commit -m 'rm x'", "mytool --rm x", "grep -r rm ."]
+)
+async def test_a_word_that_nothing_would_start_is_not_asked_about(tmp_path, command):
+    rules = first_of(deny("shell(rm:*)"), allow("shell"))
+
+    assert (await ends_as(command, tmp_path, policy=rules))[0] == "ok"
+
+
+@pytest.mark.parametrize("command", LISTED)
+async def test_what_reads_files_that_no_word_names_is_not_allowed_beside_a_denied_path(tmp_path, command):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "k").write_text("secret")
+    rules = first_of(deny("read(path=s/**)"), allow("shell"))
+
+    assert (await ends_as(command, tmp_path, policy=rules))[0] in ("asked", "denied")
+    assert (await ends_as(command, tmp_path, policy=deny("read(path=s/**)"), mode="bypass"))[0] in ("asked", "denied")
 
 
 @pytest.mark.parametrize("command", PLAIN)

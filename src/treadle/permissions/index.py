@@ -7,6 +7,7 @@ import msgspec
 from treadle.permissions.lines import FILE_TOOLS, JudgedLine, pattern_of
 from treadle.permissions.names import Linked, NameIndex
 from treadle.permissions.rules import Rule, Subjects, as_text, beginnings, spellings
+from treadle.shell.parsed import Invocation
 from treadle.shell.programs import program_name
 from treadle.shell.rules import FOREIGN_NAMES, CommandPattern
 from treadle.tools import CheckedCall, Subject
@@ -65,9 +66,19 @@ class RuleIndex:
     def patterns(self, call: CheckedCall, line: JudgedLine) -> list[tuple[str, CommandPattern]]:
         """Return the patterns on commands that may allow a command of a line, each with the text of its rule."""
         commands = self._of_commands()
-        rules = (self._rules[at] for at in sorted(commands.on_programs(line)))
+        rules = (self._rules[at] for at in sorted(commands.on_programs(line.line.invocations)))
         named = [rule for rule in rules if rule.pattern is not None and rule.names(call.name)]
         return [(rule.text, found) for rule in named if (found := pattern_of(rule.pattern or "")) is not None]
+
+    def possible(self, call: CheckedCall, line: JudgedLine) -> tuple[Rule, str] | None:
+        """Return a rule that means what a program which is not known may start, and why; None where none does."""
+        for at in sorted(self._of_commands().on_programs(line.line.possible)):
+            rule = self._rules[at]
+            pattern = pattern_of(rule.pattern or "") if rule.is_about_commands(call) else None
+            found = None if pattern is None else line.possible_for(pattern)
+            if found is not None:
+                return rule, f"`{found.via[-1]}` is not known, and may start `{found.program}`."
+        return None
 
     def unsearched(self, seen: "Seen") -> Rule | None:
         """Return a rule of which nobody can say whether it applies to a file with several names; None where all were found."""
@@ -177,14 +188,14 @@ class _Commands:
         self._paths = paths
         self._names = NameIndex(paths)
 
-    def on_programs(self, line: JudgedLine) -> list[int]:
+    def on_programs(self, invocations: Sequence[Invocation]) -> list[int]:
         names: set[str] = set()
-        for one in line.line.invocations:
+        for one in invocations:
             names |= {one.program, program_name(one.program), one.program.rpartition("/")[2]}
         return [*(at for name in names for at in self._by_program.get(name, ())), *self._others]
 
     def about(self, line: JudgedLine, seen: Seen) -> set[int]:
-        found = set(self.on_programs(line))
+        found = set(self.on_programs(line.line.invocations))
         if self._paths:
             for one in line.reached:
                 places = self._names.meaning(one.subject, "", seen.linked)

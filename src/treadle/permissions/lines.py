@@ -13,7 +13,7 @@ import msgspec
 from treadle.canonical import copied
 from treadle.errors import ConfigurationError
 from treadle.shell.judging import analyse
-from treadle.shell.parsed import Doubt, Line, Touched
+from treadle.shell.parsed import Doubt, Invocation, Line, Touched
 from treadle.shell.rules import CommandPattern
 from treadle.shell.sweeping import swept
 from treadle.tools import CheckedCall, JsonObject, Place, ShellLine, Subject
@@ -92,6 +92,10 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
     def found_by(self, pattern: CommandPattern) -> bool:
         """Whether a pattern that forbids or asks finds a command of the line, also behind a wrapper or in a text."""
         return any(pattern.forbids(one) for one in self.line.invocations)
+
+    def possible_for(self, pattern: CommandPattern) -> Invocation | None:
+        """Return what a program that is not known may start, where a pattern finds it."""
+        return next((one for one in self.line.possible if pattern.forbids(one)), None)
 
 
 def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:

@@ -84,9 +84,14 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
                 return self._says(rule.text)
         if (rule_in_doubt := self.index.unsearched(seen)) is not None:
             return self._cannot_say(rule_in_doubt, _SEVERAL_NAMES)
-        if line is None or loosens or line.is_decided:
-            return None
-        about = self.index.about_lines(call)
+        return None if line is None or loosens else self._in_doubt(call, line)
+
+    def _in_doubt(self, call: CheckedCall, line: JudgedLine) -> Decision | None:
+        """Ask about a line that may start what the rules forbid, where nobody can say whether it does."""
+        assert self.index is not None
+        if (possible := self.index.possible(call, line)) is not None:
+            return self._cannot_say(*possible)
+        about = None if line.is_decided else self.index.about_lines(call)
         return None if about is None else self._cannot_say(about, line.undecided)
 
     def _says(self, rules: str) -> Decision:

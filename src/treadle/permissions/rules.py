@@ -122,6 +122,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             return own == "shell"
         return own == "read" and call.name == "grep" and (self.glob or self.pattern) is not None
 
+    def is_about_commands(self, call: CheckedCall) -> bool:
+        """Whether the rule is a pattern on the commands of a call."""
+        return self.pattern is not None and (self.names(call.name) or self._means_as_well(call))
+
     def is_about_lines(self, call: CheckedCall) -> bool:
         """Whether the rule may apply to a line of shell, for what it starts or touches."""
         if (self.names(call.name) or self._means_as_well(call)) and (self.pattern or self.glob) is not None:
@@ -133,7 +137,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     def finds(self, line: JudgedLine, call: CheckedCall) -> bool:
         """Whether a rule that forbids or asks applies to a line of shell: to a command of it, or to a path that it touches."""
-        if (self.names(call.name) or self._means_as_well(call)) and self.pattern is not None:
+        if self.is_about_commands(call) and self.pattern is not None:
             pattern = pattern_of(self.pattern)
             return pattern is None or line.found_by(pattern)
         glob = self.glob if self.key == "path" else self.pattern

@@ -7,18 +7,38 @@ import re
 from collections.abc import Callable, Sequence
 
 from treadle.shell.parsed import Invocation
-from treadle.shell.programs import INTERPRETERS, OPAQUE, READABLE_SHELLS, RUNNING_OPTIONS, SHELLS, TEXT_PROGRAMS
+from treadle.shell.programs import (
+    EVALUATING,
+    INTERPRETERS,
+    LISTED,
+    LISTING_OPTIONS,
+    OPAQUE,
+    PLAIN_GIT,
+    READABLE_SHELLS,
+    RUNNING_OPTIONS,
+    SHELLS,
+    TEXT_PROGRAMS,
+    is_known,
+)
 
-__all__ = ["hides"]
+__all__ = ["LOADING", "hides"]
 
 _INLINE = frozenset(
     "-c -e -E -p -r -x -i -m -S -s --eval --print --exec --execute --command --run --source --expression".split()
 )
 """Options of interpreters with which a text is carried out, or more is read than the words say."""
 _MODULES = frozenset({"-m"})
-_HARMLESS_SED = re.compile(r"([0-9$,]*[pdq]|/[^/\\]*/[pd]|s([/|#,])[^\\]*?\2[^\\]*?\2[gIip0-9]*)( *; *|$)")
-_HARMLESS_AWK = re.compile(r"[^|&`]*")
-_AWK_STARTS = ("system", "getline", "@", "print >", "printf >", "-f")
+_PART = r"(?:\[[^\]\\\[/|#,\n]+\]|(?!\2)[^\\\[\n])*"
+"""Text between the signs of a `s` of sed. A set of characters may hold such a sign, which does not end it: then nothing is harmless."""
+_HARMLESS_SED = re.compile(
+    rf"([0-9$,]*[pdq]|/(?:\[[^\]\\\[/\n]+\]|[^/\\\[\n])*/[pd]|s([/|#,]){_PART}\2{_PART}\2[gIip0-9]*)( *; *|$)"
+)
+_HARMLESS_AWK = re.compile(r"[^|&`@]*(?:&&[^|&`@]+)*")
+_AWK_STARTS = re.compile(r"system|getline|ARGV|ARGC|print(?:[^>]|>=)*>(?!=)")
+"""What starts a program, reads a file that no word names, or writes one."""
+LOADING = re.compile(r"\b(import|include)\b")
+"""How a program of jq reads a file."""
+_PLAIN_WORD = re.compile(r"[\w./:=@%+,^~-]*")
 
 
 def hides(one: Invocation, name: str, is_decided: Callable[[str], bool]) -> str | None:
@@ -28,7 +48,7 @@ def hides(one: Invocation, name: str, is_decided: Callable[[str], bool]) -> str 
         name: The plain name of its program.
         is_decided: Whether a line of shell is understood, and hides nothing.
     """
-    for look in (_hides_as_shell, _hides_as_program, _hides_in_options):
+    for look in (_hides_as_shell, _hides_as_program, _hides_as_git, _hides_files, _hides_in_options, _hides_in_words):
         if (reason := look(one, name, is_decided)) is not None:
             return reason
     return None
@@ -49,9 +69,45 @@ def _hides_as_program(one: Invocation, name: str, _: Callable[[str], bool]) -> s
         return f"`{name}` starts what its input, its settings or its joined words say."
     if name in TEXT_PROGRAMS:
         return _hides_in_text(one, name)
-    if name in INTERPRETERS and name not in SHELLS and _has_program(one.arguments):
+    is_interpreter = name in INTERPRETERS and name not in SHELLS
+    if is_interpreter and (_has_program(one.arguments) or not all(map(_PLAIN_WORD.fullmatch, one.arguments))):
         return f"`{name}` carries out a program that is not read here."
     return None
+
+
+def _hides_as_git(one: Invocation, name: str, _: Callable[[str], bool]) -> str | None:
+    """A subcommand that is not known may be an alias, or carry out a text: `git rebase -x`, `git bisect run`."""
+    words = [word for word in one.arguments if not word.startswith("-")]
+    if name != "git" or not words or words[0] in PLAIN_GIT:
+        return None
+    return f"`git {words[0]}` may start what its settings or its arguments say."
+
+
+def _hides_files(one: Invocation, name: str, _: Callable[[str], bool]) -> str | None:
+    """What it reads stands in a file or in its input: a rule on a path finds no path."""
+    short = {"tar": "T", "bsdtar": "T", "gtar": "T", "zip": "@", "file": "f", "wget": "i"}.get(name, "")
+    if name.endswith("sum"):
+        short = "c"
+    is_listed = name in LISTED or any(_is_listing(word, short) for word in one.arguments)
+    is_listed = is_listed or (name == "jq" and any(LOADING.search(word) for word in one.arguments))
+    return f"`{name}` reads files whose names stand in a file, a program or its input." if is_listed else None
+
+
+def _is_listing(word: str, short: str) -> bool:
+    if word.startswith("--"):
+        name = word.partition("=")[0]
+        return name in LISTING_OPTIONS or (bool(short) and name == "--check")
+    return word in LISTING_OPTIONS or (word.startswith("-") and bool(short) and short in word[1:])
+
+
+def _hides_in_words(one: Invocation, name: str, is_decided: Callable[[str], bool]) -> str | None:
+    """A builtin carries out what stands in a subscript, in single quotes too; what an unknown program does with a text nobody knows."""
+    if name in EVALUATING and any("[" in word and set(word) & set("$`") for word in one.arguments):
+        return f"`{name}` evaluates a subscript, which may start programs."
+    if name in EVALUATING or is_known(one.program) or not _PLAIN_WORD.fullmatch(one.program):
+        return None
+    text = next((word for word in one.arguments if set(word) & set("$`") and not is_decided(word)), None)
+    return None if text is None else f"`{name}` may carry out a text that cannot be read here."
 
 
 def _hides_in_options(one: Invocation, name: str, _: Callable[[str], bool]) -> str | None:
@@ -108,8 +164,8 @@ def _hides_in_text(one: Invocation, name: str) -> str | None:
             return None
     else:
         is_plain = all(option.startswith("-F") for option in options)
-        text = scripts[0] if scripts else "|"
-        if is_plain and _HARMLESS_AWK.fullmatch(text) and not any(word in text for word in _AWK_STARTS):
+        texts = [word for before, word in zip(("", *one.arguments), one.arguments, strict=False) if before != "-F"]
+        if is_plain and all(_HARMLESS_AWK.fullmatch(text) and not _AWK_STARTS.search(text) for text in texts):
             return None
     return f"`{name}` carries out a program that may start others."
 

@@ -6,9 +6,19 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 
-from treadle.shell.hiding import hides
+from treadle.shell.hiding import LOADING, hides
 from treadle.shell.parsed import Doubt, Invocation, Line, Redirection, Touched
-from treadle.shell.programs import INTERPRETERS, PROGRAMS, SUBCOMMANDS, WRAPPERS, Program, program_name
+from treadle.shell.programs import (
+    EVALUATING,
+    INTERPRETERS,
+    PROGRAMS,
+    SHOWING_GIT,
+    SUBCOMMANDS,
+    WRAPPERS,
+    Program,
+    is_known,
+    program_name,
+)
 from treadle.shell.reading import MAX_COMMANDS, leads_up, read
 
 __all__ = ["analyse", "reads_only"]
@@ -51,6 +61,7 @@ def reads_only(line: Line) -> bool:
 
 def _judged(line: Line, *, depth: int) -> Line:
     invocations: list[Invocation] = []
+    possible: list[Invocation] = []
     within: list[Touched] = []
     doubts = list(line.doubts)
     for one in line.invocations:
@@ -60,6 +71,7 @@ def _judged(line: Line, *, depth: int) -> Line:
         inner, reached = _inner(judged, depth=depth) if judged.risks else ([], [])
         invocations += [judged, *inner]
         within += reached
+        possible += [] if is_known(one.program) else _inner(judged, depth=depth)[0]
     joined = next(
         (word for one in invocations for word in one.words if sum(map(word.count, _JOINING)) > _MAX_TAILS), None
     )
@@ -68,6 +80,8 @@ def _judged(line: Line, *, depth: int) -> Line:
     if len(invocations) > MAX_COMMANDS * MAX_COMMANDS:
         doubts.append(Doubt(reason="The line starts too many commands to be judged.", text=line.source[:80]))
         invocations = invocations[: MAX_COMMANDS * MAX_COMMANDS]
+    if len(possible) > MAX_COMMANDS * MAX_COMMANDS:
+        doubts.append(Doubt(reason="The line names too much that may be started to be judged.", text=line.source[:80]))
     outer = [one for one in invocations if not one.via]
     is_decided = partial(_is_decided, depth=depth)
     found = ((one, hides(one, program_name(one.program), is_decided)) for one in invocations)
@@ -82,6 +96,7 @@ def _judged(line: Line, *, depth: int) -> Line:
         invocations=tuple(invocations),
         redirections=line.redirections,
         touched=tuple(dict.fromkeys(touched)),
+        possible=tuple(possible[: MAX_COMMANDS * MAX_COMMANDS]),
         doubts=tuple(doubts),
         hidden=tuple(hidden),
         patterns=line.patterns,
@@ -114,6 +129,10 @@ def _risks(one: Invocation) -> list[str]:
     ]
     if name in ("git", "hg", "svn") and any("%G" in argument for argument in one.arguments):
         found.append("A format with `%G` starts the program that checks signatures.")
+    if name in EVALUATING and any("[" in argument and set(argument) & set("$`") for argument in one.arguments):
+        found.append(f"`{name}` evaluates a subscript, which may start programs.")
+    if name == "jq" and any(LOADING.search(argument) for argument in one.arguments):
+        found.append("`import` and `include` of jq read files that no word names.")
     return found
 
 
@@ -190,6 +209,7 @@ def _paths(one: Invocation) -> list[Touched]:
     _, known = _known(one)
     arguments = one.arguments[1 if one.program in SUBCOMMANDS else 0 :]
     goes_deep = known.recursive is None or any(_has_option(argument, known.recursive) for argument in arguments)
+    shows_all = program_name(one.program) == "git" and bool(SHOWING_GIT & set(one.arguments[:4]))
     extent = "tree" if goes_deep else known.folder
     # With an option that may write, nobody says which of its paths it writes.
     is_read = known.reads_only and not any(_is_risky(argument, known) for argument in _options(one))
@@ -211,8 +231,8 @@ def _paths(one: Invocation) -> list[Touched]:
         reads = is_read and not (known.max_operands is not None and not is_option and seen > known.max_operands)
         named += [(text, argument, reads) for text in texts]
     named += [(".git/config", one.text, False)] if _changes_settings(one) else []
-    if goes_deep and not _names_a_path(arguments, known):
-        named.append((".", one.text, is_read))
+    if shows_all or (goes_deep and not _names_a_path(arguments, known)):
+        named.append((".", one.text, is_read or shows_all))
     return [
         Touched(path=_join(at, text), access="read" if reads else "write", text=argument, extent=extent)
         for text, argument, reads in named

@@ -87,6 +87,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     doubts: tuple[Doubt, ...] = ()
     """What could not be analysed, in the order in which it was found. Empty: the line starts what `invocations` lists, and no more."""
 
+    possible: tuple[Invocation, ...] = ()
+    """What programs that are not known may start: each tail of their words, and each text among them."""
     hidden: tuple[Doubt, ...] = ()
     """Which commands may start others that `invocations` does not list: a shell that reads its input, `eval`, `xargs`, inline programs."""
     patterns: tuple[str, ...] = ()

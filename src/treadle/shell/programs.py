@@ -12,16 +12,22 @@ from typing import Any, Literal
 import msgspec
 
 __all__ = [
+    "EVALUATING",
     "INTERPRETERS",
+    "LISTED",
+    "LISTING_OPTIONS",
     "OPAQUE",
+    "PLAIN_GIT",
     "PROGRAMS",
     "READABLE_SHELLS",
     "RUNNING_OPTIONS",
     "SHELLS",
+    "SHOWING_GIT",
     "SUBCOMMANDS",
     "TEXT_PROGRAMS",
     "WRAPPERS",
     "Program",
+    "is_known",
     "program_name",
 ]
 
@@ -83,7 +89,7 @@ WRAPPERS = frozenset(
     parallel pdm pipenv pipx pkexec podman poetry prlimit proot pueue rlwrap rtx runcon runuser s6-setuidgid schroot script
     sem setarch setpriv setsid sg source sshpass ssh start-stop-daemon stdbuf strace su sudo systemd-nspawn systemd-run
     taskset tee-exec time timeout tini tmux toybox trap tsp unbuffer unshare uvx valgrind watch watchexec xargs xvfb-run yarnpkg
-    zsh-exec bunx at batch crontab screen nc ncat socat telnet . bind complete compgen enable hash alias mapfile readarray
+    zsh-exec bunx at batch crontab screen nc ncat socat telnet . bind complete compgen enable hash alias mapfile readarray fc let
     """.split()
 )
 """Programs and builtins that start what their arguments name, here or elsewhere."""
@@ -94,7 +100,8 @@ INTERPRETERS = frozenset(
     node nodejs deno bun ts-node tsx php lua luajit tclsh wish expect awk gawk mawk nawk original-awk osascript r rscript julia
     ghci runghc runhaskell scala groovy jshell java kotlin clojure bb guile racket sbcl ocaml swipl gdb lldb sqlite psql mysql
     mariadb mongosh redis-cli ed ex vi vim nvim view vimdiff emacs emacsclient nano pico joe less more most man info m4 dc bc
-    make gmake just task ninja cmake gcc cc clang sed gsed tar rsync scp sftp curl wget
+    make gmake just task ninja cmake gcc cc clang sed gsed tar rsync scp sftp curl wget rename prename file-rename perl-rename gnuplot
+    octave lftp ftp fzf pandoc
     """.split()
 )
 """Programs that carry out a text of their own: a script, a configuration, a program in an argument, or a transfer that these rules
@@ -108,17 +115,20 @@ OPAQUE = frozenset(
     """
     xargs parallel sem trap bind complete compgen enable alias hash mapfile readarray source . script at batch crontab screen tmux
     entr watch watchexec ssh sshpass su sg runuser newgrp pueue nc ncat socat telnet expect gdb lldb m4 dc ed ex vi vim nvim view
-    vimdiff emacs emacsclient sqlite
+    vimdiff emacs emacsclient sqlite fc let
     """.split()
 )
 """Programs that start what their input, their settings or their joined words say: their words do not name it."""
+EVALUATING = frozenset("test [ unset read wait printf getopts declare typeset local readonly export".split())
+"""Builtins that take names of variables: they carry out what stands in a subscript of one, such as `a[$(id)]`, in single quotes too."""
 TEXT_PROGRAMS = frozenset("sed gsed awk gawk mawk nawk original-awk".split())
 """Interpreters whose programs are short and stand in the line."""
 RUNNING_OPTIONS = frozenset(
     """
     --ext-diff --textconv --upload-pack --receive-pack --exec --exec-batch --open-files-in-pager --compress-program --filter
     --to-command --checkpoint-action --use-compress-program --rsh --rsync-path -toolexec -vettool --script-shell --unzip-command
-    -TT --pre --config-env --exec-path --pager --editor --shell-emulator --node-options --eval --config
+    -TT --pre --config-env --exec-path --pager --editor --shell-emulator --node-options --eval --config --tree-filter
+    --index-filter --msg-filter --env-filter --info-script --new-volume-script --preview --sendmail-cmd --extcmd
     """.split()
 )
 """Options that start a program, or read settings that may."""
@@ -152,6 +162,8 @@ _PATCH = """
     -p -u -U -c -m -L --patch --unified --cc --dd --remerge-diff --diff-merges --binary --patch-with-stat --patch-with-raw
 """.split()
 """Options with which git shows what stands in files, beside who changed them when."""
+_SIGNING = "-S --gpg-sign --verify-signatures"
+"""Options with which git starts the program that signs, or checks signatures."""
 _GIT_READERS = {
     "blame": _reader("--contents --textconv --help --ignore-revs-file -S"),
     "cat-file": _reader("--textconv --filters --help", recursive=None, revisions=True),
@@ -183,17 +195,31 @@ _GIT_WRITERS = {
     **dict.fromkeys("add checkout mv reset restore rm switch".split(), _program("--pathspec-from-file --help")),
     "stash": _program("--pathspec-from-file --help", recursive=["-p", "--patch"], revisions=True),
     **dict.fromkeys(
-        "branch tag notes reflog worktree symbolic-ref update-ref".split(), _program("--edit-description -e --help -F")
+        "branch notes reflog worktree symbolic-ref update-ref".split(), _program("--edit-description -e --help -F")
     ),
-    "commit": _program("-F --file -t --template --help -c -C -e --edit --pathspec-from-file"),
+    "tag": _program("--edit -e --help -F --file -s --sign -u --local-user -v --verify"),
+    "commit": _program(f"-F --file -t --template --help -c -C -e --edit --pathspec-from-file {_SIGNING}"),
     "fetch": _program("--upload-pack -u --negotiation-tip --recurse-submodules --help --server-option -o"),
-    "merge": _program("-s --strategy -X --help -F --file"),
-    "pull": _program("--upload-pack -s --strategy -X --rebase --help --recurse-submodules"),
-    "push": _program("--receive-pack --exec --help --recurse-submodules -o"),
-    "cherry-pick": _program("-e --edit -s --strategy -X --help"),
-    "revert": _program("-e --edit -s --strategy -X --help"),
+    "merge": _program(f"-s --strategy -X --help -F --file {_SIGNING}"),
+    "pull": _program(f"--upload-pack -s --strategy -X --rebase --help --recurse-submodules {_SIGNING}"),
+    "push": _program("--receive-pack --exec --help --recurse-submodules -o --signed"),
+    "cherry-pick": _program(f"-e --edit -s --strategy -X --help {_SIGNING}"),
+    "revert": _program(f"-e --edit -s --strategy -X --help {_SIGNING}"),
 }
 """Not here, so asked about: what runs commands or fetches settings (bisect, clone, config, difftool, filter-branch, rebase, submodule)."""
+
+PLAIN_GIT = frozenset(
+    {*_GIT_READERS, *_GIT_WRITERS}
+    | set(
+        """
+        apply am archive bundle check-attr check-ignore check-mailmap check-ref-format cherry clean clone commit-tree config diff-files
+        diff-index diff-tree format-patch fsck gc hash-object init interpret-trailers ls-remote maintenance merge-file merge-tree mktree
+        pack-refs patch-id prune range-diff read-tree remote repack replace show-branch show-ref sparse-checkout stripspace update-index
+        var verify-pack write-tree
+        """.split()
+    )
+)
+"""Subcommands of git that start nothing but git, without their own options to do so."""
 
 SUBCOMMANDS = MappingProxyType({"git": MappingProxyType({**_GIT_READERS, **_GIT_WRITERS})})
 """Programs that are judged by their subcommand. One that is not listed may be an alias for any command."""
@@ -204,15 +230,17 @@ PROGRAMS = MappingProxyType(
         **dict.fromkeys("echo basename dirname seq expr sleep".split(), _reader(operands="text")),
         **dict.fromkeys(
             "cat tac head tail cut fold nl rev comm cmp paste column stat readlink realpath "
-            "md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum od hexdump strings "
-            "expand unexpand join pr fmt tsort numfmt".split(),
+            "sum od hexdump strings expand unexpand join pr fmt tsort numfmt".split(),
             _reader(),
+        ),
+        **dict.fromkeys(
+            "md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum".split(), _reader("-c --check")
         ),
         **dict.fromkeys("ls ll dir vdir".split(), _reader(folder="children", recursive=["-R", "--recursive"])),
         ":": _reader(operands="text"),
         "cd": _reader(),
         "which": _reader(operands="text"),
-        "diff": _reader("--to-file --from-file", folder="children", recursive=["-r", "--recursive"]),
+        "diff": _reader("--to-file --from-file -l --paginate", folder="children", recursive=["-r", "--recursive"]),
         "du": _searcher(
             "--files0-from -X --exclude-from", flags="-a -h -s -c -k -m -x -b -L -S --all --summarize --human-readable"
         ),
@@ -271,3 +299,32 @@ PROGRAMS = MappingProxyType(
     }
 )
 """What is known of a program, by its name."""
+
+SHOWING_GIT = frozenset(
+    "archive bundle fast-export format-patch diff-files diff-index diff-tree range-diff merge-tree difftool request-pull worktree".split()
+)
+"""Subcommands of git that show or copy what stands in files that no word names."""
+LISTED = frozenset("cpio pax afio".split())
+"""Programs that are told by their input which files they read."""
+LISTING_OPTIONS = frozenset(
+    "--files0-from -files0-from --files-from --files --pathspec-from-file --null-from --include-from --from-file --input-file".split()
+)
+"""Options whose value is a file with the names of those that are read."""
+_PLAIN = frozenset(
+    """
+    touch mkdir rmdir rm chmod chown chgrp tee truncate mktemp shred date uname hostname id whoami groups who users uptime df free ps
+    kill pkill killall gzip gunzip zcat bzip2 bunzip2 xz unxz zstd unzip unrar mkfifo mknod sync shuf csplit yes nproc arch logname tty
+    clear unset set shopt umask exit return read wait jobs type ulimit times test [ export declare local readonly typeset pushd popd dirs
+    hg svn pip pip3 uv black isort flake8 pylint eslint prettier tsc lsof pgrep pidof cal base64 base32 iconv dos2unix unix2dos sudoedit
+    """.split()
+)
+"""Further programs that start no other one."""
+_STARTING = frozenset("go cargo npm pnpm yarn gh".split())
+"""Programs that are known, and start others with some of their subcommands."""
+
+
+def is_known(program: str) -> bool:
+    """Whether it is known which programs a program may start. One that is not known may start what its words name: `faketime x rm y`."""
+    name = program_name(program)
+    known = program in PROGRAMS or name in _PLAIN or name in SUBCOMMANDS or name in WRAPPERS or name in INTERPRETERS
+    return known and name not in _STARTING
