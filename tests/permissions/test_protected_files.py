@@ -245,6 +245,9 @@ def test_a_line_that_mentions_nothing_protected_is_not_hinted_at(text):
         "bash -c 'rm -rf .'", "true; rm -rf .", "rm -rf *", "rm -rf d*", "mv d* x", "chmod -R 777 [d]", "tar xf a.tar", "tar -zxvf a.tgz",
         "tar --extract -f a.tar", "tar -xf a.tar -C d/sub", "tar -xf a.tar --directory=d/sub", "unzip -o a.zip", "unzip a.zip -d d/sub",
         "patch -p1 < a.diff", "cpio -id < a.cpio", "7z x a.7z -od/sub", "cd d/sub && tar xf ../../a.tar",
+        "git apply p", "git am p", "git apply --index < p", "git init --template=t", "git clone --template=t x", "git clone -c a=b x", "jar xf a.jar",
+        "uudecode a", "gunzip -N a.gz", "gzip -dN a.gz", "curl -OJ http://x", "wget -r http://x", "rsync -a src/ .", "rsync -a src/ d/sub --exclude x",
+        "git fast-import < a",
     ],
 )  # fmt: skip
 async def test_a_folder_is_not_taken_away_with_the_protected_files_in_it(tmp_path, command):
@@ -258,6 +261,26 @@ async def test_a_folder_is_not_taken_away_with_the_protected_files_in_it(tmp_pat
         assert found == "protected file", mode
     assert (tmp_path / ".git" / "config").read_text() == "old"
     assert (tmp_path / "d" / "sub" / ".env").exists()
+
+
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git checkout .", "git checkout -- d", "git checkout -f main", "git reset --hard", "git reset --har HEAD~1", "git restore d", "git restore .",
+        "git stash", "git stash pop", "git pull", "git merge x", "git rebase main", "git cherry-pick x", "git revert x",
+        "git switch x", "git submodule update", "git worktree add w", "git -C d checkout .", "git read-tree -um x", "git checkout-index -a", "hg update",
+        "svn up", "sudo git checkout .", "bash -c 'git pull'", "true && git stash pop",
+    ],
+)  # fmt: skip
+async def test_protected_files_that_a_history_may_change_are_asked_about(tmp_path, command):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / ".envrc").write_text("old")
+
+    for mode in MODES:
+        found = await outcome(call("shell", command=command), [shell_tool(tmp_path)], mode=mode, policy=allow("shell"))
+        assert found == "protected file", mode
 
 
 @pytest.mark.parametrize(
@@ -275,6 +298,19 @@ async def test_a_folder_is_not_taken_away_with_the_protected_files_in_it(tmp_pat
         "tar -xf a.tar -C build; true",
         "unzip -l a.zip; true",
         "unzip a.zip -d build; true",
+        "git apply --stat p; true",
+        "git checkout main; true",
+        "git pull; true",
+        "git reset HEAD a.txt; true",
+        "git stash list; true",
+        "git restore a.txt; true",
+        "git checkout -- build; true",
+        "git worktree list; true",
+        "git clone x y; true",
+        "git init; true",
+        "gzip a.txt",
+        "rsync -a build/ out; true",
+        "svn status; true",
     ],
 )
 async def test_folders_without_protected_files_are_taken_away(tmp_path, command):

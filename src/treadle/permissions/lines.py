@@ -15,7 +15,7 @@ from treadle.errors import ConfigurationError
 from treadle.shell.judging import analyse
 from treadle.shell.parsed import Doubt, Invocation, Line, Touched
 from treadle.shell.rules import CommandPattern
-from treadle.shell.sweeping import swept
+from treadle.shell.sweeping import checked_out, swept
 from treadle.tools import CheckedCall, JsonObject, Place, ShellLine, Subject
 
 __all__ = ["FILE_TOOLS", "JudgedLine", "Reached", "judged", "pattern_of"]
@@ -128,16 +128,26 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
 
 def _swept(line: Line, given: ShellLine) -> tuple[tuple[tuple[str, ...], ...], str]:
     """Return the names below the folders that a line takes away or changes, and one that holds too much to look at each."""
-    named = [posixpath.join(at, word) for one in line.invocations for word in swept(one) for at in one.folders]
-    if not named or given.expand is None:
+    if given.expand is None:
         return (), ""
-    wild = [word for word in named if _WILD.search(word)]
-    matched, unseen = _expanded(wild, given.expand)
-    folders = [one for one in dict.fromkeys([*named, *matched]) if "\0" not in one and given.look(one).is_folder]
+    found, unseen = _below([(one, word) for one in line.invocations for word in swept(one)], given)
+    written, unseen_too = _below([(one, word) for one in line.invocations for word in checked_out(one)], given)
+    found += [name for name in written if ".git" not in name.split("/")]  # git manages these itself
+    names = tuple(dict.fromkeys(_names(given.look(name)) for name in found))
+    return names, unseen or unseen_too
+
+
+def _below(named: Sequence[tuple[Invocation, str]], given: ShellLine) -> tuple[list[str], str]:
+    """Return what lies two levels deep in the folders that commands name, and one that holds too much to look at each."""
+    if not named or given.expand is None:
+        return [], ""
+    words = [posixpath.join(at, word) for one, word in named for at in one.folders]
+    matched, unseen = _expanded([word for word in words if _WILD.search(word)], given.expand)
+    folders = [one for one in dict.fromkeys([*words, *matched]) if "\0" not in one and given.look(one).is_folder]
     patterns = [posixpath.join(escape(one), below) for one in folders for below in ("*", ".*", "*/*", "*/.*")]
     found, too_large = _expanded(patterns, given.expand)
-    names = tuple(dict.fromkeys(_names(given.look(name)) for name in found[:_MAX_SWEPT] if "*" not in name))
-    return names, unseen or too_large or (found[_MAX_SWEPT] if len(found) > _MAX_SWEPT else "")
+    more = found[_MAX_SWEPT] if len(found) > _MAX_SWEPT else ""
+    return [name for name in found[:_MAX_SWEPT] if "*" not in name], unseen or too_large or more
 
 
 def _expanded(patterns: Sequence[str], expand: Callable[[str], Sequence[str] | None]) -> tuple[list[str], str]:

@@ -1,17 +1,19 @@
 """Sweeping: which commands take away, move, change or unpack into a folder with all that is in it, and which folders they name."""
 
+from collections.abc import Sequence
+
 from treadle.shell.parsed import Invocation
 from treadle.shell.programs import program_name
 
-__all__ = ["swept"]
+__all__ = ["checked_out", "swept"]
 
 _RECURSIVE = {"rm": "rR", "chmod": "R", "chown": "R", "chgrp": "R", "setfacl": "R", "cp": "rRa", "scp": "r"}
 """Programs that reach into folders with one of these options."""
-_WORDS = {"find": ("-delete",), "fd": ("-x", "-X", "--exec"), "rsync": ("--del",), "git": ("clean",)}
+_WORDS = {"find": ("-delete",), "fd": ("-x", "-X", "--exec")}
 """Programs that take files away where an argument begins so."""
 _ALWAYS = frozenset({"mv", "srm", "rimraf", "trash", "trash-put"})
 _UNPACKING = frozenset(
-    {"tar", "bsdtar", "gtar", "unzip", "cpio", "pax", "7z", "7za", "7zz", "unrar", "patch", "gpatch"}
+    "tar bsdtar gtar unzip cpio pax afio 7z 7za 7zz unrar unar patch gpatch jar ar uudecode unsquashfs cabextract rsync rclone".split()
 )
 """Programs that write files whose names stand in their input alone."""
 _TAR, _SEVEN, _PATCH = ("-C", "--directory", "--cd"), ("-o",), ("-d", "--directory")
@@ -21,19 +23,106 @@ _INTO = {"tar": _TAR, "bsdtar": _TAR, "gtar": _TAR, "7z": _SEVEN, "7za": _SEVEN,
     "cpio": ("-D", "--directory"),
 }
 """How the options begin that name the folder which they write into."""
-_LISTING = {"tar": "tcrud", "bsdtar": "tcru", "gtar": "tcrud", "unzip": "ltvpZ", "cpio": "ot"}
+_LISTING = {
+    "tar": "tcrud",
+    "bsdtar": "tcru",
+    "gtar": "tcrud",
+    "unzip": "ltvpZ",
+    "cpio": "ot",
+    "jar": "tc",
+    "ar": "tprqds",
+}
 """Letters of the options with which they unpack nothing."""
+_COPYING = frozenset({"rsync", "rclone"})
+"""Programs of these that name the folder which they write into among their words."""
+_NAMED_ELSEWHERE = {
+    "gzip": ("-N", "--name"), "gunzip": ("-N", "--name"), "pigz": ("-N", "--name"),
+    "curl": ("-J", "--remote-header-name"), "wget": ("-r", "-m", "-p", "-x", "--recursive", "--mirror", "--page-requisites", "--content-disposition", "--trust-server-names"),
+}  # fmt: skip
+"""Options with which a program writes files whose names stand in its input, or in what a server answers."""
+_FROM_TEXT = frozenset("apply am fast-import init clone".split())
+"""Subcommands of git that write files, and its settings, as a file, a template or another repository says."""
+_FROM_COMMITS = frozenset(
+    "checkout switch restore reset stash pull merge rebase cherry-pick revert worktree submodule read-tree checkout-index bisect sparse-checkout".split()
+)
+_OTHER_STORES = frozenset({"hg", "svn", "jj", "bzr", "fossil", "quilt"})
+_UPDATING = frozenset(
+    "update up checkout co switch revert pull merge import patch unshelve restore rebase new edit push pop clone".split()
+)
+"""Subcommands of others that write files whose names stand in their history."""
+_LOOKING = {"stash": ("list", "show", "drop", "clear", "create", "store"), "worktree": ("list", "prune", "lock", "unlock", "repair"),
+    "submodule": ("status", "summary"), "bisect": ("log", "view", "visualize", "terms"), "sparse-checkout": ("list",)}  # fmt: skip
+"""What such a subcommand does without writing files."""
 
 
 def swept(one: Invocation) -> tuple[str, ...]:
     """Return what a command may take away or change as a whole, as it names it; the folder it is in where it names none."""
     name = program_name(one.program)
+    if name == "git":
+        return _by_text(one)
+    if _has_option(one, _NAMED_ELSEWHERE.get(name, ())):
+        return (".",)
     if name in _UNPACKING:
-        return () if _only_lists(one, name) else _unpacked_into(one, _INTO.get(name, ()))
+        return () if _only_lists(one, name) else _unpacked_into(one, name)
     if not (name in _ALWAYS or _goes_deep(one, _RECURSIVE.get(name, "")) or _has_word(one, _WORDS.get(name, ()))):
         return ()
-    named = [word for word in one.arguments if not word.startswith("-") and word != "clean"]
+    named = [word for word in one.arguments if not word.startswith("-")]
     return tuple(named) or (".",)
+
+
+def checked_out(one: Invocation) -> tuple[str, ...]:
+    """Return the folders in which a command writes files whose names stand in a history alone: `git checkout .`, `git pull`, `hg update`.
+
+    What lies in `.git` is git's own, and not among these files.
+    """
+    name = program_name(one.program)
+    words = [word for word in one.arguments if not word.startswith("-")]
+    if name in _OTHER_STORES:
+        return (".",) if _UPDATING & set(words[:1]) else ()
+    at = next((at for at, word in enumerate(one.arguments) if word in _FROM_COMMITS), None)
+    if name != "git" or at is None:
+        return ()
+    subcommand, rest = one.arguments[at], one.arguments[at + 1 :]
+    operands = [word for word in rest if not word.startswith("-")]
+    if operands[:1] and operands[0] in _LOOKING.get(subcommand, ()):
+        return ()
+    if subcommand == "reset" and not _begins(rest, ("--h", "--k", "--me")):
+        return ()
+    if "--" in rest:
+        return tuple(rest[rest.index("--") + 1 :]) or (".",)
+    return tuple(operands) or (".",) if subcommand == "restore" else (".",)
+
+
+def _by_text(one: Invocation) -> tuple[str, ...]:
+    """Return the folder in which git takes files away, or writes what a text, a template or another repository names."""
+    at = next((at for at, word in enumerate(one.arguments) if word in {*_FROM_TEXT, "clean"}), None)
+    if at is None:
+        return ()
+    subcommand, rest = one.arguments[at], one.arguments[at + 1 :]
+    if subcommand == "init":
+        return (".",) if _begins(rest, ("--t", "--se")) else ()
+    if subcommand == "clone":
+        return (".",) if _begins(rest, ("--t", "-c", "--c", "-u", "--up", "--se")) else ()
+    if subcommand == "apply" and any(word in ("--check", "--stat", "--numstat", "--summary") for word in rest):
+        return ()
+    named = [word for word in rest if not word.startswith("-")] if subcommand == "clean" else []
+    return tuple(named) or (".",)
+
+
+def _begins(words: Sequence[str], beginnings: tuple[str, ...]) -> bool:
+    return any(word.startswith(beginnings) for word in words)
+
+
+def _has_option(one: Invocation, wanted: tuple[str, ...]) -> bool:
+    """Whether one of these options is given: a short one also among others, a long one also cut short."""
+    letters = {option[1] for option in wanted if not option.startswith("--")}
+    return any(
+        any(option.startswith(word.partition("=")[0]) for option in wanted if option.startswith("--"))
+        if word.startswith("--")
+        else word.startswith("-") and bool(letters & set(word[1:]))
+        for word in one.arguments
+        if word != "--"
+    )
 
 
 def _only_lists(one: Invocation, name: str) -> bool:
@@ -45,8 +134,12 @@ def _only_lists(one: Invocation, name: str) -> bool:
     return bool(set(first) & set(letters)) and not (set(first) & {"x", "i"}) and "--extract" not in one.arguments
 
 
-def _unpacked_into(one: Invocation, options: tuple[str, ...]) -> tuple[str, ...]:
+def _unpacked_into(one: Invocation, name: str) -> tuple[str, ...]:
     """Return the folder that files are unpacked into; the one it is in where no option names another."""
+    words = [word for word in one.arguments if not word.startswith("-")]
+    if name in _COPYING:
+        return tuple(words) or (".",)
+    options = _INTO.get(name, ())
     named = []
     for option, value in zip(one.arguments, (*one.arguments[1:], ""), strict=True):
         begun = next((name for name in options if option.startswith(name)), None)
