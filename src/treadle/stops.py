@@ -193,7 +193,7 @@ class StopSignal(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_def
     message: str
     """What happened, in one sentence."""
     priority: int
-    """Of several at once, the highest decides."""
+    """A number without a unit: of several signals at once, the one with the highest decides."""
     budget: str | None = None
     """The budget that is used up; None where none is."""
     details: dict[str, Any] | None = None
@@ -206,9 +206,9 @@ class LimitReached(msgspec.Struct, Documented, frozen=True, kw_only=True):
     budget: str
     """Name of the budget, such as `max_tool_calls`."""
     used: int | float | str
-    """How much of it is used."""
+    """How much of it is used, in the unit of the budget: turns, calls, seconds, tokens, characters, retries or USD."""
     limit: int | float | str
-    """The limit itself."""
+    """The limit, in the same unit."""
 
 
 class Stop(msgspec.Struct, Documented, frozen=True, kw_only=True):
@@ -227,7 +227,7 @@ class Stop(msgspec.Struct, Documented, frozen=True, kw_only=True):
     output: Any = None
     """The payload of a tool that ends the run: a JSON value."""
     priority: int | None = None
-    """Of several signals at once, the highest decides; None for the reason's own."""
+    """A number without a unit: of several signals at once, the one with the highest decides. None for the reason's own."""
     also: tuple["Stop", ...] = ()
     """Other signals that ended the run at the same time, those of the highest priority first."""
     asks_closing: bool = False
@@ -235,7 +235,7 @@ class Stop(msgspec.Struct, Documented, frozen=True, kw_only=True):
 
     @property
     def rank(self) -> int:
-        """Its priority: its own, or its reason's."""
+        """Return the number of its priority: its own, or its reason's."""
         return _PRIORITIES.get(self.reason, 10) if self.priority is None else self.priority
 
     @property

@@ -307,6 +307,7 @@ class Meter:
         """Reserve as many of the calls as are left, and return how many are; None for no limit.
 
         Args:
+            wanted: How many calls.
             are_counted: Whether they were proposed earlier and so are reserved already. Fewer than all of them may be left
                 where the budget has become smaller since, or others have used it up.
         """

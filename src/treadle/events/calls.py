@@ -152,7 +152,7 @@ class ApprovalAnswered(Event, frozen=True, kw_only=True, tag="approval.answered"
     arguments: JsonObject | None = None
     """Edited arguments, or None for those that were asked about."""
     given_at: float | None = None
-    """When the person gave the answer, by the store's clock where it has one. `at` is when a run took it in."""
+    """When the person gave the answer, in seconds since 1970, by the store's clock where it has one. `at` is when a run read it."""
     interrupt: bool = False
     """Whether the person, who denies the call, wants the run to stop."""
     scope: Literal["call", "session", "rule"] = "call"
@@ -240,7 +240,7 @@ class ToolInput(Event, frozen=True, kw_only=True, tag="tool.input"):
     message_id: str = ""
     """The inbox message that brought it: it is taken in once."""
     given_at: float | None = None
-    """When it was given, by the store's clock where it has one. `at` is when a run took it in."""
+    """When it was given, in seconds since 1970, by the store's clock where it has one. `at` is when a run read it."""
 
 
 class ToolResumed(Event, frozen=True, kw_only=True, tag="tool.resumed"):

@@ -75,9 +75,9 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
     instructions: str = ""
     """Digest of the agent's instructions; empty for none."""
     deadline: float | None = None
-    """As in `run.started`; None where it stays."""
+    """Seconds since 1970 at which the run must have ended; None if it is unchanged."""
     origin: JsonObject | None = None
-    """As in `run.started`; None where it stays."""
+    """As in `run.started`; None if it is unchanged."""
     agent: str = ""
     """As in `run.started`; empty where it stays."""
     fingerprint: dict[str, str] = msgspec.field(default_factory=dict)
@@ -102,9 +102,9 @@ class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):
     budget: str | None = None
     """The budget that ended the run; None where none did."""
     used: int | float | str | None = None
-    """How much of that budget was used."""
+    """How much of that budget was used, in the unit of the budget: turns, calls, seconds, tokens, characters, retries or USD."""
     limit: int | float | str | None = None
-    """That budget's limit."""
+    """That budget's limit, in the same unit."""
     details: dict[str, Any] | None = None
     """Facts of the reason. JSON values."""
     output: Any = None
@@ -158,9 +158,9 @@ class BudgetWarned(Event, frozen=True, kw_only=True, tag="budget.warned"):
     budget: str
     """Name of the budget, such as `max_tool_calls`."""
     used: int | float | str
-    """How much of it is used."""
+    """How much of it is used, in the unit of the budget: turns, calls, seconds, tokens, characters, retries or USD."""
     limit: int | float | str
-    """The limit itself."""
+    """The limit, in the same unit."""
 
 
 class BudgetReached(Event, frozen=True, kw_only=True, tag="budget.reached"):
@@ -169,9 +169,9 @@ class BudgetReached(Event, frozen=True, kw_only=True, tag="budget.reached"):
     budget: str
     """Name of the budget, such as `max_tool_calls`."""
     used: int | float | str
-    """How much of it is used."""
+    """How much of it is used, in the unit of the budget: turns, calls, seconds, tokens, characters, retries or USD."""
     limit: int | float | str
-    """The limit itself."""
+    """The limit, in the same unit."""
     profile: str | None = None
     """The agent's profile, such as `research`; None without one."""
 

@@ -110,7 +110,7 @@ class Turn(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=Name
     hold_after_call: int | None = None
     """Wait at the gate once the call at this position has been sent whole; None to wait before the answer."""
     hold_after_pieces: int | None = None
-    """Wait at the gate once so many pieces of the stream have been sent."""
+    """How many pieces of the stream are sent before the answer waits at the gate."""
 
     def __post_init__(self) -> None:
         _check_kinds(self)

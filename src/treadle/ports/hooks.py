@@ -95,7 +95,7 @@ class Hook(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     tools: str = "*"
     """Which tools it is for, around a call: a pattern such as `write*`."""
     priority: int = 0
-    """The highest is called first; of equals, the one that was named first."""
+    """A number without a unit: the highest is called first; of equals, the one that was named first."""
     timeout: float | None = 30.0
     """Seconds that it may take; None for no limit."""
     fails: Literal["open", "closed"] | None = None

@@ -108,7 +108,7 @@ class DueItem(msgspec.Struct, Documented, frozen=True, kw_only=True):
     call_id: str = ""
     """Empty for a deadline and a task."""
     priority: int = 0
-    """Of a task."""
+    """Of a task: a number without a unit. Of the tasks of one tenant, the highest is first."""
     tenant: str = ""
     """Of a task; empty for nobody's."""
 
@@ -267,7 +267,11 @@ class Journal(Protocol):
         ...
 
     async def read(self, session_id: str, *, after: int = 0) -> Sequence[AnyEvent]:
-        """Return the session's events with a number above `after`, in order; none for an unknown session."""
+        """Return the session's events with a number above `after`, in order; none for an unknown session.
+
+        Args:
+            after: The number of an event, from 1; 0 for all events.
+        """
         ...
 
     async def sessions(self, where: SessionFilter = ALL_SESSIONS) -> Sequence[SessionInfo]:
@@ -279,6 +283,9 @@ class Journal(Protocol):
 
         A session whose run has ended already gives what it has, and ends. One that is paused is waited for. Leave the
         iteration to end it at any time.
+
+        Args:
+            after: The number of the last event that the caller has; 0 for all events.
 
         Raises:
             JournalError: The store failed.
@@ -293,6 +300,10 @@ class Journal(Protocol):
         """Return what is due until an instant, in seconds since 1970, over all sessions: the earliest first; None for all.
 
         Sessions whose run has ended are not among them. An item stays listed until the session's run has continued.
+
+        Args:
+            before: An instant, in seconds since 1970; None for all items.
+            limit: How many items to return at most; None for all of them.
         """
         ...
 

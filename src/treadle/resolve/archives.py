@@ -147,6 +147,7 @@ async def expire_sessions(
     in doubt.
 
     Args:
+        before: An instant, in seconds since 1970.
         purge: Also remove their events, and those of sessions that were deleted before.
         even_open: Also those in which something waits for a person: the question, or the doubt, is lost.
         clock: Dates the deletions; the time of this machine where it is None.

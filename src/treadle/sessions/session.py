@@ -54,7 +54,8 @@ class Session(SteeredSession):
         The model no longer sees later messages; the journal keeps them. Calls without a result are answered first.
 
         Args:
-            tell_model: Leave the model a word on calls behind the point that may have changed the world, if there are any.
+            to: The name of a mark, or the number of the last event that stays.
+            tell_model: Leave the model a message about later calls that may have changed the world, if there are any.
 
         Raises:
             NoSuchPoint: There is no such point, or a call is open at it.

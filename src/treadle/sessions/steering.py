@@ -69,6 +69,9 @@ class SteeredSession(HeldSession):
     def events(self, after: int = 0) -> SessionEvents:
         """Return its events with a number above `after`: await it, or iterate with `async for`.
 
+        Args:
+            after: The number of an event, from 1; 0 for all events.
+
         Raises:
             ConfigurationError: `after` is not a whole number.
         """

@@ -76,7 +76,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     prefix: str = ""
     """Hash of what its last request began with: see `events.ModelStarted`."""
     warned: dict[str, int | float | str] = msgspec.field(default_factory=dict)
-    """The limits that it was warned of, by budget."""
+    """The limits that it was warned of, by the name of the budget, each in its unit."""
     deaths: int = 0
     """How often in a row the process of the run has died before it had got any further."""
     progress: int = 0

@@ -44,7 +44,7 @@ def applies_to(message: InboxMessage, run_id: str) -> bool:
 
 @explained
 def instant(at: float) -> str:
-    """Return a time for people: `2026-11-30 18:00:00 UTC`, or the number where it is out of every calendar."""
+    """Return a time, in seconds since 1970, as people read it: `2026-11-30 18:00:00 UTC`, or the number if no calendar has it."""
     try:
         return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError, OSError):

@@ -47,12 +47,14 @@ class FakeClock:
         self._idle = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self.waits: list[float] = []
-        """The delays that were asked for, in order."""
+        """The delays that were asked for, in seconds and in order."""
 
     def now(self) -> float:
+        """Return the time of day, in seconds since 1970."""
         return self._offset + self._monotonic
 
     def monotonic(self) -> float:
+        """Return the seconds since the clock was made."""
         return self._monotonic
 
     @checked
@@ -66,7 +68,7 @@ class FakeClock:
 
     @checked
     def advance(self, seconds: float) -> None:
-        """Move time on and call back every timer that falls due, in order, each at its own time.
+        """Let seconds pass and call back every timer that falls due, in order, each at its own time.
 
         Call it on the event loop's thread. Callbacks run inside it; the tasks that they wake run when the loop next does.
 
@@ -160,8 +162,11 @@ class FixedRandomness:
         >>> [chance.random() for _ in range(3)], chance.token()
         ([0.25, 0.75, 0.75], '0000000000000001')
 
+    Args:
+        values: Numbers from 0 up to, not including, 1; the last one is repeated.
+
     Raises:
-        ValueError: There is no number, or one is not from 0 up to, not including, 1.
+        ConfigurationError: There is no number, or one is not from 0 up to, not including, 1.
     """
 
     @checked
@@ -175,6 +180,7 @@ class FixedRandomness:
         self._tokens = itertools.count(1)
 
     def random(self) -> float:
+        """Return the next value, a number from 0 up to, not including, 1."""
         value = self._values[min(self._drawn, len(self._values) - 1)]
         self._drawn += 1
         return value

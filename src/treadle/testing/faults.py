@@ -43,7 +43,7 @@ class FaultyJournal:
 
     Args:
         journal: The journal that does the work.
-        fail_at: The operation that fails, counted from 1; 0 for none.
+        fail_at: The number of the operation that fails, from 1; 0 if none does.
         error: What it raises; None for a JournalError.
         when: `before` the operation, which does not happen, or `after` it, when it has happened and the caller gets the error anyway.
     """
@@ -65,7 +65,7 @@ class FaultyJournal:
 
     @property
     def operations(self) -> int:
-        """Operations so far, the failed one included."""
+        """How many operations there were so far, the failed one included."""
         return self._fault.count
 
     @property
@@ -229,9 +229,9 @@ class _Fault:
     """Counts operations and raises at one of them."""
 
     def __init__(self, fail_at: int, error: BaseException) -> None:
-        check_kind("fail_at", fail_at, int, "a number: it counts from 1, and 0 is not a fault")
+        check_kind("fail_at", fail_at, int, "the number of an operation, from 1, or 0 for no failure")
         if fail_at < 0:
-            raise ConfigurationError(f"fail_at counts from 1, and 0 is not a fault; got {fail_at}.")
+            raise ConfigurationError(f"fail_at is the number of an operation, from 1, or 0 for no failure; got {fail_at}.")
         self.count = 0
         self._fail_at = fail_at
         self._error = error

@@ -128,7 +128,12 @@ class ToolContext(Protocol[Deps_co]):
         ...
 
     def progress(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
-        """Tell people how far the call is. Never sent to the model."""
+        """Report how far the call is. People see it, the model does not.
+
+        Args:
+            done: How much is done, in a unit of the tool's own.
+            total: How much there is in all, in the same unit.
+        """
         ...
 
 

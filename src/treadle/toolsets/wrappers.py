@@ -19,8 +19,12 @@ _Ended: TypeAlias = Callable[[BaseException | None], None]
 def guarded_by_breaker(tool: Tool, *, clock: Clock, failures: int = 5, open_seconds: float = 30.0) -> Tool:
     """Return a tool that is left alone for a while after so many failures in a row, and then tried once.
 
-    While it is shut a call is answered at once: rejected, with code `circuit_open` and when to try again. A service that
-    says no (`Rejected`) is well.
+    Until then each call is answered at once: rejected, with code `circuit_open` and when to try again. A service that
+    refuses a call (`Rejected`) has not failed.
+
+    Args:
+        failures: How many failures in a row open the breaker.
+        open_seconds: How many seconds the tool is left alone.
     """
     check_kind("tool", tool, Tool, "a Tool")
     check_kind("failures", failures, int, "a number of failures")

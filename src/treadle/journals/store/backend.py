@@ -65,6 +65,9 @@ class Backend(ABC):
     async def adopt(self, append: Append, parent: tuple[str, int] | None, inbox: Sequence[MessageRow]) -> None:
         """Make a session that has all of this, durable.
 
+        Args:
+            parent: The id of the session that it is forked from, and the number of the event at which it was.
+
         Raises:
             SessionExists: There is one by that id. `exists` makes the error.
         """
@@ -98,7 +101,7 @@ class Backend(ABC):
         return None
 
     async def reindex(self, session_id: str, head: int, rows: Sequence[DueRow]) -> None:  # noqa: B027 - as above
-        """Put these rows in place of all rows of a session, if its head is still this one."""
+        """Replace all rows of a session by these, if its head is still this number."""
 
     # --- messages
 

@@ -31,10 +31,12 @@ class SessionRow(NamedTuple):
     """What is kept beside a session's events so that a list need not read them: it follows from them."""
 
     head: int = 0
+    """The number of the last event."""
     task: str = ""
     status: str | None = None
     """None where the schema has none yet."""
     updated_at: float = 0.0
+    """When the last event was recorded, in seconds since 1970."""
 
 
 INFO_COLUMNS = "id, state, head, updated_at, task, parent_id, parent_seq, tenant"

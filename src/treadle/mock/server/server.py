@@ -111,7 +111,7 @@ class MockProvider:
 
     @property
     def hangups(self) -> int:
-        """Answers during which the client closed the connection."""
+        """How many answers the client cut off by closing the connection."""
         return self._hangups.value
 
     @checked
