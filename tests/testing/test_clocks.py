@@ -216,7 +216,7 @@ async def test_closing_a_faulty_models_stream_closes_the_models_own():
 
 
 def test_a_negative_place_for_a_fault_is_refused():
-    with pytest.raises(ConfigurationError, match="counts from 1"):
+    with pytest.raises(ConfigurationError, match="number of an operation, from 1"):
         FaultyModel(ScriptedModel(["abc"]), fail_at=-1)
 
 
