@@ -15,15 +15,21 @@ _PROVIDERS = {
     "azure-responses": "azure",
     "bedrock": "aws",
     "bedrock-claude": "aws",
+    "cohere": "cohere",
     "deepseek": "deepseek",
     "gemini": "google",
     "groq": "groq",
     "mistral": "mistral",
+    "moonshot": "moonshotai",
     "openai": "openai",
     "openai-chat": "openai",
     "openrouter": "openrouter",
+    "perplexity": "perplexity",
+    "together": "together",
     "vertex": "google",
     "vertex-claude": "google",
+    "xai": "x-ai",
+    "zai": "zai",
 }
 """What the list calls the vendor of each dialect."""
 

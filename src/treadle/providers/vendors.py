@@ -19,7 +19,7 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     adapter: str
     """Module and class; all are constructed alike."""
     address: str
-    """Base URL; empty where there is none but one's own."""
+    """Base URL; empty where there is none but one's own. A word in braces is the variable that holds this part of it."""
     address_variable: str
     """Environment variable that names another address."""
     key_variable: str = ""
@@ -51,12 +51,14 @@ def _compatible(
     dialect: str,
     address: str,
     *,
+    key_variable: str = "",
     other_key_variable: str = "",
     options: Mapping[str, Any] | None = None,
     quirks: Mapping[str, Any] | None = None,
+    capabilities: frozenset[Capability] = frozenset(),
 ) -> dict[str, Vendor]:
     """Describe a vendor that speaks Chat Completions under its own name."""
-    variable = f"{dialect.upper()}_API_KEY"
+    variable = key_variable or f"{dialect.upper()}_API_KEY"
     vendor = Vendor(
         adapter=_CHAT,
         address=address,
@@ -65,6 +67,7 @@ def _compatible(
         other_key_variable=other_key_variable,
         options=options or {},
         quirks={"dialect": dialect, "key_variable": variable, **(quirks or {})},
+        capabilities=capabilities,
     )
     return {dialect: vendor}
 
@@ -178,6 +181,48 @@ VENDORS: Mapping[str, Vendor] = {
         quirks={"call_id": "[a-zA-Z0-9]{9}", "bridge": "Ok."},
     ),
     **_compatible("openrouter", "https://openrouter.ai/api/v1"),
+    # xAI tells a bad key with status 400, and a prompt that is too long as "maximum prompt length" (docs.x.ai/docs).
+    **_compatible("xai", "https://api.x.ai/v1"),
+    # Moonshot's models think, and refuse a history whose calls have lost the reasoning that led to them, and a demanded call while they think
+    # (platform.kimi.ai/docs).
+    **_compatible("moonshot", "https://api.moonshot.ai/v1", quirks={"thinking_field": "reasoning_content"}),
+    # Z.ai knows no choice but auto, and sends usage without being asked (docs.z.ai/api-reference/llm/chat-completion).
+    **_compatible(
+        "zai", "https://api.z.ai/api/paas/v4", options={"stream_options": None}, quirks={"forced_choice": False}
+    ),
+    # Alibaba demands a call by its name only: "required" is refused (alibabacloud.com/help/en/model-studio/qwen-function-calling).
+    **_compatible(
+        "alibaba",
+        "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+        key_variable="DASHSCOPE_API_KEY",
+        other_key_variable="ALIBABA_API_KEY",
+    ),
+    **_compatible("together", "https://api.together.xyz/v1"),
+    # Perplexity's Sonar calls no functions (docs.perplexity.ai/docs/sonar).
+    **_compatible(
+        "perplexity",
+        "https://api.perplexity.ai",
+        other_key_variable="PPLX_API_KEY",
+        capabilities=frozenset({Capability.NO_TOOLS}),
+    ),
+    **_compatible("huggingface", "https://router.huggingface.co/v1", key_variable="HF_TOKEN"),
+    **_compatible(
+        "vercel",
+        "https://ai-gateway.vercel.sh/v1",
+        key_variable="AI_GATEWAY_API_KEY",
+        other_key_variable="VERCEL_OIDC_TOKEN",
+    ),
+    # Databricks has one address for each workspace, Cloudflare one for each account.
+    **_compatible("databricks", "{DATABRICKS_HOST}/serving-endpoints", key_variable="DATABRICKS_TOKEN"),
+    **_compatible(
+        "cloudflare",
+        "https://api.cloudflare.com/client/v4/accounts/{CLOUDFLARE_ACCOUNT_ID}/ai/v1",
+        key_variable="CLOUDFLARE_API_TOKEN",
+        other_key_variable="CLOUDFLARE_API_KEY",
+    ),
+    # GitHub publishes no page on Copilot's own server. It takes tokens of GitHub's sign-in, and refuses clients that name no editor or
+    # integration of theirs in a header.
+    **_compatible("copilot", "https://api.githubcopilot.com", key_variable="COPILOT_GITHUB_TOKEN"),
     **_local("llamacpp", 8080, key_variable="LLAMACPP_API_KEY", other_key_variable="LLAMA_API_KEY"),
     # LM Studio knows the choices that are a word, and none by name.
     **_local("lmstudio", 1234, quirks={"named_choice": False}),

@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -292,18 +293,29 @@ def _load_any(place: str) -> Any:
 
 def _reach(dialect: str, vendor: Vendor, base_url: str | None, api_key: str | None) -> tuple[str, str | None]:
     """Return address and key. A server of one's own needs no key; the vendor's does."""
-    found = base_url or os.environ.get(vendor.address_variable) or vendor.address
-    if not found:
-        raise ConfigurationError(f"{dialect} has no address of its own: set {vendor.address_variable}, or base_url.")
-    url = _checked_url(found)
+    given = base_url or os.environ.get(vendor.address_variable)
+    url = _checked_url(given) if given else _own_address(dialect, vendor)
     names = _key_variables(vendor)
     key = api_key or _key_of(vendor)
-    if key is None and vendor.needs_key and url == vendor.address:
+    if key is None and vendor.needs_key and (not given or url == vendor.address):
         raise MissingCredential(
             f"{' or '.join(names)} is not set. Set it, pass api_key=, or name a server of your own with base_url "
             "(--base-url). `demo` needs neither."
         )
     return url, key
+
+
+def _own_address(dialect: str, vendor: Vendor) -> str:
+    """Return the vendor's address, with what the environment says of the account in it."""
+    named = re.findall(r"{(\w+)}", vendor.address)
+    missing = [name for name in named if not os.environ.get(name)]
+    if missing or not vendor.address:
+        others = [vendor.address_variable, "base_url"]
+        raise ConfigurationError(f"{dialect} has no address of its own: set {', or '.join([*missing, *others])}.")
+    address = vendor.address
+    for name in named:
+        address = address.replace(f"{{{name}}}", os.environ[name].strip().rstrip("/"))
+    return _checked_url(address if "://" in address else f"https://{address}")
 
 
 def _key_variables(vendor: Vendor) -> list[str]:

@@ -37,7 +37,8 @@ _OVERFLOW = re.compile(
     "context_length_exceeded|exceed_context_size|model_max_prompt_tokens_exceeded|(maximum|max) context|context (length|window|size|limit)"
     "|prompt (is )?too long|maximum prompt length|too many (input )?tokens(?! per|, please wait)|inputs? (is |tokens )?too long|input token count|range of input length"
     "|reduce the length of the messages|model token limit|tokens_limit_reached|`inputs` (tokens \\+|must have less than)"
-    "|input tokens exceed|number of input tokens|expected maxlength|maximum model length|prompt exceeds max|string_above_max_length|input token length|request_too_large",
+    "|input tokens exceed|number of input tokens|expected maxlength|maximum model length|prompt exceeds max|string_above_max_length|input token length|request_too_large"
+    "|token count exceeds|tokens? must be reduced|(user )?input tokens? exceed|exceeds the maximum (input|prompt|token)",
     re.IGNORECASE,
 )
 _OUT_OF_MONEY = re.compile(
@@ -45,8 +46,12 @@ _OUT_OF_MONEY = re.compile(
     "|limited to [0-9,]+ API calls ?/ ?month",
     re.IGNORECASE,
 )
-_BAD_KEY = re.compile("api[ _]key[ _](not[ _]valid|invalid|expired|not[ _]found)", re.IGNORECASE)
-"""What Gemini says with status 400, where others say 401."""
+_BAD_KEY = re.compile(
+    "api[ _]key[ _](not[ _]valid|invalid|expired|not[ _]found)|(incorrect|invalid) api[ _]key", re.IGNORECASE
+)
+"""What Gemini and xAI say with status 400, where others say 401."""
+_NEEDS_TEMPLATE = re.compile("requires? --jinja", re.IGNORECASE)
+"""What llama.cpp says with status 500 to tools, where it was started without a template that takes them."""
 _REFUSING = re.compile(
     "invalid_|image_|_image|authentication|permission|not_found|unsupported|bad_?request|residency",
     re.IGNORECASE,
@@ -151,10 +156,15 @@ def _classified(status: int | None, code: str, message: str, *, opening: str, wa
         return ContextOverflow(f"{opening} The request is longer than the model's context.", status=status)
     if _OUT_OF_MONEY.search(text) or status == 402:
         return ModelRejected(f"{opening} The account has no credit left: waiting does not help.", status=status)
-    if _may_pass(status, code):
+    if _NEEDS_TEMPLATE.search(message) is None and _may_pass(status, code):
         return ModelUnavailable(opening, status=status, retry_after_seconds=wait)
-    advice = " Check the model's name and base_url." if status == 404 else ""
-    return ModelRejected(opening + advice, status=status)
+    return ModelRejected(opening + _advice_on(status, message), status=status)
+
+
+def _advice_on(status: int | None, message: str) -> str:
+    if _NEEDS_TEMPLATE.search(message):
+        return " Start llama-server with --jinja, or drive the model by text: capabilities=['no_tools']."
+    return " Check the model's name and base_url." if status == 404 else ""
 
 
 def _may_pass(status: int | None, code: str) -> bool:
@@ -216,6 +226,8 @@ def _reason_of(value: Any) -> tuple[str, str]:
         return _reason_of(value[0])
     if not isinstance(value, dict):
         return "", value[:_MAX_WORDS] if isinstance(value, str) else ""
+    if isinstance(several := value.get("errors"), list) and several:  # Cloudflare lists them
+        return _reason_of(several)
     inner = value.get("error")
     if isinstance(inner, str):
         return inner[:_MAX_WORDS], _first_text(value, "message", "detail") or inner[:_MAX_WORDS]

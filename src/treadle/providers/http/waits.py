@@ -4,7 +4,8 @@ import email.utils
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 
 __all__ = ["asked_seconds", "retry_after_seconds"]
 
@@ -17,25 +18,30 @@ _SPAN = r"\d{1,9}(?:\.\d{1,9})?\s*(?:milliseconds?|ms|hours?|h|minutes?|mins?|m|
 _SPANS = re.compile(rf"(?:{_SPAN}\s*)+", re.IGNORECASE)
 _TOLD = re.compile(rf"(?:try again|retry) (?:in|after) ({_SPANS.pattern})", re.IGNORECASE)
 _NUMBER_AND_UNIT = re.compile(r"([\d.]+)\s*(ms|milli|h|m|s)", re.IGNORECASE)
+_ISO = re.compile(r"\d{4}-\d\d-\d\dT")
+_INSTANTS = 1e8
+"""From here on a number of a reset is an instant, in seconds since 1970: nobody waits three years."""
+_MILLISECONDS = 1e11
+"""From here on it is in milliseconds."""
 _FACTORS = {"ms": 0.001, "milli": 0.001, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 def asked_seconds(status: int | None, *, headers: Mapping[str, str], error_text: str) -> float | None:
-    """Return how long the provider asks us to wait; None where it does not say.
+    """Return how long the provider asks us to wait; None where it does not say. Of several waits that it tells, the longest.
 
     Args:
         status: Of the answer; None for an error inside a stream.
-        headers: They override the text.
+        headers: Of the answer, by lower-case name.
         error_text: The error as it came: its own words may name a wait, and inside a stream there is no other form.
     """
-    seconds = retry_after_seconds(headers)
-    if seconds is None and (found := _RETRY_DELAY.search(error_text)):
-        seconds = float(found[1])
-    if seconds is None and status in _ASKING and (found := _TOLD.search(error_text)):
-        seconds = _seconds_of(found[1])
-    if seconds is None and status == 429:
-        seconds = _full_again(headers)
-    return seconds
+    told = [retry_after_seconds(headers)]
+    if found := _RETRY_DELAY.search(error_text):
+        told.append(float(found[1]))
+    if status in _ASKING and (found := _TOLD.search(error_text)):
+        told.append(_seconds_of(found[1]))
+    if status == 429:
+        told += _full_again(headers)
+    return max((seconds for seconds in told if seconds is not None), default=None)
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
@@ -53,13 +59,26 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
     return None if seconds is None else max(seconds, 0.0)
 
 
-def _full_again(headers: Mapping[str, str]) -> float | None:
-    """Return when what is used up is there again, as OpenAI and others say it: `x-ratelimit-reset-requests: 1m12s`."""
+def _full_again(headers: Mapping[str, str]) -> Iterator[float | None]:
+    """Yield when what is used up is there again: `x-ratelimit-reset-requests: 1m12s`, or a limit of all kinds in one header."""
     for kind in ("requests", "tokens"):
-        reset = headers.get(f"x-ratelimit-reset-{kind}", "")
-        if headers.get(f"x-ratelimit-remaining-{kind}") == "0" and _SPANS.fullmatch(reset):
-            return _seconds_of(reset)
-    return None
+        if headers.get(f"x-ratelimit-remaining-{kind}") == "0":
+            yield _until_reset(headers.get(f"x-ratelimit-reset-{kind}", ""), headers.get("date"))
+    for name in ("x-ratelimit-reset", "ratelimit-reset"):
+        if headers.get(name.replace("reset", "remaining"), "0") == "0":
+            yield _until_reset(headers.get(name, ""), headers.get("date"))
+
+
+def _until_reset(reset: str, date: str | None) -> float | None:
+    """Return the seconds until a limit is full again: from a span, a number of seconds, an instant in seconds or milliseconds since 1970, or a date."""
+    if _SPANS.fullmatch(reset):
+        return _seconds_of(reset)
+    number = _number(reset)
+    if number is None:
+        return _seconds_until(reset, date)
+    if number >= _MILLISECONDS:
+        number /= 1000
+    return max(number - _now(date) if number >= _INSTANTS else number, 0.0)
 
 
 def _seconds_of(spans: str) -> float:
@@ -76,15 +95,25 @@ def _number(text: str | None) -> float | None:
 
 
 def _seconds_until(text: str, date: str | None) -> float | None:
-    """Return the seconds to an HTTP date, by the server's own clock where it tells the time: ours may be wrong."""
+    """Return the seconds to a date, by the server's own clock where it tells the time: ours may be wrong."""
     then = _instant(text)
-    if then is None:
-        return None
-    now = _instant(date) if date is not None else None
-    return then - (time.time() if now is None else now)
+    return None if then is None else max(then - _now(date), 0.0)
+
+
+def _now(date: str | None) -> float:
+    """Return the instant by the server's own clock, or by ours where it does not tell the time."""
+    now = _instant(date) if date else None
+    return time.time() if now is None else now
 
 
 def _instant(text: str) -> float | None:
+    """Return the instant of an HTTP date, or of one such as `2026-11-03T10:00:30Z`."""
+    if _ISO.match(text):
+        try:
+            then = datetime.fromisoformat(text)
+            return (then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            return None
     try:
         return email.utils.parsedate_to_datetime(text).timestamp()
     except (ValueError, TypeError, OverflowError, IndexError):

@@ -1,19 +1,29 @@
 """OpenAI Chat Completions, and every server that speaks it. One request, one response; retries and budgets are the runtime's."""
 
+import re
 from collections.abc import AsyncGenerator, Mapping
 from functools import partial
 from typing import Any, Final
 
+from treadle.errors import ModelRejected
 from treadle.fields import checked, explained
 from treadle.ports import ModelPart, ModelRequest, Pricing
+from treadle.providers.http.answer import Answer
 from treadle.providers.http.door import Door
 from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.http.reading import read_response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
 from treadle.providers.openai_chat.request import ChatRequests
 from treadle.providers.openai_chat.response import ChatResponse
+from treadle.redaction import redacted_logger
 
 __all__ = ["OpenAIChat", "Timeouts"]
+
+logger = redacted_logger(__name__)
+
+_REFUSED = "not support|unsupported|incompatible|only support|not allowed|should be"
+_NO_FORCED_CHOICE = re.compile(f"tool_choice.*({_REFUSED})|({_REFUSED}).*tool_choice", re.IGNORECASE | re.DOTALL)
+"""What DeepSeek, Moonshot and Alibaba say to a demanded call while the model thinks."""
 
 
 class OpenAIChat:
@@ -43,6 +53,8 @@ class OpenAIChat:
             nothing, for servers that refuse either. None for those that do not.
         named_choice: Whether the server lets a tool be demanded by its name. Where it does not, that tool is shown alone and any
             is demanded.
+        forced_choice: Whether the server lets a call be demanded at all. Where it does not, the model chooses; a server that refuses a
+            demand, as some do while the model thinks, is asked again without it.
         key_header: What carries the key: `Authorization`, as a bearer, or another header, as it is.
         key_variable: Where people set the key, for advice.
         dialect: The word before the colon of its name: what the server is called.
@@ -68,6 +80,7 @@ class OpenAIChat:
         call_id: str | None = None,
         bridge: str | None = None,
         named_choice: bool = True,
+        forced_choice: bool = True,
         key_header: str = "Authorization",
         key_variable: str = "OPENAI_API_KEY",
         dialect: str = "openai-chat",
@@ -95,17 +108,29 @@ class OpenAIChat:
             call_id=call_id,
             bridge=bridge,
             named_choice=named_choice,
+            forced_choice=forced_choice,
         )
 
     @explained
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
         """Send one request and yield the parts of the one response, `ModelEnd` last.
 
-        Never retries. Closing the iterator closes the connection.
+        Never retries, but once where the server refuses to have a call demanded. Closing the iterator closes the connection.
 
         Raises:
             ModelError: The call failed; the class says whether another attempt may help.
         """
-        ask = partial(self._server.ask, self._requests.body(request))
         response = ChatResponse(self._requests.own_names(request), schemas=self._requests.schemas(request))
-        return read_response(ask, response)
+        return read_response(partial(self._ask, request), response)
+
+    async def _ask(self, request: ModelRequest) -> Answer:
+        """Return the answer. A request that was refused because it demands a call goes out again without the demand."""
+        demands = self._requests.demands(request)
+        try:
+            return await self._server.ask(self._requests.body(request))
+        except ModelRejected as failure:
+            if not demands or _NO_FORCED_CHOICE.search(str(failure)) is None:
+                raise
+            logger.warning("%s: the server lets no call be demanded (%s); the model chooses.", self.name, failure)
+            self._requests.forces_choice = False
+            return await self._server.ask(self._requests.body(request))

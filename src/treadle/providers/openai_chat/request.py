@@ -38,6 +38,7 @@ class ChatRequests:
         bridge: What the model is made to say between results and a user's message, and in place of nothing, where a server wants
             that.
         named_choice: Whether a tool may be demanded by its name; else it is shown alone, and any is demanded.
+        forced_choice: Whether any call may be demanded; else the model chooses.
 
     Raises:
         ConfigurationError: An option is not valid JSON, or names a field that the request itself fills; or no id fits the pattern.
@@ -54,6 +55,7 @@ class ChatRequests:
         call_id: str | None = None,
         bridge: str | None = None,
         named_choice: bool = True,
+        forced_choice: bool = True,
     ) -> None:
         further = {name: value for name, value in options.items() if name not in _OWN_WORDS}
         self._opening = opening(_fields(model, stream=stream), further, ours=_OURS)
@@ -65,10 +67,12 @@ class ChatRequests:
         self._has_parallel_option = "parallel_tool_calls" in options
         self._messages = ChatMessages(origin=origin, thinking_field=thinking_field, call_id=call_id, bridge=bridge)
         self._named_choice = named_choice
+        self.forces_choice = forced_choice
+        """Whether calls are demanded; false once the server has refused it."""
         self._is_strict = _flag(options.get("strict_tools"))
         self._tools = ToolSets(partial(_tool, is_strict=self._is_strict))
         self._schemas: tuple[tuple[ToolSpec, ...], Mapping[str, Mapping[str, Any]]] = ((), {})
-        self._asked: tuple[object, ...] = (None,) * 5
+        self._asked: tuple[object, ...] = (None,) * 6
         self._head = b""
 
     def body(self, request: ModelRequest) -> bytes:
@@ -79,6 +83,7 @@ class ChatRequests:
             request.tool_choice,
             request.output_schema,
             request.parallel_tool_calls,
+            self.forces_choice,
         )
         if not all(map(is_, asked, self._asked)):
             self._asked, self._head = asked, self._written_head(request)
@@ -90,16 +95,22 @@ class ChatRequests:
         if request.output_schema is not None:
             head.append(b',"response_format":' + to_json(self._response_format(request.output_schema)))
         choice = request.tool_choice
-        is_alone = not self._named_choice and choice not in _CHOICES
+        is_alone = not (self._named_choice and self.forces_choice) and choice not in _CHOICES
         if tools := self._only(choice, request.tools) if is_alone else self._all_tools(request):
             head += [b',"tools":', tools]
-            head += [b',"tool_choice":', to_json(_tool_choice("required" if is_alone else choice))]
+            said = "required" if is_alone else choice
+            said = "auto" if said == "required" and not self.forces_choice else said
+            head += [b',"tool_choice":', to_json(_tool_choice(said))]
             if not request.parallel_tool_calls and not self._has_parallel_option:
                 head.append(b',"parallel_tool_calls":false')
         head.append(b',"messages":[')
         if request.instructions:
             head.append(to_json({"role": "system", "content": request.instructions}))
         return b"".join(head)
+
+    def demands(self, request: ModelRequest) -> bool:
+        """Return whether a request demands a call."""
+        return bool(request.tools) and self.forces_choice and request.tool_choice not in ("auto", "none")
 
     def own_names(self, request: ModelRequest) -> Mapping[str, str]:
         """Return our names of those tools that had to be renamed for the wire."""

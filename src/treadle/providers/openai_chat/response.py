@@ -276,7 +276,9 @@ def _usage(value: Any) -> Usage | None:
     if not prompt and not completion:
         return None
     details, thought = value.get("prompt_tokens_details"), value.get("completion_tokens_details")
-    cached = min((details and count(details, "cached_tokens")) or count(value, "prompt_cache_hit_tokens"), prompt)
+    # DeepSeek and Moonshot each have a field of their own.
+    elsewhere = count(value, "prompt_cache_hit_tokens") or count(value, "cached_tokens")
+    cached = min((details and count(details, "cached_tokens")) or elsewhere, prompt)
     return Usage(
         input_tokens=prompt,
         # Some servers leave the reasoning out of the completion, and only the total tells.
