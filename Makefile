@@ -119,10 +119,13 @@ bench-rivals: $(STAMP)  ## Measure other libraries beside Treadle; RIVALS="--qui
 	$(BIN)/python benchmarks/rivals.py $(RIVALS)
 
 .PHONY: soak
-soak: $(STAMP)  ## Simulate LIVES lives from seeds, kill real processes for SOAK_SECONDS, change 20,000 answers of each new dialect
+soak: $(STAMP)  ## Simulate LIVES lives from seeds, kill real processes for SOAK_SECONDS, kill workers, change 20,000 answers of each new dialect
 	PYTHONPATH=tests $(BIN)/python -m simulator --lives $(LIVES) --workers $(WORKERS) --pairs
 	$(BIN)/python benchmarks/soak.py --seconds $(SOAK_SECONDS)
 	$(BIN)/python benchmarks/soak.py --store postgres --seconds $(SOAK_SECONDS)
+	for spread in file postgres pgqueuer; do for scenario in kills stops share paused limits; do \
+	  $(BIN)/python benchmarks/workers.py $$scenario --spread $$spread || exit 1; done; done
+	for spread in postgres pgqueuer; do $(BIN)/python benchmarks/workers.py restarts --spread $$spread || exit 1; done
 	TREADLE_SOAK=1 $(BIN)/python -m pytest -q tests/durability/test_clocks_apart.py
 	TREADLE_MUTATIONS=20000 $(BIN)/python -m pytest -q tests/providers/test_mutated_clouds.py tests/providers/test_mutated_cohere.py
 	TREADLE_BYTES=400 TREADLE_STRIDE=1 $(BIN)/python -m pytest -q tests/journals/test_feet.py tests/journals/test_postgres_silent.py -k "changed_byte or any_statement"

@@ -1,97 +1,67 @@
-"""How fast and how fairly workers begin what was submitted: `python benchmarks/workers.py latency|fairness [--tasks N]`.
+"""Workers under load and under fire: `python benchmarks/workers.py SCENARIO [--spread file|postgres|pgqueuer] [--count N]`.
 
-It starts a PostgreSQL of its own, as the tests do. Each line is one way to spread the sessions.
+Each scenario starts worker processes of its own, and a PostgreSQL server of its own where the spread needs one. It prints one JSON
+object. It ends with 1 where something was lost, done twice, or exceeded a limit; times are for you to judge, on a machine you know.
 """
 
 import argparse
 import asyncio
-import statistics
+import os
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from postgres_server import PostgresServer, find_binaries
-from treadle import Agent, PgQueuerDispatcher, Worker, open_journal, result, submit
-from treadle.testing import ScriptedModel, text
+import msgspec
+from fleet import deaths, sharing, waiting
 
-WAYS = ("file", "postgres", "pgqueuer")
+SPREADS = ("file", "postgres", "pgqueuer")
 
-
-class Clerk:
-    """An agent's model that notes when each task reaches it."""
-
-    def __init__(self) -> None:
-        self.begun: dict[str, float] = {}
-
-    def make(self) -> Agent:
-        def answer(request: Any) -> Any:
-            self.begun[request.messages[0].text] = time.perf_counter()
-            return text("done")
-
-        return Agent(ScriptedModel([answer]))
+SCENARIOS = {
+    "kills": (deaths.kills, 200, "workers killed by SIGKILL"),
+    "stops": (deaths.stops, 30, "workers stopped for longer than their lease"),
+    "restarts": (deaths.restarts, 20, "restarts of the database, by turns in order and killed"),
+    "share": (sharing.share, 400, "tasks over four workers: how many each has done"),
+    "latency": (sharing.latency, 100, "tasks, one at a time: from submit to the first request"),
+    "fairness": (sharing.fairness, 10_000, "tasks of one tenant: how long another's single one waits"),
+    "throughput": (sharing.throughput, 400, "tasks over 1, 2 and 4 workers: a second, and database time per event"),
+    "paused": (waiting.paused, 10_000, "paused sessions: memory of an idle worker, and how soon an answer wakes one"),
+    "limits": (waiting.limits, 2, "minutes under limits of each tenant, counted at the mock provider"),
+    "noisy": (waiting.noisy, 60, "tasks of one tenant, alone and beside a slow one: its p95"),
+}  # fmt: skip
 
 
-@asynccontextmanager
-async def working(address: str, way: str, clerk: Clerk) -> AsyncIterator[None]:
-    dispatcher = PgQueuerDispatcher(address) if way == "pgqueuer" else None
-    worker = Worker(address, {"clerk": clerk.make}, dispatcher=dispatcher, concurrency=2)
-    running = asyncio.create_task(worker.run())
-    try:
-        yield
-    finally:
-        worker.stop()
-        await running
+def main() -> int:
+    words = parse()
+    measure, count, _ = SCENARIOS[words.scenario]
+    load = os.getloadavg()[0]
+    begun = time.monotonic()
+    found: dict[str, Any] = asyncio.run(
+        measure(words.spread, words.count or count, words.workers, words.seed, words.lease_seconds)
+    )
+    about = {
+        "scenario": words.scenario, "spread": words.spread, "workers": words.workers, "lease_seconds": words.lease_seconds,
+        "seed": words.seed, "seconds": round(time.monotonic() - begun, 1), "load": [round(load, 1), round(os.getloadavg()[0], 1)],
+    }  # fmt: skip
+    print(msgspec.json.format(msgspec.json.encode({**about, **found}), indent=2).decode())
+    return 0 if found.get("is_clean", True) else 1
 
 
-async def latency(address: str, way: str, tasks: int) -> str:
-    """From the call of submit to the first request, one task at a time."""
-    clerk, took = Clerk(), []
-    async with working(address, way, clerk), open_journal(address) as journal:
-        for n in range(tasks + 2):
-            begun = time.perf_counter()
-            await result(journal, await submit(journal, "clerk", f"task {n}"))
-            took.append((clerk.begun[f"task {n}"] - begun) * 1000)
-    took = sorted(took[2:])
-    return f"p50 {statistics.median(took):.0f} ms, p95 {took[int(len(took) * 0.95)]:.0f} ms, of {tasks} tasks"
-
-
-async def fairness(address: str, way: str, tasks: int) -> str:
-    """How long another tenant's single task waits while one tenant's many are worked off."""
-    clerk = Clerk()
-    async with open_journal(address) as journal:
-        await asyncio.gather(*[submit(journal, "clerk", f"many {n}", tenant="many") for n in range(tasks)])
-        async with working(address, way, clerk):
-            while len(clerk.begun) < min(20, tasks):  # noqa: ASYNC110 - it watches what others do
-                await asyncio.sleep(0.01)
-            begun = time.perf_counter()
-            one = await submit(journal, "clerk", "one", tenant="one")
-            await result(journal, one)
-    waited = clerk.begun["one"] - begun
-    before = sum(begun < at < clerk.begun["one"] for at in clerk.begun.values())
-    return f"the single task waited {waited * 1000:.0f} ms, behind {before} of {tasks} tasks"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("measure", choices=("latency", "fairness"))
-    parser.add_argument("--tasks", type=int, default=0)
-    chosen = parser.parse_args()
-    measure, tasks = (latency, 100) if chosen.measure == "latency" else (fairness, 10_000)
-    server = PostgresServer(find_binaries())
-    server.start()
-    try:
-        for way in WAYS:
-            address = str(Path(tempfile.mkdtemp()) / "agent.db") if way == "file" else server.new_url()
-            print(f"{way:9}", asyncio.run(measure(address, way, chosen.tasks or tasks)), flush=True)
-    finally:
-        server.end()
+def parse() -> argparse.Namespace:
+    told = "\n".join(f"  {name:11} {told} ({count})" for name, (_, count, told) in SCENARIOS.items())
+    parser = argparse.ArgumentParser(
+        description=f"{__doc__}\n{told}", formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("scenario", choices=SCENARIOS)
+    parser.add_argument("--spread", choices=SPREADS, default="pgqueuer", help="what spreads the sessions (pgqueuer)")
+    parser.add_argument("--count", type=int, default=0, help="how many, as the scenario says")
+    parser.add_argument("--workers", type=int, default=4, help="worker processes (4)")
+    parser.add_argument("--lease-seconds", type=float, default=2.0, help="the lease of a session (2)")
+    parser.add_argument("--seed", type=int, default=19, help="of the chance (19)")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -412,11 +412,11 @@ class _Ending(MemoryJournal):
         super().__init__()
         self.end: Callable[[], Awaitable[object]] | None = None
 
-    async def is_held(self, session_id: str) -> bool:
+    async def held(self, session_ids: Collection[str]) -> Collection[str]:
         if (end := self.end) is not None:
             self.end = None
             await end()
-        return await super().is_held(session_id)
+        return await super().held(session_ids)
 
 
 @pytest.mark.row("ST10")

@@ -249,8 +249,8 @@ class DegradingJournal:
     async def now(self) -> float | None:
         return await self._journal.now() if isinstance(self._journal, HasClock) else None
 
-    async def is_held(self, session_id: str) -> bool:
-        return isinstance(self._journal, HasOverview) and await self._journal.is_held(session_id)
+    async def held(self, session_ids: Collection[str]) -> Collection[str]:
+        return await self._journal.held(session_ids) if isinstance(self._journal, HasOverview) else ()
 
     async def with_messages(self) -> Collection[str]:
         if isinstance(self._journal, HasInboxes):

@@ -143,9 +143,9 @@ class MemoryJournal:
         async for event in follow(lambda head: self.read(session_id, after=head), changed, max(after, 0)):
             yield event
 
-    async def is_held(self, session_id: str) -> bool:
-        """Return whether a run of this process holds the session."""
-        return self._leases.is_held(session_id)
+    async def held(self, session_ids: Collection[str]) -> Collection[str]:
+        """Return those of these sessions that runs of this process hold."""
+        return [one for one in session_ids if self._leases.is_held(one)]
 
     async def with_messages(self) -> Collection[str]:
         """Return the ids of the sessions in whose inbox a message waits."""

@@ -1,6 +1,7 @@
 """The port to a store of sessions, and what it holds beside events."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -14,6 +15,7 @@ __all__ = [
     "DueItem",
     "HasClock",
     "HasInboxes",
+    "HasLive",
     "HasOverview",
     "Journal",
     "Lease",
@@ -165,8 +167,8 @@ class HasClock(Protocol):
 class HasOverview(Protocol):
     """A store that answers some questions about its sessions without their events being read one by one."""
 
-    async def is_held(self, session_id: str) -> bool:
-        """Return whether a process that seems to live runs the session. Waits for nothing, so one that has just died may count.
+    async def held(self, session_ids: Collection[str]) -> Collection[str]:
+        """Return those of these sessions that a process which seems to live runs. Waits for nothing, so one that has just died may count.
 
         Raises:
             JournalError: The store failed.
@@ -191,6 +193,36 @@ class HasInboxes(Protocol):
 
         Raises:
             JournalError: The store failed.
+        """
+        ...
+
+
+@runtime_checkable
+class HasLive(Protocol):
+    """A store over which followers in other processes are told what is not stored: an answer, while it comes."""
+
+    async def tell_live(self, session_id: str, number: int, pieces: Sequence[str], told: int) -> int:
+        """Tell the followers of a session a text that grows; do nothing where there are none.
+
+        Args:
+            number: Of the text: a later one has a higher number.
+            pieces: The whole of the text so far.
+            told: How many of the pieces the followers know.
+
+        Returns:
+            How many of the pieces they know now.
+
+        Raises:
+            JournalError: The store failed.
+        """
+        ...
+
+    def hear_live(self, session_id: str) -> AbstractAsyncContextManager[Callable[[], list[tuple[int, str]]]]:
+        """Receive the live texts of a session.
+
+        Returns:
+            A function that returns what has come since it was last called, each part with the number of its text; every text
+            from its beginning on, in order. While the store is away, nothing comes.
         """
         ...
 

@@ -84,7 +84,7 @@ _LOOKS = 3
 
 async def _is_live(journal: Journal, session_id: str) -> bool:
     try:
-        return isinstance(journal, HasOverview) and await journal.is_held(session_id)
+        return isinstance(journal, HasOverview) and bool(await journal.held([session_id]))
     except JournalError:  # whoever may not look at the lock is shown the doubt
         return False
 

@@ -34,7 +34,7 @@ from treadle.resolve import open_session
 from treadle.sessions.session import Session
 from treadle.state import RunState
 from treadle.workers.limits import Limits, Subject
-from treadle.workers.live import LiveTeller, live_folder
+from treadle.workers.live import LiveTeller, live_line
 from treadle.workers.logs import TRACES, Traces
 from treadle.workers.metrics import Metrics
 
@@ -87,7 +87,7 @@ class Carrier:
         agents: What makes each agent, by the name under which tasks are submitted.
         tries: How often the process of a run may die at one place until the session is set aside.
         metrics: Where what the runs do is counted; None to count nothing.
-        live: Whether followers on this machine see what the model says while it says it.
+        live: Whether followers see what the model says while it says it.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Carrier:
     ) -> None:
         self._limits = limits or Limits(journal, (), clock)
         self._metrics = metrics or Metrics()
-        self._live = live_folder(journal.location) if live else None
+        self._live = live_line(journal) if live else None
         self._leash = Leash(journal)
         self._makers = agents
         self._made: dict[str, Agent] = {}
@@ -306,4 +306,4 @@ def _check_waits(session: Session) -> None:
 
 
 async def _is_live(session: Session) -> bool:
-    return isinstance(session.journal, HasOverview) and await session.journal.is_held(session.id)
+    return isinstance(session.journal, HasOverview) and bool(await session.journal.held([session.id]))

@@ -25,7 +25,7 @@ GLANCE_SECONDS = 0.02
 """How often a look is taken at whether the journal's file has changed."""
 LOOK_SECONDS = 0.25
 """How often the journal is asked, where nothing says that it has changed."""
-SWEEP_SECONDS = 1.0
+SWEEP_SECONDS = 0.5
 """How often runs are looked for whose process has died."""
 _SHARE = 5
 """A look at a journal takes at most one part in so many of the time."""
@@ -84,7 +84,8 @@ class Finder:
         own = [info.id for info in infos if info.status == "active" and info.id not in but]
         if not isinstance(self._journal, HasOverview):
             return own
-        return [one for one in own if not await self._journal.is_held(one)]
+        held = await self._journal.held(own)
+        return [one for one in own if one not in held]
 
 
 class _Pile:

@@ -150,7 +150,7 @@ class Limits:
             with suppress(SessionExists):
                 await self._journal.adopt(session_id, [made], state=WORKER)
             self._made.add(session_id)
-        if isinstance(self._journal, HasOverview) and await self._journal.is_held(session_id):
+        if isinstance(self._journal, HasOverview) and await self._journal.held([session_id]):
             return None
         try:
             return await self._journal.acquire(session_id, on_lost=_pass, on_message=_pass)

@@ -1,17 +1,11 @@
-"""What a model says while it says it, told to followers in other processes of the same machine. Nothing here is kept.
+"""What a model says while it says it, told to followers in other processes. Nothing here is kept.
 
-A follower leaves an empty file beside the journal, in the folder `<journal>-live`. Whoever runs the session finds it and writes
-the live events into it, a line each. Without a file nothing is written. A file that its follower has not touched for a while is
-removed: its process has died.
+The pieces of one answer are one text, a line each. Its number is that of the answer's `model.started`.
 """
 
 import asyncio
-import hashlib
-import os
-import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, suppress
 
 import msgspec
 
@@ -27,41 +21,41 @@ from treadle.events import (
     decode_event,
     encode_event,
 )
+from treadle.ports import HasLive, Journal
 from treadle.redaction import redacted_logger
-from treadle.resolve.system import SystemRandomness
+from treadle.workers.live_files import FolderLine, live_folder
 
-__all__ = ["LiveReader", "LiveTeller", "live_folder", "with_live"]
+__all__ = ["LiveTeller", "live_line", "with_live"]
 
 logger = redacted_logger(__name__)
 
 FLUSH_SECONDS = 0.05
-"""How long pieces of an answer are gathered until they are written."""
+"""How long pieces of an answer are gathered until they are told."""
 GLANCE_SECONDS = 0.05
-"""How often a follower looks whether its file has grown."""
-TOUCH_SECONDS = 2.0
-"""How often a follower shows that it lives."""
-STALE_SECONDS = 30.0
-"""After so long without a sign of life its file is removed."""
+"""How often a follower looks whether something has come."""
+LAST_SECONDS = 5.0
+"""How long a follower waits at most for the last pieces of an answer of which some have come."""
 MOST_BYTES = 4 * 1024 * 1024
 """How much of one answer is told live: the rest comes with the whole of it."""
+END = ".\n"
+"""The last line of an answer."""
 
 
-def live_folder(location: str) -> Path | None:
-    """Return where the followers of a journal leave their files; None for a journal that is not a file of this machine."""
-    return Path(f"{location}-live") if Path(location).is_absolute() and Path(location).exists() else None
+def live_line(journal: Journal) -> HasLive | None:
+    """Return what tells the followers of a journal; None where there is no way to them."""
+    folder = live_folder(journal.location)
+    if folder is not None:
+        return FolderLine(folder)
+    return journal if isinstance(journal, HasLive) else None
 
 
 class LiveTeller:
     """A subscriber that tells the followers of one session what its model says."""
 
-    def __init__(self, folder: Path, session_id: str) -> None:
-        self._folder = folder
-        self._beginning = _digest(session_id)
-        self._answer = 0
-        """The number of the `model.started` whose pieces are told."""
-        self._said: list[bytes] = []
-        self._bytes = 0
-        self._told: dict[str, int] = {}
+    def __init__(self, line: HasLive, session_id: str) -> None:
+        self._line = line
+        self._session_id = session_id
+        self._answer = _Answer()
         self._flushing: asyncio.Task[None] | None = None
         self._flushes: set[asyncio.Task[None]] = set()
 
@@ -69,70 +63,69 @@ class LiveTeller:
         match event:
             case ModelStarted() if event.act is None:
                 self._begin(event.seq)
-            case ModelFinished() | ModelFailed() | RunFinished() | RunPaused():
-                self._begin(self._answer)
-            case ModelDelta() if self._bytes < MOST_BYTES:
-                line = b"%d %s\n" % (self._answer, encode_event(event))
-                self._bytes += len(line)
-                self._said.append(line)
-                if self._flushing is None or self._flushing.done():
-                    self._flushing = asyncio.create_task(self._flush(self._said, self._told))
-                    self._flushes.add(self._flushing)  # a loop alone does not keep a task
-                    self._flushing.add_done_callback(self._flushes.discard)
+            case ModelFinished() | ModelFailed() | RunFinished() | RunPaused() if event.act is None:
+                if self._answer.said:
+                    self._say(END)
+                self._begin(self._answer.number)
+            case ModelDelta() if self._answer.bytes < MOST_BYTES:
+                self._say(f"{encode_event(event).decode()}\n")
 
-    def _begin(self, answer: int) -> None:
-        self._answer, self._bytes = answer, 0
-        self._said, self._told, self._flushing = [], {}, None
+    def _begin(self, number: int) -> None:
+        self._answer, self._flushing = _Answer(number), None
 
-    async def _flush(self, said: list[bytes], told: dict[str, int]) -> None:
-        """Write what was said to every follower, from the beginning of this answer on, with what comes within a moment."""
-        await asyncio.sleep(FLUSH_SECONDS)
+    def _say(self, line: str) -> None:
+        self._answer.bytes += len(line)
+        self._answer.said.append(line)
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.create_task(self._flush(self._answer))
+            self._flushes.add(self._flushing)  # a loop alone does not keep a task
+            self._flushing.add_done_callback(self._flushes.discard)
+
+    async def _flush(self, answer: "_Answer") -> None:
+        """Tell the followers what was said of an answer, with what comes within a moment."""
+        told = -1
         try:
-            await asyncio.to_thread(self._write, said, told)
-        except OSError as error:
+            while told < answer.told < len(answer.said) or told < 0:
+                await asyncio.sleep(FLUSH_SECONDS)
+                told = answer.told
+                answer.told = await self._line.tell_live(self._session_id, answer.number, answer.said, told)
+        except JournalError as error:
             logger.info("A follower could not be told what the model says: %s", error)
 
-    def _write(self, said: list[bytes], told: dict[str, int]) -> None:
-        count = len(said)
-        for entry in _files(self._folder, self._beginning):
-            if time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_SECONDS:
-                Path(entry.path).unlink(missing_ok=True)
-                continue
-            descriptor = os.open(entry.path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                os.write(descriptor, b"".join(said[told.get(entry.name, 0) : count]))
-            finally:
-                os.close(descriptor)
-            told[entry.name] = count
+
+class _Answer(msgspec.Struct):
+    """What was said of one answer, and how much of it is told."""
+
+    number: int = 0
+    said: list[str] = []
+    bytes: int = 0
+    told: int = 0
 
 
-class LiveReader:
-    """A follower's file, and what was written into it."""
+class _Heard:
+    """What a follower has heard, taken apart."""
 
-    def __init__(self, folder: Path, session_id: str) -> None:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        self._path = folder / f"{_digest(session_id)}.{SystemRandomness().token()}"
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        self._rest = b""
-        self._touched_at = time.monotonic()
+    def __init__(self, parts: Callable[[], list[tuple[int, str]]] | None) -> None:
+        self._parts = parts
+        self._rest = ""
+        self.latest = 0
+        """The last answer of which something has come."""
+        self.ended = 0
+        """The last answer that has come to its end."""
 
     def read(self) -> list[tuple[int, ModelDelta]]:
-        """Return what has come since, with the number of the `model.started` that they belong to."""
-        if time.monotonic() - self._touched_at > TOUCH_SECONDS:
-            os.utime(self._descriptor)
-            self._touched_at = time.monotonic()
-        grown = b"".join(iter(lambda: os.read(self._descriptor, 1 << 20), b""))
-        if not grown:
-            return []
-        *lines, self._rest = (self._rest + grown).split(b"\n")
-        return [found for line in lines if (found := _read(line)) is not None]
-
-    def close(self) -> None:
-        """Remove the file."""
-        os.close(self._descriptor)
-        self._path.unlink(missing_ok=True)
-        with suppress(OSError):
-            self._path.parent.rmdir()  # the last follower leaves no folder behind
+        """Return the pieces that have come since, with the numbers of their answers."""
+        found = []
+        for number, part in () if self._parts is None else self._parts():
+            if number != self.latest:
+                self.latest, self._rest = number, ""
+            *lines, self._rest = (self._rest + part).split("\n")
+            for line in lines:
+                if line == END.strip():
+                    self.ended = number
+                elif (delta := _decoded(line)) is not None:
+                    found.append((number, delta))
+        return found
 
 
 class _Order(msgspec.Struct):
@@ -170,7 +163,7 @@ class _Order(msgspec.Struct):
 
 
 async def with_live(
-    folder: Path, session_id: str, stored: AsyncIterator[AnyEvent], *, is_whole: bool
+    line: HasLive, session_id: str, stored: AsyncIterator[AnyEvent], *, is_whole: bool
 ) -> AsyncIterator[AnyEvent]:
     """Give stored events as they come, and between them what the model says live. Ends where the stored ones end.
 
@@ -178,7 +171,8 @@ async def with_live(
         is_whole: Whether the stored events begin with the session's first: each answer's beginning is seen then.
     """
     order = _Order(has_seen_any=is_whole)
-    with _reading(folder, session_id) as reader:
+    async with AsyncExitStack() as stack:
+        heard = _Heard(await _hearing(line, session_id, stack))
         coming = asyncio.ensure_future(anext(stored, None))
         try:
             while True:
@@ -187,14 +181,13 @@ async def with_live(
                     event = coming.result()
                     if event is None:
                         return
-                    if order.ends(event):  # its last lines are written within a moment
-                        await asyncio.sleep(2 * FLUSH_SECONDS)
-                        for delta in order.ready(_pieces(reader)):
+                    if order.ends(event):
+                        async for delta in _last_pieces(order, heard):
                             yield delta
                     order.store(event)
                     coming = asyncio.ensure_future(anext(stored, None))
                     yield event
-                for delta in order.ready(_pieces(reader)):
+                for delta in order.ready(heard.read()):
                     yield delta
         finally:
             coming.cancel()
@@ -202,41 +195,31 @@ async def with_live(
                 await coming
 
 
-@contextmanager
-def _reading(folder: Path, session_id: str) -> Iterator[LiveReader | None]:
-    """Leave a file for as long as it is followed; none where this process may not write beside the journal."""
+async def _last_pieces(order: _Order, heard: _Heard) -> AsyncIterator[ModelDelta]:
+    """Give the last pieces of an answer, which are told within a moment, until it ends; none where none has come by then."""
+    now = asyncio.get_running_loop().time
+    begun = now()
+    while True:
+        for delta in order.ready(heard.read()):
+            yield delta
+        waits = LAST_SECONDS if heard.latest == order.latest else 2 * FLUSH_SECONDS
+        if heard.ended == order.latest or now() - begun > waits:
+            return
+        await asyncio.sleep(GLANCE_SECONDS)
+
+
+async def _hearing(line: HasLive, session_id: str, stack: AsyncExitStack) -> Callable[[], list[tuple[int, str]]] | None:
+    """Return what hears what is told; None where this process may not write beside the journal."""
     try:
-        reader = LiveReader(folder, session_id)
+        return await stack.enter_async_context(line.hear_live(session_id))
     except OSError as error:
-        logger.info("Answers are not followed while they come, because %s cannot be written: %s", folder, error)
-        yield None
-        return
-    try:
-        yield reader
-    finally:
-        reader.close()
-
-
-def _pieces(reader: LiveReader | None) -> list[tuple[int, ModelDelta]]:
-    return [] if reader is None else reader.read()
-
-
-def _files(folder: Path, beginning: str) -> list["os.DirEntry[str]"]:
-    try:
-        with os.scandir(folder) as entries:
-            return [one for one in entries if one.name.startswith(beginning) and one.is_file(follow_symlinks=False)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _digest(session_id: str) -> str:
-    return hashlib.sha256(session_id.encode()).hexdigest()[:32]
-
-
-def _read(line: bytes) -> tuple[int, ModelDelta] | None:
-    answer, _, body = line.partition(b" ")
-    try:
-        event = decode_event(body)
-        return (int(answer), event) if isinstance(event, ModelDelta) else None
-    except (JournalError, ValueError):
+        logger.info("Answers are not followed while they come: %s", error)
         return None
+
+
+def _decoded(line: str) -> ModelDelta | None:
+    try:
+        event = decode_event(line.encode())
+    except JournalError:
+        return None
+    return event if isinstance(event, ModelDelta) else None

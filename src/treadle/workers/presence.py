@@ -122,9 +122,11 @@ async def list_workers(journal: Journal, *, all: bool = False) -> tuple[WorkerIn
         JournalError: The store failed.
     """
     found = []
-    for row in await journal.sessions(SessionFilter(phases=(WORKER,))):
+    rows = await journal.sessions(SessionFilter(phases=(WORKER,)))
+    held = await journal.held([row.id for row in rows]) if isinstance(journal, HasOverview) else ()
+    for row in rows:
         said = fold(row.id, await journal.read(row.id)).metadata.get("worker")
-        is_alive = isinstance(journal, HasOverview) and await journal.is_held(row.id)
+        is_alive = row.id in held
         if said is not None and (is_alive or all):
             found.append(msgspec.convert({**said, "is_alive": is_alive}, WorkerInfo))
     return tuple(found)

@@ -326,7 +326,8 @@ class PgQueuerDispatcher:
         """Leave out what a process runs: it takes its messages by itself."""
         if not isinstance(journal, HasOverview):
             return found
-        return [one for one in found if one.is_task or not await journal.is_held(one.session_id)]
+        held = await journal.held([one.session_id for one in found if not one.is_task])
+        return [one for one in found if one.is_task or one.session_id not in held]
 
     async def _rest(self, took: float) -> None:
         """Wait for the bell, or the next look. Looks take at most their share of the time."""

@@ -21,7 +21,7 @@ from treadle.resolve import open_journal
 from treadle.resolve.system import SystemClock, SystemRandomness
 from treadle.sessions.checkpoints import fold
 from treadle.tools import JsonObject
-from treadle.workers.live import live_folder, with_live
+from treadle.workers.live import live_line, with_live
 
 __all__ = ["TaskResult", "follow", "result", "shared_journal", "submit"]
 
@@ -167,8 +167,8 @@ async def follow(
 
     Args:
         after: The number of the event after which to begin.
-        live: Give a `ModelDelta` too for each piece of an answer, while a worker on this machine gets it from the model. They have
-            no number, and are there only where the journal is a file; nothing is missing without them.
+        live: Give a `ModelDelta` too for each piece of an answer, while a worker gets it from the model. They have no number.
+            Where the journal is a file, the worker is on this machine; nothing is missing without them.
 
     Raises:
         UnknownSession: The journal has no such session.
@@ -177,9 +177,9 @@ async def follow(
     async with shared_journal(journal) as store:
         if not after and not await store.read(session_id):
             raise UnknownSession(f"There is no session {shown(session_id)} in the journal {store.location}.")
-        folder = live_folder(store.location) if live else None
+        line = live_line(store) if live else None
         stored = store.follow(session_id, after=after)
-        async for event in stored if folder is None else with_live(folder, session_id, stored, is_whole=after <= 0):
+        async for event in stored if line is None else with_live(line, session_id, stored, is_whole=after <= 0):
             yield event
 
 

@@ -57,7 +57,7 @@ class Worker:
         drain_seconds: How long `stop` lets runs end by themselves until they are handed over to other workers.
         limits: How much may run at once, and in a minute, over all workers that share the journal.
         health_port: The port of 127.0.0.1 on which it answers `/live`, `/health` and `/metrics`; 0 for any free one, None for none.
-        live: Whether followers on this machine may see what the model says while it says it, where the journal is a file.
+        live: Whether followers may see what the model says while it says it: on this machine where the journal is a file.
         clock: In place of the machine's clock, for tests.
 
     Raises:

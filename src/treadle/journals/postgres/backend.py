@@ -8,7 +8,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from treadle.journals.postgres.address import Address
 from treadle.journals.postgres.engine import Limits, engine_for, give_back
 from treadle.journals.postgres.hands import Hands
 from treadle.journals.postgres.lease import LeaseActs, ServerLease, ServerLeases
+from treadle.journals.postgres.live import LiveDesk, hearing
 from treadle.journals.postgres.schema import Connection
 from treadle.journals.postgres.statements import Claim, Sent
 from treadle.journals.store.appends import Append
@@ -50,6 +51,7 @@ class PostgresBackend(TableBackend[Connection]):
         super().__init__(queries)
         self._address = address
         self._seat = _Seat(address, limits)
+        self._live = LiveDesk(self.ask)
         self._finalizer = weakref.finalize(self, _Seat.leave, self._seat)
         self._finalizer.atexit = False  # the threads end themselves then
 
@@ -69,9 +71,9 @@ class PostgresBackend(TableBackend[Connection]):
         """Return the time by the server's clock, which all machines that share the database can ask."""
         return await self.ask(queries.select_now)
 
-    async def is_held(self, session_id: str) -> bool:
-        """Return whether somebody's lease on the session has not ended, by the server's clock."""
-        return await self.ask(partial(queries.select_held, session_id=session_id))
+    async def held(self, session_ids: Collection[str]) -> Collection[str]:
+        """Return those of these sessions on which somebody's lease has not ended, by the server's clock."""
+        return await self.ask(partial(queries.select_held, session_ids=session_ids)) if session_ids else ()
 
     async def append(self, append: Append, *, durable: bool) -> None:
         seat = self._here()
@@ -101,6 +103,12 @@ class PostgresBackend(TableBackend[Connection]):
 
     async def reindex(self, session_id: str, head: int, rows: Sequence[DueRow]) -> None:
         await self._write(partial(statements.reindex, session_id=session_id, head=head, rows=rows), session_id)
+
+    async def tell_live(self, session_id: str, number: int, pieces: Sequence[str], told: int) -> int:
+        return await self._live.tell(session_id, number, pieces, told)
+
+    def hear_live(self, session_id: str) -> AbstractAsyncContextManager[Callable[[], list[tuple[int, str]]]]:
+        return hearing(self._address, session_id)
 
     async def put_blob(self, digest: str, content: bytes) -> None:
         await self._write(partial(statements.put_blob, digest=digest, content=content))

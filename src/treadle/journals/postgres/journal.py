@@ -1,6 +1,7 @@
 """A journal in a PostgreSQL database, shared by any number of machines. It knows nothing of what its events mean."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from treadle.fields import checked
 from treadle.journals.postgres.address import parse_address
@@ -58,9 +59,17 @@ class PostgresJournal(StoreJournal[PostgresBackend]):
         """Return the time by the server's clock, which all machines that share the database can ask."""
         return await self._store.now()
 
-    async def is_held(self, session_id: str) -> bool:
-        """Return whether somebody's lease on the session has not ended, by the server's clock."""
-        return await self._store.is_held(session_id)
+    async def held(self, session_ids: Collection[str]) -> Collection[str]:
+        """Return those of these sessions on which somebody's lease has not ended, by the server's clock."""
+        return await self._store.held(session_ids)
+
+    async def tell_live(self, session_id: str, number: int, pieces: Sequence[str], told: int) -> int:
+        """Send what followers elsewhere do not know yet, by NOTIFY; nothing where nobody follows."""
+        return await self._store.tell_live(session_id, number, pieces, told)
+
+    def hear_live(self, session_id: str) -> AbstractAsyncContextManager[Callable[[], list[tuple[int, str]]]]:
+        """Receive the live texts of a session, over a connection of its own."""
+        return self._store.hear_live(session_id)
 
     async def with_messages(self) -> Collection[str]:
         """Return the ids of the sessions in whose inbox a message waits."""

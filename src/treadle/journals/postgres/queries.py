@@ -1,6 +1,6 @@
 """What is asked of the tables in PostgreSQL, one function a question. Changes nothing and opens no connection."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from psycopg import Cursor
@@ -67,12 +67,13 @@ def select_sessions(connection: Connection, where: SessionFilter) -> tuple[Sessi
     return tuple(map(info_of, rows))
 
 
-def select_held(connection: Connection, session_id: str) -> bool:
-    """Return whether a holder's lease has not ended yet, by the server's clock."""
-    row = connection.execute(
-        "SELECT owner IS NOT NULL AND lease_until > clock_timestamp() FROM session WHERE id = %s", (session_id,)
-    ).fetchone()
-    return row is not None and bool(row[0])
+def select_held(connection: Connection, session_ids: Collection[str]) -> frozenset[str]:
+    """Return those of these sessions whose holder's lease has not ended yet, by the server's clock."""
+    rows = connection.execute(
+        "SELECT id FROM session WHERE id = ANY(%s) AND owner IS NOT NULL AND lease_until > clock_timestamp()",
+        (list(session_ids),),
+    )
+    return frozenset(session_id for (session_id,) in rows)
 
 
 def select_with_unknown_outcomes(connection: Connection) -> frozenset[str]:

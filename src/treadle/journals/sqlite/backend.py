@@ -9,7 +9,7 @@ import socket
 import sqlite3
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -83,9 +83,14 @@ class SqliteBackend(TableBackend[sqlite3.Connection]):
         self._check_writable()
         return await self._leases.acquire(session_id, on_lost=on_lost, on_message=on_message)
 
-    async def is_held(self, session_id: str) -> bool:
-        """Return whether a process of this machine holds the session's lock."""
-        return self._leases.is_held(session_id, await self._epoch(session_id))
+    async def held(self, session_ids: Collection[str]) -> Collection[str]:
+        """Return those of these sessions whose locks a process of this machine holds."""
+        await self.settle()
+
+        def ask(connection: sqlite3.Connection) -> list[tuple[str, int]]:
+            return [(one, statements.epoch_of(connection, session_id=one)) for one in session_ids]
+
+        return [one for one, epoch in await self.ask(ask) if self._leases.is_held(one, epoch)]
 
     async def append(self, append: Append, *, durable: bool) -> None:
         act = partial(self._writer.append, append=append)

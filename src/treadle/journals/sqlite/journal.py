@@ -64,9 +64,9 @@ class SqliteJournal(StoreJournal[SqliteBackend]):
         """
         await self._store.ask(None)
 
-    async def is_held(self, session_id: str) -> bool:
-        """Return whether a process of this machine holds the session's lock."""
-        return await self._store.is_held(session_id)
+    async def held(self, session_ids: Collection[str]) -> Collection[str]:
+        """Return those of these sessions whose locks a process of this machine holds."""
+        return await self._store.held(session_ids)
 
     async def with_messages(self) -> Collection[str]:
         """Return the ids of the sessions in whose inbox a message waits."""
