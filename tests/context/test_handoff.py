@@ -6,11 +6,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from treadle import (
     Agent,
+    Budget,
     ClearResults,
+    Guards,
     Handoff,
     Tiers,
     Tool,
@@ -21,7 +24,7 @@ from treadle import (
 )
 from treadle.context.handoff import SECTIONS
 from treadle.drivers.react import ReActDriver
-from treadle.errors import ContextOverflow
+from treadle.errors import ContextOverflow, ModelRejected
 from treadle.events import ContextCompacted, ModelFailed
 from treadle.ports import ModelRequest
 from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
@@ -97,7 +100,8 @@ async def test_a_handoff_has_its_sections_and_the_recorded_ones_come_from_the_jo
 async def test_the_last_exchanges_stay_exact_and_the_handoff_stays_the_same_afterwards() -> None:
     looks = [call("look", n=n) for n in range(60)]
     model = ScriptedModel([*interleaved(looks), text("done")], window=3_000)
-    result = await Agent(model, tools=[look()], compactor=Handoff(keep=3)).run("Go")
+    agent = Agent(model, tools=[look()], compactor=Handoff(keep=3), guards=Guards(budget_warning=None))
+    result = await agent.run("Go")
 
     made = compactions(await result.session.events())
     shown = [request.messages for request in model.requests if request.tools]
@@ -124,9 +128,9 @@ def interleaved(calls: list[Any]) -> list[Any]:
 @pytest.mark.row("C05", "C01")
 async def test_the_tiers_are_taken_cheapest_first_and_the_requests_become_shorter() -> None:
     calls = [[call("look", n=n), call("look", n=n + 1000)] for n in range(60)]
-    model = ScriptedModel(interleaved(calls), window=4_000)
+    model = ScriptedModel(interleaved(calls), window=12_000)
     compactor = Tiers(ClearResults(keep=2), Handoff(keep=2))
-    result = await Agent(model, tools=[look(600)], compactor=compactor, step_result_chars=800).run("Go")
+    result = await Agent(model, tools=[look(2_400)], compactor=compactor, step_result_chars=3_200).run("Go")
 
     events = await result.session.events()
     tiers = [one.tier for one in compactions(events)]
@@ -136,6 +140,53 @@ async def test_the_tiers_are_taken_cheapest_first_and_the_requests_become_shorte
     assert all(sum(len(json.dumps(str(one))) for one in request.messages) < 80_000 for request in model.requests)
     assert result.session.state.run is not None
     assert result.session.state.run.spent.model_turns == 61 or result.reason != "completed"
+
+
+@pytest.mark.row("C05", "C07")
+async def test_old_results_are_cleared_only_where_that_gains_room_for_many_steps() -> None:
+    looks = [call("look", n=n) for n in range(120)]
+    model = ScriptedModel(interleaved(looks), window=12_000)
+    compactor = Tiers(ClearResults(), Handoff())
+    agent = Agent(model, tools=[look(1_500)], compactor=compactor, budget=Budget(max_model_turns=200))
+    result = await agent.run("Go")
+
+    made = compactions(await result.session.events())
+    assert {one.tier for one in made} == {"results", "handoff"}
+    assert all(one.tokens_after < one.tokens_before // 2 for one in made)
+    steps = [one.step for one in made]
+    assert min(later - before for before, later in pairwise(steps)) >= 12, steps  # of 22 that fit into the whole room
+
+
+@pytest.mark.row("C05", "C07")
+async def test_results_are_cleared_where_the_handoff_that_would_gain_more_fails() -> None:
+    def reply(request: ModelRequest) -> Any:
+        return call("look", n=len(request.messages)) if request.tools else ModelRejected("No.", status=400)
+
+    model = ScriptedModel([reply] * 90, window=3_000)
+    compactor = Tiers(ClearResults(), Handoff())
+    result = await Agent(model, tools=[look(300)], compactor=compactor, budget=Budget(max_model_turns=25)).run("Go")
+
+    made = compactions(await result.session.events())
+    assert made
+    assert {one.tier for one in made} == {"results"}
+
+
+@pytest.mark.row("C02")
+async def test_of_very_many_changes_none_is_listed_twice_and_none_must_be_made_again() -> None:
+    def reply(request: ModelRequest) -> Any:
+        return call("write", path=f"{len(request.messages)}.py") if request.tools else text(WORDS)
+
+    model = ScriptedModel([reply] * 200, window=8_000)
+    tools = [msgspec.structs.replace(write(), permission="allow")]
+    agent = Agent(model, tools=tools, compactor=Handoff(), budget=Budget(max_model_turns=90))
+    result = await agent.run("Go")
+
+    last = compactions(await result.session.events())[-1].summary
+    assert "earlier ones are in the journal" in section(last, "Changed artifacts")
+    assert section(last, "Changed artifacts").count("write(path=") > 5
+    assert section(last, "Do not redo").strip().splitlines()[1:] == [
+        "- done: all calls under Changed artifacts; the earlier ones, too"
+    ]
 
 
 @pytest.mark.row("C05", "C10")
@@ -164,7 +215,7 @@ async def test_a_compaction_is_due_before_the_room_for_an_answer_is_touched() ->
 
     made = compactions(await result.session.events())
     assert {one.reason for one in made} == {"window"}
-    assert all(2_500 < one.tokens_before < 2_700 for one in made)  # of 4,000, less a quarter, less an eighth
+    assert all(3_250 < one.tokens_before < 3_450 for one in made)  # of 4,000, less an eighth, less a sixteenth
     assert all(one.tokens_after < one.tokens_before for one in made)
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from treadle.context.compilers import estimated_tokens, exchanges_of
-from treadle.context.shortening import clipped, shares
+from treadle.context.shortening import clipped, sent_chars, shares
 from treadle.errors import ConfigurationError, ContextOverflow, shown
 from treadle.fields import checked, explained
 from treadle.messages import Media, Message, Result, ToolCall, user_message
 from treadle.ports import Compactable, Compaction, Compactor, RequestNeed
+from treadle.redaction import redacted_logger
 
 __all__ = [
     "KEPT_BEFORE",
@@ -30,15 +31,19 @@ __all__ = [
     "transcript",
 ]
 
+logger = redacted_logger(__name__)
+
 KEPT_BEFORE = 1
 """How many messages stay in front of a summary: the first, which holds the task."""
 
-_CLEARED = "[Old result of {tool} cleared to save room. It is kept as artifact {artifact}.]"
+_CLEARED = "[Old result of {tool} cleared; kept as artifact {artifact}.]"
 _WORTH_CHARS = 200
 _ANSWER_TOKENS = 20_000
 _SPARE_TOKENS = 13_000
 _LEAST_SAVED = 3
 """One part in so many of a request is saved at least: a prefix that changes is cached no more."""
+_LEFT_SHARE = 4
+"""What is left of old messages may fill one part in so many of their room: else the next compaction is due too soon."""
 _CHARS_PER_TOKEN = 3
 _FACTS_CHARS = 8_000
 _MAX_HALVINGS = 3
@@ -60,7 +65,7 @@ class ClearResults:
     Args:
         keep: How many of the last exchanges keep their results.
         share: Of the model's window that a request may fill, from 0 to 1; past it, results are cleared before the request. None
-            for the window less room for an answer (20,000 tokens, or a quarter) and a reserve (13,000, or an eighth).
+            for the window less room for an answer (20,000 tokens, or an eighth) and a reserve (13,000, or a sixteenth).
     """
 
     @checked
@@ -125,7 +130,11 @@ class Summarize:
 
 
 class Tiers:
-    """Several compactors, the cheapest first: the first that finds something shorter has done it.
+    """Several compactors, the cheapest first: the first that gains enough room has done it.
+
+    Enough is where what it leaves of old messages fills at most a quarter of the room for them: a compaction that gains less loses
+    the provider's cache for a few steps only. Where none gains as much, it is the last that finds anything. Where nobody knows
+    the window, or the provider has refused a request as too long, it is the first.
 
     Args:
         compactors: At least one.
@@ -147,11 +156,39 @@ class Tiers:
 
     @checked
     async def compact(self, context: Compactable) -> Compaction | None:
-        """Return what the first of them returns that finds anything."""
+        """Return what the first of them returns that gains enough room, else what the last of them does that finds anything."""
+        found: Compaction | None = None
         for one in self._compactors:
-            if (made := await one.compact(context)) is not None:
+            try:
+                made = await one.compact(context)
+            except Exception:
+                if found is None:
+                    raise
+                logger.exception("A compactor raised; what the one before it has found is used")
+                continue
+            if made is not None and _gains_enough(made, context):
                 return made
-        return None
+            found = found if made is None else made
+        return found
+
+
+def _gains_enough(made: Compaction, context: Compactable) -> bool:
+    """Whether what a compaction leaves of old messages fills a small part of the room for them only."""
+    need, old = context.need, context.messages[made.begin : made.end]
+    if need.window is None or need.reason == "overflow":
+        return True
+    stays = context.tokens - _tokens(old)
+    left = _tokens(old) - _saved(old, made.results) if made.messages is None else _tokens(made.messages)
+    return left <= max(_room(need.window) - stays, 0) // _LEFT_SHARE
+
+
+def _saved(old: Sequence[Message], results: Mapping[str, str]) -> int:
+    parts = [part for message in old for part in message.results if part.call_id in results]
+    return sum(len(part.content) - len(results[part.call_id]) for part in parts) // 4
+
+
+def _tokens(messages: Sequence[Message]) -> int:
+    return sum(sent_chars(part) for message in messages for part in message.parts) // 4
 
 
 def is_over(need: RequestNeed, tokens: int, share: float | None) -> bool:
@@ -163,7 +200,7 @@ def is_over(need: RequestNeed, tokens: int, share: float | None) -> bool:
 
 def _room(window: int) -> int:
     """Return what a request may take of a window: all but room for an answer, and a reserve for what is estimated wrongly."""
-    return window - min(_ANSWER_TOKENS, window // 4) - min(_SPARE_TOKENS, window // 8)
+    return window - min(_ANSWER_TOKENS, window // 8) - min(_SPARE_TOKENS, window // 16)
 
 
 def end_of_old(context: Compactable, keep: int) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeAlias, cast
 
+from treadle.context.shortening import MEDIA_CHARS
 from treadle.errors import ConfigurationError, shown
 from treadle.fields import checked, explained
 from treadle.messages import Media, Message, Part, Result, Text, Thinking, ToolCall, user_message
@@ -25,9 +26,6 @@ __all__ = [
     "exchanges_of",
     "instructions_with_guidance",
 ]
-
-_MEDIA_CHARS = 6_000
-"""What a picture, a sound or a file counts: 1,500 tokens, about a large picture with the vendors who tell."""
 
 _parts = attrgetter("parts")
 
@@ -232,7 +230,7 @@ def _chars(part: Part) -> int:
         case Media(media_type=kind, base64=str(content)) if kind.startswith("text/"):
             return len(content)
         case Media():
-            return _MEDIA_CHARS
+            return MEDIA_CHARS
         case _:
             return 0
 

@@ -68,6 +68,8 @@ _TITLE = "Handoff of the work so far, in place of its messages. Sections marked 
 _NOTHING = "None."
 _WORDS_CHARS = 8_000
 _LINES_CHARS = 6_000
+_LINES_SHARE = 10
+"""A list takes at most one character for so many tokens of the window, which is 2.5 % of it."""
 _LINE_CHARS = 300
 _VALUE_CHARS = 80
 _HEADING = re.compile(r"^#{1,3}\s*(.+?)\s*#*\s*$", re.MULTILINE)
@@ -102,7 +104,9 @@ class Handoff:
         end = end_of_old(context, self._keep)
         if not (summary := await self._summary(context, end)):
             return None
-        text = _written(context.session, summary)
+        window = context.need.window
+        room = _LINES_CHARS if window is None else min(_LINES_CHARS, window // _LINES_SHARE)
+        text = _written(context.session, summary, room)
         # The objective has the words of the task, and not what else is in it, such as a picture.
         task = [one for one in task_within(context, end) if any(isinstance(part, Media) for part in one.parts)]
         return Compaction(
@@ -124,9 +128,14 @@ class Handoff:
         return f"The model wrote no handoff. This is what is left of its messages:\n> {quoted}"
 
 
-def _written(session: SessionView, summary: str) -> str:
-    """Return the whole handoff. What the model has written below a heading of the runtime's is left out."""
-    sections = {name: text for name, text in _parts_of(summary).items() if name in _BY_MODEL} | _recorded(session)
+def _written(session: SessionView, summary: str, room: int) -> str:
+    """Return the whole handoff. What the model has written below a heading of the runtime's is left out.
+
+    Args:
+        room: Characters that a list of the runtime's may take.
+    """
+    sections = {name: text for name, text in _parts_of(summary).items() if name in _BY_MODEL}
+    sections |= _recorded(session, room)
     lines = [_TITLE]
     for name in SECTIONS:
         mark = "" if name in _BY_MODEL else " (recorded)"
@@ -147,7 +156,7 @@ def _parts_of(text: str) -> dict[str, str]:
     return {name: "\n".join(filter(None, texts)) for name, texts in parts.items()}
 
 
-def _recorded(session: SessionView) -> dict[str, str]:
+def _recorded(session: SessionView, room: int) -> dict[str, str]:
     state = session.state
     done = [deed for deed in state.deeds.done if deed.status == "ok"]
     unsure = [deed for deed in state.deeds.done if deed.status != "ok"]
@@ -159,13 +168,14 @@ def _recorded(session: SessionView) -> dict[str, str]:
                 + (f" ({consent.reason})" if consent.reason else "")
                 for consent in state.deeds.consents
             ]
-            + [f"denied by {denial.rule}: {denial.tool} ({denial.reason})" for denial in _denials(session)]
+            + [f"denied by {denial.rule}: {denial.tool} ({denial.reason})" for denial in _denials(session)],
+            room,
         ),
-        "Changed artifacts": _lines(_call(deed.tool, deed.arguments) for deed in done),
-        "Open calls": _lines(map(_open, state.open.values())),
+        "Changed artifacts": _lines((_call(deed.tool, deed.arguments) for deed in done), room),
+        "Open calls": _lines(map(_open, state.open.values()), room),
         "Plan and todos": plan_and_todos(state.facts.values),
         "Budget": _spent(session),
-        "Do not redo": _lines([_undone(deed) for deed in unsure] + [_once(deed) for deed in done if not deed.repeats]),
+        "Do not redo": _lines([*map(_undone, unsure), *_done(done, room)], room),
     }
 
 
@@ -190,6 +200,17 @@ def _denials(session: SessionView) -> Sequence[Any]:
 def _open(state: CallState) -> str:
     waits = "" if state.suspended is None else f", waits for {state.suspended.waits_for}"
     return f"{_call(state.call.name, state.call.arguments)}: has no result yet{waits}"
+
+
+def _done(deeds: Sequence[Deed], room: int) -> list[str]:
+    """Return which calls must not be made again. Very many are not listed twice: they stand under the changed artifacts."""
+    again = {deed.tool for deed in deeds if deed.repeats}
+    once = [deed for deed in deeds if not deed.repeats]
+    lines = list(map(_once, once))
+    if sum(map(len, lines)) <= room or again & {deed.tool for deed in once}:
+        return lines
+    but = f", but those of {', '.join(sorted(again))}" if again else ""
+    return [f"done: all calls under Changed artifacts{but}; the earlier ones, too"]
 
 
 def _once(deed: Deed) -> str:
@@ -231,10 +252,9 @@ def _decoded(text: str) -> Any:  # Any: JSON
         return text
 
 
-def _lines(lines: Iterable[str]) -> str:
-    """Return one line each, each once; of very many the first and the last."""
+def _lines(lines: Iterable[str], room: int) -> str:
+    """Return one line each, each once; of very many the last that fit into so many characters."""
     once = [f"- {line}" for line in dict.fromkeys(line.replace("\n", " ") for line in lines)]
-    room = _LINES_CHARS
     kept: list[str] = []
     for line in reversed(once):
         room -= len(line) + 1

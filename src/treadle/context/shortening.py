@@ -1,8 +1,15 @@
-"""Shortening: how several texts share one room, and what of a long one is kept. Texts and numbers only."""
+"""Shortening: how much room texts take, how several share one, and what of a long one is kept. Values only."""
 
 from collections.abc import Sequence
 
-__all__ = ["clipped", "shares"]
+import msgspec
+
+from treadle.messages import Media, Part, Result
+
+__all__ = ["MEDIA_CHARS", "clipped", "sent_chars", "shares"]
+
+MEDIA_CHARS = 6_000
+"""What a picture, a sound or a file counts: 1,500 tokens, about a large picture with the vendors who tell."""
 
 
 def shares(sizes: Sequence[int], limit: int) -> list[int]:
@@ -28,3 +35,16 @@ def clipped(text: str, room: int) -> str:
     kept = max(room - len(mark), 0)
     tail = kept // 3
     return text[: kept - tail] + mark + (text[-tail:] if tail else "")
+
+
+def sent_chars(part: Part) -> int:
+    """Return about how many characters of a request a part takes. What is not text counts a fixed number."""
+    match part:
+        case Media(media_type=kind, base64=str(content)) if kind.startswith("text/"):
+            return len(content)
+        case Media():
+            return MEDIA_CHARS
+        case Result(media=media) if media:
+            return len(part.content) + sum(map(sent_chars, media))
+        case _:
+            return len(msgspec.json.encode(part))

@@ -7,13 +7,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from treadle.messages import Media, Message, Part, Result, Usage
+from treadle.context.shortening import sent_chars
+from treadle.messages import Message, Part, Usage
 from treadle.ports import ModelRequest, Pricing
 
 __all__ = ["add_costs", "cost_of", "count_tokens", "estimate", "forget_counts", "format_cost"]
-
-_MEDIA_CHARS = 6_000
-"""What a picture, a sound or a file counts: 1,500 tokens, about a large picture with the vendors who tell."""
 
 
 def cost_of(price: Pricing | None, usage: Usage) -> Decimal | None:
@@ -91,16 +89,4 @@ def _counted(messages: Sequence[Message]) -> tuple[int, int]:
 
 
 def _length(parts: Iterable[Part]) -> int:
-    return sum(map(_chars, parts))
-
-
-def _chars(part: Part) -> int:
-    match part:
-        case Media(media_type=kind, base64=str(content)) if kind.startswith("text/"):
-            return len(content)
-        case Media():
-            return _MEDIA_CHARS
-        case Result(media=media) if media:
-            return len(part.content) + _length(media)
-        case _:
-            return len(msgspec.json.encode(part))
+    return sum(map(sent_chars, parts))
