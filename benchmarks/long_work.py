@@ -1,11 +1,12 @@
-"""Work that lasts: a long run over a small window, a tree of agents, and a goal whose model lies, killed again and again.
+"""Work that lasts: a long run over a small window, a tree of agents, a goal whose model lies, 200 tools; killed again and again.
 
     python benchmarks/long_work.py steps --steps 1000 --kills 50
     python benchmarks/long_work.py tree --kills 200
     python benchmarks/long_work.py goal --steps 100 --kills 50
+    python benchmarks/long_work.py tools --steps 40 --kills 10
 
 Each life is a process of its own, killed with SIGKILL at a random moment and started again, until the work is done. What was done to
-the world stands in a file that the processes append to. Exit code 1 when anything was lost, done twice, or left out of a request.
+the world stands in a file that the processes append to. A tree is done in seconds: one after the other is grown until all kills are made. Exit code 1 when anything was lost, done twice, or left out of a request.
 """
 
 import argparse
@@ -35,6 +36,7 @@ from treadle import (
     Handoff,
     NotDone,
     NothingToResume,
+    OnDemand,
     RunResult,
     StopRules,
     Subagent,
@@ -57,6 +59,8 @@ from treadle.tools import JsonObject
 OBJECTIVE = "Number all the shelves of the tea shop, one after the other"
 WINDOW = 32_000
 RESULT_CHARS = 1_500
+ACT_SECONDS = 3.0
+"""A call that was killed before it acted is made again after so long: until then its request might still be under way."""
 
 
 # --- one life --------------------------------------------------------------------------------------------------------
@@ -123,11 +127,11 @@ def _numbers(request: ModelRequest) -> list[int]:
 
 
 def acting(world: Path, name: str, field: str, *, permission: Any = "allow") -> Tool:
-    """Return a tool that changes the world: one line of a file, written at once."""
+    """Return a tool that changes the world: one line of a file, written at once, with the approval that a person put into the call."""
 
     async def run(arguments: JsonObject, ctx: ToolContext) -> str:
         handle = os.open(world, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        os.write(handle, f"{ctx.idempotency_key} {arguments[field]}\n".encode())
+        os.write(handle, f"{ctx.idempotency_key} {arguments[field]} {arguments.get('approval', '')}\n".encode())
         os.close(handle)
         return f"Numbered {arguments[field]} . " + "x" * RESULT_CHARS
 
@@ -135,13 +139,15 @@ def acting(world: Path, name: str, field: str, *, permission: Any = "allow") -> 
         is_done = any(line.startswith(ctx.idempotency_key + " ") for line in lines_of(world))
         return Done(f"Numbered {arguments[field]} . done before") if is_done else NotDone
 
-    parameters = {"type": "object", "properties": {field: {"type": "integer"}}, "required": [field]}
+    properties = {field: {"type": "integer"}, "approval": {"type": "string"}}
+    parameters = {"type": "object", "properties": properties, "required": [field]}
     return Tool(
         name=name,
         description="Act.",
         parameters=parameters,
         effect="unsafe",
         permission=permission,
+        timeout=ACT_SECONDS,
         check=check,
         run=run,
     )
@@ -172,12 +178,20 @@ class Leader:
             calls = self._calls
             if self.name == "leaf":  # each leaf has its own number in its task
                 number = int(request.messages[0].text.rpartition(" ")[2])
-                calls = [ToolCall(id=f"p{n}", name="pay", arguments=json.dumps({"n": number * 10 + n})) for n in (1, 2)]
+                calls = [
+                    ToolCall(id=f"p{n}", name="pay", arguments=json.dumps({"n": number * 10 + n}))
+                    for n in payments_of(number)
+                ]
             yield ModelEnd(parts=tuple(calls), finish=Finish.CALLS, usage=usage)
 
 
+def payments_of(leaf: int) -> tuple[int, ...]:
+    """Return the numbers of a leaf's payments: two each, and three of the first two leaves, which makes twenty."""
+    return (1, 2, 3) if leaf in (11, 12) else (1, 2)
+
+
 def tree(world: Path) -> Agent:
-    """Return an agent over three times three others; each of the nine pays twice, and asks before each payment."""
+    """Return an agent over three times three others; the nine pay twenty times, and ask before each payment."""
 
     def tasks(base: int) -> list[tuple[str, JsonObject]]:
         return [("spawn_agent", {"agent": "leaf", "task": f"Pay {base + number}"}) for number in (1, 2, 3)]
@@ -190,6 +204,50 @@ def tree(world: Path) -> Agent:
     top = Leader("top", [("spawn_agent", {"agent": name, "task": "Lead"}) for name in middles])
     tools = [acting(world, "pay", "n", permission=None), subagent_tool(definitions, models=models)]
     return Agent(top, tools=tools, policy=ask("pay"), budget=Budget(max_model_turns=26))
+
+
+TOOLS = 200
+
+
+class Picker:
+    """A model that searches for a tool before each of its calls, and writes down which tools each request offers."""
+
+    name = "openai-chat:picker"
+    price = None
+
+    def __init__(self, steps: int, log: Path) -> None:
+        self._steps = steps
+        self._log = log
+        self._wire = ChatRequests("picker", origin="picker", options={}, stream=False, thinking_field=None)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
+        await asyncio.sleep(0.002)
+        body = json.loads(self._wire.body(request))
+        check_chat_history(body["messages"])
+        offered = [tool["function"]["name"] for tool in body["tools"]]
+        row = {"tools": len(offered), "bytes": len(json.dumps(body["tools"]))}
+        with self._log.open("a") as log:
+            log.write(json.dumps(row) + "\n")
+        done = sum(call.name != "search_tools" for one in request.messages for call in one.calls)
+        wanted = tool_name(done)
+        part: Any = Text("All of it is done.")
+        if done < self._steps:
+            name, given = (wanted, {"n": done}) if wanted in offered else ("search_tools", {"query": wanted})
+            part = ToolCall(id=f"c{len(request.messages)}", name=name, arguments=json.dumps(given))
+        finish = Finish.CALLS if isinstance(part, ToolCall) else Finish.STOP
+        yield ModelEnd(parts=(part,), finish=finish, usage=Usage(input_tokens=100, output_tokens=10))
+
+
+def tool_name(number: int) -> str:
+    """Return the name of the tool that a step needs: far from the one before."""
+    return f"act_{number * 37 % TOOLS:03}"
+
+
+def shop(world: Path, log: Path, steps: int) -> Agent:
+    """Return an agent with 200 tools, which are offered once they were searched for."""
+    catalogue = [acting(world, f"act_{number:03}", "n") for number in range(TOOLS)]
+    budget = Budget(max_model_turns=None, max_tool_calls=None, max_input_tokens=None)
+    return Agent(Picker(steps, log), tools=[OnDemand(catalogue)], budget=budget, guards=Guards(budget_warning=None))
 
 
 class Liar:
@@ -251,15 +309,16 @@ async def live(words: argparse.Namespace) -> None:
     """Begin or continue the work, and write the report once it is done."""
     folder = Path(words.folder)
     world, log = folder / "world", folder / "log"
-    agent = tree(world) if words.what == "tree" else shelves(world, log, words.steps)
+    agents = {"tree": lambda: tree(world), "tools": lambda: shop(world, log, words.steps)}
+    agent = agents.get(words.what, lambda: shelves(world, log, words.steps))()
     journal = SqliteJournal(str(folder / "a.db"), lease_seconds=words.lease)
     async with open_session(journal, id="work") as session:
         result = await begun(agent, session)
         while result is not None and result.approvals:
             with (folder / "asked").open("a") as asked:
-                asked.writelines(f"{one.id} {' > '.join(one.path)}\n" for one in result.approvals)
+                asked.writelines(f"{one.id} {one.arguments['n']} {' > '.join(one.path)}\n" for one in result.approvals)
             for one in result.approvals:
-                await session.answer(one.id, "allow")
+                await session.answer(one.id, "allow", arguments={**one.arguments, "approval": one.id})
             result = await agent.resume(session)
         events = await session.events()
         report = {} if result is None else result.report()
@@ -309,10 +368,9 @@ def told(words: argparse.Namespace, folder: Path, kills: int, seconds: float) ->
         is_true = report["reason"] == "completed" and report["lines"] == words.steps
         return faults + [f"a false end: {report}"] * (not is_true)
     if words.what == "tree":
-        wanted = {str((10 * middle + leaf) * 10 + n) for middle in (1, 2, 3) for leaf in (1, 2, 3) for n in (1, 2)}
-        asked = {line.split()[0]: line.split(maxsplit=1)[1] for line in (folder / "asked").read_text().splitlines()}
-        print(f"asked {len(asked)} times, by {len(set(asked.values()))} paths; {report.get('steps')} steps of the top")
-        return faults + [f"lost: {sorted(wanted - set(done))}"] * bool(wanted - set(done))
+        return faults + of_tree(folder)
+    if words.what == "tools":
+        return faults + of_tools(words, folder)
     rows = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
     sizes = [row["bytes"] for row in rows]
     kept = sum(row["kept"] for row in rows) / sum(sizes)
@@ -331,9 +389,39 @@ def told(words: argparse.Namespace, folder: Path, kills: int, seconds: float) ->
     return faults + ["a request without its objective"] * (not all(row["objective"] for row in rows))
 
 
+def of_tree(folder: Path) -> list[str]:
+    """Print who was asked, and return which payments are lost, and which were made with the approval of another."""
+    acts = [line.split() for line in lines_of(folder / "world")]
+    asked = {line.split()[0]: line.split(maxsplit=2)[1:] for line in lines_of(folder / "asked")}
+    leaves = [10 * middle + leaf for middle in (1, 2, 3) for leaf in (1, 2, 3)]
+    wanted = {str(leaf * 10 + n) for leaf in leaves for n in payments_of(leaf)}
+    print(f"asked {len(asked)} times, by {len({path for _, path in asked.values()})} paths")
+    lost = wanted - {number for _, number, _ in acts}
+    astray = [line for line in acts if asked.get(line[2], [""])[0] != line[1]]
+    again = len(asked) - len(wanted)
+    return (
+        [f"lost: {sorted(lost)}"] * bool(lost)
+        + [f"with the approval of another call: {astray}"] * bool(astray)
+        + [f"asked {again} times again"] * bool(again)
+    )
+
+
+def of_tools(words: argparse.Namespace, folder: Path) -> list[str]:
+    """Print how many schemas the requests had, and return what is wrong."""
+    rows = [json.loads(line) for line in lines_of(folder / "log")]
+    counts, sizes = [row["tools"] for row in rows], [row["bytes"] for row in rows]
+    done = {line.split()[1] for line in lines_of(folder / "world")}
+    print(
+        f"requests {len(rows)}; of {TOOLS} tools {counts[0]} to {max(counts)} in a request, {statistics.mean(counts):.1f} on "
+        f"average; their schemas {max(sizes):,} bytes at most"
+    )
+    lost = {str(number) for number in range(words.steps)} - done
+    return [f"lost: {sorted(lost)}"] * bool(lost) + [f"{max(counts)} tools in a request"] * (max(counts) > 25)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("steps", "tree", "goal"))
+    parser.add_argument("what", choices=("steps", "tree", "goal", "tools"))
     parser.add_argument("--steps", type=int, default=1000, help="calls of the long run (1000)")
     parser.add_argument("--kills", type=int, default=0, help="how often to kill, at most (0)")
     parser.add_argument(
@@ -347,8 +435,15 @@ def main() -> int:
     if words.folder:
         asyncio.run(reach(words) if words.what == "goal" else live(words))
         return 0
-    with tempfile.TemporaryDirectory(prefix="treadle-long-") as folder:
-        faults = told(words, Path(folder), *work(words, Path(folder)))
+    faults, left = [], words.kills
+    while True:
+        with tempfile.TemporaryDirectory(prefix="treadle-long-") as folder:
+            kills, seconds = work(words, Path(folder))
+            faults += told(words, Path(folder), kills, seconds)
+        left -= kills
+        if words.what != "tree" or left <= 0:
+            break
+        words.kills, words.seed = left, words.seed + 1
     for fault in faults:
         print(f"FAULT {fault} (seed {words.seed})")
     return 1 if faults else 0
