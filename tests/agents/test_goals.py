@@ -196,6 +196,26 @@ async def test_a_claim_that_the_validation_denies_goes_on_with_what_it_says(tmp_
 
 
 @pytest.mark.row("G05")
+@pytest.mark.parametrize("passes", [False, True])
+async def test_a_secret_that_a_validation_prints_is_neither_recorded_nor_shown_to_the_model(
+    tmp_path: Path, passes: bool
+) -> None:
+    secret = "".join(("hunter", "2hunter", "2"))  # in pieces, so that it stands in no file
+    end = "true" if passes else "false"
+    validation = f"echo api_key=hun''ter2hunter2; echo wrong >&2; {end}"
+    model = ScriptedModel([call("put", text="ready", password=secret), text("All is done."), text("It is.")])
+    work = goal(validation=validation, stop_rules=StopRules(false_claims=2))
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        result = await run_goal(Agent(model, tools=[writing(tmp_path)]), work, session=session, root=tmp_path)
+        recorded = [event for event in await session.events() if isinstance(event, GoalChecked)]
+
+    assert result.checks[-1].output.startswith("api_key=[redacted]")
+    assert "wrong" in result.checks[-1].output
+    assert secret not in f"{recorded} {result.checks} {result.message}"
+    assert not [one for one in model.requests if secret in one.messages[-1].text]
+
+
+@pytest.mark.row("G05")
 @pytest.mark.parametrize("seed", range(100))
 async def test_no_lie_is_ever_reported_as_done(tmp_path: Path, seed: int) -> None:
     """A hundred models that claim, in all ways they have, what is not so."""

@@ -22,6 +22,7 @@ from treadle.events import GoalChecked, GoalSet, ModelStarted
 from treadle.fields import Documented, checked
 from treadle.permissions.policies import ask, deny
 from treadle.ports import CheckView, Hook, HookContext, asked_model, window_of
+from treadle.redaction import Redactor
 from treadle.resolve import memory_session
 from treadle.sandboxes.processes import run_process
 from treadle.sessions.session import Session
@@ -34,6 +35,7 @@ GoalStatus: TypeAlias = Literal["active", "paused", "completed", "blocked", "can
 Validate: TypeAlias = Callable[[], bool | tuple[bool, str] | Awaitable[bool | tuple[bool, str]]]
 """Whether the goal is reached, and what there is to say about it. What it raises counts as no."""
 
+_REDACTOR = Redactor()
 _OUTPUT_CHARS = 4_000
 _COMPACT_SHARE = 0.7
 
@@ -242,6 +244,7 @@ class GoalWork:
     async def _check(self, trigger: str, step: int) -> GoalChecked:
         """Run the validation, answer the six questions, and record them."""
         passed, code, output = await _found(self._validate)
+        output = _REDACTOR.text(output)
         state, meter = self.session.state, None if self._life is None else self._life.meter
         done = state.deeds.done[self._deeds :]
         self._deeds, self._steps = len(state.deeds.done), step
@@ -253,7 +256,7 @@ class GoalWork:
             passed=passed,
             exit_code=code,
             output=output,
-            evidence=tuple(f"{one.tool} {one.arguments}"[:200] for one in done),
+            evidence=tuple(_REDACTOR.text(f"{one.tool} {one.arguments}")[:200] for one in done),
             is_in_budget=reached is None,
             left={} if meter is None or spent is None else _left(meter.limits, spent),
             needs_approval=bool(state.pending_approvals()),
