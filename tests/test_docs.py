@@ -18,7 +18,7 @@ import pytest
 from house import PACKAGE, PROJECT, all_names, module_name, source_files, tree
 from treadle import Guards, Redactor, errors, testing
 from treadle.budgets import Budget
-from treadle.context import compilers
+from treadle.context import compilers, labels
 from treadle.events import AnyEvent
 from treadle.mock.turns import Cut, CutBy
 from treadle.providers.http.endpoint import Timeouts
@@ -335,7 +335,7 @@ def test_each_form_of_a_secret_that_the_page_of_configuration_names_is_hidden():
 def test_the_page_of_context_names_every_compiler():
     told = {names_in(row[0])[0].partition("(")[0] for row in rows_of(page("context.md"))}
 
-    assert told == {name for name in compilers.__all__ if name[0].isupper()}
+    assert told == {name for name in compilers.__all__ if name[0].isupper()} | {labels.Labelled.__name__}
 
 
 def test_the_page_of_design_gives_every_dependency_and_extra_a_reason():

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from treadle.context.compilers import WholeHistory as WholeHistory
     from treadle.context.compilers import Window as Window
     from treadle.context.handoff import Handoff as Handoff
+    from treadle.context.labels import Labelled as Labelled
     from treadle.drivers.native import NativeDriver as NativeDriver
     from treadle.drivers.react import ReActDecision as ReActDecision
     from treadle.drivers.react import ReActDriver as ReActDriver
@@ -221,6 +222,7 @@ _HOMES = {
     "Injected": "context.compilers",
     "InvalidArguments": "errors",
     "JournalError": "errors",
+    "Labelled": "context.labels",
     "Landlock": "sandboxes.runners",
     "McpEntry": "toolsets.mcp.files",
     "McpTools": "toolsets.mcp.toolset",

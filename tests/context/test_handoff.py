@@ -189,6 +189,42 @@ async def test_of_very_many_changes_none_is_listed_twice_and_none_must_be_made_a
     ]
 
 
+@pytest.mark.row("C09")
+async def test_what_outgrows_the_window_goes_to_a_buffer_without_its_results_and_then_to_a_summary() -> None:
+    looks = [call("look", n=n) for n in range(120)]
+    model = ScriptedModel(interleaved(looks), window=12_000)
+    compactor, budget = Tiers(ClearResults(), Handoff()), Budget(max_model_turns=80)
+    guards = Guards(budget_warning=None)
+    agent = Agent(model, tools=[look(1_500)], compactor=compactor, budget=budget, guards=guards)
+    result = await agent.run("Mend the north wing.")
+
+    kinds = [kinds_of(request) for request in model.requests if request.tools]
+    assert kinds[0] == ["task"]
+    orders = {tuple(dict.fromkeys(one)) for one in kinds[1:]}
+    assert ("task", "summary", "buffer", "exact") in orders
+    assert orders <= {
+        ("task", "exact"), ("task", "buffer", "exact"), ("task", "summary", "exact"), ("task", "summary", "buffer", "exact")
+    }  # fmt: skip
+    assert max(one.count("summary") for one in kinds) == 1
+    summaries = [one.summary for one in compactions(await result.session.events()) if one.tier == "handoff"]
+    assert len(summaries) > 1
+    assert len({section(one, "Objective") for one in summaries}) == 1  # no summary of a summary drifts
+    assert max(map(len, summaries)) < 8_000
+
+
+def kinds_of(request: ModelRequest) -> list[str]:
+    """Return what each exchange of a request is: the task, the summary, one without its result, or an exact one."""
+    kinds = []
+    for message in request.messages:
+        if message.role == "tool":
+            kinds[-1] = "buffer" if "cleared; kept as artifact" in message.results[0].content else "exact"
+        elif message.text.startswith("Handoff of the work"):
+            kinds.append("summary")
+        else:
+            kinds.append("task" if message.text == "Mend the north wing." else "exact")
+    return kinds
+
+
 @pytest.mark.row("C05", "C10")
 async def test_a_cleared_result_names_its_artifact_and_can_be_read_again() -> None:
     names: list[str] = []

@@ -1,7 +1,7 @@
 """Making: from settings to an agent, checked, and the limits with which a run is resumed. Opens no session."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -10,10 +10,12 @@ from treadle import (
     Budget,
     ClearResults,
     Handoff,
+    Labelled,
     Session,
     Tiers,
     Tool,
     Toolset,
+    WholeHistory,
     artifact_tool,
     command_hooks,
     find_sandbox,
@@ -31,6 +33,9 @@ from treadle.cli.tool_sources import load_tools
 from treadle.ports import Driver, Policy, SessionView
 
 __all__ = ["make_agent", "resumed_budget"]
+
+_UNTRUSTED: dict[str, Literal["untrusted"]] = {"fetch": "untrusted", "mcp__*": "untrusted"}
+"""Tools whose results strangers write."""
 
 
 def make_agent(
@@ -77,6 +82,7 @@ def make_agent(
         policy=policy_of(settings) if policy is None else policy,
         sandbox=None if settings.sandbox == "off" else find_sandbox(confinement_of(settings)),
         hooks=[hook for file in settings.hooks for hook in command_hooks(file, folder=settings.root)],
+        compiler=Labelled(WholeHistory(), _UNTRUSTED),
         compactor=Tiers(ClearResults(), Handoff()),
         instructions=_instructions(
             instructions if settings.system is None else instructions_of(settings.system), guidance.instructions.text

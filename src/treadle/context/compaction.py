@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from treadle.context.compilers import estimated_tokens, exchanges_of
-from treadle.context.shortening import clipped, sent_chars, shares
+from treadle.context.shortening import CLEARED, clipped, sent_chars, shares
 from treadle.errors import ConfigurationError, ContextOverflow, shown
 from treadle.fields import checked, explained
 from treadle.messages import Media, Message, Result, ToolCall, user_message
@@ -36,7 +36,6 @@ logger = redacted_logger(__name__)
 KEPT_BEFORE = 1
 """How many messages stay in front of a summary: the first, which holds the task."""
 
-_CLEARED = "[Old result of {tool} cleared; kept as artifact {artifact}.]"
 _WORTH_CHARS = 200
 _ANSWER_TOKENS = 20_000
 _SPARE_TOKENS = 13_000
@@ -88,7 +87,7 @@ class ClearResults:
         if not old or (saved < context.tokens // _LEAST_SAVED and not is_wanted):
             return None
         results = {
-            part.call_id: _CLEARED.format(tool=part.name, artifact=await context.keep(part.call_id)) for part in old
+            part.call_id: CLEARED.format(tool=part.name, artifact=await context.keep(part.call_id)) for part in old
         }
         return Compaction(tier="results", begin=0, end=end, results=results)
 

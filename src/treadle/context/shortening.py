@@ -1,15 +1,26 @@
 """Shortening: how much room texts take, how several share one, and what of a long one is kept. Values only."""
 
+import re
 from collections.abc import Sequence
 
 import msgspec
 
 from treadle.messages import Media, Part, Result
 
-__all__ = ["MEDIA_CHARS", "clipped", "sent_chars", "shares"]
+__all__ = ["CLEARED", "MEDIA_CHARS", "clipped", "is_cleared", "sent_chars", "shares"]
 
 MEDIA_CHARS = 6_000
 """What a picture, a sound or a file counts: 1,500 tokens, about a large picture with the vendors who tell."""
+
+CLEARED = "[Old result of {tool} cleared; kept as artifact {artifact}.]"
+"""What stands in place of an old result that was cleared."""
+_CLEARED = re.compile(r"\[Old result of (.+) cleared; kept as artifact a_\w{1,20}\.\]")
+
+
+def is_cleared(part: Result) -> bool:
+    """Whether nothing of a result is left but the name of the artifact that holds it."""
+    found = _CLEARED.fullmatch(part.content)
+    return found is not None and found[1] == part.name
 
 
 def shares(sizes: Sequence[int], limit: int) -> list[int]:
